@@ -1,0 +1,54 @@
+"""Every error the service raises on purpose, and what each means for the run.
+
+    Exception
+    └── FleetgaugeError              said in one line, without a traceback
+        ├── ConfigurationError       a person must change a setting, a secret or a permission: exit code 2
+        │   └── NotConfigured        a required setting is absent: skipped under `all`
+        ├── SourceError              what a collector reads could not be read
+        ├── DeadlineExceeded         the collector's time is over
+        └── DeliveryError            Datadog did not accept what was sent
+            └── Refused              and never will: the key, the site or the payload is wrong
+
+    BaseException
+    └── Interrupted                  SIGTERM or SIGINT; passes through `except Exception`
+
+Anything else that escapes a collector is a defect: it is reported with its traceback.
+"""
+
+from __future__ import annotations
+
+
+class FleetgaugeError(Exception):
+    """A failure we understand. The message says what was done, to what, what came back and what to do."""
+
+
+class ConfigurationError(FleetgaugeError):
+    """A setting, secret or permission is wrong, and only a person can mend it."""
+
+
+class NotConfigured(ConfigurationError):  # noqa: N818  # reads as a state, which is what it is
+    """A required setting has no value anywhere."""
+
+
+class SourceError(FleetgaugeError):
+    """A source could not be read now; a later run may succeed."""
+
+
+class DeadlineExceeded(FleetgaugeError):  # noqa: N818
+    """The one deadline that all requests of a collector share has passed."""
+
+
+class DeliveryError(FleetgaugeError):
+    """The intake did not accept a payload; what was accepted before it stays accepted."""
+
+
+class Refused(DeliveryError):  # noqa: N818
+    """The intake will never accept this: retrying cannot help."""
+
+
+class Interrupted(BaseException):
+    """The process was asked to stop."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"interrupted by signal {signal_number}")
+        self.signal_number = signal_number

@@ -1,0 +1,94 @@
+"""Metrics as declarations, and the samples they make.
+
+Knows names, kinds, units and tags. Knows nothing of clocks (time is passed in) or of how a sample leaves
+the process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,199}")
+_TAG_KEY = re.compile(r"[a-z][a-z0-9_]{0,99}")
+
+
+class Kind(StrEnum):
+    """How values of one second combine: of a gauge the last one stands, of a count they add up."""
+
+    GAUGE = "gauge"
+    COUNT = "count"
+
+
+class Sample(NamedTuple):
+    """One value of one series, true at `timestamp`.
+
+    A named tuple, not a dataclass, because a tick can make several hundred thousand of them. `host` is
+    None except for metrics of a node.
+    """
+
+    metric: Metric
+    value: float
+    timestamp: int
+    tags: tuple[str, ...]
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """The one declaration of a metric. Documentation, checks and delivery all read it.
+
+    Calling it makes a sample; a tag it does not declare is a defect of ours and raises. A value that is
+    not finite is data, and passes: delivery drops and counts it.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    tags: tuple[str, ...] = ()
+    _allowed: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} is not a metric name: a letter, then letters, digits, _ and .")
+        if not self.help.isascii() or not 0 < len(self.help) <= 400:
+            raise ValueError(f"{self.name}: help must be 1 to 400 ASCII characters")
+        for key in self.tags:
+            if not _TAG_KEY.fullmatch(key):
+                raise ValueError(f"{self.name}: {key!r} is not a tag key")
+        object.__setattr__(self, "_allowed", frozenset(self.tags))
+
+    def __call__(self, value: float, at: int, /, *, on_host: str | None = None, **tags: str) -> Sample:
+        """Make the sample of this metric that is true at `at`, in whole seconds since the epoch."""
+        if not isinstance(value, int | float):
+            raise TypeError(f"{self.name}: {type(value).__name__} is not a number")
+        if not self._allowed.issuperset(tags):
+            unknown = ", ".join(sorted(tags.keys() - self._allowed))
+            raise ValueError(f"{self.name} does not declare the tag {unknown}")
+        return Sample(self, value, int(at), tuple(sorted(f"{key}:{tags[key]}" for key in tags)), on_host)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A resume point in a collector's stream: the keys of its saved state that change here.
+
+    Once everything yielded before the mark is delivered, the changes become part of the state the next
+    run starts from; a value of None forgets its key. A mark stands only where no earlier second can
+    still grow.
+    """
+
+    changes: Mapping[str, object]
+
+
+def gauge(name: str, unit: str, text: str, *tags: str) -> Metric:
+    """Declare a metric whose last value in a second stands."""
+    return Metric(name, Kind.GAUGE, unit, text, tags)
+
+
+def count(name: str, unit: str, text: str, *tags: str) -> Metric:
+    """Declare a metric whose values in one second add up."""
+    return Metric(name, Kind.COUNT, unit, text, tags)

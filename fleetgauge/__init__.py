@@ -1,0 +1,6 @@
+"""Probes that run inside training and data-preparation jobs.
+
+They write records (see docs/records.md) or log to W&B, import nothing heavy, and from the moment they
+are built never raise into, block or slow the job that hosts them. The service that reads the records is
+not part of this package.
+"""
