@@ -1,0 +1,1 @@
+"""Cores, load and memory of the node this runs on."""

@@ -1,0 +1,197 @@
+"""The command line: which collectors, to where, and what the exit code says.
+
+Standard library only: `--help` and a misspelt name must answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from common import logs, registry, report, signals
+from common.errors import ConfigurationError, Interrupted
+from common.protocol import DATADOG, Job, Mode, Outcome, Status
+from common.runner import Runner
+from common.times import parse_duration
+
+OK, FAILED, MISCONFIGURED = 0, 1, 2
+
+_EPILOG = """\
+examples:
+  run_collector.py host                 look at this machine; nothing is sent
+  run_collector.py all --check          are settings, secrets and keys good? nothing is sent
+  run_collector.py all --push           what the CronJob does every fifteen minutes
+  run_collector.py wandb --json | jq .  one JSON document on stdout, everything else on stderr
+
+settings come from the environment, AWS Secrets Manager and --config, in that order; docs/settings.md
+lists them all.
+
+exit code: 0 ok, empty or skipped; 1 a collector was partial or failed; 2 configuration;
+130 or 143 interrupted.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar; docs/command-line.md is generated from it."""
+    made = argparse.ArgumentParser(
+        prog="run_collector.py",
+        description="Collect fleet metrics: show them (the default) or push them to Datadog.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("names", nargs="*", metavar="NAME", help="collectors to run, or `all`")
+    what = made.add_mutually_exclusive_group()
+    what.add_argument("--push", action="store_true", help="deliver to Datadog instead of showing")
+    what.add_argument("--check", action="store_true", help="check settings, secrets and access; send nothing")
+    what.add_argument("--list", action="store_true", help="list the collectors and what each reads")
+    made.add_argument("--json", action="store_true", help="print one JSON document for a program")
+    made.add_argument("--config", metavar="FILE", help="TOML file with a table per collector")
+    made.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=120.0,
+        help="deadline of each collector (default: 120)",
+    )
+    made.add_argument(
+        "--every",
+        metavar="INTERVAL",
+        type=_interval,
+        help="stay and run again at every multiple of this, such as 60s or 15m",
+    )
+    made.add_argument("--verbose", action="store_true", help="log what is being done")
+    return made
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400")
+    return value
+
+
+def _interval(text: str) -> int:
+    try:
+        value = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not 1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 s and 1 day")
+    return value
+
+
+def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run the command line; the process's exit code."""
+    arguments = parser()
+    options = arguments.parse_args(argv)
+    logs.set_up("run_collector", verbose=options.verbose)
+    known = registry.names()
+    if options.list:
+        return _list(known, as_json=options.json)
+    if not options.names:
+        arguments.print_usage(sys.stderr)
+        print(f"name a collector, or all; there are: {', '.join(known)}", file=sys.stderr)
+        return MISCONFIGURED
+    try:
+        names = registry.expand(options.names, known)
+    except ConfigurationError as error:
+        print(f"run_collector.py: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    signals.install()
+    command = Command(options, names, environ)
+    try:
+        return command.repeat(options.every) if options.every else command.once()
+    except Interrupted as error:
+        return 128 + error.signal_number
+
+
+class Command:
+    """One parsed command line, ready to run once or again and again."""
+
+    def __init__(self, options: argparse.Namespace, names: list[str], environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._names = names
+        self._environ = environ
+        self._mode = Mode.PUSH if options.push else Mode.CHECK if options.check else Mode.DRY
+
+    def repeat(self, interval: int) -> int:
+        """Run at every multiple of the interval until interrupted; a run that fails does not end it."""
+        while True:
+            code = self.once()
+            if code > 128:
+                return code
+            time.sleep(interval - time.time() % interval)
+
+    def once(self) -> int:
+        """Run every collector once, show what came of it, and say it as an exit code."""
+        runner = Runner(self._environ)
+        with tempfile.TemporaryDirectory(prefix="fleetgauge-") as folder:
+            jobs = [self._job(name, folder) for name in self._names]
+            if self._mode is Mode.CHECK:
+                jobs.append(self._job(DATADOG, folder))
+            outcomes = runner.run(jobs)
+            samples = {job.collector: _read_samples(job.samples_path) for job in jobs}
+        self._show(outcomes, samples)
+        return 128 + runner.interrupted if runner.interrupted else exit_code(outcomes)
+
+    def _job(self, name: str, folder: str) -> Job:
+        return Job(
+            collector=name,
+            mode=self._mode,
+            now=int(time.time()),
+            timeout=self._options.timeout,
+            step=self._options.every,
+            named=self._options.names != ["all"],
+            verbose=self._options.verbose,
+            config=self._options.config and str(Path(self._options.config).resolve()),
+            samples_path=str(Path(folder, name)) if self._mode is Mode.DRY else None,
+        )
+
+    def _show(self, outcomes: list[Outcome], samples: dict[str, list[report.Shown]]) -> None:
+        pushed = self._mode is not Mode.DRY
+        if self._options.json:
+            print(report.document(outcomes, None if pushed else samples), flush=True)
+            return
+        if self._mode is Mode.CHECK:
+            for outcome in outcomes:
+                print(report.headline(outcome))
+                for finding in outcome.findings:
+                    print(f"  {finding}")
+            return
+        for line in report.table(outcomes, samples, shutil.get_terminal_size((120, 24)).columns):
+            print(line)
+        print(report.last_line(outcomes, pushed=pushed), flush=True)
+
+
+def exit_code(outcomes: list[Outcome]) -> int:
+    """Configuration before failure: it is the one a person can mend at once."""
+    bad = [outcome for outcome in outcomes if outcome.status in {Status.PARTIAL, Status.FAILED}]
+    if any(outcome.error and outcome.error.configuration for outcome in bad):
+        return MISCONFIGURED
+    return FAILED if bad else OK
+
+
+def _read_samples(path: str | None) -> list[report.Shown]:
+    if path is None or not Path(path).exists():
+        return []
+    with Path(path).open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _list(known: list[str], *, as_json: bool) -> int:
+    summaries = {name: registry.declaration(name)[0] for name in known}
+    if as_json:
+        print(json.dumps(summaries, indent=2))
+        return OK
+    width = max(map(len, known), default=0)
+    for name, summary in summaries.items():
+        print(f"{name:<{width}}  {summary}")
+    return OK

@@ -1,0 +1,68 @@
+"""What a collector is, and the only window on the world it gets.
+
+A collector neither pushes nor retries a delivery nor decides exit codes: it yields samples and marks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from common.metric import Mark, Metric, Sample
+from common.retry import Deadline
+from common.settings import CollectorSettings
+
+S = TypeVar("S", bound=CollectorSettings)
+
+
+@dataclass
+class Tally:
+    """What one run of a collector met on its way, besides samples."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    requests: int = 0
+
+
+@dataclass(frozen=True)
+class Context(Generic[S]):
+    """Settings (with credentials), the instant to answer for, saved state and the time that is left.
+
+    `at` is the instant the answer is for: the tick when pushing, so that a repetition writes the same
+    points. `now` is when the run started: the time of what can only be measured, never recomputed.
+    """
+
+    settings: S
+    at: int
+    now: int
+    node_name: str
+    state: Mapping[str, object]
+    deadline: Deadline
+    log: logging.Logger
+    tally: Tally = field(default_factory=Tally)
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count records or points that could not be used; this never changes the outcome's status."""
+        self.tally.dropped[reason] += count
+
+    def lose(self, unit: str, why: Exception | str) -> None:
+        """Give up one unit (a project, a page, a file) and go on; the outcome becomes partial."""
+        self.log.warning("lost %s: %s", unit, why)
+        self.tally.lost.append(f"{unit}: {why}")
+
+
+@dataclass(frozen=True)
+class Collector(Generic[S]):
+    """A source of metrics: the value `COLLECTOR` of `collectors/<name>/collector.py`.
+
+    `check` yields one line per thing it found to be good, and raises for what is not.
+    """
+
+    name: str
+    settings: type[S]
+    metrics: tuple[Metric, ...]
+    collect: Callable[[Context[S]], Iterator[Sample | Mark]]
+    check: Callable[[Context[S]], Iterator[str]]

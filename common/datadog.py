@@ -1,0 +1,205 @@
+"""How points leave the process: checked one by one, grouped, split to the intake's limits, delivered once.
+
+The official client sends plain dictionaries; retrying, time-outs and splitting are ours, because the
+client's own retry ignores `Retry-After`, gives up on resets and can sleep for hours.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from common.errors import DeliveryError, Refused
+from common.http import proxy_for
+from common.metric import Sample
+from common.payloads import Series, SeriesTable, halve, payloads, wire_fits
+from common.retry import RETRIED_STATUSES, Deadline, Transient, persist, requested_wait
+from common.settings import CoreSettings, DatadogSettings
+from common.signals import shielded
+
+if TYPE_CHECKING:
+    from datadog_api_client import ApiClient
+
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 15.0
+OLDEST = 3600  # the intake silently drops points further back than this,
+FURTHEST = 600  # or further ahead than this
+TOLERATED_SKEW = 60.0
+
+_HINTS = {
+    401: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
+    403: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
+    404: "check DD_SITE or FLEETGAUGE_DD_URL",
+}
+
+log = logging.getLogger(__name__)
+
+
+class _TooLarge(Exception):  # noqa: N818  # answered by splitting
+    pass
+
+
+class DatadogSink:
+    """Delivers samples. `send` returning means that the intake accepted them; otherwise it raises."""
+
+    def __init__(
+        self,
+        settings: DatadogSettings,
+        core: CoreSettings,
+        deadline: Deadline,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings = settings
+        self._deadline = deadline
+        self._clock = clock
+        self._sleep = sleep
+        self._table = SeriesTable((f"env:{core.env}", f"service:{core.service}"), core.series_cap)
+        self._proxy = proxy_for(settings.address, core)
+        self._made: ApiClient | None = None
+        self.points_sent = 0
+        self.clock_skew: float | None = None
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Points that were not sent, by reason."""
+        return self._table.dropped
+
+    def send(self, samples: Iterable[Sample]) -> None:
+        """Deliver samples; of one series and second the last gauge stands and counts add up."""
+        now = int(self._clock())
+        for payload in payloads(self._table.take(samples, now - OLDEST, now + FURTHEST)):
+            self._deliver(payload)
+
+    def validate(self) -> str:
+        """Ask the intake whether the key is good; raises where it is not."""
+        from datadog_api_client.v1.api.authentication_api import AuthenticationApi
+
+        self._persist(lambda client: AuthenticationApi(client).validate())
+        return f"the API key is valid at {self._settings.address}"
+
+    def _deliver(self, payload: list[Series]) -> None:
+        """Send one payload, in halves where it is too large for the wire."""
+        try:
+            if not wire_fits(payload):
+                raise _TooLarge
+            server_time = self._persist(lambda client: self._submit(client, payload))
+        except _TooLarge:
+            halves = halve(payload)
+            if halves is None:
+                raise Refused(
+                    f"{self._settings.address} answered 413 to a single point of {payload[0]['metric']}"
+                ) from None
+            for half in halves:
+                self._deliver(half)
+        else:
+            self._count(payload, server_time)
+
+    def _submit(self, client: ApiClient, payload: list[Series]) -> Any:  # Any: the client is not typed
+        from datadog_api_client.v2.api.metrics_api import MetricsApi
+
+        # The body's declared type is a model class; check_input_type=False documents dictionaries as well.
+        body: Any = {"series": payload}
+        return MetricsApi(client).submit_metrics(body=body, content_encoding=_gzip())
+
+    def _count(self, payload: list[Series], server_time: float | None) -> None:
+        """Count what was accepted, without what the intake's own clock makes it drop in silence."""
+        stamps = [point["timestamp"] for series in payload for point in series["points"]]
+        if server_time is None:
+            self.points_sent += len(stamps)
+            return
+        old = sum(stamp < server_time - OLDEST for stamp in stamps)
+        early = sum(stamp > server_time + FURTHEST for stamp in stamps)
+        self.points_sent += len(stamps) - old - early
+        self.dropped.update({reason: n for reason, n in (("too_old", old), ("in_future", early)) if n})
+        if (old or early) and abs(self.clock_skew or 0) > TOLERATED_SKEW:
+            raise DeliveryError(
+                f"this machine's clock is {self.clock_skew:+.0f} s off the intake's, which dropped "
+                f"{old + early} of {len(stamps)} points without a word; correct the clock"
+            )
+
+    def _persist(self, call: Callable[[ApiClient], Any]) -> float | None:
+        """Call until it is answered well; the server's time then, where it said so."""
+        try:
+            return persist(lambda: self._once(call), self._deadline, self._sleep)
+        except Transient as error:
+            raise DeliveryError(f"{self._settings.address}: {error}") from error
+
+    def _once(self, call: Callable[[ApiClient], Any]) -> float | None:
+        """One request, with every failure sorted into: try again, split, or give up."""
+        from datadog_api_client.exceptions import ApiException, ApiTypeError, ApiValueError
+        from urllib3.exceptions import HTTPError
+
+        client = self._client()
+        client.configuration.request_timeout = (
+            self._deadline.timeout(CONNECT_TIMEOUT),
+            self._deadline.timeout(READ_TIMEOUT),
+        )
+        try:
+            with shielded():
+                answer, status, headers = call(client)
+        except ApiException as error:
+            raise self._sort(error) from None
+        except HTTPError as error:
+            raise Transient(f"no answer: {type(error).__name__}: {error}") from None
+        except (ApiTypeError, ApiValueError, UnicodeDecodeError) as error:
+            raise Transient(f"an answer that cannot be read: {type(error).__name__}") from None
+        server_time = self._observe(headers)
+        errors = list(getattr(answer, "errors", None) or ())
+        if errors:
+            raise Refused(
+                f"{self._settings.address} answered {status} with errors: {'; '.join(errors)[:500]}"
+            )
+        return server_time
+
+    def _sort(self, error: Any) -> Exception:  # Any: the client is not typed
+        """What a status other than 2xx means for us."""
+        headers = dict(error.headers or {})
+        self._observe(headers)
+        if error.status == 413:
+            return _TooLarge()
+        if error.status in RETRIED_STATUSES:
+            return Transient(f"answered {error.status}", requested_wait(headers, self._clock()))
+        if error.status == 0:
+            return Refused(f"TLS with {self._settings.address} failed: {error.reason}")
+        said = str(error.body or "")[:200]
+        hint = _HINTS.get(error.status, f"it said: {said}")
+        return Refused(f"{self._settings.address} answered {error.status}; {hint}")
+
+    def _observe(self, headers: Mapping[str, str]) -> float | None:
+        """Read the intake's clock, and how far ours is ahead of it."""
+        date = {key.lower(): value for key, value in headers.items()}.get("date", "")
+        try:
+            server_time = parsedate_to_datetime(date).timestamp()
+        except ValueError:
+            return None
+        self.clock_skew = self._clock() - server_time
+        return server_time
+
+    def _client(self) -> ApiClient:
+        if self._made is None:
+            from datadog_api_client import ApiClient, Configuration
+
+            configuration = Configuration(
+                host=self._settings.address,
+                api_key={"apiKeyAuth": self._settings.api_key.get_secret_value()},
+                return_http_data_only=False,
+                check_input_type=False,
+                retry_policy=False,  # neither retries nor redirects: both are ours to decide
+            )
+            if self._proxy:
+                configuration.proxy = self._proxy.url
+                configuration.proxy_headers = self._proxy.headers
+            self._made = ApiClient(configuration)
+        return self._made
+
+
+def _gzip() -> Any:  # Any: the client is not typed
+    from datadog_api_client.v2.model.metric_content_encoding import MetricContentEncoding
+
+    return MetricContentEncoding.GZIP

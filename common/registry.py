@@ -1,0 +1,70 @@
+"""Finds collectors: every folder of `collectors/` that holds a `collector.py`.
+
+Listing reads folder names and docstrings without importing anything, so that one collector's broken
+dependency cannot take down the rest.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from common.collector import Collector
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def names(root: Path = ROOT) -> list[str]:
+    """The registered collectors, sorted."""
+    return sorted(path.parent.name for path in root.glob("collectors/*/collector.py"))
+
+
+def declaration(name: str, root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
+    """What `collectors/<name>/__init__.py` says: the summary line and the names of its secrets."""
+    tree = ast.parse((root / "collectors" / name / "__init__.py").read_text(encoding="utf-8"))
+    summary = (ast.get_docstring(tree) or "").partition("\n")[0]
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "SECRETS" for target in targets):
+                return summary, tuple(ast.literal_eval(node.value))
+    return summary, ()
+
+
+def expand(asked: list[str], known: list[str]) -> list[str]:
+    """Turn the names on the command line into collectors, each once, `all` meaning every one."""
+    if asked == ["all"]:
+        return known
+    for name in asked:
+        if name not in known:
+            hint = nearest(name, [*known, "all"])
+            raise ConfigurationError(f"there is no collector {name!r}{hint}; there are: {', '.join(known)}")
+    return list(dict.fromkeys(asked))
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """A hint such as ` (did you mean 'wandb'?)`, or nothing when no known word is close."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+# Any: the settings model differs per collector, and only the collector itself looks inside.
+def load(name: str) -> Collector[Any]:
+    """Import one collector, and only that one."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    try:
+        module = importlib.import_module(f"collectors.{name}.collector")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"collector {name} cannot be imported: {error}. Install locks/service.txt, or use the image."
+        ) from error
+    collector: Collector[Any] = module.COLLECTOR
+    return collector

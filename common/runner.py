@@ -1,0 +1,239 @@
+"""The parent: starts one child per collector, each in a process group of its own, and waits for outcomes.
+
+Standard library only. What a child needs of the environment is passed on, and nothing else; a child that
+hangs past its deadline is ended with its whole group, and reported on by another child.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from common import registry
+from common.errors import Interrupted
+from common.protocol import DATADOG, Failure, Job, Mode, Outcome, Status
+from common.signals import shielded
+
+AT_ONCE = 2
+DEADLINE_GRACE = 5.0  # after its deadline a child has this long to report and end
+INTERRUPT_GRACE = 22.0  # after SIGTERM: two seconds, and the longest request in flight
+REPORT_TIMEOUT = 10.0
+LONGEST_REPORT = 1_000_000
+
+_PASSED = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "DD_ENV",
+    "DD_SERVICE",
+    "DD_VERSION",
+    "DD_SITE",
+    "AWS_REGION",
+]
+_PROXY = ("HTTPS_PROXY", "NO_PROXY")
+
+_SILENT = frozenset({"GarbledReport", "Ended", "Crashed", "NotStarted"})
+
+log = logging.getLogger(__name__)
+
+
+def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
+    """What one child may see: no other collector's settings, and only credentials it can need."""
+    own = job.collector.upper() + "_"
+    others = tuple(f"FLEETGAUGE_{name.upper()}_" for name in registry.names() if name != job.collector)
+    passed = {
+        name: value
+        for name, value in environ.items()
+        if name in _PASSED
+        or name.startswith(own)
+        or (name.startswith("FLEETGAUGE_") and not name.startswith(others))
+    }
+    secrets = [] if job.collector == DATADOG else list(registry.declaration(job.collector)[1])
+    if job.mode is not Mode.DRY:
+        secrets.append("DD_API_KEY")
+    # Whoever needs a secret talks to a service, perhaps through a proxy whose address holds a password.
+    passed.update(
+        {name: environ[name] for name in (*secrets, *(_PROXY if secrets else ())) if name in environ}
+    )
+    if any(not environ.get(name) for name in secrets) and _secret_prefix(job, environ):
+        passed.update({name: value for name, value in environ.items() if name.startswith("AWS_")})
+    passed["PYTHONPATH"] = str(registry.ROOT)
+    return passed
+
+
+def _secret_prefix(job: Job, environ: Mapping[str, str]) -> bool:
+    """Whether secrets may have to be read from AWS. A file that cannot be read is the child's to report."""
+    if environ.get("FLEETGAUGE_SECRET_PREFIX"):
+        return True
+    if job.config is None:
+        return False
+    with suppress(OSError, ValueError):
+        return "secret_prefix" in tomllib.loads(Path(job.config).read_text(encoding="utf-8"))
+    return False
+
+
+def interpreter() -> str:
+    """This Python, or the project's own where this one lacks the service's dependencies."""
+    own = registry.ROOT / ".venv" / "bin" / "python"
+    if importlib.util.find_spec("pydantic_settings") is None and own.exists():
+        return str(own)
+    return sys.executable
+
+
+class _Child:
+    """One running child and what it has said so far."""
+
+    def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
+        self.job = job
+        self.said = b""
+        self.closed = False
+        self.why_ended: str | None = None
+        self.started = time.monotonic()
+        self.end_at = self.started + job.timeout
+        self.process = subprocess.Popen(
+            [interpreter(), "-P", "-m", "common.child", job.collector],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=child_environment(job, environ),
+            start_new_session=True,
+        )
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("the child has no pipes")
+        self.lifeline = self.process.stdin
+        self.answer = self.process.stdout
+        with suppress(BrokenPipeError):  # it died at once; its exit code will say so
+            self.lifeline.write(job.to_json().encode() + b"\n")
+            self.lifeline.flush()
+
+    def read(self) -> None:
+        chunk = os.read(self.answer.fileno(), 65536)
+        self.closed = not chunk
+        self.said = (self.said + chunk)[:LONGEST_REPORT]
+
+    def over(self) -> bool:
+        """Whether it has exited. It is not reaped: while its pid is taken its group cannot be another's."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return self.closed and os.waitid(os.P_PID, self.process.pid, flags) is not None
+
+    def ask_to_end(self, why: str, grace: float) -> None:
+        self.why_ended = why
+        self.end_at = time.monotonic() + grace
+        self._signal(signal.SIGTERM)
+
+    def time_is_over(self) -> None:
+        """Ask first, so that it can report by itself; then end it and everything it started."""
+        if self.why_ended is None:
+            self.ask_to_end(f"its deadline of {self.job.timeout:g} s passed", DEADLINE_GRACE)
+        else:
+            self._signal(signal.SIGKILL)
+
+    def reap(self) -> Outcome:
+        """End what is left of the group, and say what became of the collector."""
+        self._signal(signal.SIGKILL)
+        code = self.process.wait()
+        with suppress(BrokenPipeError):
+            self.lifeline.close()
+        self.answer.close()
+        seconds = round(time.monotonic() - self.started, 3)
+        if self.said:
+            try:
+                return Outcome.from_json(self.said.decode())
+            except (ValueError, TypeError, KeyError) as error:
+                what = f"the child's report cannot be read: {error}"
+                return failed(self.job, "GarbledReport", what, seconds)
+        if self.why_ended:
+            return failed(
+                self.job, "Ended", f"{self.why_ended}, and the child did not end by itself", seconds
+            )
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return failed(self.job, "Crashed", f"the child {how} without a report", seconds)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+            os.killpg(self.process.pid, number)
+
+
+def failed(job: Job, kind: str, message: str, seconds: float = 0.0) -> Outcome:
+    """The outcome of a collector that could not speak for itself."""
+    return Outcome(job.collector, Status.FAILED, seconds=seconds, error=Failure(kind, message))
+
+
+class Runner:
+    """Runs jobs, at most two at once, until all have an outcome or it is told to stop."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.interrupted: int | None = None
+
+    def run(self, jobs: list[Job]) -> list[Outcome]:
+        """One outcome per job, in order. After a signal, what did not finish has failed."""
+        outcomes = self._run(jobs)
+        reports = []
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if outcome.error and outcome.error.type in _SILENT:
+                log.error("%s: %s", job.collector, outcome.error.message)
+                if job.mode is Mode.PUSH:
+                    said = outcome.to_json()
+                    reports.append(replace(job, mode=Mode.REPORT, outcome=said, timeout=REPORT_TIMEOUT))
+        self._run(reports)
+        return outcomes
+
+    def _run(self, jobs: list[Job]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        waiting = list(enumerate(jobs))
+        running: dict[int, _Child] = {}
+        while waiting or running:
+            try:
+                with shielded():  # a signal must not come between starting a child and knowing it
+                    while waiting and len(running) < AT_ONCE:
+                        place, job = waiting.pop(0)
+                        running[place] = _Child(job, self._environ)
+                ready = _wait(list(running.values()))
+                with shielded():
+                    for child in ready:
+                        child.read()
+                    for place in [place for place, child in running.items() if child.over()]:
+                        outcomes[place] = running.pop(place).reap()
+            except Interrupted as error:
+                self.interrupted = error.signal_number
+                for child in running.values():
+                    child.ask_to_end(f"signal {error.signal_number} asked it to stop", INTERRUPT_GRACE)
+                for place, job in waiting:
+                    outcomes[place] = failed(job, "NotStarted", f"signal {error.signal_number} came first")
+                waiting.clear()
+        return [outcomes[place] for place in range(len(jobs))]
+
+
+def _wait(children: list[_Child]) -> list[_Child]:
+    """End those whose time is over, then wait for something to happen; the children that have something to say."""
+    now = time.monotonic()
+    for child in children:
+        if child.end_at <= now:
+            child.time_is_over()
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            if not child.closed:
+                selector.register(child.answer, selectors.EVENT_READ, child)
+        soonest = min(child.end_at for child in children) - now
+        # A child that closed its answer is about to exit, and nothing tells us when.
+        closing = any(child.closed for child in children)
+        return [key.data for key, _ in selector.select(0.01 if closing else max(0.01, soonest))]
