@@ -1,0 +1,161 @@
+"""A Datadog intake: the door metrics are pushed through, and what a dashboard would show afterwards.
+
+Takes what the real one takes, refuses what it refuses, and drops points outside the time window without a
+word as it does, counting them. Historical ingestion and everything that needs an application key are absent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from servers.loopback import Answer, LoopbackServer, Request
+from servers.series import Rejected, Series, decoded, normalised, parsed, series_of
+
+OLDEST = 3600
+FURTHEST_AHEAD = 600
+
+
+class PointKey(NamedTuple):
+    """The identity of a point: a second write to it replaces the first. `tags` are sorted."""
+
+    metric: str
+    tags: tuple[str, ...]
+    host: str | None
+    second: int
+
+
+class Write(NamedTuple):
+    """One write of one point, with the value it replaced."""
+
+    key: PointKey
+    value: float
+    replaced: float | None
+
+
+@dataclass(slots=True)
+class Push(Request):
+    """A request to the intake, with what was found in its body: sizes, points and how many were dropped."""
+
+    raw_size: int = 0
+    points: int = 0
+    dropped: int = 0
+
+
+class Intake(LoopbackServer[Push]):
+    """`POST /api/v2/series` and `GET /api/v1/validate` for one API key.
+
+    `clock` may be set at any time: the time window and the `Date` header follow it. What is put in
+    `accepted_errors` comes back inside every 202.
+    """
+
+    request_type = Push
+
+    def __init__(self, key: str = "test-api-key", clock: Callable[[], float] = time.time) -> None:
+        self.key = key
+        self.accepted_errors: list[str] = []
+        self.points: dict[PointKey, float] = {}
+        self.write_log: list[Write] = []
+        self.payloads: list[dict[str, Any]] = []  # as decoded from JSON, each of them accepted
+        self.types: dict[str, str] = {}
+        self.dropped = 0
+        self.notes: list[str] = []
+        self._lock = threading.RLock()
+        super().__init__(clock)
+
+    def names(self) -> list[str]:
+        """Name the metrics that have a point, sorted."""
+        with self._lock:
+            return sorted({key.metric for key in self.points})
+
+    def series(self, metric: str) -> dict[tuple[tuple[str, ...], str | None], dict[int, float]]:
+        """Return values by second for each (tags, host) of a metric."""
+        found: dict[tuple[tuple[str, ...], str | None], dict[int, float]] = {}
+        with self._lock:
+            for key in sorted(
+                (key for key in self.points if key.metric == metric), key=lambda key: key.second
+            ):
+                found.setdefault((key.tags, key.host), {})[key.second] = self.points[key]
+        return found
+
+    def value(
+        self, metric: str, tags: Iterable[str] = (), host: str | None = None, at: int | None = None
+    ) -> float | None:
+        """Return the latest value, or the one at a second, of the one series with these tags and host.
+
+        Tags not given and a host of None match any. None is no such point; several such series are an error.
+        """
+        wanted = set(tags)
+        matching = {
+            (found_tags, found_host): values
+            for (found_tags, found_host), values in self.series(metric).items()
+            if wanted.issubset(found_tags) and host in (None, found_host)
+        }
+        if len(matching) > 1:
+            raise LookupError(
+                f"{metric} with {sorted(wanted)} is several series: {sorted(map(str, matching))}"
+            )
+        for values in matching.values():
+            return values.get(max(values) if at is None else at)
+        return None
+
+    def respond(self, request: Push) -> Answer:
+        # Datadog documents one status, 403, for a wrong key and for none at all.
+        if request.headers.get("DD-API-KEY") != self.key:
+            return Answer.json(403, {"errors": ["Forbidden"]})
+        match request.method, request.path:
+            case "GET", "/api/v1/validate":
+                return Answer.json(200, {"valid": True})
+            case "POST", "/api/v2/series":
+                try:
+                    self._accept(request)
+                except Rejected as rejected:
+                    return Answer.json(rejected.status, {"errors": list(rejected.errors)})
+                return Answer.json(202, {"errors": self.accepted_errors})
+        return Answer.json(404, {"errors": ["Not Found"]})
+
+    def _accept(self, push: Push) -> None:
+        raw = decoded(push.body, push.headers.get("Content-Encoding", "identity"))
+        push.raw_size = len(raw)
+        document = parsed(raw)
+        series = series_of(document)
+        push.points = sum(len(one.points) for one in series)
+        with self._lock:
+            self._check_types(series)
+            self.payloads.append(document)
+            for one in series:
+                push.dropped += self._store(one)
+            self.dropped += push.dropped
+
+    def _check_types(self, series: list[Series]) -> None:
+        types = dict(self.types)
+        changes = [
+            f"{one.metric} is a {types[one.metric]} and came as a {one.type}"
+            for one in series
+            if types.setdefault(one.metric, one.type) != one.type
+        ]
+        if changes:
+            self.notes += changes
+            raise Rejected(400, *changes)
+        self.types = types
+
+    def _store(self, series: Series) -> int:
+        tags = tuple(sorted({normalised(tag) for tag in series.tags} - {""}))
+        self.notes += [
+            f"{series.metric}: tag {tag!r} is stored as {normalised(tag)!r}"
+            for tag in series.tags
+            if normalised(tag) != tag
+        ]
+        now = self.clock()
+        dropped = 0
+        for second, value in series.points:
+            if not now - OLDEST <= second <= now + FURTHEST_AHEAD:
+                dropped += 1
+                continue
+            key = PointKey(series.metric, tags, series.host, second)
+            self.write_log.append(Write(key, value, self.points.get(key)))
+            self.points[key] = value
+        return dropped
