@@ -91,7 +91,7 @@ class SeriesTable:
         return [_series(kinds[wire[0]], wire, groups[keys[0]]) for wire, keys in claims.items()]
 
     def _claims(self, groups: Iterable[_Key]) -> dict[_Key, list[_Key]]:
-        """Which of our series would stand on the wire as one, with tags normalised and the common ones added."""
+        """Which of our series would be one on the wire, with tags normalised and the common ones added."""
         normal: dict[tuple[str, ...], tuple[str, ...]] = {}
         claims: dict[_Key, list[_Key]] = {}
         for key in groups:

@@ -31,24 +31,10 @@ INTERRUPT_GRACE = 22.0  # after SIGTERM: two seconds, and the longest request in
 REPORT_TIMEOUT = 10.0
 LONGEST_REPORT = 1_000_000
 
-_PASSED = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "DD_ENV",
-    "DD_SERVICE",
-    "DD_VERSION",
-    "DD_SITE",
-    "AWS_REGION",
-]
+_PASSED = (
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "DD_ENV", "DD_SERVICE", "DD_VERSION", "DD_SITE", "AWS_REGION"),
+)
 _PROXY = ("HTTPS_PROXY", "NO_PROXY")
 
 _SILENT = frozenset({"GarbledReport", "Ended", "Crashed", "NotStarted"})
@@ -224,7 +210,7 @@ class Runner:
 
 
 def _wait(children: list[_Child]) -> list[_Child]:
-    """End those whose time is over, then wait for something to happen; the children that have something to say."""
+    """End those whose time is over, then wait; the children that have something to say."""
     now = time.monotonic()
     for child in children:
         if child.end_at <= now:
