@@ -38,13 +38,13 @@ exit code: 0 ok, empty or skipped; 1 a collector was partial or failed; 2 config
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line's grammar; docs/command-line.md is generated from it."""
+def parser(width: int | None = None) -> argparse.ArgumentParser:
+    """The command line's grammar; docs/command-line.md is generated from it, at a fixed width."""
     made = argparse.ArgumentParser(
         prog="run_collector.py",
         description="Collect fleet metrics: show them (the default) or push them to Datadog.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
         allow_abbrev=False,
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="collectors to run, or `all`")

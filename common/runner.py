@@ -44,29 +44,29 @@ log = logging.getLogger(__name__)
 
 def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     """What one child may see: no other collector's settings, and only credentials it can need."""
-    own = job.collector.upper() + "_"
+    secrets: list[str] = []
+    own: tuple[str, ...] = ()
+    if job.collector != DATADOG and job.mode is not Mode.REPORT:
+        own = (job.collector.upper() + "_",)
+        secrets.extend(registry.declaration(job.collector)[1])
+    if job.collector == DATADOG or job.mode in {Mode.PUSH, Mode.REPORT}:
+        secrets.append("DD_API_KEY")
     others = tuple(f"FLEETGAUGE_{name.upper()}_" for name in registry.names() if name != job.collector)
+    # Whoever needs a secret talks to a service, perhaps through a proxy whose address holds a password.
+    exact = {*_PASSED, *secrets, *(_PROXY if secrets else ())}
+    if any(not environ.get(name) for name in secrets) and _has_secret_prefix(job, environ):
+        own += ("AWS_",)
     passed = {
         name: value
         for name, value in environ.items()
-        if name in _PASSED
+        if name in exact
         or name.startswith(own)
         or (name.startswith("FLEETGAUGE_") and not name.startswith(others))
     }
-    secrets = [] if job.collector == DATADOG else list(registry.declaration(job.collector)[1])
-    if job.mode is not Mode.DRY:
-        secrets.append("DD_API_KEY")
-    # Whoever needs a secret talks to a service, perhaps through a proxy whose address holds a password.
-    passed.update(
-        {name: environ[name] for name in (*secrets, *(_PROXY if secrets else ())) if name in environ}
-    )
-    if any(not environ.get(name) for name in secrets) and _secret_prefix(job, environ):
-        passed.update({name: value for name, value in environ.items() if name.startswith("AWS_")})
-    passed["PYTHONPATH"] = str(registry.ROOT)
-    return passed
+    return passed | {"PYTHONPATH": str(registry.ROOT)}
 
 
-def _secret_prefix(job: Job, environ: Mapping[str, str]) -> bool:
+def _has_secret_prefix(job: Job, environ: Mapping[str, str]) -> bool:
     """Whether secrets may have to be read from AWS. A file that cannot be read is the child's to report."""
     if environ.get("FLEETGAUGE_SECRET_PREFIX"):
         return True
