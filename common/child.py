@@ -6,6 +6,7 @@ and the child ends too. The outcome leaves on what was standard output; anything
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -230,6 +231,8 @@ def _end_with_parent() -> None:
 
 def main() -> int:
     """Entry point of `python -m common.child NAME`; the name is there for `ps` to show."""
+    # A short life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
+    gc.set_threshold(100_000)
     answer = os.dup(1)
     os.dup2(2, 1)
     job = _read_job()

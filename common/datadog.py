@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from common.errors import DeliveryError, Refused
 from common.http import proxy_for
 from common.metric import Sample
-from common.payloads import Series, SeriesTable, halve, payloads, wire_fits
+from common.payloads import Payload, SeriesTable, payloads
 from common.retry import RETRIED_STATUSES, Deadline, Transient, persist, requested_wait
 from common.settings import CoreSettings, DatadogSettings
 from common.signals import shielded
@@ -83,33 +83,32 @@ class DatadogSink:
         self._persist(lambda client: AuthenticationApi(client).validate())
         return f"the API key is valid at {self._settings.address}"
 
-    def _deliver(self, payload: list[Series]) -> None:
+    def _deliver(self, payload: Payload) -> None:
         """Send one payload, in halves where it is too large for the wire."""
         try:
-            if not wire_fits(payload):
+            if not payload.fits_the_wire():
                 raise _TooLarge
             server_time = self._persist(lambda client: self._submit(client, payload))
         except _TooLarge:
-            halves = halve(payload)
+            halves = payload.halves()
             if halves is None:
-                raise Refused(
-                    f"{self._settings.address} answered 413 to a single point of {payload[0]['metric']}"
-                ) from None
+                name = payload.series[0]["metric"]
+                raise Refused(f"{self._settings.address} answered 413 to a single point of {name}") from None
             for half in halves:
                 self._deliver(half)
         else:
             self._count(payload, server_time)
 
-    def _submit(self, client: ApiClient, payload: list[Series]) -> Any:  # Any: the client is not typed
+    def _submit(self, client: ApiClient, payload: Payload) -> Any:  # Any: the client is not typed
         from datadog_api_client.v2.api.metrics_api import MetricsApi
 
         # The body's declared type is a model class; check_input_type=False documents dictionaries as well.
-        body: Any = {"series": payload}
+        body: Any = {"series": payload.series}
         return MetricsApi(client).submit_metrics(body=body, content_encoding=_gzip())
 
-    def _count(self, payload: list[Series], server_time: float | None) -> None:
+    def _count(self, payload: Payload, server_time: float | None) -> None:
         """Count what was accepted, without what the intake's own clock makes it drop in silence."""
-        stamps = [point["timestamp"] for series in payload for point in series["points"]]
+        stamps = [point["timestamp"] for series in payload.series for point in series["points"]]
         if server_time is None:
             self.points_sent += len(stamps)
             return

@@ -32,6 +32,7 @@ class FileSink:
         with self._path.open("a", encoding="utf-8") as lines:
             for series in self._table.take(samples, self._now - OLDEST, self._now + FURTHEST):
                 metric = self._metrics[series["metric"]]
+                resources = series.get("resources")
                 for point in series["points"]:
                     line = {
                         "metric": metric.name,
@@ -39,7 +40,7 @@ class FileSink:
                         "unit": metric.unit,
                         "value": point["value"],
                         "timestamp": point["timestamp"],
-                        "host": series["resources"][0]["name"] if series["resources"] else None,
+                        "host": resources[0]["name"] if resources else None,
                         "tags": series["tags"],
                     }
                     lines.write(json.dumps(line, allow_nan=False) + "\n")

@@ -12,7 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from common.metric import Kind, Sample
 
@@ -23,6 +23,7 @@ TAG_LENGTH = 200
 
 _TYPES = {Kind.COUNT: 1, Kind.GAUGE: 3}
 _UNTAGGABLE = re.compile(r"[^a-z0-9_\-:./]")
+_NORMAL = re.compile(rf"[a-z0-9_\-:./]{{0,{TAG_LENGTH - 1}}}[a-z0-9_\-./]")
 _ENVELOPE = len('{"series": []}')
 _SERIES_FRAME = len('{"metric": "", "type": 3, "points": [], "tags": [], "resources": []}, ')
 _POINT_SIZE = len('{"timestamp": 4294967295, "value": -1.2345678901234567e-300}, ')
@@ -43,7 +44,7 @@ class Series(TypedDict):
     type: int
     points: list[Point]
     tags: list[str]
-    resources: list[dict[str, str]]
+    resources: NotRequired[list[dict[str, str]]]
 
 
 _Key = tuple[str, str | None, tuple[str, ...]]  # name, host, tags
@@ -51,6 +52,8 @@ _Key = tuple[str, str | None, tuple[str, ...]]  # name, host, tags
 
 def normalise_tag(tag: str) -> str:
     """A tag as Datadog would store it: lower case, odd characters as `_`, at most 200 characters."""
+    if _NORMAL.fullmatch(tag):
+        return tag  # nearly every tag, and then no second string is made
     return _UNTAGGABLE.sub("_", tag.lower())[:TAG_LENGTH].rstrip(":")
 
 
@@ -68,8 +71,11 @@ class SeriesTable:
         self._ambiguous: set[_Key] = set()
         self.dropped: Counter[str] = Counter()
 
-    def take(self, samples: Iterable[Sample], oldest: int, newest: int) -> list[Series]:
-        """Group samples by series; of one second the last gauge stands and counts add up."""
+    def take(self, samples: Iterable[Sample], oldest: int, newest: int) -> Iterator[Series]:
+        """Group samples by series; of one second the last gauge stands and counts add up.
+
+        Series are made one by one as they are asked for: a hundred thousand of them at once are large.
+        """
         groups: dict[_Key, dict[int, float]] = {}
         kinds: dict[str, Kind] = {}
         for metric, value, timestamp, tags, host in samples:
@@ -86,39 +92,48 @@ class SeriesTable:
                     value += points.get(timestamp, 0)
                 points[timestamp] = value
         claims = self._claims(groups)
-        self._refuse_ambiguous(claims, groups)
         self._refuse_above_cap(claims, groups)
-        return [_series(kinds[wire[0]], wire, groups[keys[0]]) for wire, keys in claims.items()]
+        for wire, key in claims.items():
+            yield _series(kinds[wire[0]], wire, groups.pop(key))
 
-    def _claims(self, groups: Iterable[_Key]) -> dict[_Key, list[_Key]]:
-        """Which of our series would be one on the wire, with tags normalised and the common ones added."""
+    def _claims(self, groups: dict[_Key, dict[int, float]]) -> dict[_Key, _Key]:
+        """Each series as it will stand on the wire, and the one of ours that it stands for.
+
+        Those that two of our series would share are refused: the value of either is wrong for the other.
+        """
+        wires = self._wires(groups)
+        claims: dict[_Key, _Key] = {}
+        for key, wire in wires.items():
+            if self._owners.get(wire, key) != key or claims.setdefault(wire, key) != key:
+                self._ambiguous.add(wire)
+        if self._ambiguous:
+            for key, wire in wires.items():
+                if wire in self._ambiguous:
+                    self.dropped["tag_collision"] += len(groups[key])
+                    claims.pop(wire, None)
+        return claims
+
+    def _wires(self, groups: Iterable[_Key]) -> dict[_Key, _Key]:
+        """Our series and their names on the wire: tags normalised, the common ones added."""
         normal: dict[tuple[str, ...], tuple[str, ...]] = {}
-        claims: dict[_Key, list[_Key]] = {}
+        wires: dict[_Key, _Key] = {}
         for key in groups:
             name, host, tags = key
             if tags not in normal:
-                normal[tags] = tuple(sorted({normalise_tag(tag) for tag in tags} | self._common))
-            claims.setdefault((name, host, normal[tags]), []).append(key)
-        return claims
+                normal[tags] = tuple(sorted({*map(normalise_tag, tags), *self._common}))
+            wires[key] = (name, host, normal[tags])
+        return wires
 
-    def _refuse_ambiguous(self, claims: dict[_Key, list[_Key]], groups: dict[_Key, dict[int, float]]) -> None:
-        """Remove series that two tag sets would share: the value of either is wrong for the other."""
-        for wire, keys in list(claims.items()):
-            if wire in self._ambiguous or keys != [self._owners.get(wire, keys[0])]:
-                self._ambiguous.add(wire)
-                self.dropped["tag_collision"] += sum(len(groups[key]) for key in keys)
-                del claims[wire]
-
-    def _refuse_above_cap(self, claims: dict[_Key, list[_Key]], groups: dict[_Key, dict[int, float]]) -> None:
+    def _refuse_above_cap(self, claims: dict[_Key, _Key], groups: dict[_Key, dict[int, float]]) -> None:
         """Remove new series beyond the cap. A stable hash chooses, so that every tick keeps the same ones."""
         new = [wire for wire in claims if wire not in self._owners]
         room = max(0, self._cap - len(self._owners))
         if len(new) > room:
             new.sort(key=_stable_hash)
             for wire in new[room:]:
-                self.dropped["series_cap"] += len(groups[claims.pop(wire)[0]])
+                self.dropped["series_cap"] += len(groups[claims.pop(wire)])
         for wire in new[:room]:
-            self._owners[wire] = claims[wire][0]
+            self._owners[wire] = claims[wire]
 
 
 def _finite(value: float) -> bool:
@@ -134,66 +149,84 @@ def _stable_hash(key: _Key) -> bytes:
 
 def _series(kind: Kind, wire: _Key, points: dict[int, float]) -> Series:
     name, host, tags = wire
-    return {
+    series: Series = {
         "metric": name,
         "type": _TYPES[kind],
         "points": [{"timestamp": second, "value": points[second]} for second in sorted(points)],
         "tags": list(tags),
-        "resources": [] if host is None else [{"type": "host", "name": host}],
     }
+    if host is not None:
+        series["resources"] = [{"type": "host", "name": host}]
+    return series
 
 
 def raw_size(series: Series) -> int:
     """At least as many bytes as the series takes in the client's JSON, tags being ASCII by now."""
-    resources = sum(_RESOURCE_FRAME + len(json.dumps(resource["name"])) for resource in series["resources"])
-    tags = sum(len(tag) + len('"", ') for tag in series["tags"])
-    return _SERIES_FRAME + len(series["metric"]) + tags + resources + len(series["points"]) * _POINT_SIZE
+    size = _SERIES_FRAME + len(series["metric"]) + len(series["points"]) * _POINT_SIZE
+    size += len('", "'.join(series["tags"])) + len('""')
+    for resource in series.get("resources", ()):
+        size += _RESOURCE_FRAME + len(json.dumps(resource["name"]))
+    return size
 
 
-def payloads(series: Iterable[Series]) -> Iterator[list[Series]]:
+class Payload(NamedTuple):
+    """Series to send together, and at least as many bytes as their JSON takes."""
+
+    series: list[Series]
+    size: int
+
+    @classmethod
+    def of(cls, series: list[Series]) -> Payload:
+        """The payload of these series."""
+        return cls(series, _ENVELOPE + sum(map(raw_size, series)))
+
+    def fits_the_wire(self) -> bool:
+        """Whether it stays within the limit once compressed.
+
+        The client compresses where we cannot see it. Only a body that could be too large is compressed
+        here as well, at the fastest level, which hardly makes it smaller than the client's will be.
+        """
+        if self.size <= WIRE_LIMIT:
+            return True
+        import orjson
+
+        return len(zlib.compress(orjson.dumps({"series": self.series}), level=1)) <= WIRE_LIMIT
+
+    def halves(self) -> tuple[Payload, Payload] | None:
+        """Two payloads of about half the size, or None where there is only one point."""
+        if len(self.series) > 1:
+            middle = len(self.series) // 2
+            return Payload.of(self.series[:middle]), Payload.of(self.series[middle:])
+        [only] = self.series
+        middle = len(only["points"]) // 2
+        if middle == 0:
+            return None
+        first, second = only["points"][:middle], only["points"][middle:]
+        return Payload.of([{**only, "points": first}]), Payload.of([{**only, "points": second}])
+
+
+def payloads(series: Iterable[Series]) -> Iterator[Payload]:
     """Pack series, in order, into payloads within the limits on points and raw bytes."""
-    payload: list[Series] = []
+    packed: list[Series] = []
     points, size = 0, _ENVELOPE
     for piece in _pieces(series):
         piece_size = raw_size(piece)
-        if payload and (points + len(piece["points"]) > POINT_LIMIT or size + piece_size > RAW_LIMIT):
-            yield payload
-            payload, points, size = [], 0, _ENVELOPE
-        payload.append(piece)
+        if packed and (points + len(piece["points"]) > POINT_LIMIT or size + piece_size > RAW_LIMIT):
+            yield Payload(packed, size)
+            packed, points, size = [], 0, _ENVELOPE
+        packed.append(piece)
         points += len(piece["points"])
         size += piece_size
-    if payload:
-        yield payload
+    if packed:
+        yield Payload(packed, size)
 
 
 def _pieces(series: Iterable[Series]) -> Iterator[Series]:
     """Each series, in pieces where its points alone are more than one payload takes."""
     for one in series:
         every = one["points"]
+        if len(every) <= POINT_LIMIT:
+            yield one
+            continue
         for start in range(0, len(every), POINT_LIMIT):
             yield {**one, "points": every[start : start + POINT_LIMIT]}
-
-
-def wire_fits(payload: list[Series]) -> bool:
-    """Whether the payload stays within the limit once compressed.
-
-    The client compresses where we cannot see it. Only a body that could be too large is compressed here
-    as well, at the fastest level, which never makes it smaller than the client's will be.
-    """
-    if _ENVELOPE + sum(map(raw_size, payload)) <= WIRE_LIMIT:
-        return True
-    import orjson
-
-    return len(zlib.compress(orjson.dumps({"series": payload}), level=1)) <= WIRE_LIMIT
-
-
-def halve(payload: list[Series]) -> tuple[list[Series], list[Series]] | None:
-    """Two payloads of about half the size, or None where there is only one point."""
-    if len(payload) > 1:
-        middle = len(payload) // 2
-        return payload[:middle], payload[middle:]
-    points = payload[0]["points"]
-    if len(points) < 2:
-        return None
-    middle = len(points) // 2
-    return [{**payload[0], "points": points[:middle]}], [{**payload[0], "points": points[middle:]}]

@@ -154,7 +154,7 @@ class CoreSettings(Settings):
     step: Duration = Field(
         900,
         ge=1,
-        le=86400,
+        le=3600,
         description="Grid on which a pushed run answers: its points stand at whole steps.",
     )
     series_cap: int = Field(20_000, ge=1, description="Most series one collector may send in one run.")

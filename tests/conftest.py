@@ -1,0 +1,42 @@
+"""Fixtures every test may use: the loopback servers and a copy of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from project import Project
+from servers.aws import Aws
+from servers.datadog import Intake
+
+KEY = "0123456789abcdef-datadog-key"
+
+
+@pytest.fixture
+def intake() -> Iterator[Intake]:
+    """A Datadog intake of this test's own."""
+    with Intake(key=KEY) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _aws() -> Iterator[Aws]:
+    with Aws() as server:
+        yield server
+
+
+@pytest.fixture
+def aws(_aws: Aws) -> Aws:
+    """AWS with nothing in it. Starting moto takes seconds, so that all tests share one."""
+    _aws.reset()
+    return _aws
+
+
+@pytest.fixture
+def project(tmp_path: Path, intake: Intake) -> Project:
+    """A copy of the service that pushes to this test's intake."""
+    root = tmp_path / "service"
+    root.mkdir()
+    return Project(root, {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url})

@@ -1,0 +1,250 @@
+"""The command line as a person, a program and the CronJob use it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project import ROOT, Project
+from servers.aws import Aws
+from servers.datadog import Intake
+
+SCRIPT = ROOT / "scripts" / "run_collector.py"
+
+
+def test_help_needs_no_third_party_module() -> None:
+    # -S leaves site-packages out altogether.
+    ran = subprocess.run(
+        [sys.executable, "-S", SCRIPT, "--help"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "exit code: 0 ok, empty or skipped" in ran.stdout
+
+
+def test_list_names_every_collector_with_what_it_reads(project: Project) -> None:
+    project.keep("host")
+    project.add("toy", "yield")
+    assert project.run("--list").stdout == (
+        "host  Cores, load and memory of the node this runs on.\ntoy   A toy called toy.\n"
+    )
+    assert json.loads(project.run("--list", "--json").stdout)["toy"] == "A toy called toy."
+
+
+def test_a_dry_run_shows_an_aligned_table_and_sends_nothing(project: Project, intake: Intake) -> None:
+    project.add(
+        "toy", "yield VALUE(1234567, context.at, kind='first')\nyield VALUE(0.5, context.at, kind='b')"
+    )
+    ran = project.run("toy")
+    assert ran.returncode == 0
+    lines = ran.stdout.splitlines()
+    assert re.fullmatch(r"toy: ok in \d+\.\d s", lines[0])
+    assert lines[1] == "  toy.value  1,234,567  item  kind:first"
+    assert lines[2] == "  toy.value      0.500  item  kind:b"
+    assert re.fullmatch(r"1 ok; 2 samples, nothing sent \(dry run\); \d+\.\d s; dropped: nothing", lines[-1])
+    assert intake.requests == []
+
+
+def test_the_json_document_of_a_dry_run_is_the_designed_one(project: Project) -> None:
+    project.add("toy", "yield VALUE(3, context.at, kind='a')\nyield VALUE(float('inf'), context.at)")
+    document = project.document("toy")
+    [entry] = document["collectors"]
+    [sample] = entry.pop("samples")
+    assert 0 <= entry.pop("seconds") < 60
+    assert entry == {
+        "collector": "toy",
+        "status": "ok",
+        "error": None,
+        "lost": [],
+        "dropped": {"not_finite": 1},
+    }
+    assert sample.pop("timestamp") > 1_700_000_000
+    assert sample == {
+        "metric": "toy.value",
+        "type": "gauge",
+        "unit": "item",
+        "value": 3,
+        "host": None,
+        "tags": ["kind:a"],
+    }
+    assert document["status"] == "ok"
+
+
+def test_no_name_and_a_wrong_name_are_configuration_errors_that_help(project: Project) -> None:
+    project.keep("host")
+    for arguments, said in (((), "there are: host"), (("hots",), "did you mean 'host'?")):
+        ran = project.run(*arguments)
+        assert ran.returncode == 2
+        assert said in ran.stderr
+        assert ran.stdout == ""
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "a"])
+def test_a_timeout_that_is_no_time_is_refused(project: Project, value: str) -> None:
+    assert project.run("toy", f"--timeout={value}").returncode == 2
+
+
+@pytest.mark.parametrize("value", ["0", "2d", "soon"])
+def test_an_interval_that_is_none_is_refused(project: Project, value: str) -> None:
+    ran = project.run("toy", f"--every={value}")
+    assert ran.returncode == 2
+    assert "duration" in ran.stderr or "between" in ran.stderr
+
+
+NEEDY = "token: Secret\narea: Text"
+
+
+def test_under_all_a_collector_that_is_not_configured_is_skipped_with_what_it_lacks(
+    project: Project, intake: Intake
+) -> None:
+    project.add(
+        "needy", "yield VALUE(1, context.at)", settings=NEEDY, init="SECRETS = ('FLEETGAUGE_NEEDY_TOKEN',)"
+    )
+    project.add("toy", "yield VALUE(1, context.at)")
+    ran = project.run("all", "--push")
+    assert ran.returncode == 0
+    assert "needy: skipped" in ran.stdout
+    assert (
+        "FLEETGAUGE_NEEDY_TOKEN, FLEETGAUGE_NEEDY_AREA are not set; looked in: the environment" in ran.stdout
+    )
+    assert intake.value("collector.up", tags=("collector:needy",)) is None
+    assert intake.value("collector.up", tags=("collector:toy",)) == 1
+
+
+def test_by_name_a_collector_that_is_not_configured_is_a_configuration_error_and_down(
+    project: Project, intake: Intake
+) -> None:
+    project.add("needy", "yield VALUE(1, context.at)", settings=NEEDY)
+    ran = project.run("needy", "--push")
+    assert ran.returncode == 2
+    assert "FLEETGAUGE_NEEDY_TOKEN" in ran.stdout
+    assert intake.value("collector.up", tags=("collector:needy",)) == 0
+
+
+def test_pushing_without_a_key_or_an_environment_is_a_configuration_error_even_under_all(
+    project: Project, intake: Intake
+) -> None:
+    project.add("toy", "yield VALUE(1, context.at)")
+    for name in ("DD_API_KEY", "DD_ENV"):
+        ran = project.run("all", "--push", **{name: ""})
+        assert ran.returncode == 2
+        assert f"{name} is not set" in ran.stdout
+    assert intake.requests == []
+
+
+def test_a_configuration_file_configures_and_its_mistakes_are_named(project: Project, tmp_path: Path) -> None:
+    project.add("toy", "yield VALUE(context.settings.size, context.at)", settings="size: int")
+    file = tmp_path / "fleetgauge.toml"
+    file.write_text("[toy]\nsize = 3\n")
+    entry = json.loads(project.run("toy", "--json", "--config", str(file)).stdout)["collectors"][0]
+    assert entry["samples"][0]["value"] == 3
+    for text, said in (
+        ("[toy]\nsise = 3\n", "unknown key 'sise' in [toy] (did you mean 'size'?)"),
+        ("[tyo]\nsize = 3\n", "unknown table [tyo] (did you mean 'toy'?)"),
+        ("stepp = 3\n", "unknown key 'stepp' in the top level (did you mean 'step'?)"),
+        ("[toy\n", "is not TOML"),
+    ):
+        file.write_text(text)
+        ran = project.run("toy", "--config", str(file))
+        assert ran.returncode == 2
+        assert said in ran.stdout
+    ran = project.run("toy", "--config", str(tmp_path / "none.toml"))
+    assert ran.returncode == 2
+    assert "none.toml: No such file" in ran.stdout
+
+
+def test_check_says_what_is_good_and_sends_nothing(project: Project, intake: Intake) -> None:
+    project.keep("host")
+    ran = project.run("host", "--check", FLEETGAUGE_NODE_NAME="node-7")
+    assert ran.returncode == 0, ran.stdout
+    assert "metrics will carry the host node-7" in ran.stdout
+    assert f"the API key is valid at {intake.url}" in ran.stdout
+    assert [request.path for request in intake.requests] == ["/api/v1/validate"]
+
+
+def test_check_fails_on_a_key_that_datadog_does_not_know(project: Project, intake: Intake) -> None:
+    project.keep("host")
+    ran = project.run("host", "--check", DD_API_KEY="another-key-than-expected")
+    assert ran.returncode == 1
+    assert "check that DD_API_KEY is valid and belongs to this site" in ran.stdout
+    assert "another-key-than-expected" not in ran.stdout + ran.stderr
+
+
+CANARY = "canary-3f9d0c71-never-to-be-seen"
+
+SPY = """
+import logging
+context.log.info("with %s", context.settings.token.get_secret_value())
+context.log.debug("and %r", {"token": context.settings.token.get_secret_value()})
+Path(context.settings.path).write_text(json.dumps({"environ": dict(os.environ), "argv": sys.orig_argv}))
+yield VALUE(1, context.at)
+raise RuntimeError("it broke with " + context.settings.token.get_secret_value())
+"""
+
+
+@pytest.mark.parametrize(
+    "options", [("--push", "--verbose"), ("--verbose",), ("--check", "--verbose"), ("--json",)]
+)
+def test_a_secret_is_never_seen(
+    project: Project, intake: Intake, aws: Aws, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The canary is every credential there is, from the environment and from AWS."""
+    spied = tmp_path / "spied"
+    project.add("spy", SPY, settings="token: Secret\npath: Text", init="SECRETS = ('FLEETGAUGE_SPY_TOKEN',)")
+    project.keep("host")
+    aws.put_secret("test/datadog", {"DD_API_KEY": f"{CANARY}-datadog\n"})
+    aws.put_secret("test/spy", {"FLEETGAUGE_SPY_TOKEN": f"{CANARY}-spy\n"})
+    project.environment.pop("DD_API_KEY")
+    extra = {
+        **aws.environment,
+        "AWS_SECRET_ACCESS_KEY": f"{CANARY}-aws",
+        "AWS_SESSION_TOKEN": f"{CANARY}-session",
+        "DD_APP_KEY": f"{CANARY}-app",
+        "WANDB_API_KEY": f"{CANARY}-wandb",
+        "HTTPS_PROXY": f"http://user:{CANARY}-proxy@127.0.0.1:9",
+        "FLEETGAUGE_SECRET_PREFIX": "test",
+        "FLEETGAUGE_SPY_PATH": str(spied),
+    }
+    ran = project.run("all", *options, **extra)
+    assert CANARY not in ran.stdout
+    assert CANARY not in ran.stderr
+    if "--check" not in options:
+        assert "[redacted]" in ran.stdout + ran.stderr
+        assert CANARY not in json.dumps(json.loads(spied.read_text())["argv"])
+    for request in intake.requests:
+        assert CANARY not in request.target
+        assert CANARY.encode() not in request.body
+
+
+def test_a_child_sees_only_the_credentials_it_needs(project: Project, aws: Aws, tmp_path: Path) -> None:
+    body = "Path(context.settings.path).write_text(json.dumps(dict(os.environ)))\nyield VALUE(1, context.at)"
+    project.add("plain", body, settings="path: Text")
+    project.add(
+        "needy", body, settings="token: Secret\npath: Text", init="SECRETS = ('FLEETGAUGE_NEEDY_TOKEN',)"
+    )
+    names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "DD_APP_KEY", "WANDB_API_KEY", "HTTPS_PROXY")
+    extra = dict.fromkeys(names, f"http://{CANARY}") | {"FLEETGAUGE_NEEDY_TOKEN": CANARY}
+    extra |= {
+        "FLEETGAUGE_PLAIN_PATH": str(tmp_path / "plain"),
+        "FLEETGAUGE_NEEDY_PATH": str(tmp_path / "needy"),
+    }
+    extra |= {"FLEETGAUGE_SECRET_PREFIX": "test"}
+
+    def seen(name: str, *options: str) -> set[str]:
+        ran = project.run(name, *options, **extra)
+        assert ran.returncode == 0, ran.stdout
+        environ = json.loads((tmp_path / name).read_text())
+        return {key for key, value in environ.items() if CANARY in value or key == "DD_API_KEY"}
+
+    assert seen("plain") == set()
+    assert seen("needy") == {"FLEETGAUGE_NEEDY_TOKEN", "HTTPS_PROXY"}
+    assert seen("plain", "--push") == {"DD_API_KEY", "HTTPS_PROXY"}
+    extra["FLEETGAUGE_NEEDY_TOKEN"] = ""
+    environ = aws.environment
+    aws.put_secret("test/needy", {"FLEETGAUGE_NEEDY_TOKEN": "from-aws"})
+    extra |= {**environ, "AWS_SESSION_TOKEN": CANARY}
+    assert seen("needy") == {"AWS_SESSION_TOKEN", "HTTPS_PROXY"}
