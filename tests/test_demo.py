@@ -1,0 +1,29 @@
+"""The demo, as the README shows it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from project import ROOT
+
+
+def shape(text: str) -> list[str]:
+    """The lines of an output without what differs from machine to machine: numbers and how wide they are."""
+    return [
+        re.sub(r"\d[\d.,:e-]*", "N", re.sub(r" +", " ", line)).strip() for line in text.strip().splitlines()
+    ]
+
+
+def test_the_demo_prints_what_the_readme_shows() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "demo.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    [shown] = re.findall(r"```text\n(Embedded:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shape(ran.stdout) == shape(shown)
