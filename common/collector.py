@@ -58,7 +58,9 @@ class Context(Generic[S]):
 class Collector(Generic[S]):
     """A source of metrics: the value `COLLECTOR` of `collectors/<name>/collector.py`.
 
-    `check` yields one line per thing it found to be good, and raises for what is not.
+    `check` yields one line per thing it found to be good, and raises for what is not. A collector that
+    `resumes` yields marks and cannot push without a checkpoint store. One that is `per_node` keeps a
+    checkpoint for each node.
     """
 
     name: str
@@ -66,3 +68,5 @@ class Collector(Generic[S]):
     metrics: tuple[Metric, ...]
     collect: Callable[[Context[S]], Iterator[Sample | Mark]]
     check: Callable[[Context[S]], Iterator[str]]
+    resumes: bool = False
+    per_node: bool = False

@@ -6,6 +6,8 @@
         │   └── NotConfigured        a required setting is absent: skipped under `all`
         ├── SourceError              what a collector reads could not be read
         ├── DeadlineExceeded         the collector's time is over
+        ├── Busy                     another run of the collector is at work: skipped
+        ├── CheckpointError          what was done could not be remembered
         └── DeliveryError            Datadog did not accept what was sent
             └── Refused              and never will: the key, the site or the payload is wrong
 
@@ -36,6 +38,14 @@ class SourceError(FleetgaugeError):
 
 class DeadlineExceeded(FleetgaugeError):  # noqa: N818
     """The one deadline that all requests of a collector share has passed."""
+
+
+class Busy(FleetgaugeError):  # noqa: N818
+    """Another run holds the checkpoint, or has moved it meanwhile; the work is left to it."""
+
+
+class CheckpointError(FleetgaugeError):
+    """The store could not be read or written now; what was delivered will be delivered again."""
 
 
 class DeliveryError(FleetgaugeError):

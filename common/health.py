@@ -34,13 +34,22 @@ SKEW = gauge(
     "collector",
 )
 
-METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, REQUESTS, SKEW)
+LAST_SUCCESS = gauge(
+    "collector.last_success_age_seconds",
+    "second",
+    "Time since a run of the collector last read and delivered everything; needs a checkpoint store.",
+    "collector",
+)
+
+METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, REQUESTS, SKEW, LAST_SUCCESS)
 
 # Reported even when zero, so that a monitor on them has data to look at.
 REASONS = ("not_finite", "too_old", "in_future", "tag_collision", "series_cap")
 
 
-def samples(outcome: Outcome, at: int, clock_skew: float | None) -> Iterator[Sample]:
+def samples(
+    outcome: Outcome, at: int, clock_skew: float | None, last_success: int | None
+) -> Iterator[Sample]:
     """The self-metrics of one run."""
     name = outcome.collector
     yield UP(int(outcome.status in {Status.OK, Status.EMPTY}), at, collector=name)
@@ -52,3 +61,5 @@ def samples(outcome: Outcome, at: int, clock_skew: float | None) -> Iterator[Sam
     yield REQUESTS(outcome.requests, at, collector=name)
     if clock_skew is not None:
         yield SKEW(clock_skew, at, collector=name)
+    if last_success is not None:
+        yield LAST_SUCCESS(max(0, at - last_success), at, collector=name)

@@ -54,7 +54,8 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     others = tuple(f"FLEETGAUGE_{name.upper()}_" for name in registry.names() if name != job.collector)
     # Whoever needs a secret talks to a service, perhaps through a proxy whose address holds a password.
     exact = {*_PASSED, *secrets, *(_PROXY if secrets else ())}
-    if any(not environ.get(name) for name in secrets) and _has_secret_prefix(job, environ):
+    asks_aws = any(not environ.get(name) for name in secrets) and _configured(job, environ, "secret_prefix")
+    if asks_aws or _configured(job, environ, "checkpoints").startswith("s3://"):
         own += ("AWS_",)
     passed = {
         name: value
@@ -66,15 +67,14 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     return passed | {"PYTHONPATH": str(registry.ROOT)}
 
 
-def _has_secret_prefix(job: Job, environ: Mapping[str, str]) -> bool:
-    """Whether secrets may have to be read from AWS. A file that cannot be read is the child's to report."""
-    if environ.get("FLEETGAUGE_SECRET_PREFIX"):
-        return True
-    if job.config is None:
-        return False
+def _configured(job: Job, environ: Mapping[str, str], name: str) -> str:
+    """One core setting, as the child will see it. A file that cannot be read is the child's to report."""
+    text = environ.get(f"FLEETGAUGE_{name.upper()}", "").strip()
+    if text or job.config is None:
+        return text
     with suppress(OSError, ValueError):
-        return "secret_prefix" in tomllib.loads(Path(job.config).read_text(encoding="utf-8"))
-    return False
+        return str(tomllib.loads(Path(job.config).read_text(encoding="utf-8")).get(name, ""))
+    return ""
 
 
 def interpreter() -> str:

@@ -151,6 +151,9 @@ class CoreSettings(Settings):
     aws_endpoint_url: Url | None = Field(
         None, validation_alias="AWS_ENDPOINT_URL", description="Another AWS endpoint, for tests and proxies."
     )
+    checkpoints: Text | None = Field(
+        None, description="Where runs remember how far they came: a directory, or `s3://bucket/prefix`."
+    )
     step: Duration = Field(
         900,
         ge=1,

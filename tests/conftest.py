@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from growing_file import KEY
 from project import Project
 from servers.aws import Aws
 from servers.datadog import Intake
-
-KEY = "0123456789abcdef-datadog-key"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,8 @@ from common.metric import Mark, count, gauge
 from common.settings import CollectorSettings, Duration, Secret, Text, Texts, named
 
 VALUE = gauge("{name}.value", "item", "A value.", "kind")
-METRICS = (VALUE,)
+TOTAL = count("{name}.total", "item", "A total.", "kind")
+METRICS = (VALUE, TOTAL)
 
 class ToySettings(CollectorSettings):
     model_config = named("FLEETGAUGE_{upper}_")
@@ -39,7 +41,7 @@ def check(context):
 def collect(context):
 {body}
 
-COLLECTOR = Collector("{name}", ToySettings, METRICS, collect, check)
+COLLECTOR = Collector("{name}", ToySettings, METRICS, collect, check{options})
 """
 
 
@@ -65,18 +67,26 @@ class Project:
         )
         shutil.copy(ROOT / "collectors" / name / "__init__.py", self.root / "collectors" / name)
 
-    def add(self, name: str, body: str, settings: str = "pass", init: str = "") -> None:
-        """Add a collector whose `collect` has this body."""
+    def add(self, name: str, body: str, settings: str = "pass", init: str = "", options: str = "") -> None:
+        """Add a collector whose `collect` has this body; `options` go to `Collector`, as `, resumes=True`."""
         folder = self.root / "collectors" / name
         folder.mkdir()
         (folder / "__init__.py").write_text(f'"""A toy called {name}."""\n{init}\n')
         code = _TEMPLATE.format(
             name=name,
             upper=name.upper(),
+            options=options,
             settings=textwrap.indent(textwrap.dedent(settings), "    "),
             body=textwrap.indent(textwrap.dedent(body), "    "),
         )
         (folder / "collector.py").write_text(code)
+
+    def set_constant(self, module: str, name: str, value: str) -> None:
+        """Change a constant of the copy: a shorter wait, a smaller batch."""
+        path = self.root / "common" / module
+        text, count = re.subn(rf"^{name} = \S+", f"{name} = {value}", path.read_text(), flags=re.MULTILINE)
+        assert count == 1, f"{module} has no constant {name}"
+        path.write_text(text)
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of a run."""

@@ -37,4 +37,6 @@ def check(context: Context[HostSettings]) -> Iterator[str]:
     yield f"metrics will carry the host {context.node_name}"
 
 
-COLLECTOR = Collector(name="host", settings=HostSettings, metrics=METRICS, collect=collect, check=check)
+COLLECTOR = Collector(
+    name="host", settings=HostSettings, metrics=METRICS, collect=collect, check=check, per_node=True
+)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 from pathlib import Path
 
 import pytest
 
+from processes import ended
 from project import Project
 from servers.datadog import Intake
 
@@ -23,19 +23,6 @@ def fifo(tmp_path: Path) -> Path:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     return path
-
-
-def ended(pid: int) -> bool:
-    """Wait until a process that is not our child has ended."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        readable, _, _ = select.select([descriptor], [], [], 30)
-        return bool(readable)
-    finally:
-        os.close(descriptor)
 
 
 def test_a_pushed_run_delivers_the_samples_and_reports_on_itself(project: Project, intake: Intake) -> None:
@@ -89,7 +76,7 @@ def test_a_child_past_its_deadline_is_stopped_and_reports_by_itself(project: Pro
 def test_a_child_that_ignores_its_deadline_is_killed_with_everything_it_started(
     project: Project, intake: Intake, tmp_path: Path
 ) -> None:
-    shorten_grace(project)
+    project.set_constant("runner.py", "DEADLINE_GRACE", "0.2")
     project.add(
         "toy",
         f"""
@@ -107,13 +94,6 @@ def test_a_child_that_ignores_its_deadline_is_killed_with_everything_it_started(
     assert "deadline of 2 s" in error["message"]
     assert up(intake, "toy") == 0
     assert ended(int((tmp_path / "pid").read_text()))
-
-
-def shorten_grace(project: Project) -> None:
-    runner = project.root / "common" / "runner.py"
-    text = runner.read_text()
-    assert "DEADLINE_GRACE = 5.0" in text
-    runner.write_text(text.replace("DEADLINE_GRACE = 5.0", "DEADLINE_GRACE = 0.2"))
 
 
 GARBAGE = """

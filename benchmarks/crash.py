@@ -1,0 +1,55 @@
+"""Ten thousand kills at random instants lose and double nothing.
+
+Takes the number of kills as an argument. Each case appends to a file, kills the run a few times, lets it
+finish, and compares the intake with a straight read of the file.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+
+from crash import AT_THE_INTAKE, AT_THE_STORE, Kill  # noqa: E402
+from growing_file import Writer, case, held, service, truth  # noqa: E402
+from servers.datadog import Intake  # noqa: E402
+
+PER_CASE = 20
+
+
+def main(kills: int, seed: int = 1) -> int:
+    """0 when every case ended with the truth."""
+    chance = random.Random(seed)  # noqa: S311  # repeatable, not secret
+    done: Counter[str] = Counter()
+    wrong = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Intake() as unused,
+        service(Path(folder), unused) as harness,
+    ):
+        while done.total() < kills:
+            with case(harness) as path:
+                writer = Writer(path)
+                for _ in range(PER_CASE):
+                    writer.append([chance.randrange(100) for _ in range(24)])
+                    kill = Kill(chance.choice(AT_THE_INTAKE + AT_THE_STORE), chance.choice((1, 2)))
+                    if harness.run(kill) is None:
+                        done[kill.point] += 1
+                writer.end()
+                harness.run()
+                wrong += held(harness.intake) != truth(path)
+            print(f"\r{done.total():,} kills, {wrong} wrong cases", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for point, count in done.most_common():
+        print(f"{count:>6,} kills: {point}")
+    print(f"{done.total():,} kills in all; cases that did not end with the truth: {wrong}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))
