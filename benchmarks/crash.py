@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from crash import AT_THE_INTAKE, AT_THE_STORE, Kill  # noqa: E402
+from crash_harness import AT_THE_INTAKE, AT_THE_STORE, Kill  # noqa: E402
 from growing_file import Writer, case, held, service, truth  # noqa: E402
 from servers.datadog import Intake  # noqa: E402
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:1] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from measure import claim, cost  # noqa: E402
+from benchmarks.measure import claim, cost  # noqa: E402
 from servers.datadog import Intake  # noqa: E402
 
 KEY = "benchmark-key"

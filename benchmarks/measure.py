@@ -6,10 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Cost(NamedTuple):

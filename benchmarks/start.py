@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from measure import ROOT, claim, cost, python
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+from benchmarks.measure import claim, cost, python  # noqa: E402
 
 ROUNDS = 7
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crash import CrashHarness
+from crash_harness import CrashHarness
 from project import Project
 from servers.datadog import Intake
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crash import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
+from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
 from growing_file import Writer, case, held, place, service, truth
 from servers.datadog import Intake
 from servers.faults import Fault
