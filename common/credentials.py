@@ -23,6 +23,10 @@ from common.settings import CoreSettings, Settings, variables
 if TYPE_CHECKING:
     from types_boto3_secretsmanager import SecretsManagerClient
 
+CONNECT_TIMEOUT = 3.0
+READ_TIMEOUT = 5.0
+ATTEMPTS = 3
+
 _DENIED = {
     "AccessDeniedException",
     "UnrecognizedClientException",
@@ -49,7 +53,7 @@ class AwsSecrets:
         if self._made is None:
             import boto3
             from botocore.config import Config
-            from botocore.exceptions import NoRegionError
+            from botocore.exceptions import BotoCoreError, NoRegionError
 
             try:
                 self._made = boto3.client(
@@ -57,15 +61,17 @@ class AwsSecrets:
                     region_name=self._core.aws_region,
                     endpoint_url=self._core.aws_endpoint_url,
                     config=Config(
-                        connect_timeout=3,
-                        read_timeout=5,
-                        retries={"mode": "standard", "total_max_attempts": 3},
+                        connect_timeout=CONNECT_TIMEOUT,
+                        read_timeout=READ_TIMEOUT,
+                        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
                     ),
                 )
             except NoRegionError:
                 raise ConfigurationError(
                     f"reading the AWS secret {secret_id}: no region is set; set AWS_REGION"
                 ) from None
+            except (BotoCoreError, ValueError) as error:  # a profile, region or endpoint that is none
+                raise ConfigurationError(f"reading the AWS secret {secret_id}: {error}") from None
         return self._made
 
 
@@ -106,7 +112,10 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
             raise ConfigurationError(
                 f"{doing}: access denied ({code}); the role needs secretsmanager:GetSecretValue on it"
             ) from None
-        raise SourceError(f"{doing}: AWS answered {code} three times; the next run tries again") from None
+        tries = 1 + error.response["ResponseMetadata"].get("RetryAttempts", 0)
+        if tries == 1:  # botocore tries again whatever may pass
+            raise ConfigurationError(f"{doing}: AWS answered {code}; look at the secret in AWS") from None
+        raise SourceError(f"{doing}: AWS answered {code} {tries} times; the next run tries again") from None
     except HTTPClientError as error:
         raise SourceError(
             f"{doing}: no answer within the time allowed ({type(error).__name__}); "
@@ -115,8 +124,10 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
     except BotoCoreError as error:
         raise ConfigurationError(f"{doing}: {error}") from None
     text = answer.get("SecretString")
-    if text is None:
+    if text is None and answer.get("SecretBinary"):
         raise ConfigurationError(f"{doing}: it is binary; store a JSON object as text")
+    if text is None:
+        raise SourceError(f"{doing}: the answer is not one of Secrets Manager; check AWS_ENDPOINT_URL")
     return text
 
 

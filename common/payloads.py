@@ -23,6 +23,8 @@ TAG_LENGTH = 200
 
 _TYPES = {Kind.COUNT: 1, Kind.GAUGE: 3}
 _UNTAGGABLE = re.compile(r"[^a-z0-9_\-:./]")
+_BEFORE_FIRST_LETTER = re.compile(r"^[^a-z]+")
+_EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
 _ENVELOPE = len('{"series": []}')
 _SERIES_FRAME = len('{"metric": "", "type": 3, "points": [], "tags": [], "resources": []}, ')
 _POINT_SIZE = len('{"timestamp": 4294967295, "value": -1.2345678901234567e-300}, ')
@@ -50,8 +52,9 @@ _Key = tuple[str, str | None, tuple[str, ...]]  # name, host, tags
 
 
 def normalise_tag(tag: str) -> str:
-    """A tag as Datadog would store it: lower case, odd characters as `_`, at most 200 characters."""
-    return _UNTAGGABLE.sub("_", tag.lower())[:TAG_LENGTH].rstrip(":")
+    """A tag as Datadog would store it: from its first letter, in lower case, odd characters as `_`, cut."""
+    spelled = _UNTAGGABLE.sub("_", tag.lower())
+    return _BEFORE_FIRST_LETTER.sub("", spelled)[:TAG_LENGTH].rstrip(":")
 
 
 class SeriesTable:
@@ -72,6 +75,7 @@ class SeriesTable:
         """Group samples by series; of one second the last gauge stands and counts add up."""
         groups: dict[_Key, dict[int, float]] = {}
         kinds: dict[str, Kind] = {}
+        overflowed: set[tuple[_Key, int]] = set()
         for metric, value, timestamp, tags, host in samples:
             if not _finite(value):
                 self.dropped["not_finite"] += 1
@@ -81,20 +85,28 @@ class SeriesTable:
                 self.dropped["in_future"] += 1
             else:
                 kinds[metric.name] = metric.kind
-                points = groups.setdefault((metric.name, host, tags), {})
-                if metric.kind is Kind.COUNT:
-                    value += points.get(timestamp, 0)
-                points[timestamp] = value
+                key = (metric.name, host, tags)
+                points = groups.setdefault(key, {})
+                if metric.kind is Kind.COUNT and timestamp in points:
+                    value += points[timestamp]
+                    if not _finite(value):
+                        overflowed.add((key, timestamp))
+                points[timestamp] = float(value) if abs(value) > _EXACT else value
+        for key, timestamp in overflowed:
+            self.dropped["not_finite"] += 1
+            del groups[key][timestamp]
         claims = self._claims(groups)
         self._refuse_ambiguous(claims, groups)
         self._refuse_above_cap(claims, groups)
         return [_series(kinds[wire[0]], wire, groups[keys[0]]) for wire, keys in claims.items()]
 
-    def _claims(self, groups: Iterable[_Key]) -> dict[_Key, list[_Key]]:
+    def _claims(self, groups: dict[_Key, dict[int, float]]) -> dict[_Key, list[_Key]]:
         """Which of our series would be one on the wire, with tags normalised and the common ones added."""
         normal: dict[tuple[str, ...], tuple[str, ...]] = {}
         claims: dict[_Key, list[_Key]] = {}
-        for key in groups:
+        for key, points in groups.items():
+            if not points:
+                continue
             name, host, tags = key
             if tags not in normal:
                 normal[tags] = tuple(sorted({normalise_tag(tag) for tag in tags} | self._common))
@@ -178,7 +190,8 @@ def wire_fits(payload: list[Series]) -> bool:
     """Whether the payload stays within the limit once compressed.
 
     The client compresses where we cannot see it. Only a body that could be too large is compressed here
-    as well, at the fastest level, which never makes it smaller than the client's will be.
+    as well, at the fastest level, which makes it no smaller than the client's will be; should it ever, the
+    intake says 413.
     """
     if _ENVELOPE + sum(map(raw_size, payload)) <= WIRE_LIMIT:
         return True

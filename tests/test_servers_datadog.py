@@ -59,16 +59,14 @@ class TestAcceptance:
     def test_the_official_client_is_understood_in_every_encoding_it_has(
         self, intake: Intake, encoding: str | None
     ) -> None:
-        configuration = Configuration(  # type: ignore[no-untyped-call]
-            host=intake.url, api_key={"apiKeyAuth": KEY}, check_input_type=False
-        )
+        configuration = Configuration(host=intake.url, api_key={"apiKeyAuth": KEY}, check_input_type=False)
         tagged = one(0.5, tags=["env:dev"], resources=[{"type": "host", "name": "node-1"}])
         options: dict[str, Any] = {"content_encoding": encoding} if encoding else {}
         payload: Any = {"series": [tagged]}  # plain dictionaries, which its annotations do not admit
         with ApiClient(configuration) as client:
-            metrics = MetricsApi(client)  # type: ignore[no-untyped-call]
+            metrics = MetricsApi(client)
             assert metrics.submit_metrics(payload, **options).errors == []
-            authentication = AuthenticationApi(client)  # type: ignore[no-untyped-call]
+            authentication = AuthenticationApi(client)
             assert authentication.validate().valid is True
         assert intake.points == {PointKey("host.load", ("env:dev",), "node-1", NOW): 0.5}
         assert [(each.method, each.path, each.status) for each in intake.requests] == [
