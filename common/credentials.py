@@ -56,7 +56,7 @@ class AwsSecrets:
             from botocore.exceptions import BotoCoreError, NoRegionError
 
             try:
-                self._made = boto3.client(
+                self._made = boto3.Session().client(
                     "secretsmanager",
                     region_name=self._core.aws_region,
                     endpoint_url=self._core.aws_endpoint_url,
@@ -99,7 +99,7 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
 
     doing = f"reading the AWS secret {secret_id}"
     try:
-        answer = client.get_secret_value(SecretId=secret_id)
+        answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
     except NoCredentialsError:
         raise ConfigurationError(
             f"{doing}: no AWS credentials were found; give the pod a role or set AWS_ACCESS_KEY_ID"
@@ -123,10 +123,10 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
         ) from None
     except BotoCoreError as error:
         raise ConfigurationError(f"{doing}: {error}") from None
-    text = answer.get("SecretString")
-    if text is None and answer.get("SecretBinary"):
+    if "SecretBinary" in answer:
         raise ConfigurationError(f"{doing}: it is binary; store a JSON object as text")
-    if text is None:
+    text = answer.get("SecretString")
+    if not isinstance(text, str):
         raise SourceError(f"{doing}: the answer is not one of Secrets Manager; check AWS_ENDPOINT_URL")
     return text
 
