@@ -170,7 +170,7 @@ class TestWrongValues:
         self, variable: str, value: str, said: str
     ) -> None:
         with pytest.raises(ConfigurationError) as caught:
-            core(**{variable: value})
+            core(None, **{variable: value})
         assert type(caught.value) is ConfigurationError
         assert str(caught.value).startswith(f"{variable}: ")
         assert said in str(caught.value)
