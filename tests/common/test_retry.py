@@ -108,6 +108,13 @@ class TestPersist:
         assert caught.value.wait == 10
         assert time.naps == []
 
+    def test_not_even_one_that_would_reach_it_to_the_instant(
+        self, time: Time, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("random.uniform", lambda low, high: low)
+        with pytest.raises(Transient, match=r"^busy \(tried 1 time\)$"):
+            persist(failing(1, wait=10), Deadline(10, time), time.sleep)
+
     def test_a_wait_that_ends_before_the_deadline_is_taken(self, time: Time) -> None:
         assert persist(failing(1, wait=10), Deadline(10.5001, time), time.sleep) == "done"
 
