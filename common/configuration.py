@@ -31,9 +31,12 @@ class Configuration:
         self._file.refuse_unknown_tables(registry.names())
         self.core = load(CoreSettings, None, environ=environ, file=self._file)
         self._secrets = AwsSecrets(self.core)
+        self._datadog: DatadogSettings | None = None
 
     def datadog(self) -> DatadogSettings:
         """Settings to deliver with. Lacking them is never a reason to skip: nothing could be sent."""
+        if self._datadog is not None:  # a run asks twice, for its data and for its self-metrics
+            return self._datadog
         try:
             settings = self._with_secrets(DatadogSettings, "datadog")
         except NotConfigured as error:
@@ -42,6 +45,7 @@ class Configuration:
             raise ConfigurationError(
                 "DD_ENV is not set; it becomes the tag `env` of every point, so it has no default"
             )
+        self._datadog = settings
         return settings
 
     def collector(self, name: str, model: type[S]) -> S:

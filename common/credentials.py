@@ -16,6 +16,7 @@ from pydantic_settings import (
     PydanticBaseSettingsSource,
 )
 
+from common import aws
 from common.errors import ConfigurationError, SourceError
 from common.registry import nearest
 from common.settings import CoreSettings, Settings, variables
@@ -48,24 +49,16 @@ class AwsSecrets:
     def _client(self, secret_id: str) -> SecretsManagerClient:
         if self._made is None:
             import boto3
-            from botocore.config import Config
-            from botocore.exceptions import NoRegionError
+            from botocore.exceptions import BotoCoreError, NoRegionError
 
             try:
-                self._made = boto3.client(
-                    "secretsmanager",
-                    region_name=self._core.aws_region,
-                    endpoint_url=self._core.aws_endpoint_url,
-                    config=Config(
-                        connect_timeout=3,
-                        read_timeout=5,
-                        retries={"mode": "standard", "total_max_attempts": 3},
-                    ),
-                )
+                self._made = boto3.Session().client("secretsmanager", **aws.options(self._core))
             except NoRegionError:
                 raise ConfigurationError(
                     f"reading the AWS secret {secret_id}: no region is set; set AWS_REGION"
                 ) from None
+            except (BotoCoreError, ValueError) as error:  # a profile, region or endpoint that is none
+                raise ConfigurationError(f"reading the AWS secret {secret_id}: {error}") from None
         return self._made
 
 
@@ -93,7 +86,7 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
 
     doing = f"reading the AWS secret {secret_id}"
     try:
-        answer = client.get_secret_value(SecretId=secret_id)
+        answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
     except NoCredentialsError:
         raise ConfigurationError(
             f"{doing}: no AWS credentials were found; give the pod a role or set AWS_ACCESS_KEY_ID"
@@ -106,7 +99,10 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
             raise ConfigurationError(
                 f"{doing}: access denied ({code}); the role needs secretsmanager:GetSecretValue on it"
             ) from None
-        raise SourceError(f"{doing}: AWS answered {code} three times; the next run tries again") from None
+        tries = 1 + error.response["ResponseMetadata"].get("RetryAttempts", 0)
+        if tries == 1:  # botocore tries again whatever may pass
+            raise ConfigurationError(f"{doing}: AWS answered {code}; look at the secret in AWS") from None
+        raise SourceError(f"{doing}: AWS answered {code} {tries} times; the next run tries again") from None
     except HTTPClientError as error:
         raise SourceError(
             f"{doing}: no answer within the time allowed ({type(error).__name__}); "
@@ -114,9 +110,11 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
         ) from None
     except BotoCoreError as error:
         raise ConfigurationError(f"{doing}: {error}") from None
-    text = answer.get("SecretString")
-    if text is None:
+    if "SecretBinary" in answer:
         raise ConfigurationError(f"{doing}: it is binary; store a JSON object as text")
+    text = answer.get("SecretString")
+    if not isinstance(text, str):
+        raise SourceError(f"{doing}: the answer is not one of Secrets Manager; check AWS_ENDPOINT_URL")
     return text
 
 

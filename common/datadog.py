@@ -10,19 +10,21 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from common.errors import DeliveryError, Refused
 from common.http import proxy_for
+from common.logs import redact
 from common.metric import Sample
 from common.payloads import Payload, SeriesTable, payloads
 from common.retry import RETRIED_STATUSES, Deadline, Transient, persist, requested_wait
 from common.settings import CoreSettings, DatadogSettings
 from common.signals import shielded
+from common.times import parse_http_date
 
 if TYPE_CHECKING:
     from datadog_api_client import ApiClient
+    from urllib3 import BaseHTTPResponse
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 15.0
@@ -62,6 +64,7 @@ class DatadogSink:
         self._table = SeriesTable((f"env:{core.env}", f"service:{core.service}"), core.series_cap)
         self._proxy = proxy_for(settings.address, core)
         self._made: ApiClient | None = None
+        self._answer: BaseHTTPResponse | None = None  # to the request under way
         self.points_sent = 0
         self.clock_skew: float | None = None
 
@@ -131,7 +134,7 @@ class DatadogSink:
 
     def _once(self, call: Callable[[ApiClient], Any]) -> float | None:
         """One request, with every failure sorted into: try again, split, or give up."""
-        from datadog_api_client.exceptions import ApiException, ApiTypeError, ApiValueError
+        from datadog_api_client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         client = self._client()
@@ -139,45 +142,54 @@ class DatadogSink:
             self._deadline.timeout(CONNECT_TIMEOUT),
             self._deadline.timeout(READ_TIMEOUT),
         )
+        self._answer = None
         try:
             with shielded():
                 answer, status, headers = call(client)
         except ApiException as error:
-            raise self._sort(error) from None
+            raise self._sort(error.status, error.headers or {}, str(error.body or error.reason)) from None
         except HTTPError as error:
             raise Transient(f"no answer: {type(error).__name__}: {error}") from None
-        except (ApiTypeError, ApiValueError, UnicodeDecodeError) as error:
-            raise Transient(f"an answer that cannot be read: {type(error).__name__}") from None
+        except (TypeError, ValueError, LookupError) as error:
+            raise self._sort_unreadable(error) from None
         server_time = self._observe(headers)
+        if getattr(answer, "valid", True) is False:  # of a key, asked by `validate`
+            raise self._sort(403, headers, "")
         errors = list(getattr(answer, "errors", None) or ())
         if errors:
-            raise Refused(
-                f"{self._settings.address} answered {status} with errors: {'; '.join(errors)[:500]}"
-            )
+            said = _quote("; ".join(map(str, errors)), 500)
+            raise Refused(f"{self._settings.address} answered {status} with errors: {said}")
         return server_time
 
-    def _sort(self, error: Any) -> Exception:  # Any: the client is not typed
-        """What a status other than 2xx means for us."""
-        headers = dict(error.headers or {})
+    def _sort(self, status: int, headers: Mapping[str, str], said: str) -> Exception:
+        """What a status other than 2xx means for us; the client's status 0 is a failure of TLS."""
         self._observe(headers)
-        if error.status == 413:
+        if status == 413:
             return _TooLarge()
-        if error.status in RETRIED_STATUSES:
-            return Transient(f"answered {error.status}", requested_wait(headers, self._clock()))
-        if error.status == 0:
-            return Refused(f"TLS with {self._settings.address} failed: {error.reason}")
-        said = str(error.body or "")[:200]
-        hint = _HINTS.get(error.status, f"it said: {said}")
-        return Refused(f"{self._settings.address} answered {error.status}; {hint}")
+        if status in RETRIED_STATUSES:
+            return Transient(f"answered {status}", requested_wait(headers, self._clock()))
+        said = _quote(said, 200)
+        if status == 0 and "CERTIFICATE_VERIFY_FAILED" not in said:
+            return Transient(f"TLS failed: {said}")
+        if status == 0:
+            return Refused(f"TLS with {self._settings.address} failed: {said}")
+        hint = _HINTS.get(status, f"it said: {said}")
+        return Refused(f"{self._settings.address} answered {status}; {hint}")
+
+    def _sort_unreadable(self, error: Exception) -> Exception:
+        """The client trips over a body that is not what it expects; the status counts all the same."""
+        answer = self._answer
+        if answer is None:  # it never got to asking: a defect of ours
+            return error
+        if 200 <= answer.status <= 299:
+            return Transient(f"an answer that cannot be read: {type(error).__name__}")
+        return self._sort(answer.status, answer.headers, "something that cannot be read")
 
     def _observe(self, headers: Mapping[str, str]) -> float | None:
         """Read the intake's clock, and how far ours is ahead of it."""
-        date = {key.lower(): value for key, value in headers.items()}.get("date", "")
-        try:
-            server_time = parsedate_to_datetime(date).timestamp()
-        except ValueError:
-            return None
-        self.clock_skew = self._clock() - server_time
+        server_time = parse_http_date({key.lower(): value for key, value in headers.items()}.get("date", ""))
+        if server_time is not None:
+            self.clock_skew = self._clock() - server_time
         return server_time
 
     def _client(self) -> ApiClient:
@@ -195,7 +207,24 @@ class DatadogSink:
                 configuration.proxy = self._proxy.url
                 configuration.proxy_headers = self._proxy.headers
             self._made = ApiClient(configuration)
+            pool = self._made.rest_client.pool_manager
+            pool.request = self._witness(pool.request)
         return self._made
+
+    def _witness(self, request: Callable[..., BaseHTTPResponse]) -> Callable[..., BaseHTTPResponse]:
+        """Keep each answer: where the client cannot read its body, it forgets the status as well."""
+
+        # Any: whatever the client passes on
+        def witnessed(*arguments: Any, **options: Any) -> BaseHTTPResponse:
+            self._answer = request(*arguments, **options)
+            return self._answer
+
+        return witnessed
+
+
+def _quote(said: str, most: int) -> str:
+    """What a server said, in one line and without a secret it may have repeated."""
+    return " ".join(redact(said).split())[:most]
 
 
 def _gzip() -> Any:  # Any: the client is not typed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
@@ -22,11 +23,9 @@ def proxy_for(url: str, core: CoreSettings) -> Proxy | None:
     host = urlsplit(url).hostname or ""
     if core.proxy is None or is_loopback(host) or proxy_bypass_environment(host, {"no": core.no_proxy}):
         return None
-    from urllib3.util import make_headers
-
     parts = urlsplit(core.proxy.get_secret_value())
-    address = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     if parts.username is None:
         return Proxy(address, {})
     credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return Proxy(address, make_headers(proxy_basic_auth=credentials))
+    return Proxy(address, {"proxy-authorization": "Basic " + b64encode(credentials.encode()).decode()})

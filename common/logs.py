@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -62,12 +63,24 @@ class _Json(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes our records, and others' only from WARNING up, even where a library lowered its own level."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING or record.name.partition(".")[0] in OURS
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's spelling
+        # The stock method prints the arguments as they are, and with them a secret.
+        with suppress(OSError, ValueError):
+            self.stream.write(f"a log line of {record.name}, line {record.lineno}, could not be written\n")
+
+
 def set_up(
     name: str, *, verbose: bool, labels: dict[str, str] | None = None, stream: TextIO | None = None
 ) -> None:
     """Send log records to `stream` (standard error by default); `labels` become `dd.*` in JSON lines."""
     stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
+    handler = _Handler(stream)
     tagged = {f"dd.{key}": value for key, value in (labels or {}).items() if value}
     handler.setFormatter(_Human(name) if stream.isatty() else _Json(name, tagged))
     root = logging.getLogger()

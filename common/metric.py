@@ -64,7 +64,7 @@ class Metric:
 
     def __call__(self, value: float, at: int, /, *, on_host: str | None = None, **tags: str) -> Sample:
         """Make the sample of this metric that is true at `at`, in whole seconds since the epoch."""
-        if not isinstance(value, int | float):
+        if not isinstance(value, int | float) or isinstance(value, bool):
             raise TypeError(f"{self.name}: {type(value).__name__} is not a number")
         if not self._allowed.issuperset(tags):
             unknown = ", ".join(sorted(tags.keys() - self._allowed))

@@ -23,11 +23,13 @@ TAG_LENGTH = 200
 
 _TYPES = {Kind.COUNT: 1, Kind.GAUGE: 3}
 _UNTAGGABLE = re.compile(r"[^a-z0-9_\-:./]")
-_NORMAL = re.compile(rf"[a-z0-9_\-:./]{{0,{TAG_LENGTH - 1}}}[a-z0-9_\-./]")
+_NORMAL = re.compile(rf"[a-z][a-z0-9_\-:./]{{0,{TAG_LENGTH - 2}}}[a-z0-9_\-./]")
+_BEFORE_FIRST_LETTER = re.compile(r"^[^a-z]+")
+_EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
 _ENVELOPE = len('{"series": []}')
-_SERIES_FRAME = len('{"metric": "", "type": 3, "points": [], "tags": [], "resources": []}, ')
+_SERIES_FRAME = len('{"metric": "", "type": 3, "points": [], "tags": []}, ')
 _POINT_SIZE = len('{"timestamp": 4294967295, "value": -1.2345678901234567e-300}, ')
-_RESOURCE_FRAME = len('{"type": "host", "name": }')
+_RESOURCE_FRAME = len(', "resources": [{"type": "host", "name": }]')
 
 
 class Point(TypedDict):
@@ -51,10 +53,11 @@ _Key = tuple[str, str | None, tuple[str, ...]]  # name, host, tags
 
 
 def normalise_tag(tag: str) -> str:
-    """A tag as Datadog would store it: lower case, odd characters as `_`, at most 200 characters."""
+    """A tag as Datadog would store it: from its first letter, in lower case, odd characters as `_`, cut."""
     if _NORMAL.fullmatch(tag):
         return tag  # nearly every tag, and then no second string is made
-    return _UNTAGGABLE.sub("_", tag.lower())[:TAG_LENGTH].rstrip(":")
+    spelled = _UNTAGGABLE.sub("_", tag.lower())
+    return _BEFORE_FIRST_LETTER.sub("", spelled)[:TAG_LENGTH].rstrip(":")
 
 
 class SeriesTable:
@@ -78,6 +81,7 @@ class SeriesTable:
         """
         groups: dict[_Key, dict[int, float]] = {}
         kinds: dict[str, Kind] = {}
+        overflowed: set[tuple[_Key, int]] = set()
         for metric, value, timestamp, tags, host in samples:
             if not _finite(value):
                 self.dropped["not_finite"] += 1
@@ -87,10 +91,16 @@ class SeriesTable:
                 self.dropped["in_future"] += 1
             else:
                 kinds[metric.name] = metric.kind
-                points = groups.setdefault((metric.name, host, tags), {})
-                if metric.kind is Kind.COUNT:
-                    value += points.get(timestamp, 0)
-                points[timestamp] = value
+                key = (metric.name, host, tags)
+                points = groups.setdefault(key, {})
+                if metric.kind is Kind.COUNT and timestamp in points:
+                    value += points[timestamp]
+                    if not _finite(value):
+                        overflowed.add((key, timestamp))
+                points[timestamp] = float(value) if abs(value) > _EXACT else value
+        for key, timestamp in overflowed:
+            self.dropped["not_finite"] += 1
+            del groups[key][timestamp]
         claims = self._claims(groups)
         self._refuse_above_cap(claims, groups)
         for wire, key in claims.items():
@@ -113,11 +123,13 @@ class SeriesTable:
                     claims.pop(wire, None)
         return claims
 
-    def _wires(self, groups: Iterable[_Key]) -> dict[_Key, _Key]:
+    def _wires(self, groups: dict[_Key, dict[int, float]]) -> dict[_Key, _Key]:
         """Our series and their names on the wire: tags normalised, the common ones added."""
         normal: dict[tuple[str, ...], tuple[str, ...]] = {}
         wires: dict[_Key, _Key] = {}
-        for key in groups:
+        for key, points in groups.items():
+            if not points:
+                continue
             name, host, tags = key
             if tags not in normal:
                 normal[tags] = tuple(sorted({*map(normalise_tag, tags), *self._common}))
@@ -184,7 +196,8 @@ class Payload(NamedTuple):
         """Whether it stays within the limit once compressed.
 
         The client compresses where we cannot see it. Only a body that could be too large is compressed
-        here as well, at the fastest level, which hardly makes it smaller than the client's will be.
+        here as well, at the fastest level, which makes it no smaller than the client's will be; should it
+        ever, the intake says 413.
         """
         if self.size <= WIRE_LIMIT:
             return True

@@ -28,7 +28,14 @@ def names(root: Path = ROOT) -> list[str]:
 
 def declaration(name: str, root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
     """What `collectors/<name>/__init__.py` says: the summary line and the names of its secrets."""
-    tree = ast.parse((root / "collectors" / name / "__init__.py").read_text(encoding="utf-8"))
+    try:
+        return _declared((root / "collectors" / name / "__init__.py").read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:  # its own run says so; the list goes on
+        return f"(its __init__.py cannot be read: {type(error).__name__})", ()
+
+
+def _declared(source: str) -> tuple[str, tuple[str, ...]]:
+    tree = ast.parse(source)
     summary = (ast.get_docstring(tree) or "").partition("\n")[0]
     for node in tree.body:
         if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
@@ -42,6 +49,8 @@ def expand(asked: list[str], known: list[str]) -> list[str]:
     """Turn the names on the command line into collectors, each once, `all` meaning every one."""
     if asked == ["all"]:
         return known
+    if "all" in asked:
+        raise ConfigurationError("`all` stands alone: it already names every collector")
     for name in asked:
         if name not in known:
             hint = nearest(name, [*known, "all"])

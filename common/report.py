@@ -50,17 +50,14 @@ def document(outcomes: list[Outcome], samples: dict[str, list[Shown]] | None) ->
 
 
 def table(outcomes: list[Outcome], samples: dict[str, list[Shown]], width: int) -> Iterator[str]:
-    """Lines for a person: one block per collector, columns aligned, nothing wider than the terminal."""
+    """Lines for a person: one block per collector, columns aligned, no row wider than the terminal."""
     for outcome in outcomes:
         yield headline(outcome)
         rows = [_row(sample) for sample in samples.get(outcome.collector, [])]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-        room = max(12, width - sum(widths) - 8)
         for metric, value, unit, tags in rows:
-            line = (
-                f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {_shorten(tags, room)}"
-            )
-            yield line.rstrip()
+            line = f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {tags}"
+            yield _shorten(line.rstrip(), width)
         yield ""
 
 

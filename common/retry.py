@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from common.errors import DeadlineExceeded
+from common.times import parse_http_date
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -65,10 +65,10 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
         try:
             seconds = float(text)
         except ValueError:
-            try:
-                seconds = parsedate_to_datetime(text).timestamp() - now
-            except ValueError:
+            date = parse_http_date(text)
+            if date is None:
                 continue
+            seconds = date - now
         if seconds >= 0:  # also false for NaN
             return min(seconds, LONGEST_WAIT)
     return None

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, AliasGenerator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import (
@@ -56,22 +56,31 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _parts(url: str, example: str) -> SplitResult:
+    """Split a URL; the errors of urlsplit quote it, and with it a password."""
+    try:
+        parts = urlsplit(url)
+        complete = bool(parts.hostname) and parts.port != 0 and parts.scheme in {"http", "https"}
+    except ValueError:
+        complete = False
+    if not complete:
+        raise ValueError(f"write a full URL, such as {example}, with odd characters of a password as %XX")
+    return parts
+
+
 def _require_tls(url: str) -> str:
-    parts = urlsplit(url)
+    parts = _parts(url, "https://host")
     if parts.username or parts.password:
         raise ValueError("credentials do not belong in a URL")
-    if not parts.hostname or parts.scheme not in {"http", "https"}:
-        raise ValueError("write a full URL, such as https://host")
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ValueError("plain http is allowed to loopback only: use https")
     return url.rstrip("/")
 
 
 def _remember_proxy_password(value: SecretStr) -> SecretStr:
-    parts = urlsplit(value.get_secret_value())
-    if not parts.hostname or parts.scheme not in {"http", "https"}:
-        raise ValueError("write a full URL, such as http://proxy:3128")
-    remember_secret(parts.password or "")
+    password = _parts(value.get_secret_value(), "http://proxy:3128").password or ""
+    remember_secret(password)
+    remember_secret(unquote(password))
     return value
 
 
@@ -191,7 +200,7 @@ class DatadogSettings(Settings):
 
 
 class SecretReader(Protocol):
-    """Reads secrets for a settings class; `notes` says in a person's words what came of it."""
+    """Reads secrets for a settings class."""
 
     def source(self, model: type[Settings], secret_id: str) -> PydanticBaseSettingsSource | None:
         """The secret's values as a source, or None where there is no such secret."""
@@ -299,7 +308,8 @@ def _table(model: type[Settings], table: str | None, file: ConfigurationFile) ->
         if key not in known:
             place = f"[{table}]" if table else "the top level"
             raise ConfigurationError(f"{file.path}: unknown key {key!r} in {place}{nearest(key, known)}")
-    return given
+    # As in the environment, what is set to nothing is not set.
+    return {key: value for key, value in given.items() if not (isinstance(value, str) and not value.strip())}
 
 
 def _explain(error: ValidationError, looked: list[str]) -> ConfigurationError:

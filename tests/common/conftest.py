@@ -1,0 +1,65 @@
+"""What the tests of the core share: an intake at a fixed instant, sinks that never really wait, an AWS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from common import logs
+from common.datadog import DatadogSink
+from common.retry import Deadline
+from servers.aws import Aws
+from servers.datadog import Intake
+from standins import KEY, NOW, Time, core_settings, datadog_settings
+
+# A loaded machine, or the first run that builds the tables of Unicode, is not a failure.
+settings.register_profile("core", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("core")
+
+MakeSink = Callable[..., DatadogSink]
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_secrets", set())
+
+
+@pytest.fixture
+def intake() -> Iterator[Intake]:
+    with Intake(KEY, clock=lambda: NOW) as running:
+        yield running
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def make_sink(intake: Intake, time: Time) -> MakeSink:
+    """Make a sink that delivers to the intake, with settings from the variables given."""
+
+    def make(seconds: float = 1000, url: str | None = None, **environ: str) -> DatadogSink:
+        datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
+        deadline = Deadline(seconds, clock=time)
+        return DatadogSink(datadog, core_settings(**environ), deadline, clock=time, sleep=time.sleep)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def running_aws() -> Iterator[Aws]:
+    with Aws() as aws:
+        yield aws
+
+
+@pytest.fixture
+def aws(running_aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """An empty AWS account that the process's own environment leads to."""
+    running_aws.reset()
+    for name, value in running_aws.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return running_aws

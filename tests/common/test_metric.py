@@ -1,0 +1,77 @@
+"""Declarations that are wrong are refused where they are written."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from common.metric import Kind, Metric, Sample, count, gauge
+
+LOAD = gauge("host.load", "process", "How busy it is.", "project", "entity")
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c.9", "a" * 200])
+def test_a_name_of_letters_digits_dots_and_underscores_is_accepted(name: str) -> None:
+    assert gauge(name, "", "x").name == name
+
+
+@pytest.mark.parametrize("name", ["", "1a", "_a", ".a", "a-b", "a b", "é", "a" * 201, "a\n"])
+def test_another_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a metric name"):
+        gauge(name, "", "x")
+
+
+@pytest.mark.parametrize("text", ["x", "x" * 400])
+def test_a_help_of_1_to_400_characters_is_accepted(text: str) -> None:
+    assert gauge("a", "", text).help == text
+
+
+@pytest.mark.parametrize("text", ["", "x" * 401, "naïve"])
+def test_another_help_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^a: help must be 1 to 400 ASCII characters$"):
+        gauge("a", "", text)
+
+
+@pytest.mark.parametrize("key", ["", "A", "9a", "a-b", "a:b", "a" * 101])
+def test_a_bad_tag_key_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=r"^a: .* is not a tag key$"):
+        gauge("a", "", "x", "good", key)
+
+
+def test_a_tag_key_of_100_characters_is_accepted() -> None:
+    assert gauge("a", "", "x", "k" * 100).tags == ("k" * 100,)
+
+
+def test_a_sample_has_sorted_tags_a_whole_second_and_no_host() -> None:
+    assert LOAD(0.5, 1_800_000_000, project="ants", entity="acme") == Sample(
+        LOAD, 0.5, 1_800_000_000, ("entity:acme", "project:ants"), None
+    )
+
+
+def test_a_sample_of_a_node_carries_its_host_and_fractions_of_a_second_are_cut() -> None:
+    fraction: Any = 7.9
+    assert LOAD(1, fraction, on_host="node-1") == Sample(LOAD, 1, 7, (), "node-1")
+
+
+def test_a_tag_that_is_not_declared_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"^host\.load does not declare the tag run, user$"):
+        LOAD(1, 1, project="ants", user="x", run="y")
+
+
+@pytest.mark.parametrize("value", [None, "1", True, False, Decimal(1), 1j])
+def test_what_is_not_a_number_is_refused_by_type(value: Any) -> None:
+    with pytest.raises(TypeError, match=f"^host.load: {type(value).__name__} is not a number$"):
+        LOAD(value, 1)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+def test_a_value_that_is_not_finite_is_data(value: float) -> None:
+    assert LOAD(value, 1).value is value
+
+
+def test_the_two_declarations_differ_in_kind() -> None:
+    assert gauge("a", "byte", "x", "k") == Metric("a", Kind.GAUGE, "byte", "x", ("k",))
+    assert count("a", "byte", "x", "k") == Metric("a", Kind.COUNT, "byte", "x", ("k",))

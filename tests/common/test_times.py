@@ -1,0 +1,71 @@
+"""Durations, ticks and dates."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.times import parse_duration, parse_http_date, tick
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("900", 900),
+        (" 15m ", 900),
+        ("1h30m", 5400),
+        ("1h 30m", 5400),
+        ("1 H", 3600),
+        ("7d", 604800),
+        ("2w", 1209600),
+        ("0s", 0),
+    ],
+)
+def test_a_duration_is_read_as_people_write_it(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", " ", "m", "15x", "1.5h", "-5", "1m5", "1h,30m", "mm", "1 5"])
+def test_another_text_is_refused_with_the_accepted_forms(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration: write seconds \(900\) or units \(15m"):
+        parse_duration(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(sorted(UNITS))), min_size=1, max_size=4))
+def test_parts_add_up(parts: list[tuple[int, str]]) -> None:
+    text = " ".join(f"{number}{unit}" for number, unit in parts)
+    assert parse_duration(text) == sum(number * UNITS[unit] for number, unit in parts)
+
+
+@given(st.text())
+def test_any_text_is_a_number_of_seconds_or_a_value_error(text: str) -> None:
+    with suppress(ValueError):
+        assert parse_duration(text) >= 0
+
+
+@pytest.mark.parametrize(("now", "at"), [(1799.9, 900), (1800, 1800), (1800.5, 1800), (899, 0)])
+def test_a_tick_is_now_floored_to_the_step(now: float, at: int) -> None:
+    assert tick(now, 900) == at
+
+
+def test_a_date_without_a_zone_is_universal_time() -> None:
+    assert parse_http_date("Fri, 15 Jan 2027 08:00:00 GMT") == 1_800_000_000
+    assert parse_http_date("Fri, 15 Jan 2027 08:00:00 -0000") == 1_800_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "Fri, 15 Jan 99999 08:00:00 GMT", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999999"],
+)
+def test_a_date_that_cannot_be_read_is_none(text: str) -> None:
+    assert parse_http_date(text) is None
+
+
+@given(st.text())
+def test_no_text_makes_a_date_raise(text: str) -> None:
+    assert isinstance(parse_http_date(text), float | None)
