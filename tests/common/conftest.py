@@ -49,17 +49,10 @@ def make_sink(intake: Intake, time: Time) -> MakeSink:
     return make
 
 
-@pytest.fixture(scope="session")
-def running_aws() -> Iterator[Aws]:
-    with Aws() as aws:
-        yield aws
-
-
 @pytest.fixture
-def aws(running_aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
+def aws(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
     """An empty AWS account that the process's own environment leads to."""
-    running_aws.reset()
-    for name, value in running_aws.environment.items():
+    for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    return running_aws
+    return aws

@@ -32,9 +32,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "directory":
         return DirectoryStore(tmp_path)
     aws: Aws = request.getfixturevalue("aws")
-    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
     aws.make_bucket("checkpoints")
     made = store(core(**aws.environment, FLEETGAUGE_CHECKPOINTS="s3://checkpoints/fleet"))
     assert made is not None
@@ -215,9 +212,7 @@ def test_a_disk_that_fails_when_flushed_keeps_the_old_document(
 
 
 @pytest.fixture
-def s3(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Store:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+def s3(aws: Aws) -> Store:
     aws.make_bucket("checkpoints")
     made = store(core(**aws.environment, FLEETGAUGE_CHECKPOINTS="s3://checkpoints/fleet/"))
     assert made is not None
