@@ -225,6 +225,15 @@ class TestAwsFails:
         with pytest.raises(ConfigurationError, match=r"^reading the AWS secret dev/datadog: Partial cred"):
             read()
 
+    def test_a_name_that_aws_does_not_take(self, aws: Aws) -> None:
+        places = {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": aws.url}
+        core = load(CoreSettings, None, environ=places, file=ConfigurationFile())
+        with pytest.raises(
+            ConfigurationError, match=r"^reading the AWS secret : Parameter validation failed"
+        ):
+            AwsSecrets(core).source(DatadogSettings, "")
+        assert aws.requests == []
+
     def test_no_region(self, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AWS_REGION")
         monkeypatch.delenv("AWS_DEFAULT_REGION")
