@@ -6,9 +6,11 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,7 +125,8 @@ def logger(folder: Path, stage: str = "classify", **arguments: Any) -> WandbLogg
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    ours = [record for record in caplog.records if record.name.startswith("fleetgauge")]
+    return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
 
 
 def test_a_run_carries_what_it_runs_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,6 +437,41 @@ def test_refused_by_the_real_client_the_job_goes_on_with_one_warning(
     (warning,) = warnings(caplog)
     assert "could not be started" in warning
     assert wandb.run is None
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A W&B that lets nobody in."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b'{"errors": [{"message": "permission denied"}]}'
+        self.send_response(403)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_refused_by_the_server_the_job_goes_on_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The client reads its variables once.
+    wandb.teardown()
+    key = "0123456789" * 4
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("WANDB_API_KEY", key)
+        cfg = {"wandb": {"project": "ants", "dir": str(tmp_path)}}
+        assert use(WandbLogger(cfg, "classify")) == "done"
+        wandb.teardown()
+        server.shutdown()
+    (warning,) = warnings(caplog)
+    assert "could not be started, and the job goes on without it: CommError: permission denied" in warning
+    assert key not in caplog.text
 
 
 def failing(*arguments: object, **options: object) -> None:
