@@ -1,0 +1,159 @@
+"""Which GPUs of a machine a process sees.
+
+Knows the grammar of the variables that hide devices, after the parser of PyTorch; knows nothing of
+drivers. An inventory lists the boards in the driver's order, each followed by its MIG instances, which
+carry the index of their board and a uuid that begins with `MIG-`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+_LEADING_INTEGER = re.compile(r"[+-]?[0-9]{1,9}(?![0-9])")
+_INSTANCES_PER_BOARD = 7
+_UUIDS = ("GPU-", "MIG-")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device as its driver describes it. What the driver would not say is None."""
+
+    index: int | None
+    name: str | bytes | None = None
+    memory_bytes: int | None = None
+    major: int | None = None
+    minor: int | None = None
+    multi_processor_count: int | None = None
+    uuid: str | bytes | None = None
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether this is a part of a board that MIG has divided."""
+        return text(self.uuid).startswith("MIG-")
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """How many devices are visible, by which rule, and which ones: None where only their number is known."""
+
+    count: int
+    source: str
+    gpus: tuple[Gpu, ...] | None
+
+
+def text(value: str | bytes | None) -> str:
+    """Older bindings answer in bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
+
+
+def boards(inventory: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """What indices count: boards, divided or not."""
+    return tuple(gpu for gpu in inventory if not gpu.is_instance)
+
+
+def devices(inventory: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """What can be computed on: the instances of divided boards, and the other boards whole."""
+    divided = {gpu.index for gpu in inventory if gpu.is_instance}
+    return tuple(gpu for gpu in inventory if gpu.is_instance or gpu.index not in divided)
+
+
+def parse_visible_devices(value: str) -> tuple[int, ...] | tuple[str, ...]:
+    """The entries up to the first invalid one, all indices or all uuids; none at all after a repetition."""
+    for prefix in _UUIDS:
+        if value.startswith(prefix):
+            return _uuids(value, prefix)
+    indices: list[int] = []
+    for entry in value.split(","):
+        # As `strtoul` reads it: `1gpu` is 1, and a word is no index.
+        match = _LEADING_INTEGER.match(entry.strip())
+        index = int(match[0]) if match else -1
+        if index in indices:
+            return ()
+        if index < 0:
+            break
+        indices.append(index)
+    return tuple(indices)
+
+
+def hidden_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | None) -> Visible | None:
+    """What the variables of the runtime leave visible, or None where none of them is set.
+
+    A variable that is set answers, whatever it holds: empty means no device.
+    """
+    if (value := env.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return _select("CUDA_VISIBLE_DEVICES", value, inventory)
+    below, above = env.get("ROCR_VISIBLE_DEVICES"), env.get("HIP_VISIBLE_DEVICES")
+    left = None if below is None else _select("ROCR_VISIBLE_DEVICES", below, inventory)
+    if above is None:
+        return left
+    # HIP numbers what the runtime below it has left over.
+    if left is not None:
+        inventory = left.gpus if left.gpus is not None else tuple(Gpu(index) for index in range(left.count))
+    return _select("HIP_VISIBLE_DEVICES", above, inventory)
+
+
+def allocated(count: int, source: str, listed: tuple[int, ...], inventory: tuple[Gpu, ...] | None) -> Visible:
+    """What a scheduler's count leaves visible; `listed` are the indices of its devices, where it says."""
+    if inventory is None:
+        return Visible(count, source, None)
+    present = devices(inventory)
+    if count >= len(present):
+        return Visible(len(present), source, present)
+    if len(listed) == count and all(index < len(present) for index in listed):
+        return Visible(count, source, tuple(present[index] for index in listed))
+    return Visible(count, source, alike(present, count))
+
+
+def alike(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
+    """`count` of these, whichever they are, if all are of one kind: then only their indices are unknown."""
+    kinds = {replace(gpu, index=None, uuid=None) for gpu in gpus}
+    return tuple(kinds) * count if len(kinds) == 1 else None
+
+
+def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visible:
+    entries = parse_visible_devices(value)
+    if inventory is None:
+        return Visible(len(entries), source, None if entries else ())
+    kind = str(entries[0])[:4] if entries else ""
+    if kind in _UUIDS and not any(text(gpu.uuid).startswith(kind) for gpu in inventory):
+        # Nothing to compare with: take the variable's word, up to what the boards can hold.
+        room = len(boards(inventory)) * (_INSTANCES_PER_BOARD if kind == "MIG-" else 1)
+        return Visible(min(len(entries), room), source, None)
+    chosen: list[int] = []
+    for entry in entries:
+        position = _position(entry, inventory)
+        if position is None:
+            break
+        if position in chosen:
+            return Visible(0, source, ())
+        chosen.append(position)
+    return Visible(len(chosen), source, tuple(inventory[position] for position in chosen))
+
+
+def _position(entry: int | str, inventory: tuple[Gpu, ...]) -> int | None:
+    """Where in the inventory an entry points, None where to nothing or to more than one device."""
+    if isinstance(entry, int):
+        matches = [at for at, gpu in enumerate(inventory) if not gpu.is_instance][entry : entry + 1]
+    else:
+        matches = [at for at, gpu in enumerate(inventory) if text(gpu.uuid).startswith(entry)]
+    if len(matches) != 1:
+        return None
+    board = inventory[matches[0]]
+    if board.is_instance:
+        return matches[0]
+    # A divided board stands for its first instance: CUDA opens nothing else of it.
+    parts = (at for at, gpu in enumerate(inventory) if gpu.is_instance and gpu.index == board.index)
+    return next(parts, matches[0])
+
+
+def _uuids(value: str, prefix: str) -> tuple[str, ...]:
+    uuids: list[str] = []
+    for entry in value.split(","):
+        if entry in uuids:
+            return ()
+        if not entry.startswith(prefix):
+            break
+        uuids.append(entry)
+    return tuple(uuids)

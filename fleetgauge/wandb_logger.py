@@ -1,0 +1,253 @@
+"""A W&B run around a stage of a job, with what the stage runs on in its configuration.
+
+Knows W&B and where its settings come from. W&B is a guest in the job: where it is missing, switched off or
+out of order the job goes on without it, after one warning.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fleetgauge._configuration import field, fields
+from fleetgauge.compute import collect_compute_metadata
+
+_log = logging.getLogger("fleetgauge.wandb")
+
+# Where W&B is down, its own patience (90 s to start, for ever to finish) would be the job's. What was not
+# sent by then stays on disk for `wandb sync`. A setting of the user's own is left alone.
+_PATIENCE = {"init_timeout": 30.0, "login_timeout": 30.0, "finish_timeout": 300.0}
+_SETTINGS = ("project", "entity", "mode", "dir", "group", "name")
+_MODES = {"dryrun": "offline", "run": "online"}
+_STARTED = {"online": "ONLINE - real-time syncing", "offline": "OFFLINE - sync later with wandb sync"}
+
+
+class WandbLogger:
+    """The run of one stage, as a context manager.
+
+    The run starts on entry, with `collect_compute_metadata` in its configuration, and finishes on leaving:
+    as failed where an exception leaves with it. Project, entity, mode, dir, group, tags and name come from
+    `cfg.wandb`, the first four else from W&B's own variables; `cfg.wandb.enabled` set to false switches
+    W&B off. With `run_id` that very run is continued where it exists. `run_config` is the user's own
+    configuration, and wins over what was collected.
+    """
+
+    def __init__(
+        self,
+        cfg: object,
+        stage: str,
+        run_id: str | None = None,
+        run_config: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        if not stage:
+            raise ValueError("a W&B run needs the name of its stage, such as 'classify'")
+        self.stage = stage
+        self.run_id = run_id
+        # The class is W&B's own, and W&B may not be there.
+        self.run: Any = None
+        self._cfg = cfg
+        self._run_config = dict(run_config or {})
+        self._env = os.environ if env is None else env
+        self._now = now
+        self._settings = _settings(cfg, self._env)
+        self._name = name or self._settings.get("name")
+        # W&B as it was imported.
+        self._wandb: Any = None
+        self._warned = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish(_exit_code(error))
+
+    def start(self) -> None:
+        """Start the run, unless it runs already or W&B is switched off."""
+        if self.run is not None:
+            return
+        mode = self._settings["mode"]
+        if mode == "disabled":
+            self._lose("W&B is switched off, so this run is not logged", None)
+            return
+        name = self._name or f"{self._settings['project']}-{self.stage}-{self._now():%Y%m%d-%H%M%S}"
+        _say(f"[wandb] Starting run: {name} (mode={mode}, dir={self._settings.get('dir', os.curdir)})")
+        try:
+            if "dir" in self._settings:
+                Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)
+            self._wandb = importlib.import_module("wandb")
+            self.run = self._init(name, mode)
+        except Exception as error:
+            self._lose("the W&B run could not be started, and the job goes on without it", error)
+            return
+        self._log_compute_metadata()
+        _say(f"[wandb] ✓ Run started: {name} ({_STARTED.get(mode, mode)})")
+
+    def finish(self, exit_code: int = 0) -> None:
+        """Finish the run; W&B calls it failed where the exit code is not 0."""
+        run, self.run = self.run, None
+        if run is None:
+            return
+        try:
+            run.finish(exit_code=exit_code)
+        except Exception as error:
+            self._lose("the W&B run could not be finished", error)
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log one row of values."""
+        self._attempt("metrics", lambda: self.run.log(dict(metrics), step=step))
+
+    def log_table(self, rows: object, key: str, columns: Sequence[str] | None = None) -> None:
+        """Log a table: a DataFrame, a list of mappings, or a list of lists with its `columns`."""
+        self._attempt(f"table {key}", lambda: self.run.log({key: self._table(rows, columns)}))
+
+    def set_config(self, values: Mapping[str, Any]) -> None:
+        """Merge values deeply into the run's configuration, over what is there."""
+
+        def update() -> None:
+            self.run.config.update(merge(self._present(values), values), allow_val_change=True)
+
+        self._attempt("configuration", update)
+
+    def _init(self, name: str, mode: str) -> Any:
+        known = getattr(self._wandb.Settings, "model_fields", {})
+        patience = {
+            setting: seconds
+            for setting, seconds in _PATIENCE.items()
+            if setting in known and f"WANDB_{setting.upper()}" not in self._env
+        }
+        options = {key: self._settings.get(key) for key in ("project", "entity", "dir", "group", "tags")}
+        if self.run_id is not None:
+            options["id"] = self.run_id
+            # Offline there is nothing to continue, and W&B would complain of the wish.
+            options["resume"] = "allow" if mode != "offline" else None
+        # Beside a run that is not ours: W&B would hand us that one, and we would finish it.
+        options["reinit"] = "create_new" if self._wandb.run is not None else None
+        return self._wandb.init(
+            name=name,
+            mode=mode,
+            job_type=self.stage,
+            config=self._run_config,
+            settings=self._wandb.Settings(**patience),
+            **{key: value for key, value in options.items() if value is not None},
+        )
+
+    def _log_compute_metadata(self) -> None:
+        metadata = collect_compute_metadata(self._cfg, env=self._env)
+
+        def update() -> None:
+            nested = nest(metadata)
+            self.run.config.update(merge(nested, self._present(nested)), allow_val_change=True)
+            cpus, gpus = metadata.get("compute.cpu_count", "unknown"), metadata["compute.gpu_count"]
+            _say(f"[wandb] ✓ Logged compute metadata: {cpus} CPUs, {gpus} GPUs")
+
+        self._attempt("compute metadata", update)
+
+    def _present(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        """What the run's configuration holds under these keys: W&B replaces a key whole."""
+        return {key: value for key, value in self.run.config.as_dict().items() if key in keys}
+
+    def _table(self, rows: Any, columns: Sequence[str] | None) -> Any:
+        if hasattr(rows, "iloc"):
+            return self._wandb.Table(dataframe=rows, allow_mixed_types=True)
+        listed = list(rows)
+        if columns is None:
+            columns = list(dict.fromkeys(name for row in listed for name in row))
+        cells = [
+            [row.get(name) for name in columns] if isinstance(row, Mapping) else list(row) for row in listed
+        ]
+        return self._wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
+
+    def _attempt(self, what: str, action: Callable[[], object]) -> None:
+        if self.run is None:
+            return
+        try:
+            action()
+        except Exception as error:
+            self._lose(f"{what} could not be logged to W&B", error)
+
+    def _lose(self, what: str, error: Exception | None) -> None:
+        """Warn once; what else is lost after that is the same story."""
+        reason = f": {type(error).__name__}: {error}" if error is not None else ""
+        if key := self._env.get("WANDB_API_KEY"):
+            reason = reason.replace(key, "[api key]")
+        _log.log(
+            logging.DEBUG if self._warned else logging.WARNING, "[wandb] %s: %s%s", self.stage, what, reason
+        )
+        self._warned = True
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys with dots as mappings: W&B's filters do not find `compute.gpu_count` written as one key."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        place = nested
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return nested
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both as one, key by key at every depth; where they differ, `over` wins."""
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
+    """What `cfg.wandb` says, else W&B's own variables."""
+    section = fields(field(cfg, "wandb"), ("enabled", "tags", *_SETTINGS))
+    settings: dict[str, Any] = {key: str(section[key]) for key in _SETTINGS if section.get(key, "") != ""}
+    for key in ("project", "entity", "mode", "dir"):
+        if key not in settings and (value := env.get(f"WANDB_{key.upper()}")):
+            settings[key] = value
+    settings.setdefault("project", "uncategorized")
+    mode = settings.get("mode", "online").strip().lower()
+    settings["mode"] = _MODES.get(mode, mode)
+    if not section.get("enabled", True) or env.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes"):
+        settings["mode"] = "disabled"
+    if tags := section.get("tags"):
+        settings["tags"] = [tags] if isinstance(tags, str) else tags
+    return settings
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """0 as long as nothing went wrong; `sys.exit` has a say of its own."""
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        return error.code or 0
+    return 1
+
+
+def _say(line: str) -> None:
+    """Print a line, in ASCII where the terminal knows no more, or nothing where there is no terminal."""
+    try:
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+        sys.stdout.flush()
+    except (OSError, ValueError, AttributeError, LookupError):
+        _log.debug("%s", line)

@@ -1,0 +1,585 @@
+"""W&B runs around the stages of a job, written by the real client offline and read back from disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+import wandb
+from omegaconf import OmegaConf
+from wandb.proto import wandb_internal_pb2
+
+from fleetgauge.wandb_logger import WandbLogger, merge, nest
+
+NOON = datetime(2026, 11, 16, 12, 30, 5, tzinfo=UTC)
+JOB = {"SLURM_JOB_ID": "4711", "SLURM_CPUS_PER_TASK": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3", "USER": "ada"}
+
+
+@dataclass
+class Written:
+    """What a run left on disk, as W&B would upload it."""
+
+    run: Any
+    config: dict[str, Any]
+    history: list[dict[str, Any]]
+    exit_code: int | None
+    folder: Path
+
+    def table(self, key: str) -> Any:
+        (path,) = self.folder.glob(f"files/media/table/{key}_*.table.json")
+        return json.loads(path.read_text())
+
+
+def records(path: Path) -> Iterator[Any]:
+    """The records of a `.wandb` file, which is a LevelDB log with a header of its own."""
+    content, offset, block = path.read_bytes(), 7, 32768
+    assert content[:4] == b":W&B"
+    parts: list[bytes] = []
+    while offset + 7 <= len(content):
+        left = block - offset % block
+        if left < 7:
+            offset += left
+            continue
+        length, kind = int.from_bytes(content[offset + 4 : offset + 6], "little"), content[offset + 6]
+        parts.append(content[offset + 7 : offset + 7 + length])
+        offset += 7 + length
+        # Whole, first, middle or last.
+        if kind in (1, 4):
+            yield wandb_internal_pb2.Record.FromString(b"".join(parts))  # type: ignore[attr-defined]
+            parts = []
+
+
+def read_back(folder: Path) -> dict[str, Written]:
+    """All runs below a folder, by the name of their stage."""
+    # A run that is finished may not be on disk yet; what W&B's own process leaves behind is.
+    wandb.teardown()
+    runs = {}
+    for path in folder.glob("wandb/offline-run-*/*.wandb"):
+        written = Written(None, {}, [], None, path.parent)
+        for record in records(path):
+            match record.WhichOneof("record_type"):
+                case "run":
+                    written.run = record.run
+                    update(written.config, record.run.config.update)
+                case "config":
+                    update(written.config, record.config.update)
+                case "history":
+                    written.history.append({})
+                    update(written.history[-1], record.history.item)
+                case "exit":
+                    written.exit_code = record.exit.exit_code
+        runs[written.run.job_type] = written
+    return runs
+
+
+def update(values: dict[str, Any], items: Any) -> None:
+    for item in items:
+        *path, last = item.nested_key or [item.key]
+        place = values
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = json.loads(item.value_json)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_and_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (
+        "WANDB_MODE",
+        "WANDB_PROJECT",
+        "WANDB_ENTITY",
+        "WANDB_DIR",
+        "WANDB_API_KEY",
+        "WANDB_DISABLED",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("CONFIG", "CACHE", "DATA"):
+        monkeypatch.setenv(f"WANDB_{name}_DIR", str(tmp_path / name.lower()))
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _service() -> Iterator[None]:
+    yield
+    wandb.teardown()
+
+
+def offline(folder: Path, **settings: Any) -> dict[str, Any]:
+    return {"wandb": {"project": "ants", "mode": "offline", "dir": str(folder), **settings}}
+
+
+def logger(folder: Path, stage: str = "classify", **arguments: Any) -> WandbLogger:
+    return WandbLogger(offline(folder), stage, env=JOB, now=lambda: NOON, **arguments)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    ours = [record for record in caplog.records if record.name.startswith("fleetgauge")]
+    return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
+
+
+def test_a_run_carries_what_it_runs_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = {
+        "wandb": {
+            "project": "ants",
+            "entity": "acme",
+            "mode": "offline",
+            "dir": str(tmp_path),
+            "tags": ["x"],
+        },
+        "model": {"batch_size": 4},
+        "runtime": {"debug": False},
+    }
+    with WandbLogger(cfg, "classify", env=JOB, now=lambda: NOON) as stage:
+        stage.log_metrics({"accuracy": 0.95})
+        stage.log_metrics({"accuracy": 0.97}, step=7)
+    written = read_back(tmp_path)["classify"]
+    assert (written.run.project, written.run.entity, list(written.run.tags)) == ("ants", "acme", ["x"])
+    assert written.run.display_name == "ants-classify-20261116-123005"
+    assert written.exit_code == 0
+    # Nested, so that a filter on config.compute.gpu_count finds it.
+    assert written.config["compute"]["gpu_count"] == 4
+    assert written.config["compute"]["gpu_source"] == "CUDA_VISIBLE_DEVICES"
+    assert written.config["compute"]["cpu_count"] == 1
+    assert not [key for key in written.config if "." in key]
+    assert written.config["slurm"] == {"slurm_job_id": "4711", "slurm_cpus_per_task": "1"}
+    assert written.config["system"]["user"] == "ada"
+    assert written.config["model"] == {"batch_size": 4}
+    assert written.config["runtime"] == {"debug": False}
+    assert [(row["_step"], row["accuracy"]) for row in written.history] == [(0, 0.95), (7, 0.97)]
+    assert capsys.readouterr().out.splitlines() == [
+        f"[wandb] Starting run: ants-classify-20261116-123005 (mode=offline, dir={tmp_path})",
+        "[wandb] ✓ Logged compute metadata: 1 CPUs, 4 GPUs",
+        "[wandb] ✓ Run started: ants-classify-20261116-123005 (OFFLINE - sync later with wandb sync)",
+    ]
+
+
+def test_the_users_own_values_win_over_what_was_collected(tmp_path: Path) -> None:
+    own = {
+        "model": {"batch_size": 99, "layers": 12, "dtype": None},
+        "compute": {"gpu_count": 1},
+        "slurm": "no",
+    }
+    cfg = {**offline(tmp_path), "model": {"batch_size": 4, "concurrency": 2, "model_source": "/zoo"}}
+    with WandbLogger(cfg, "topic", run_config=own, env=JOB):
+        pass
+    config = read_back(tmp_path)["topic"].config
+    assert config["model"] == {
+        "batch_size": 99,
+        "concurrency": 2,
+        "model_source": "/zoo",
+        "layers": 12,
+        "dtype": None,
+    }
+    assert (config["compute"]["gpu_count"], config["compute"]["cpu_count"]) == (1, 1)
+    assert config["slurm"] == "no"
+
+
+def test_set_config_merges_deeply_over_what_is_there(tmp_path: Path) -> None:
+    with logger(tmp_path, run_config={"model": {"batch_size": 4, "engine": {"a": 1}}}) as stage:
+        stage.set_config({"model": {"engine": {"b": 2}, "batch_size": 8}, "seed": 0})
+        stage.set_config({"compute": {"rack": "r7"}, "seed": 1})
+    config = read_back(tmp_path)["classify"].config
+    assert config["model"] == {"batch_size": 8, "engine": {"a": 1, "b": 2}}
+    assert config["seed"] == 1
+    assert (config["compute"]["rack"], config["compute"]["gpu_count"]) == ("r7", 4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        (pd.DataFrame({"text": ["a", "b"], "score": [1, None]}, dtype=object), None),
+        ([{"text": "a", "score": 1}, {"text": "b"}], None),
+        ([["a", 1], ("b", None)], ["text", "score"]),
+        (iter([{"text": "a", "score": 1}, {"text": "b", "other": 9}]), ["text", "score"]),
+    ],
+    ids=["dataframe", "mappings", "lists", "chosen columns"],
+)
+def test_tables(tmp_path: Path, rows: object, columns: list[str] | None) -> None:
+    with logger(tmp_path) as stage:
+        stage.log_table(rows, "results", columns)
+    written = read_back(tmp_path)["classify"]
+    table = written.table("results")
+    assert table["columns"] == ["text", "score"]
+    assert table["data"] == [["a", 1], ["b", None]]
+    assert written.history[0]["results"]["nrows"] == 2
+
+
+def test_a_table_of_mixed_values_and_one_of_nothing_are_tables(tmp_path: Path) -> None:
+    with logger(tmp_path) as stage:
+        stage.log_table([{"x": 1}, {"x": "one"}], "mixed")
+        stage.log_table([], "empty")
+    written = read_back(tmp_path)["classify"]
+    assert written.table("mixed")["data"] == [[1], ["one"]]
+    assert (written.table("empty")["columns"], written.table("empty")["data"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (ValueError("no data"), 1),
+        (KeyboardInterrupt(), 1),
+        (SystemExit(), 0),
+        (SystemExit(0), 0),
+        (SystemExit(3), 3),
+        (SystemExit("no data"), 1),
+    ],
+    ids=repr,
+)
+def test_an_exception_finishes_the_run_and_goes_on(
+    tmp_path: Path, error: BaseException, exit_code: int
+) -> None:
+    with pytest.raises(type(error)) as raised, logger(tmp_path) as stage:
+        raise error
+    assert raised.value is error
+    assert stage.run is None
+    assert read_back(tmp_path)["classify"].exit_code == exit_code
+
+
+def test_a_run_has_the_id_and_name_it_is_given(tmp_path: Path) -> None:
+    with logger(tmp_path, run_id="classify-001", name="the first"):
+        pass
+    run = read_back(tmp_path)["classify"].run
+    assert (run.run_id, run.display_name) == ("classify-001", "the first")
+
+
+def test_a_stage_beside_another_run_leaves_that_one_alone(tmp_path: Path) -> None:
+    with logger(tmp_path, "monitor") as monitor:
+        with logger(tmp_path, "taxonomy") as stage:
+            stage.log_metrics({"stage": 1})
+        assert wandb.run is monitor.run
+        monitor.log_metrics({"monitor": 1})
+    runs = read_back(tmp_path)
+    assert set(runs) == {"monitor", "taxonomy"}
+    assert [row["monitor"] for row in runs["monitor"].history] == [1]
+    assert [row["stage"] for row in runs["taxonomy"].history] == [1]
+    assert [run.exit_code for run in runs.values()] == [0, 0]
+
+
+def test_a_run_is_started_and_finished_once(tmp_path: Path) -> None:
+    stage = logger(tmp_path)
+    stage.start()
+    run = stage.run
+    stage.start()
+    assert stage.run is run
+    stage.finish(2)
+    stage.finish(0)
+    assert read_back(tmp_path)["classify"].exit_code == 2
+
+
+def test_w_and_b_is_given_less_patience_than_its_own_unless_the_user_said_otherwise(tmp_path: Path) -> None:
+    with logger(tmp_path) as stage:
+        settings = stage.run.settings
+        assert (settings.init_timeout, settings.finish_timeout) == (30.0, 300.0)
+    own = {**JOB, "WANDB_FINISH_TIMEOUT": "0"}
+    with WandbLogger(offline(tmp_path), "patient", env=own) as stage:
+        assert stage.run.settings.init_timeout == 30.0
+        assert stage.run.settings.finish_timeout == 0.0
+
+
+def test_a_directory_that_is_not_there_is_made(tmp_path: Path) -> None:
+    with logger(tmp_path / "new" / "place"):
+        pass
+    assert read_back(tmp_path / "new" / "place")["classify"].exit_code == 0
+
+
+class Recorder:
+    """A `wandb` module that keeps what it was asked for."""
+
+    def __init__(self, **behaviour: Any) -> None:
+        self.asked: dict[str, Any] = {}
+        self.run = None
+        self.Settings = SimpleNamespace
+        self.Table = SimpleNamespace
+        self.started = SimpleNamespace(
+            config=SimpleNamespace(as_dict=dict, update=lambda values, allow_val_change: None),
+            log=lambda row, step=None: None,
+            finish=lambda exit_code: None,
+        )
+        self.started.__dict__.update(behaviour)
+
+    def init(self, **options: Any) -> SimpleNamespace:
+        self.asked = options
+        return self.started
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch, cfg: object, env: dict[str, str], **arguments: Any
+) -> dict[str, Any]:
+    recorder = Recorder()
+    monkeypatch.setitem(sys.modules, "wandb", recorder)
+    with WandbLogger(cfg, "classify", env=env, now=lambda: NOON, **arguments):
+        return recorder.asked
+
+
+@pytest.mark.parametrize(
+    ("section", "env", "expected"),
+    [
+        ({"project": "a", "entity": "b", "group": "g"}, {}, {"project": "a", "entity": "b", "group": "g"}),
+        ({}, {"WANDB_PROJECT": "a", "WANDB_ENTITY": "b"}, {"project": "a", "entity": "b"}),
+        ({"project": "a"}, {"WANDB_PROJECT": "z"}, {"project": "a"}),
+        (
+            {"project": None, "entity": ""},
+            {"WANDB_PROJECT": "a", "WANDB_ENTITY": "b"},
+            {"project": "a", "entity": "b"},
+        ),
+        ({}, {}, {"project": "uncategorized", "mode": "online"}),
+        ({"project": 7}, {}, {"project": "7"}),
+        ({"mode": "offline"}, {"WANDB_MODE": "online"}, {"mode": "offline"}),
+        ({}, {"WANDB_MODE": "offline"}, {"mode": "offline"}),
+        ({"mode": " Offline "}, {}, {"mode": "offline"}),
+        ({"mode": "dryrun"}, {}, {"mode": "offline"}),
+        ({"mode": "run"}, {}, {"mode": "online"}),
+        ({"enabled": True}, {}, {"mode": "online"}),
+        ({"enabled": None}, {"WANDB_DISABLED": "false"}, {"mode": "online"}),
+        ({"tags": "one"}, {}, {"tags": ["one"]}),
+        ({"tags": ["one", "two"]}, {}, {"tags": ["one", "two"]}),
+        ({"name": "mine"}, {}, {"name": "mine"}),
+        ({"project": "a"}, {}, {"name": "a-classify-20261116-123005", "job_type": "classify"}),
+    ],
+)
+@pytest.mark.parametrize("made_of", [lambda cfg: cfg, OmegaConf.create], ids=["dict", "omegaconf"])
+def test_settings_come_from_the_configuration_or_from_w_and_bs_own_variables(
+    monkeypatch: pytest.MonkeyPatch,
+    made_of: Any,
+    section: dict[str, Any],
+    env: dict[str, str],
+    expected: dict[str, Any],
+) -> None:
+    options = asked(monkeypatch, made_of({"wandb": section}), env)
+    assert {key: options[key] for key in expected} == expected
+
+
+def test_what_is_not_set_is_left_to_w_and_b(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = asked(monkeypatch, None, {})
+    assert set(options) == {"name", "mode", "job_type", "config", "settings", "project"}
+
+
+def test_the_directory_of_w_and_bs_own_variable_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert asked(monkeypatch, None, {"WANDB_DIR": str(tmp_path)})["dir"] == str(tmp_path)
+
+
+def test_a_run_id_continues_a_run_except_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    online = asked(monkeypatch, None, {}, run_id="abc")
+    assert (online["id"], online["resume"]) == ("abc", "allow")
+    offline_options = asked(monkeypatch, None, {"WANDB_MODE": "offline"}, run_id="abc")
+    assert offline_options["id"] == "abc"
+    assert "resume" not in offline_options
+
+
+def test_an_online_run_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked(monkeypatch, {"wandb": {"project": "ants"}}, {})
+    assert capsys.readouterr().out.splitlines()[::2] == [
+        "[wandb] Starting run: ants-classify-20261116-123005 (mode=online, dir=.)",
+        "[wandb] ✓ Run started: ants-classify-20261116-123005 (ONLINE - real-time syncing)",
+    ]
+
+
+def use(stage: WandbLogger) -> str:
+    with stage:
+        stage.log_metrics({"accuracy": 0.5})
+        stage.log_metrics({"accuracy": 0.6})
+        stage.log_table([{"x": 1}], "results")
+        stage.set_config({"seed": 1})
+        return "done"
+
+
+@pytest.mark.parametrize(
+    ("cfg", "env"),
+    [
+        ({"wandb": {"enabled": False}}, {}),
+        ({"wandb": {"enabled": 0, "mode": "online"}}, {}),
+        ({"wandb": {"mode": "disabled"}}, {}),
+        (None, {"WANDB_MODE": "disabled"}),
+        (None, {"WANDB_DISABLED": "true"}),
+    ],
+)
+def test_switched_off_the_job_goes_on_with_one_warning_and_w_and_b_is_not_even_imported(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    cfg: object,
+    env: dict[str, str],
+) -> None:
+    monkeypatch.delitem(sys.modules, "wandb")
+    assert use(WandbLogger(cfg, "classify", env=env)) == "done"
+    assert "wandb" not in sys.modules
+    assert warnings(caplog) == ["[wandb] classify: W&B is switched off, so this run is not logged"]
+    assert capsys.readouterr().out == ""
+
+
+def test_missing_the_job_goes_on_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert use(WandbLogger(None, "classify", env={})) == "done"
+    (warning,) = warnings(caplog)
+    assert "could not be started, and the job goes on without it: ModuleNotFoundError" in warning
+
+
+def test_refused_by_the_real_client_the_job_goes_on_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert use(WandbLogger(offline(tmp_path, mode="sideways"), "classify", env=JOB)) == "done"
+    (warning,) = warnings(caplog)
+    assert "could not be started" in warning
+    assert wandb.run is None
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A W&B that lets nobody in."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b'{"errors": [{"message": "permission denied"}]}'
+        self.send_response(403)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_refused_by_the_server_the_job_goes_on_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The client reads its variables once.
+    wandb.teardown()
+    key = "0123456789" * 4
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("WANDB_API_KEY", key)
+        cfg = {"wandb": {"project": "ants", "dir": str(tmp_path)}}
+        assert use(WandbLogger(cfg, "classify")) == "done"
+        wandb.teardown()
+        server.shutdown()
+    (warning,) = warnings(caplog)
+    assert "could not be started, and the job goes on without it: CommError: permission denied" in warning
+    assert key not in caplog.text
+
+
+def failing(*arguments: object, **options: object) -> None:
+    raise ConnectionError("the service is gone (key 0123456789abcdef)")
+
+
+@pytest.mark.parametrize("broken", ["log", "finish", "config"])
+def test_out_of_order_the_job_goes_on_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    config = SimpleNamespace(as_dict=dict, update=failing)
+    recorder = Recorder(**{broken: config if broken == "config" else failing})
+    monkeypatch.setitem(sys.modules, "wandb", recorder)
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    assert use(WandbLogger(None, "classify", env={"WANDB_API_KEY": "0123456789abcdef"})) == "done"
+    (warning,) = warnings(caplog)
+    assert "ConnectionError: the service is gone (key [api key])" in warning
+    assert "0123456789abcdef" not in caplog.text
+
+
+def test_an_exception_of_the_job_is_not_hidden_by_one_of_w_and_b(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", Recorder(finish=failing))
+    with pytest.raises(ValueError, match="no data"), WandbLogger(None, "classify", env={}):
+        raise ValueError("no data")
+    assert len(warnings(caplog)) == 1
+
+
+class Terminal:
+    """A standard output that can do less than it should."""
+
+    def __init__(self, encoding: str | None, error: Exception | None = None) -> None:
+        self.encoding, self.error, self.text = encoding, error, ""
+
+    def write(self, text: str) -> None:
+        if self.error is not None:
+            raise self.error
+        text.encode(self.encoding or "ascii")
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("encoding", ["ascii", None])
+def test_a_terminal_without_the_tick_gets_a_question_mark(
+    monkeypatch: pytest.MonkeyPatch, encoding: str | None
+) -> None:
+    terminal = Terminal(encoding)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    asked(monkeypatch, None, JOB)
+    assert "[wandb] ? Logged compute metadata: 1 CPUs, 4 GPUs\n" in terminal.text
+
+
+@pytest.mark.parametrize(
+    "terminal", [None, Terminal("utf-8", BrokenPipeError()), Terminal("utf-8", ValueError("closed file"))]
+)
+def test_without_a_terminal_the_run_starts_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, terminal: Terminal | None
+) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert asked(monkeypatch, None, {})["job_type"] == "classify"
+
+
+def test_a_stage_without_a_name_is_refused_when_built() -> None:
+    with pytest.raises(ValueError, match="needs the name of its stage"):
+        WandbLogger(None, "")
+
+
+def test_dotted_keys_are_nested() -> None:
+    flat = {"system": {"user": "ada"}, "compute.cpu_count": 8, "compute.gpu_count": 0, "a.b.c": 1}
+    assert nest(flat) == {
+        "system": {"user": "ada"},
+        "compute": {"cpu_count": 8, "gpu_count": 0},
+        "a": {"b": {"c": 1}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("under", "over", "merged"),
+    [
+        ({}, {}, {}),
+        ({"a": 1}, {"a": 2}, {"a": 2}),
+        ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        ({"a": {"x": 1, "y": 1}}, {"a": {"y": 2, "z": 2}}, {"a": {"x": 1, "y": 2, "z": 2}}),
+        ({"a": {"x": 1}}, {"a": 0}, {"a": 0}),
+        ({"a": 1}, {"a": {"x": 1}}, {"a": {"x": 1}}),
+        ({"a": {"x": 1}}, {"a": {"x": None}}, {"a": {"x": None}}),
+        ({"a": [1]}, {"a": [2]}, {"a": [2]}),
+    ],
+)
+def test_merging(under: dict[str, Any], over: dict[str, Any], merged: dict[str, Any]) -> None:
+    before = json.dumps([under, over])
+    assert merge(under, over) == merged
+    assert json.dumps([under, over]) == before
+
+
+def test_importing_loads_nothing_but_the_standard_library() -> None:
+    code = """
+import sys
+before = set(sys.modules)
+import fleetgauge.wandb_logger
+loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(loaded - set(sys.stdlib_module_names)))
+"""
+    root = Path(__file__).parents[2]
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
+    )
+    assert finished.stdout.strip() == "['fleetgauge']"
