@@ -187,7 +187,7 @@ def _read_samples(path: str | None) -> list[report.Shown]:
 
 
 def _list(known: list[str], *, as_json: bool) -> int:
-    summaries = {name: registry.declaration(name)[0] for name in known}
+    summaries = {name: registry.declaration(name).summary for name in known}
     if as_json:
         print(json.dumps(summaries, indent=2))
         return OK

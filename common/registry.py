@@ -11,7 +11,7 @@ import difflib
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.errors import ConfigurationError
 
@@ -26,23 +26,36 @@ def names(root: Path = ROOT) -> list[str]:
     return sorted(path.parent.name for path in root.glob("collectors/*/collector.py"))
 
 
-def declaration(name: str, root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
-    """What `collectors/<name>/__init__.py` says: the summary line and the names of its secrets."""
+class Declaration(NamedTuple):
+    """What `collectors/<name>/__init__.py` says: a summary, and the variables its process needs.
+
+    Variables that begin with the collector's own name, or with FLEETGAUGE_, need no mention.
+    """
+
+    summary: str
+    secrets: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+
+
+def declaration(name: str, root: Path = ROOT) -> Declaration:
+    """The declaration of one collector, read without importing it."""
     try:
         return _declared((root / "collectors" / name / "__init__.py").read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:  # its own run says so; the list goes on
-        return f"(its __init__.py cannot be read: {type(error).__name__})", ()
+        return Declaration(f"(its __init__.py cannot be read: {type(error).__name__})")
 
 
-def _declared(source: str) -> tuple[str, tuple[str, ...]]:
+def _declared(source: str) -> Declaration:
     tree = ast.parse(source)
     summary = (ast.get_docstring(tree) or "").partition("\n")[0]
+    found: dict[str, tuple[str, ...]] = {"SECRETS": (), "ENVIRONMENT": ()}
     for node in tree.body:
         if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == "SECRETS" for target in targets):
-                return summary, tuple(ast.literal_eval(node.value))
-    return summary, ()
+            for target in targets:
+                if isinstance(target, ast.Name) and target.id in found:
+                    found[target.id] = tuple(ast.literal_eval(node.value))
+    return Declaration(summary, found["SECRETS"], found["ENVIRONMENT"])
 
 
 def expand(asked: list[str], known: list[str]) -> list[str]:

@@ -45,15 +45,17 @@ log = logging.getLogger(__name__)
 def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     """What one child may see: no other collector's settings, and only credentials it can need."""
     secrets: list[str] = []
+    more: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     if job.collector != DATADOG and job.mode is not Mode.REPORT:
         own = (job.collector.upper() + "_",)
-        secrets.extend(registry.declaration(job.collector)[1])
+        _, declared, more = registry.declaration(job.collector)
+        secrets.extend(declared)
     if job.collector == DATADOG or job.mode in {Mode.PUSH, Mode.REPORT}:
         secrets.append("DD_API_KEY")
     others = tuple(f"FLEETGAUGE_{name.upper()}_" for name in registry.names() if name != job.collector)
     # Whoever needs a secret talks to a service, perhaps through a proxy whose address holds a password.
-    exact = {*_PASSED, *secrets, *(_PROXY if secrets else ())}
+    exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets else ())}
     asks_aws = any(not environ.get(name) for name in secrets) and _configured(job, environ, "secret_prefix")
     if asks_aws or _configured(job, environ, "checkpoints").startswith("s3://"):
         own += ("AWS_",)

@@ -30,7 +30,7 @@ def test_list_names_every_collector_with_what_it_reads(project: Project) -> None
     project.keep("host")
     project.add("toy", "yield")
     assert project.run("--list").stdout == (
-        "host  Cores, load and memory of the node this runs on.\ntoy   A toy called toy.\n"
+        "host  CPUs, memory, disks and GPUs of the node this runs on.\ntoy   A toy called toy.\n"
     )
     assert json.loads(project.run("--list", "--json").stdout)["toy"] == "A toy called toy."
 

@@ -9,6 +9,7 @@ import pytest
 
 from common import registry
 from common.errors import ConfigurationError
+from common.registry import Declaration
 
 
 @pytest.fixture
@@ -36,19 +37,21 @@ def test_every_folder_with_a_collector_is_one(root: Path) -> None:
 
 def test_the_project_has_its_own() -> None:
     assert "host" in registry.names()
-    summary, secrets = registry.declaration("host")
-    assert summary.startswith("Cores, load and memory")
-    assert secrets == ()
+    declared = registry.declaration("host")
+    assert declared.summary == "CPUs, memory, disks and GPUs of the node this runs on."
+    assert declared.secrets == ()
+    assert "SLURM_JOB_PARTITION" in declared.environment
+    assert "SLURM_JWT" not in declared.environment
 
 
 def test_a_broken_collector_does_not_break_the_list(root: Path) -> None:
     assert {name: registry.declaration(name, root) for name in registry.names(root)} == {
-        "good": ("Reads good things.", ("GOOD_KEY", "OTHER_KEY")),
-        "annotated": ("Typed.", ("A_KEY",)),
-        "plain": ("", ()),
-        "broken": ("(its __init__.py cannot be read: SyntaxError)", ()),
-        "computed": ("(its __init__.py cannot be read: ValueError)", ()),
-        "bare": ("(its __init__.py cannot be read: FileNotFoundError)", ()),
+        "good": Declaration("Reads good things.", ("GOOD_KEY", "OTHER_KEY")),
+        "annotated": Declaration("Typed.", ("A_KEY",)),
+        "plain": Declaration(""),
+        "broken": Declaration("(its __init__.py cannot be read: SyntaxError)"),
+        "computed": Declaration("(its __init__.py cannot be read: ValueError)"),
+        "bare": Declaration("(its __init__.py cannot be read: FileNotFoundError)"),
     }
 
 
