@@ -121,6 +121,15 @@ def test_a_directory_that_is_missing_or_none_at_all_is_a_matter_of_configuration
         DirectoryStore(tmp_path / "file").open("wandb")
 
 
+def test_a_document_that_cannot_be_read_is_an_error_and_releases_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "wandb.json").mkdir()
+    place = DirectoryStore(tmp_path)
+    assert place.peek("wandb") == Saved()
+    for _ in range(2):  # not Busy: the lock was let go
+        with pytest.raises(CheckpointError, match="Is a directory"):
+            place.open("wandb")
+
+
 def as_nobody(folder: Path, code: str) -> str:
     """What code says of a store that belongs to somebody else."""
     if os.geteuid() != 0:
