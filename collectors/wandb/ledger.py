@@ -156,12 +156,11 @@ class Ledger:
 
     def _work_until(self, lapse: int, run: Run) -> None:
         """GPU time of a running run: up to the instant while it is active, then only up to its heartbeat."""
-        if run.start < lapse:
-            seen = max(run.start, run.seen)
-            self._ramp(run.gpus, run.start)
-            self._ramp(-run.gpus, run.start + self._window)
-            self._ramp(-run.gpus, seen, known_from=lapse)
-            self._ramp(run.gpus, seen + self._window, known_from=lapse)
+        seen = max(run.start, run.seen)
+        self._ramp(run.gpus, run.start)
+        self._ramp(-run.gpus, run.start + self._window)
+        self._ramp(-run.gpus, seen, known_from=lapse)
+        self._ramp(run.gpus, seen + self._window, known_from=lapse)
 
     def _ramp(self, gpus: int, begin: int, known_from: int = 0) -> None:
         """Add gpus x (t - begin) at every instant t from `begin` on, or from when it is known."""

@@ -126,6 +126,11 @@ class TestTime:
     def test_a_zombie_uses_no_gpu_hours(self) -> None:
         assert values(run("running", started=-90 * DAY, seen=-80 * DAY, gpus=8))[metrics.GPU_HOURS] == 0
 
+    def test_gpu_hours_of_an_active_run_fit_in_a_window_shorter_than_its_silence(self) -> None:
+        quiet = run("running", started=-3 * HOUR, seen=-1800, gpus=2)
+        found = evaluate([quiet], AT, Rules(window=600, stale_after=3600)).values
+        assert found[metrics.GPU_HOURS] == pytest.approx(2 / 6)
+
     def test_the_mean_is_over_durations_that_are_known(self) -> None:
         broken = run("killed", started=-HOUR, seen=-2 * HOUR)._replace(duration=None)
         found = values(run(duration=3 * HOUR), run("failed", duration=HOUR), broken, run("running", seen=0))
@@ -194,8 +199,45 @@ class TestPushToMain:
         figures = evaluate([of("a", -10, 1), of("b", -30, 2), of("a", -20, 3)], AT, Rules())
         assert figures.by_target == {Target("main", "a"): 1, Target("main", "b"): 2}
 
+    def test_of_two_that_end_at_once_always_the_same_is_shown(self) -> None:
+        one, two = (
+            run(
+                kind=Kind.PUSH_TO_MAIN,
+                name=name,
+                target=Target("main", "arena"),
+                throughput={"overview/steps_per_second": steps},
+            )
+            for name, steps in (("a", 1.0), ("b", 2.0))
+        )
+        assert evaluate([one, two], AT, Rules()) == evaluate([two, one], AT, Rules())
+        assert values(two, one)[metrics.PUSH_STEPS] == 2
+
+    def test_a_config_leaves_with_its_own_run_also_after_another_was_renewed(self) -> None:
+        def of(config: str, seen: float) -> Run:
+            return run(
+                seen=seen,
+                kind=Kind.PUSH_TO_MAIN,
+                target=Target("main", config),
+                throughput={"overview/steps_per_second": 1.0},
+            )
+
+        runs = [of("a", -100), of("b", -50), of("a", 0)]
+        answers = evaluate_many(runs, [AT - 100, AT - 50, AT, AT + 51], Rules(window=100))
+        configs = [{target.config for target in figures.by_target} for figures in answers]
+        assert configs == [{"a"}, {"a", "b"}, {"a", "b"}, {"a"}]
+
 
 class TestSweeps:
+    def test_a_sweep_counts_once_however_its_runs_overlap(self) -> None:
+        spans = [(-50, -20), (-100, -40), (-90, -80), (-10, 10)]
+        runs = [
+            run("killed", started=begin, seen=end, kind=Kind.SWEEP, sweep="s", name=str(begin))
+            for begin, end in spans
+        ]
+        answers = evaluate_many(runs, range(AT - 110, AT + 20, 10), Rules())
+        counts = [figures.values[metrics.ACTIVE_SWEEPS] for figures in answers]
+        assert counts == [0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0]
+
     def test_its_total_is_what_ended_in_any_state_plus_active(self) -> None:
         states = ("finished", "failed", "killed", "preempted")
         runs = [run(state, kind=Kind.SWEEP, sweep="s") for state in states]
@@ -266,6 +308,22 @@ truths = st.builds(
     sps=st.none() | st.integers(0, 9),
 )
 fleets = st.lists(truths, max_size=12, unique_by=lambda truth: truth.id)
+busy = st.builds(
+    Truth,
+    id=st.integers(0, 999),
+    state=st.sampled_from(["finished", "crashed", "running"]),
+    created=halves,
+    heartbeat=halves,
+    compute=st.just(Fraction(0)),
+    name=st.sampled_from(
+        ["x.sweep", "github.sky.main.c0ffee.arena.1", "github.sky.pr7.c0ffee.a.b.1", "github.sky.x"]
+    ),
+    sweep=st.sampled_from(["s", "t"]),
+    gpus=st.integers(1, 3),
+    steps=st.integers(0, 9),
+    sps=st.none(),
+)
+busy_fleets = st.lists(busy, min_size=8, max_size=30, unique_by=lambda truth: truth.id)
 WINDOW, STALE = 100, 20
 
 
@@ -354,7 +412,7 @@ def _throughput(push: list[Truth], at: int) -> dict[str, float]:
         if latest.sps is not None:
             found["push_to_main.timing_per_epoch.sps"] = latest.sps
     for one in measured:
-        if one.steps is not None and one.name != "github.sky.sweep":
+        if one.steps is not None and ".c0ffee." in one.name:
             ref, config = ("main", "arena") if ".main." in one.name else ("pr", "a.b")
             found[f"push_to_main.config.steps_per_second[{ref},{config}]"] = one.steps
     return found
@@ -374,7 +432,7 @@ def read(fleet: Iterable[Truth]) -> list[Run]:
 
 
 class TestAgainstBruteForce:
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=250, deadline=None)
     @given(fleets, st.lists(st.integers(AT - 10, AT + 550), min_size=1, max_size=12))
     def test_every_number_at_every_instant_is_the_true_one(
         self, fleet: list[Truth], instants: list[int]
@@ -392,6 +450,12 @@ class TestAgainstBruteForce:
     ) -> None:
         figures = evaluate(read(fleet), at, Rules(window, stale_after))
         assert named(figures) == truth_at(fleet, at, window, stale_after)
+
+    @settings(max_examples=40, deadline=None)
+    @given(busy_fleets)
+    def test_a_busy_fleet_is_right_all_day_long(self, fleet: list[Truth]) -> None:
+        for figures in evaluate_many(read(fleet), range(AT - 10, AT + 520, 13), Rules(WINDOW, STALE)):
+            assert named(figures) == truth_at(fleet, figures.at, WINDOW, STALE)
 
     @settings(max_examples=100, deadline=None)
     @given(fleets, st.lists(st.integers(AT, AT + 550), min_size=1, max_size=20))
