@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from common.http import Http, NoProxy, ProxySettings, proxy_for
 from common.metric import Mark, Metric, Sample
 from common.retry import Deadline
 from common.settings import CollectorSettings
@@ -43,6 +44,11 @@ class Context(Generic[S]):
     deadline: Deadline
     log: logging.Logger
     tally: Tally = field(default_factory=Tally)
+    network: ProxySettings = field(default_factory=NoProxy)
+
+    def http(self, url: str) -> Http:
+        """Connections to one service, through the proxy where one is configured; each request is counted."""
+        return Http(proxy_for(url, self.network), self.tally)
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count records or points that could not be used; this never changes the outcome's status."""

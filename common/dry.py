@@ -44,3 +44,4 @@ class FileSink:
                         "tags": series["tags"],
                     }
                     lines.write(json.dumps(line, allow_nan=False) + "\n")
+                    self.points_sent += 1

@@ -41,7 +41,9 @@ def document(outcomes: list[Outcome], samples: dict[str, list[Shown]] | None) ->
             "lost": outcome.lost,
             "dropped": outcome.dropped,
         }
-        if samples is None:
+        if outcome.findings:
+            entry["findings"] = outcome.findings
+        elif samples is None:
             entry["points_sent"] = outcome.points_sent
         else:
             entry["samples"] = samples.get(outcome.collector, [])

@@ -98,6 +98,7 @@ class Run:
                 deadline=Deadline(job.timeout - min(RESERVE, job.timeout / 5)),
                 log=logging.getLogger(f"collectors.{collector.name}"),
                 tally=self._tally,
+                network=core,
             )
             if job.mode is Mode.CHECK:
                 self._findings.extend(collector.check(context))

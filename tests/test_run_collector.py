@@ -164,6 +164,9 @@ def test_check_says_what_is_good_and_sends_nothing(project: Project, intake: Int
     assert "metrics will carry the host node-7" in ran.stdout
     assert f"the API key is valid at {intake.url}" in ran.stdout
     assert [request.path for request in intake.requests] == ["/api/v1/validate"]
+    entries = project.document("host", "--check", FLEETGAUGE_NODE_NAME="node-7")["collectors"]
+    assert entries[0]["findings"][0] == "metrics will carry the host node-7"
+    assert entries[1]["findings"] == [f"the API key is valid at {intake.url}"]
 
 
 def test_check_fails_on_a_key_that_datadog_does_not_know(project: Project, intake: Intake) -> None:

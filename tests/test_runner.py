@@ -227,6 +227,13 @@ def test_what_was_yielded_before_an_error_is_delivered(project: Project, intake:
     assert up(intake, "toy") == 0
 
 
+def test_a_dry_run_that_fails_midway_is_as_partial_as_a_pushed_one(project: Project) -> None:
+    project.add("toy", "yield VALUE(7, context.at)\nraise SourceError('the source went away')")
+    [entry] = project.document("toy")["collectors"]
+    assert entry["status"] == "partial"
+    assert [sample["value"] for sample in entry["samples"]] == [7]
+
+
 def test_a_collector_that_fails_before_its_first_sample_sends_only_that_it_is_down(
     project: Project, intake: Intake
 ) -> None:

@@ -1,0 +1,3 @@
+"""W&B runs: the fleet, push-to-main throughput and sweeps."""
+
+SECRETS = ("WANDB_API_KEY",)

@@ -1,0 +1,101 @@
+"""The metrics as of any instants, from the runs alone: no clock, no network.
+
+One instant and many are the same computation: N runs and T instants take about (N + T) log T steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from collectors.wandb import metrics
+from collectors.wandb.ledger import BY_TARGET, Ledger
+from collectors.wandb.metrics import THROUGHPUT
+from collectors.wandb.runs import HOUR, SECOND, Kind, Run, Target
+from common.metric import Metric
+
+_RATES = (
+    (metrics.PUSH_SUCCESS, metrics.PUSH_COMPLETED, metrics.PUSH_FAILED),
+    (metrics.SWEEP_SUCCESS, metrics.SWEEP_COMPLETED, metrics.SWEEP_FAILED),
+)
+_MEANS = ((metrics.AVG_DURATION, tuple(Kind)), (metrics.PUSH_AVG_DURATION, (Kind.PUSH_TO_MAIN,)))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How far back a run may have ended, and from which age on a heartbeat is stale; in seconds."""
+
+    window: int = 86400
+    stale_after: int = 900
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The answer for one instant. What has no value then is not in it."""
+
+    at: int
+    values: Mapping[Metric, float]
+    by_target: Mapping[Target, float]
+
+
+def evaluate(runs: Iterable[Run], at: int, rules: Rules) -> Figures:
+    """The metrics as of one instant, in seconds since the epoch."""
+    return next(evaluate_many(runs, [at], rules))
+
+
+def evaluate_many(runs: Iterable[Run], instants: Iterable[int], rules: Rules) -> Iterator[Figures]:
+    """The metrics as of each of the instants, in ascending order, each instant once."""
+    window = rules.window * SECOND
+    ledger = Ledger([at * SECOND for at in sorted(set(instants))], window, rules.stale_after * SECOND)
+    for run in runs:
+        ledger.enter(run)
+    counts = {metric: list(accumulate(changes)) for metric, changes in ledger.counts.items()}
+    counts[metrics.ACTIVE_SWEEPS] = ledger.active_sweeps()
+    slope, offset = (list(accumulate(changes)) for changes in ledger.gpu_time)
+    means = list(_means(ledger))
+    measured = _measured(ledger, window)
+    for place, moment in enumerate(ledger.instants):
+        values: dict[Metric, float] = {metric: sums[place] for metric, sums in counts.items()}
+        values[metrics.GPU_HOURS] = (slope[place] * moment + offset[place]) / HOUR
+        values |= _rates(values)
+        for metric, totals, numbers in means:
+            if numbers[place]:
+                values[metric] = totals[place] / (numbers[place] * HOUR)
+        throughput, by_target = next(measured)
+        yield Figures(moment // SECOND, values | throughput, by_target)
+
+
+def _rates(values: Mapping[Metric, float]) -> Iterator[tuple[Metric, float]]:
+    for rate, completed, failed in _RATES:
+        if ended := values[completed] + values[failed]:
+            yield rate, 100 * values[completed] / ended
+
+
+def _means(ledger: Ledger) -> Iterator[tuple[Metric, list[int], list[int]]]:
+    """For each mean, the sum of durations and their number at every instant."""
+    for metric, kinds in _MEANS:
+        totals, numbers = zip(*(ledger.durations[kind] for kind in kinds), strict=True)
+        yield (
+            metric,
+            list(accumulate(map(sum, zip(*totals, strict=True)))),
+            list(accumulate(map(sum, zip(*numbers, strict=True)))),
+        )
+
+
+def _measured(ledger: Ledger, window: int) -> Iterator[tuple[dict[Metric, float], dict[Target, float]]]:
+    """Throughput at every instant: of the one latest run in the window, and of the latest of each target."""
+    latest: Run | None = None
+    targets: dict[Target, Run] = {}  # the one that ended longest ago comes first
+    for place, moment in enumerate(ledger.instants):
+        latest = ledger.latest.get(place, latest)
+        values: dict[Metric, float] = {}
+        if latest is not None and latest.seen >= moment - window:
+            values = {THROUGHPUT[key]: value for key, value in latest.throughput.items()}
+            values[metrics.PUSH_SPS_AGE] = (moment - latest.seen) / SECOND
+        for target, run in sorted(ledger.targets.get(place, {}).items(), key=lambda item: item[1].seen):
+            targets.pop(target, None)
+            targets[target] = run
+        while targets and next(iter(targets.values())).seen < moment - window:
+            del targets[next(iter(targets))]
+        yield values, {target: run.throughput[BY_TARGET] for target, run in targets.items()}

@@ -1,0 +1,94 @@
+"""The one GraphQL query, and how it gets by on a server that lacks some of what it asks for.
+
+The core of the selection is what the official client itself asks for. Every other field and argument is
+optional: where the server rejects one, the query is written again without it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import Enum
+
+_UNKNOWN_FIELD = re.compile(r"Cannot query field [\"'`]?(\w+)")
+_UNKNOWN_ARGUMENT = re.compile(r"Unknown argument [\"'`]?(\w+)[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)")
+
+
+class Extra(Enum):
+    """What may be missing on a server, and what is lost without it."""
+
+    COMPUTE_SECONDS = "computeSeconds: the duration of a resumed run includes its pauses"
+    RUN_INFO = "runInfo: the GPUs of runs of older clients are assumed"
+    TOTAL_COUNT = "totalCount: hidden runs are not counted (wandb.runs.unseen)"
+    CONFIG_KEYS = "config(keys:): whole configs are read, which is slow"
+    SUMMARY_KEYS = "summaryMetrics(keys:): whole summaries are read, which is slow"
+
+
+_FIELDS = {
+    "computeSeconds": Extra.COMPUTE_SECONDS,
+    "runInfo": Extra.RUN_INFO,
+    "gpuCount": Extra.RUN_INFO,
+    "totalCount": Extra.TOTAL_COUNT,
+}
+_ARGUMENTS = {
+    ("keys", "config"): Extra.CONFIG_KEYS,
+    ("keys", "summaryMetrics"): Extra.SUMMARY_KEYS,
+}
+WIDE = frozenset({Extra.CONFIG_KEYS, Extra.SUMMARY_KEYS})
+
+_QUERY = """\
+query Runs(
+  $entity: String!, $project: String!, $filters: JSONString, $order: String, $first: Int, $after: String
+) {
+  viewer { id }
+  project(name: $project, entityName: $entity) {
+    runs(filters: $filters, order: $order, first: $first, after: $after) {
+      %(total)s
+      pageInfo { hasNextPage endCursor }
+      edges {
+        node {
+          id name displayName state createdAt heartbeatAt sweepName
+          config%(config)s summaryMetrics%(summary)s %(compute)s %(information)s
+        }
+      }
+    }
+  }
+}
+"""
+
+
+def query(config_keys: list[str], summary_keys: list[str], missing: Iterable[Extra]) -> str:
+    """The query's text, without what is missing on the server."""
+    parts = {
+        Extra.TOTAL_COUNT: ("total", "totalCount"),
+        Extra.CONFIG_KEYS: ("config", f"(keys: {json.dumps(config_keys)})"),
+        Extra.SUMMARY_KEYS: ("summary", f"(keys: {json.dumps(summary_keys)})"),
+        Extra.COMPUTE_SECONDS: ("compute", "computeSeconds"),
+        Extra.RUN_INFO: ("information", "runInfo { gpuCount }"),
+    }
+    return _QUERY % {place: "" if part in missing else text for part, (place, text) in parts.items()}
+
+
+def unknown_parts(messages: Iterable[str]) -> set[Extra]:
+    """The optional parts that a server's errors say it does not know."""
+    parts: set[Extra | None] = set()
+    for message in messages:
+        if field := _UNKNOWN_FIELD.search(message):
+            parts.add(_FIELDS.get(field[1]))
+        if argument := _UNKNOWN_ARGUMENT.search(message):
+            parts.add(_ARGUMENTS.get((argument[1], argument[2])))
+    return {part for part in parts if part is not None}
+
+
+def touched_since(cutoff: int) -> str:
+    """The filter for runs that were created or seen since an instant, or that run at all.
+
+    By creation alone, the long runs that end today would be missed; by heartbeat alone, those that never
+    had one.
+    """
+    since = datetime.fromtimestamp(cutoff, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return json.dumps(
+        {"$or": [{"heartbeatAt": {"$gte": since}}, {"createdAt": {"$gte": since}}, {"state": "running"}]}
+    )

@@ -1,0 +1,253 @@
+"""One run as W&B tells it, read into a typed record.
+
+Knows every odd form a field may have; knows no clock and no window. What cannot be read costs itself: a
+timestamp its run, a summary value that value. Times are whole microseconds, so that sums of them are exact.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple, TypeGuard
+
+import orjson
+
+from collectors.wandb.metrics import THROUGHPUT
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+MOST_GPUS = 1_000_000
+LONGEST = 10**11  # seconds; anything beyond is not a duration
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NOTHING: Mapping[str, float] = {}
+
+Json = Any  # what a JSON document may hold; every use checks what it got
+
+
+class State(StrEnum):
+    """The states W&B knows. Being preempted is still running; having been is not."""
+
+    RUNNING = "running"
+    PREEMPTING = "preempting"
+    PENDING = "pending"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    KILLED = "killed"
+    PREEMPTED = "preempted"
+
+
+TERMINAL = frozenset({State.FINISHED, State.FAILED, State.CRASHED, State.KILLED, State.PREEMPTED})
+_STATES = {state.value: state for state in State}
+
+
+class Kind(IntEnum):
+    """What a run is for. Push-to-main wins over sweep."""
+
+    OTHER = 0
+    PUSH_TO_MAIN = 1
+    SWEEP = 2
+
+
+class Target(NamedTuple):
+    """What a push-to-main run measured: the branch or any pull request, with which configuration."""
+
+    ref: str
+    config: str
+
+
+class Run(NamedTuple):
+    """A run. `seen` is its last heartbeat, or its start where it had none; the end, once it is terminal.
+
+    A named tuple, because a backfill holds hundreds of thousands. Times are microseconds since the epoch.
+    """
+
+    id: str
+    state: State
+    kind: Kind
+    start: int
+    seen: int
+    duration: int | None
+    gpus: int
+    gpus_assumed: bool
+    sweep: str | None
+    target: Target | None
+    throughput: Mapping[str, float]
+
+
+class Reading:
+    """How runs of one project are read: what their names mean and where their GPUs are counted."""
+
+    def __init__(self, push_to_main: str, gpu_count_key: str | None, assumed_gpus: int) -> None:
+        self._push_to_main = re.compile(fnmatch.translate(push_to_main)).match
+        # <prefix>main.<commit>.<config>.<timestamp>, the prefix being what comes before the pattern's star
+        prefix = re.escape(re.split(r"[*?\[]", push_to_main)[0])
+        self._target = re.compile(prefix + r"(?:(main)|pr\d+)\.[^.]+\.(.+)\.[^.]+").fullmatch
+        self._gpu_count_key = gpu_count_key
+        self._assumed_gpus = assumed_gpus
+
+    @property
+    def summary_keys(self) -> list[str]:
+        """The summary keys to ask for, with their parents: a nested summary has only those."""
+        return _with_parents([*THROUGHPUT, *([self._gpu_count_key] if self._gpu_count_key else [])])
+
+    @property
+    def config_keys(self) -> list[str]:
+        """The config keys to ask for."""
+        return ["_wandb", *_with_parents([self._gpu_count_key] if self._gpu_count_key else [])]
+
+    def read(self, node: Mapping[str, Json], flaws: list[str]) -> Run | None:
+        """The run of one row, or None; `flaws` gains a reason for everything that was lost."""
+        state = _STATES.get(str(node.get("state")).lower())
+        if state is None:
+            flaws.append("unknown_state")
+            return None
+        try:
+            start = microseconds(node.get("createdAt"))
+            seen = start if node.get("heartbeatAt") is None else microseconds(node["heartbeatAt"])
+        except ValueError:
+            flaws.append("bad_timestamp")
+            return None
+        kind, target = self._classify(node)
+        needs_summary = kind is Kind.PUSH_TO_MAIN or self._gpu_count_key is not None
+        summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
+        gpus = self._gpus(node, summary, flaws)
+        return Run(
+            id=str(node["id"]),
+            state=state,
+            kind=kind,
+            start=start,
+            seen=seen,
+            duration=_duration(node, start, seen, flaws) if state in TERMINAL else None,
+            gpus=self._assumed_gpus if gpus is None else gpus,
+            gpus_assumed=gpus is None,
+            sweep=node.get("sweepName") or None,
+            target=target,
+            throughput=_throughput(summary, flaws) if kind is Kind.PUSH_TO_MAIN else _NOTHING,
+        )
+
+    def _classify(self, node: Mapping[str, Json]) -> tuple[Kind, Target | None]:
+        name = str(node.get("displayName") or node.get("name") or "")
+        if self._push_to_main(name):
+            parts = self._target(name)
+            return Kind.PUSH_TO_MAIN, parts and Target(parts[1] or "pr", parts[2])
+        if node.get("sweepName") or ".sweep" in name.lower():
+            return Kind.SWEEP, None
+        return Kind.OTHER, None
+
+    def _gpus(self, node: Mapping[str, Json], summary: Mapping[str, Json], flaws: list[str]) -> int | None:
+        """GPUs of the run, by the first source that says so; None where none does."""
+        config = _document(node.get("config"), "bad_config", flaws)
+        config = {key: _unwrapped(value) for key, value in config.items()}
+        said: list[Json] = []
+        if self._gpu_count_key is not None:
+            said += [find(config, self._gpu_count_key), find(summary, self._gpu_count_key)]
+        said.append(_largest_writer(config.get("_wandb")))
+        information = node.get("runInfo")
+        said.append(information.get("gpuCount") if isinstance(information, dict) else None)
+        for value in said:
+            if value is None:
+                continue
+            if is_number(value) and 0 <= value <= MOST_GPUS and value == int(value):
+                return int(value)
+            flaws.append("bad_gpu_count")
+        return None
+
+
+def microseconds(text: Json) -> int:
+    """An ISO 8601 time, with any offset, fraction or neither (UTC then), since the epoch."""
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} is not a timestamp")
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def is_number(value: Json) -> TypeGuard[int | float]:
+    """Whether a value is a finite number; a truth value is none."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int too large for a float
+        return False
+
+
+def find(document: Mapping[str, Json], key: str) -> Json:
+    """The value of a key written flat (`a/b`), or nested along its slashes or dots; None where absent."""
+    if key in document:
+        return document[key]
+    for separator in "/.":
+        place: Json = document
+        for part in key.split(separator):
+            place = place.get(part) if isinstance(place, dict) else None
+        if place is not None:
+            return place
+    return None
+
+
+def _with_parents(keys: list[str]) -> list[str]:
+    return list(dict.fromkeys([*keys, *(re.split("[/.]", key)[0] for key in keys)]))
+
+
+def _document(text: Json, flaw: str, flaws: list[str]) -> dict[str, Json]:
+    """A JSON object that came as a string; nothing at all is an empty one."""
+    if text is None or text == "":
+        return {}
+    try:
+        document = _parsed(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        document = None
+    if isinstance(document, dict):
+        return document
+    flaws.append(flaw)
+    return {}
+
+
+def _parsed(text: str) -> Json:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)  # which knows NaN and Infinity, as W&B's own client writes them
+
+
+def _unwrapped(value: Json) -> Json:
+    """A config value without the `{"value": …, "desc": …}` around it."""
+    return value["value"] if isinstance(value, dict) and "value" in value else value
+
+
+def _largest_writer(internal: Json) -> Json:
+    """The GPUs the client saw. A resumed run has several writers on the same GPUs: they do not add up."""
+    writers = internal.get("e") if isinstance(internal, dict) else None
+    if not isinstance(writers, dict):
+        return None
+    counts = [writer.get("gpu_count") for writer in writers.values() if isinstance(writer, dict)]
+    return max((count for count in counts if is_number(count)), default=None)
+
+
+def _duration(node: Mapping[str, Json], start: int, end: int, flaws: list[str]) -> int | None:
+    """How long an ended run took; None where clocks disagree."""
+    computed = node.get("computeSeconds")
+    if is_number(computed) and 0 < computed < LONGEST:
+        return round(computed * SECOND)
+    if end < start:
+        flaws.append("negative_duration")
+        return None
+    return end - start
+
+
+def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, float]:
+    values = {}
+    for key in THROUGHPUT:
+        value = find(summary, key)
+        if is_number(value):
+            values[key] = value
+        elif value is not None:
+            flaws.append("bad_summary_value")
+    return values

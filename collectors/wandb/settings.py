@@ -1,0 +1,82 @@
+"""What a person may set for the W&B collector."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from common.settings import CollectorSettings, Duration, Secret, Text, Texts, Url, named
+
+
+class Project(NamedTuple):
+    """A W&B project: whose it is, and its name."""
+
+    entity: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.entity}/{self.name}"
+
+
+class WandbSettings(CollectorSettings):
+    """Which projects to read, with which key, and how their runs are judged."""
+
+    model_config = named("FLEETGAUGE_WANDB_")
+
+    api_key: Secret = Field(
+        validation_alias="WANDB_API_KEY", description="API key that can read the projects."
+    )
+    projects: Texts = Field(
+        (),
+        validation_alias="WANDB_PROJECTS",
+        description="Projects to read, as entity/project, separated by commas.",
+    )
+    entity: Text | None = Field(
+        None,
+        validation_alias="WANDB_ENTITY",
+        description="Owner of WANDB_PROJECT, where that is the only one.",
+    )
+    project: Text | None = Field(
+        None,
+        validation_alias="WANDB_PROJECT",
+        description="The one project to read; WANDB_PROJECTS wins over it.",
+    )
+    base_url: Url = Field(
+        "https://api.wandb.ai", validation_alias="WANDB_BASE_URL", description="Where the W&B API is."
+    )
+    window: Duration = Field(
+        86400, ge=1, description="How far back a run may have ended to be counted; 24 h as the names say."
+    )
+    stale_after: Duration = Field(
+        900, ge=1, description="Age of the last heartbeat from which a running run is stale, not active."
+    )
+    push_to_main: Text = Field(
+        "github.sky.*", description="Shell pattern of the names of push-to-main runs; case matters."
+    )
+    gpu_count_key: Text | None = Field(
+        None,
+        description="Config or summary key that holds a run's number of GPUs over all nodes (world size).",
+    )
+    assumed_gpus: int = Field(1, ge=0, le=1_000_000, description="GPUs of a run that does not say how many.")
+    page_size: int = Field(500, ge=1, le=1000, description="Runs asked for in one request.")
+    pause: Duration = Field(0, ge=0, description="Wait between two requests.")
+    most_runs: int = Field(
+        200_000, ge=1, description="Runs one project may list; more than this is an error, not a wrong count."
+    )
+
+    @model_validator(mode="after")
+    def _names_a_project(self) -> Self:
+        if not self.projects and not (self.entity and self.project):
+            raise PydanticCustomError("missing", "WANDB_PROJECTS (or WANDB_ENTITY and WANDB_PROJECT)")
+        for path in self.projects:
+            if len(parts := path.split("/")) != 2 or not all(parts):
+                raise ValueError(f"WANDB_PROJECTS: {path!r} is not a project: write entity/project")
+        return self
+
+    def chosen(self) -> list[Project]:
+        """The projects to read, each once."""
+        if self.projects:
+            return [Project(*path.split("/")) for path in dict.fromkeys(self.projects)]
+        return [Project(self.entity or "", self.project or "")]

@@ -1,0 +1,216 @@
+"""W&B's GraphQL API on loopback: the schema executed over runs that a test or the demo puts in.
+
+Unknown fields and arguments fail as they would at the service, rows may be hidden or not servable, and
+cursors are offsets. Runs may be changed between requests: every answer is of the state at that moment.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from graphql import (
+    DocumentNode,
+    GraphQLError,
+    GraphQLObjectType,
+    GraphQLSchema,
+    build_schema,
+    execute_sync,
+    parse,
+    validate,
+)
+
+from servers.fleet import Row
+from servers.loopback import Answer, LoopbackServer, Request
+from servers.mongo import BadFilter, predicate
+
+SCHEMA = Path(__file__).parent.parent / "data" / "wandb-schema.graphql"
+KEY = "0123456789abcdef0123456789abcdef01234567"
+_SMALL = 1400  # what fits in a packet is not compressed
+
+
+class CannotServe(Exception):  # noqa: N818  # answered with a 500
+    """A page holds a run that the server fails on."""
+
+
+@dataclass(slots=True)
+class Query(Request):
+    """A request, with the operation it asked for and the size of the answer before and after compression."""
+
+    operation: str = ""
+    variables: dict[str, Any] = field(default_factory=dict)
+    raw_size: int = 0
+    sent: int = 0
+
+
+class Wandb(LoopbackServer[Query]):
+    """`POST /graphql` over the runs in `projects`, by entity and name.
+
+    `repeated` rows of the page before come again on every page. `cursor_on_empty_pages` says whether a page
+    without rows still has an end cursor. `bad_key_status` answers a wrong key with a status; without it, as
+    the service is reported to, with a viewer of null.
+    """
+
+    request_type = Query
+
+    def __init__(self, key: str = KEY, clock: Callable[[], float] = time.time) -> None:
+        self.key = key
+        self.projects: dict[tuple[str, str], list[Row]] = {}
+        self.repeated = 0
+        self.cursor_on_empty_pages = True
+        self.bad_key_status: int | None = None
+        self._removed: set[str] = set()
+        self._schema = schema()
+        self._documents: dict[str, DocumentNode | list[GraphQLError]] = {}
+        self._lock = threading.Lock()
+        super().__init__(clock)
+
+    def add(self, entity: str, project: str, rows: Iterable[Row] = ()) -> list[Row]:
+        """Make a project, and return its rows to change at will."""
+        return self.projects.setdefault((entity, project), list(rows))
+
+    def remove(self, *parts: str) -> None:
+        """Forget fields (`Run.runInfo`) or arguments (`Run.config.keys`), as a server that never had them."""
+        self._removed |= set(parts)
+        self._schema = schema(frozenset(self._removed))
+        self._documents.clear()
+
+    def respond(self, request: Query) -> Answer:
+        if (request.method, request.path) != ("POST", "/graphql"):
+            return Answer.json(404, {"error": "Not Found"})
+        credentials = base64.b64encode(f"api:{self.key}".encode()).decode()
+        known = request.headers.get("Authorization") == f"Basic {credentials}"
+        if not known and self.bad_key_status is not None:
+            return Answer.json(self.bad_key_status, {"errors": [{"message": "invalid API key"}]})
+        packed = request.headers.get("Content-Encoding") == "gzip"
+        asked = json.loads(gzip.decompress(request.body) if packed else request.body)
+        request.operation = asked.get("operationName") or ""
+        request.variables = asked.get("variables") or {}
+        with self._lock:
+            answer = self._execute(asked["query"], request.variables, known)
+        return _packed(answer, request)
+
+    def _execute(self, text: str, variables: Mapping[str, Any], known: bool) -> Answer:
+        document = self._document(text)
+        if isinstance(document, list):
+            return Answer.json(400, {"errors": [error.formatted for error in document]})
+        root = self._root() if known else {}
+        result = execute_sync(self._schema, document, root, variable_values=dict(variables))
+        for error in result.errors or []:
+            if isinstance(error.original_error, CannotServe | BadFilter):
+                return Answer.json(500, {"error": str(error.original_error)})
+        return Answer.json(200, result.formatted)
+
+    def _document(self, text: str) -> DocumentNode | list[GraphQLError]:
+        if text not in self._documents:
+            try:
+                parsed = parse(text)
+                self._documents[text] = validate(self._schema, parsed) or parsed
+            except GraphQLError as error:
+                self._documents[text] = [error]
+        return self._documents[text]
+
+    def _root(self) -> dict[str, Any]:
+        return {
+            "viewer": {
+                "id": "VXNlcjox",
+                "entity": "acme",
+                "username": "ci",
+                "name": "CI",
+                "email": "ci@example.com",
+                "admin": False,
+                "flags": "{}",
+                "teams": {"edges": []},
+            },
+            "serverInfo": {"features": []},
+            "project": self._project,
+        }
+
+    def _project(self, _: Any, name: str, entityName: str) -> dict[str, Any] | None:  # noqa: N803
+        rows = self.projects.get((entityName, name))
+        if rows is None:
+            return None
+        return {
+            "id": base64.b64encode(f"Project:{entityName}/{name}".encode()).decode(),
+            "internalId": "1",
+            "name": name,
+            "entityName": entityName,
+            "readOnly": False,
+            "totalRuns": len(rows),
+            "runCount": lambda _, filters=None: len(_chosen(rows, filters, None)),
+            "runs": lambda _, **asked: self._runs(rows, **asked),
+            "run": lambda _, name: next((row.node() for row in rows if row.id == name), None),
+        }
+
+    def _runs(
+        self,
+        rows: list[Row],
+        filters: str | None = None,
+        order: str | None = None,
+        first: int = 50,
+        after: str | None = None,
+    ) -> dict[str, Any]:
+        chosen = _chosen(rows, filters, order)
+        begin = _offset(after) + 1 if after else 0
+        shown = list(enumerate(chosen))[max(0, begin - self.repeated) : begin + first]
+        if any(row.unservable for _, row in shown):
+            raise CannotServe("internal server error")
+        edges = [{"node": row.node(), "cursor": cursor(place)} for place, row in shown if not row.hidden]
+        has_cursor = shown and (edges or self.cursor_on_empty_pages)
+        return {
+            "totalCount": len(chosen),
+            "edges": edges,
+            "pageInfo": {
+                "hasNextPage": begin + first < len(chosen),
+                "endCursor": cursor(shown[-1][0]) if has_cursor else None,
+            },
+        }
+
+
+@lru_cache
+def schema(removed: frozenset[str] = frozenset()) -> GraphQLSchema:
+    """The schema on file, without some fields (`Type.field`) and arguments (`Type.field.argument`)."""
+    made = build_schema(SCHEMA.read_text(encoding="utf-8"))
+    for part in removed:
+        kind, name, *argument = part.split(".")
+        owner = made.type_map[kind]
+        if not isinstance(owner, GraphQLObjectType):
+            raise TypeError(f"{kind} has no fields")
+        if argument:
+            del owner.fields[name].args[argument[0]]
+        else:
+            del owner.fields[name]
+    return made
+
+
+def cursor(offset: int) -> str:
+    """The cursor of the row at an offset."""
+    return base64.b64encode(f"arrayconnection:{offset}".encode()).decode()
+
+
+def _offset(text: str) -> int:
+    return int(base64.b64decode(text).decode().removeprefix("arrayconnection:"))
+
+
+def _chosen(rows: list[Row], filters: str | None, order: str | None) -> list[Row]:
+    matches = predicate(json.loads(filters or "{}"))
+    chosen = sorted((row for row in rows if matches(row.values())), key=Row.created)
+    return chosen[::-1] if (order or "").startswith("-") else chosen
+
+
+def _packed(answer: Answer, request: Query) -> Answer:
+    """The answer as it goes over the wire, compressed where the client takes that."""
+    request.raw_size = request.sent = len(answer.body)
+    if len(answer.body) < _SMALL or "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return answer
+    body = gzip.compress(answer.body, compresslevel=5)
+    request.sent = len(body)
+    return Answer(answer.status, body, {**answer.headers, "Content-Encoding": "gzip"})
