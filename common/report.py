@@ -60,7 +60,8 @@ def table(outcomes: list[Outcome], samples: dict[str, list[Shown]], width: int) 
         for metric, value, unit, tags in rows:
             line = f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {tags}"
             yield _shorten(line.rstrip(), width)
-        yield ""
+        if rows:
+            yield ""
 
 
 def headline(outcome: Outcome) -> str:

@@ -10,10 +10,10 @@ from project import ROOT
 
 
 def shape(text: str) -> list[str]:
-    """The lines of an output without what differs from machine to machine: numbers and how wide they are."""
-    return [
-        re.sub(r"\d[\d.,:e-]*", "N", re.sub(r" +", " ", line)).strip() for line in text.strip().splitlines()
-    ]
+    """The lines of an output without what differs from machine to machine: numbers, the platform, GPUs."""
+    lines = [line for line in text.strip().splitlines() if "host.gpu" not in line]
+    named = [re.sub(r"(platform|arch|gpu_type):\S+", r"\1", re.sub(r" +", " ", line)) for line in lines]
+    return [re.sub(r"\d[\d.,:e-]*", "N", line).strip() for line in named]
 
 
 def test_the_demo_prints_what_the_readme_shows() -> None:

@@ -103,7 +103,6 @@ class TestTable:
             "  m                  12,345.500",
             "",
             "host: empty in 0.0 s",
-            "",
         ]
 
     def test_tags_are_shortened_to_the_width(self) -> None:
