@@ -15,7 +15,6 @@ from collectors.xenna.metrics import (
     LAG,
     METRICS,
     RECORDS,
-    Keyed,
     find,
 )
 from collectors.xenna.record import Record, Unusable, interpret
@@ -26,13 +25,13 @@ from common.collector import Collector, Context
 from common.datadog import FURTHEST, OLDEST
 from common.errors import ConfigurationError
 from common.jsonl import Entry, Limits, Tail, TailedFile
-from common.metric import Mark, Sample
+from common.metric import Mark, Metric, Sample
 from common.settings import CollectorSettings, Duration, Texts, named
 from fleetgauge.records import identity
 
 MOST_HELD = 1000  # records held back in one file
 MARK_EVERY = 10_000  # samples of one file
-MOST_KEYS = 10_000  # keys remembered of one file
+MOST_KEYS = 10_000  # keys remembered of one run
 
 
 class XennaSettings(CollectorSettings):
@@ -66,7 +65,8 @@ class XennaSettings(CollectorSettings):
 class _Found(NamedTuple):
     """What a key of a run's records becomes."""
 
-    keyed: Keyed
+    metric: Metric
+    key: str
     stage: str | None
     tags: tuple[str, ...]
 
@@ -94,7 +94,7 @@ class Ingest:
             enough=lambda: context.deadline.remaining() <= 0,
         )
         self._saved: dict[str, object] = {}  # while totals are open, one mark at the end carries it all
-        self._keys: dict[tuple[str, str], _Found | None] = {}
+        self._keys: dict[str, dict[str, _Found | None]] = {}  # by run, then by key
         self._bad = 0
 
     def collect(self) -> Iterator[Sample | Mark]:
@@ -139,9 +139,9 @@ class Ingest:
                     yield from self._mark({**file.changes(), **self._runs.changes()})
                     since = 0
                 second = int(record.timestamp)
-                for sample in self._samples(record):
-                    since += 1
-                    yield sample
+                samples = self._samples(record)
+                since += len(samples)
+                yield from samples
         if held:
             file.leave([entry for entry, _ in held])
 
@@ -160,54 +160,52 @@ class Ingest:
     def _all_of(run: str, held: list[tuple[Entry, Record | None]]) -> bool:
         return all(record is None or record.run == run for _, record in held)
 
-    def _samples(self, record: Record) -> Iterator[Sample]:
-        """The points of a record that can be sent."""
+    def _samples(self, record: Record) -> list[Sample]:
+        """The points of a record that can be sent; those of stages go into the totals where there are any."""
         self._runs.hear(record)
         reason = self._reason_to_drop(record)
         if reason:
             self._context.drop(reason, len(record.metrics))
-            return
+            return []
         at = int(record.timestamp)
-        superseded = self._runs.superseded(record)
+        samples: list[Sample] = []
         shared: dict[Series, float] = {}
+        for (metric, key, stage, tags), value in self._values(record):
+            if self._totals is None or stage is None:
+                samples.append(Sample(metric, value, at, tags, None))
+            elif -1e300 < value < 1e300:
+                shared[record.pipeline_kind, stage, key] = value
+            else:
+                self._context.drop("not_finite")
+        if self._totals and shared and not self._totals.add(record.run, record.timestamp, shared):
+            self._context.drop("late", len(shared))
+        if samples and self._runs.superseded(record):
+            self._context.drop("superseded", len(samples))
+            return []
+        return samples
+
+    def _values(self, record: Record) -> Iterator[tuple[_Found, float]]:
+        """The numbers of a record under keys that are declared; what a key becomes is worked out once."""
+        keys = self._keys.setdefault(record.run, {})
         for key, value in record.metrics.items():
             if value is None:
                 continue
-            found = self._find(record, key)
+            if key not in keys:
+                if len(keys) >= MOST_KEYS:
+                    keys.clear()
+                keys[key] = _find(record, key)
+            found = keys[key]
             if found is None:
                 self._context.drop("unknown_metric")
-            elif type(value) not in (int, float):
-                self._context.drop("not_a_number")
-            elif self._totals and found.stage:
-                if -1e300 < value < 1e300:
-                    shared[record.pipeline_kind, found.stage, found.keyed.key] = value
-                else:
-                    self._context.drop("not_finite")
-            elif superseded:
-                self._context.drop("superseded")
+            elif type(value) is float or type(value) is int:
+                yield found, value
             else:
-                yield Sample(found.keyed.metric, value, at, found.tags, None)
-        if self._totals and shared and not self._totals.add(record.run, record.timestamp, shared):
-            self._context.drop("late", len(shared))
+                self._context.drop("not_a_number")
 
     def _reason_to_drop(self, record: Record) -> str | None:
         if record.timestamp < self._now - OLDEST:
             return "too_old"
         return "in_future" if record.timestamp > self._now + FURTHEST else None
-
-    def _find(self, record: Record, key: str) -> _Found | None:
-        """What a key becomes, worked out once per run: a tick can have a million points."""
-        place = (record.run, key)
-        if place not in self._keys:
-            if len(self._keys) >= MOST_KEYS:
-                self._keys.clear()
-            found = find(key)
-            if found:
-                tags = record.tags() | ({"stage": found[1]} if found[1] else {})
-                self._keys[place] = _Found(*found, found[0].metric(0, 0, **tags).tags)
-            else:
-                self._keys[place] = None
-        return self._keys[place]
 
     def _own(self) -> Iterator[Sample]:
         """How the reading itself went."""
@@ -218,6 +216,15 @@ class Ingest:
         yield BYTES(tail.bytes, now)
         yield BACKLOG(tail.backlog_bytes, now)
         yield LAG(0 if tail.waiting_since is None else max(0.0, now - tail.waiting_since), now)
+
+
+def _find(record: Record, key: str) -> _Found | None:
+    declared = find(key)
+    if declared is None:
+        return None
+    keyed, stage = declared
+    tags = record.tags() | ({"stage": stage} if stage else {})
+    return _Found(keyed.metric, keyed.key, stage, keyed.metric(0, 0, **tags).tags)
 
 
 def collect(context: Context[XennaSettings]) -> Iterator[Sample | Mark]:
