@@ -434,3 +434,14 @@ def test_unchanged_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("common.tail_file.open", refuse, raising=False)
     assert ticks.tick()["xenna.ingest.files", (), NOW] == 100
+
+
+def test_the_readme_tells_every_metric_setting_and_reason() -> None:
+    root = Path(__file__).parent.parent.parent / "collectors" / "xenna"
+    readme = (root / "README.md").read_text()
+    for metric in METRICS:
+        assert f"| `{metric.name}` |" in readme
+        assert f"| {metric.help} |" in readme
+    for name, field in XennaSettings.model_fields.items():
+        assert f"| `FLEETGAUGE_XENNA_{name.upper()}` |" in readme
+        assert field.description
