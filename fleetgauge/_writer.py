@@ -148,9 +148,7 @@ class BackgroundWriter:
     def put(self, item: object) -> bool:
         """Queue an item; False, and one more dropped, where there is no room or no one to write it."""
         if os.getpid() != self._pid:
-            self._warn(
-                "fork", "records for %s are written by the process that was forked only", self._file.path
-            )
+            self._warn("fork", "a forked process does not write the records for %s", self._file.path)
         elif self._closed:
             self.lose("the writer is closed")
         elif self._queue.qsize() >= self._room:
@@ -180,13 +178,18 @@ class BackgroundWriter:
             try:
                 line, sync = self._encode(item)
                 self._file.append(line)
-                if sync:
-                    self._file.sync()
             except Exception as error:
                 self.lose("it could not be written", error)
+                continue
+            if sync:
+                self._sync()
+        self._sync()
+        with suppress(OSError):
+            self._file.close()
+
+    def _sync(self) -> None:
         try:
             self._file.sync()
-            self._file.close()
         except OSError as error:
             self._warn("sync", "%s may be incomplete on disk: %s", self._file.path, error)
 

@@ -207,6 +207,7 @@ def test_a_run_that_writes_nothing_is_stalled_and_one_that_ended_is_not_sent(tic
     ticks.write(record(0, 600, run_id="r2", run_hash="going"), to="b.jsonl")
     ticks.write(record(0, 900, run_id="r3", run_hash="over", event="end", status="ok"), to="c.jsonl")
     ticks.write(record(0, 900, run_id="r4", run_hash="bad", event="end", status="error"), to="d.jsonl")
+    ticks.write(record(0, 900, run_id="r5", run_hash="odd", event="end"), to="e.jsonl")
     going = ("pipeline_kind:curate", "run_hash:going")
     points = ticks.tick()
     assert named(points, "xenna.run") == {
@@ -216,7 +217,7 @@ def test_a_run_that_writes_nothing_is_stalled_and_one_that_ended_is_not_sent(tic
         ("xenna.run.stalled", going, NOW): 0,
         ("xenna.runs.active", (), NOW): 1,
         ("xenna.runs.ended_ok_24h", (), NOW): 1,
-        ("xenna.runs.ended_error_24h", (), NOW): 1,
+        ("xenna.runs.ended_error_24h", (), NOW): 2,
     }
     ticks.now += 86400 - 900
     later = named(ticks.tick(), "xenna.run")

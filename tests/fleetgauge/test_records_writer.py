@@ -182,6 +182,22 @@ def test_the_end_record_and_closing_are_synced(tmp_path: Path, monkeypatch: pyte
     assert events == ["write", "write", "sync", "sync"]
 
 
+def test_a_disk_that_cannot_sync_is_one_warning_and_no_lost_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        writer.write("end", {})
+        writer.write("end", {})
+    assert writer.dropped == 0
+    assert len(read(tmp_path / "a.jsonl")) == 2
+    (warning,) = caplog.records
+    assert warning.getMessage().endswith("may be incomplete on disk: [Errno 5] Input/output error")
+
+
 def test_a_file_that_would_grow_too_large_is_renamed_first(tmp_path: Path) -> None:
     file = AppendFile(tmp_path / "a.jsonl", "a", rotate_bytes=20)
     for text in (
