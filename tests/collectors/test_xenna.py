@@ -260,6 +260,14 @@ def test_an_older_run_has_its_series_back_once_the_later_one_ended_or_fell_silen
     assert ticks.tally.dropped == {"superseded": 2}
 
 
+def test_a_run_began_with_its_earliest_record_whichever_is_read_first(ticks: Ticks) -> None:
+    ticks.write(record(5, 300), record(4, 500), record(6, 200))
+    ticks.tick()
+    run = ticks.state["run:r1"]
+    assert isinstance(run, dict)
+    assert (run["started"], run["last"]) == (NOW - 500, NOW - 200)
+
+
 def test_a_run_that_ended_hides_the_crashed_one_before_it(ticks: Ticks) -> None:
     ticks.write(record(0, 2000))
     ticks.write(record(0, 1500, run_id="r2", event="end", status="ok"), to="b.jsonl")
@@ -338,7 +346,12 @@ def test_damaged_lines_are_dropped_by_name(ticks: Ticks) -> None:
 
 def test_old_runs_and_what_is_not_ours_leave_the_state(ticks: Ticks) -> None:
     ticks.write(record(0, 100))
-    ticks.state = {"run:odd": 5, "run:odder": {"tags": {"a": 1}, "started": 1, "last": 2}}
+    ticks.state = {
+        "run:odd": 5,
+        "run:odder": {"tags": {"a": 1}, "started": NOW, "last": NOW},
+        "run:oddest": {"tags": 5, "started": NOW, "last": NOW},
+        "run:late": {"tags": {}, "started": NOW, "last": "x"},
+    }
     ticks.tick()
     assert [key.partition(":")[0] for key in sorted(ticks.state)] == ["file", "run", "seen"]
     (ticks.path / "a.jsonl").unlink()

@@ -126,6 +126,11 @@ def test_however_a_file_arrives_the_same_values_stand_at_the_same_ends(
     assert [line.value for line in whole if line.value] == [json.loads(text) for text in expected]
 
 
+def test_a_hole_of_one_byte_is_told_however_it_arrives() -> None:
+    assert list(lines(Trickle(b'\0{"a":1}\n', [1]))) == [Line(0, 9, {"a": 1}, Damage.NUL_HOLE)]
+    assert list(lines(Trickle(b'{"a":1}\n', [1]))) == [Line(0, 8, {"a": 1})]
+
+
 def test_a_straight_read_gives_the_values_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_bytes(b'{"a":1}\nrubbish\n{"b":2}\n{"c"')

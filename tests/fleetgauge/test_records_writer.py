@@ -256,6 +256,22 @@ def test_a_file_renamed_or_deleted_under_the_writer_is_opened_anew(tmp_path: Pat
     assert path.read_bytes() == b"three\n"
 
 
+def test_a_file_is_opened_once_for_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    real = os.open
+
+    def note(path: Path, flags: int, mode: int) -> int:
+        opened.append(path)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", note)
+    file = AppendFile(tmp_path / "a.jsonl", "a", 1000)
+    for _ in range(3):
+        file.append(b"line\n")
+    file.close()
+    assert opened == [tmp_path / "a.jsonl"]
+
+
 def test_a_torn_line_found_or_left_is_ended_before_the_next_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
