@@ -240,4 +240,6 @@ def check(context: Context[XennaSettings]) -> Iterator[str]:
     yield f"{', '.join(context.settings.paths)}: {len(found.files)} files"
 
 
-COLLECTOR = Collector(name="xenna", settings=XennaSettings, metrics=METRICS, collect=collect, check=check)
+COLLECTOR = Collector(
+    name="xenna", settings=XennaSettings, metrics=METRICS, collect=collect, check=check, resumes=True
+)
