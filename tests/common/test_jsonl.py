@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import stat
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -151,12 +153,14 @@ def test_two_files_with_one_first_line_are_two_files(tmp_path: Path) -> None:
 
 def test_a_compressed_file_still_being_written_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     path, reader = tmp_path / "a.jsonl.gz", Reader(tmp_path)
-    content = "".join(f'{{"n":{n},"x":"{os.urandom(60).hex()}"}}\n' for n in range(5000)).encode()
+    noise = random.Random(5)
+    content = "".join(f'{{"n":{n},"x":"{noise.randbytes(60).hex()}"}}\n' for n in range(5000)).encode()
     whole = gzip.compress(content)
     path.write_bytes(whole[: len(whole) // 2])
     os.utime(path, (NOW - 100, NOW - 100))
     first = reader.tick()
-    assert 0 < len(first) < 5000
+    unpacked = zlib.decompressobj(wbits=31).decompress(whole[: len(whole) // 2])
+    assert len(first) == unpacked.count(b"\n")
     path.write_bytes(whole)
     os.utime(path, (NOW - 50, NOW - 50))
     assert first + reader.tick() == list(range(5000))
@@ -165,23 +169,19 @@ def test_a_compressed_file_still_being_written_is_read_as_far_as_it_goes(tmp_pat
 
 def test_a_corrupt_compressed_file_yields_what_comes_before_and_is_told_once(tmp_path: Path) -> None:
     path, reader = tmp_path / "a.jsonl.gz", Reader(tmp_path)
-    content = "".join(f'{{"n":{n},"x":"{os.urandom(60).hex()}"}}\n' for n in range(5000)).encode()
-    damaged = bytearray(gzip.compress(content))
-    damaged[-200_000:-100_000] = bytes(100_000)
-    path.write_bytes(damaged)
+    path.write_bytes(gzip.compress(b'{"n":1}\n{"n":2}\n') + b"no second member")
     os.utime(path, (NOW - 100, NOW - 100))
-    taken = reader.tick()
-    assert taken == list(range(len(taken)))
-    assert len(taken) > 0
+    assert reader.tick() == [1, 2]
     assert reader.tail.damage == {"corrupt_gzip": 1}
     assert reader.tick() == []
     assert reader.tail.damage == {}
 
 
-def test_what_only_claims_to_be_compressed_is_passed_over(tmp_path: Path) -> None:
+def test_what_only_claims_to_be_compressed_is_passed_over_and_counted(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl.gz", 1)
     reader = Reader(tmp_path)
     assert reader.tick() == []
+    assert reader.tail.damage == {"corrupt_gzip": 1}
     assert reader.tail.lost == []
 
 
@@ -335,7 +335,7 @@ def test_a_file_that_fails_while_being_read_is_lost_and_goes_on_where_it_failed(
     from common.tail_file import OpenFile
 
     read = OpenFile.read
-    failures = iter([False, False, False, True])
+    failures = iter([False, False, True])
 
     def failing(self: OpenFile, size: int) -> bytes:
         if next(failures, False):
@@ -344,9 +344,9 @@ def test_a_file_that_fails_while_being_read_is_lost_and_goes_on_where_it_failed(
 
     with monkeypatch.context() as patched:
         patched.setattr(OpenFile, "read", failing)
-        assert reader.tick() == [1, 2, 3]
+        assert reader.tick() == [3]
     assert reader.tail.lost == [(f"{tmp_path}/a.jsonl", "Input/output error")]
-    assert reader.tick() == []
+    assert reader.tick() == [1, 2]
     assert reader.tail.lost == []
 
 

@@ -76,11 +76,11 @@ def test_one_file_under_two_names_is_read_once(tmp_path: Path) -> None:
     assert found(tmp_path) == [f"{tmp_path}/a.jsonl"]
 
 
-def test_a_link_to_a_directory_above_does_not_go_round_for_ever(tmp_path: Path) -> None:
-    make(tmp_path, "sub/a.jsonl")
-    (tmp_path / "sub" / "up").symlink_to(tmp_path)
-    (tmp_path / "dangling.jsonl").symlink_to(tmp_path / "nothing")
-    assert found(tmp_path) == [f"{tmp_path}/sub/a.jsonl"]
+def test_a_link_to_a_directory_is_not_followed_into_the_deep(tmp_path: Path) -> None:
+    make(tmp_path, "here/sub/a.jsonl", "elsewhere/b.jsonl")
+    (tmp_path / "here" / "sub" / "up").symlink_to(tmp_path)
+    (tmp_path / "here" / "dangling.jsonl").symlink_to(tmp_path / "nothing")
+    assert found(tmp_path / "here") == [f"{tmp_path}/here/sub/a.jsonl"]
 
 
 def test_a_file_that_is_not_there_yet_is_no_error_but_a_missing_directory_is(tmp_path: Path) -> None:

@@ -92,6 +92,13 @@ def test_a_configuration_that_cannot_work_is_refused_when_built(
         RecordWriter(tmp_path, "")
 
 
+@pytest.mark.parametrize("length", [1, 200])
+def test_a_run_id_may_have_one_to_two_hundred_characters(tmp_path: Path, length: int) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k", run_id="r" * length) as writer:
+        writer.write("stats", {})
+    assert read(tmp_path / "a.jsonl")[0]["run_id"] == "r" * length
+
+
 def test_values_that_json_cannot_hold_cost_themselves() -> None:
     class Scalar:
         def item(self) -> float:
