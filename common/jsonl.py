@@ -131,6 +131,8 @@ class Tail:
                 if stream.head:
                     self._needed.add(f"{PREFIX}{stream.head}:{path}")
                     yield TailedFile(self, path, stream, self._place(path, stream))
+                elif stream.corrupt:
+                    self.damage["corrupt_gzip"] += 1
         except FileNotFoundError:
             return  # gone since it was listed; if renamed, the next tick finds it
         except OSError as error:

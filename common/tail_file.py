@@ -65,16 +65,22 @@ def opened(path: str) -> Iterator[OpenFile]:
 
 
 class OpenFile:
-    """A file open for reading. `head` is empty while its first line is not finished."""
+    """A file open for reading. `head` is empty while its first line is not finished.
+
+    `corrupt` is set where a compressed file breaks off before what identifies it was read.
+    """
 
     def __init__(self, raw: FileIO, compressed: gzip.GzipFile | None) -> None:
         self.status = os.fstat(raw.fileno())
         self._raw = raw
         self._compressed = compressed
+        self.corrupt = False
+        first = b""
         try:
-            first = self._read_fully(HEAD)
+            while len(first) < HEAD and (more := self.read(HEAD - len(first))):
+                first += more
         except CorruptFile:
-            first = b""
+            self.corrupt = True
         line, newline, _ = first.partition(b"\n")
         self.head = _digest(line) if newline or len(first) == HEAD else ""
 
@@ -98,7 +104,7 @@ class OpenFile:
         if self._compressed is None:
             return self._raw.read(size) or b""
         try:
-            return self._compressed.read(size)
+            return self._compressed.read1(size)  # read() would keep what came before an error
         except EOFError:
             return b""
         except (zlib.error, gzip.BadGzipFile) as error:
