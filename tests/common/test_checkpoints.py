@@ -277,6 +277,22 @@ def test_s3_that_cannot_be_read_is_an_error_and_an_empty_peek(s3: Store, aws: Aw
     aws.faults.clear()
 
 
+def test_s3_that_breaks_the_connection_is_an_error_each_time(s3: Store, aws: Aws) -> None:
+    with s3.open("wandb") as checkpoint:
+        aws.faults.add(Fault(reset="before"), times=None)
+        with pytest.raises(CheckpointError, match="cannot save the checkpoint"):
+            checkpoint.save(Saved({"a": 1}))
+        with pytest.raises(CheckpointError, match="cannot read the checkpoint"):
+            s3.open("wandb")
+        aws.faults.clear()
+    client(aws).put_object(Bucket="checkpoints", Key="fleet/wandb.json", Body=b"garbage")
+    aws.faults.add(Fault())
+    aws.faults.add(Fault(reset="before"), times=None)
+    with pytest.raises(CheckpointError, match="cannot set aside the checkpoint"):
+        s3.open("wandb")
+    aws.faults.clear()
+
+
 def test_a_bucket_that_does_not_exist_is_a_matter_of_configuration(s3: Store, aws: Aws) -> None:
     place = store(core(**aws.environment, FLEETGAUGE_CHECKPOINTS="s3://no-such-bucket"))
     assert place is not None
