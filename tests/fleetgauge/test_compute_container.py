@@ -1,0 +1,53 @@
+"""What a process in a real container says of its share of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project import ROOT
+
+# crun fails on machines with hybrid cgroups, and the default limits need a capability that containers lack.
+CONFIGURATION = """\
+[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+PROGRAM = """\
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from fleetgauge.compute import collect_compute_metadata
+print(json.dumps(collect_compute_metadata()))
+"""
+
+
+@pytest.mark.skipif(shutil.which("podman") is None, reason="podman is not installed")
+@pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="running a container over this file system needs root")
+def test_the_limits_of_a_container_are_its_share(tmp_path: Path) -> None:
+    (tmp_path / "containers.conf").write_text(CONFIGURATION)
+    limits = ["--memory", "256m", "--cpus", "0.5"]
+    # The container's file system is this machine's own, with writes thrown away.
+    command = ["podman", "run", "--rm", "--network", "none", *limits, "--rootfs", "/:O"]
+    ran = subprocess.run(
+        [*command, sys.executable, "-c", PROGRAM, str(ROOT)],
+        env={**os.environ, "CONTAINERS_CONF": str(tmp_path / "containers.conf")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if ran.returncode >= 125:
+        pytest.skip(f"podman cannot run containers here: {ran.stderr.strip().splitlines()[-1]}")
+    said = json.loads(ran.stdout)
+    assert (said["compute.memory_gb"], said["compute.memory_source"]) == (0.25, "cgroup")
+    assert (said["compute.cpu_count"], said["compute.cpu_source"]) == (1, "cgroup")
