@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from common.report import number  # noqa: E402
+from fleetgauge.records import RecordWriter  # noqa: E402
 from servers.aws import Aws  # noqa: E402
 from servers.datadog import Intake  # noqa: E402
 from servers.fleet import plausible_day  # noqa: E402
@@ -26,7 +28,16 @@ KEY = "a-key-of-forty-characters-for-demo-only-"
 
 def main() -> int:
     """The exit code of the run that is shown."""
-    with Aws() as aws, Intake(key=KEY) as intake, Wandb(key=KEY) as wandb:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Aws() as aws,
+        Intake(key=KEY) as intake,
+        Wandb(key=KEY) as wandb,
+    ):
+        records, checkpoints = Path(folder, "records"), Path(folder, "checkpoints")
+        for made in (records, checkpoints):
+            made.mkdir()
+        write_records(str(records))
         wandb.add("acme", "ants", plausible_day(time.time()))
         aws.put_secret(f"{PREFIX}/datadog", {"DD_API_KEY": KEY})
         aws.put_secret(
@@ -38,6 +49,8 @@ def main() -> int:
             "FLEETGAUGE_DD_URL": intake.url,
             "FLEETGAUGE_SECRET_PREFIX": PREFIX,
             "FLEETGAUGE_NODE_NAME": "demo-node",
+            "FLEETGAUGE_CHECKPOINTS": str(checkpoints),
+            "FLEETGAUGE_XENNA_PATHS": str(records),
             "WANDB_BASE_URL": wandb.url,
             **aws.environment,
         }
@@ -50,17 +63,32 @@ def main() -> int:
     return code
 
 
+def write_records(folder: str) -> None:
+    """What a small cosmos-xenna pipeline leaves on disk: two stages at work, then the end."""
+    now = time.time()
+    with RecordWriter(folder, "xenna", run_id="demo", clock=lambda: now) as writer:
+        body = {"pipeline_kind": "curate", "run_hash": "3f9d", "stages": ["download", "caption"]}
+        for minute in (3, 2, 1):
+            now = time.time() - 60 * minute
+            done = 120 - 40 * minute
+            stages = {"stage/download/tasks_completed": done + 20, "stage/caption/tasks_completed": done}
+            writer.write(
+                "stats", {**body, "metrics": {"progress": done / 1.2, "num_outputs": done, **stages}}
+            )
+        writer.write("end", {**body, "status": "ok", "metrics": {}})
+
+
 def show(intake: Intake) -> None:
-    """Every point the intake keeps, one line each, without the reasons for which nothing was dropped."""
-    lines = [
-        (key.metric, number(value), " ".join([*key.tags, *([f"host:{key.host}"] if key.host else [])]))
-        for key, value in sorted(intake.points.items(), key=lambda point: (point[0].metric, point[0].tags))
-        if value or key.metric != "collector.points_dropped"
-    ]
-    name_width = max((len(name) for name, _, _ in lines), default=0)
-    value_width = max((len(value) for _, value, _ in lines), default=0)
-    for name, value, tags in lines:
-        print(f"  {name:<{name_width}}  {value:>{value_width}}  {tags}")
+    """The latest point of each series; of what the runs say about themselves, only whether they are up."""
+    shown = [name for name in intake.names() if not name.startswith("collector.") or name == "collector.up"]
+    rows = []
+    for name in shown:
+        for (tags, host), points in sorted(intake.series(name).items(), key=str):
+            labels = " ".join([*tags, *([f"host:{host}"] if host else [])])
+            rows.append((name, number(points[max(points)]), labels))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, text, labels in rows:
+        print(f"  {name:<{widths[0]}}  {text:>{widths[1]}}  {labels}")
     print(f"\n{len(intake.points)} points in {len(intake.requests)} requests; nothing left this machine.")
 
 
