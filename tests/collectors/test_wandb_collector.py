@@ -94,6 +94,11 @@ class TestSettings:
         assert ran.value("training.gpus_in_use") == 3
         assert ran.value("training.total_gpu_hours_24h") == 6
 
+    def test_a_longer_window_reads_further_back(self, server: Wandb) -> None:
+        server.add("acme", "ants", [row("a", started=-40, ended=-30)])
+        assert collect(server).value("runs.completed_24h") == 0
+        assert collect(server, FLEETGAUGE_WANDB_WINDOW="48h").value("runs.completed_24h") == 1
+
 
 class TestProjects:
     def test_every_sample_is_of_the_tick_and_tagged_with_entity_and_project(self, server: Wandb) -> None:
@@ -124,6 +129,13 @@ class TestProjects:
         ran = collect(server, deadline=1, WANDB_PROJECTS="acme/ants,acme/bees")
         assert ran.value("runs.completed_24h", "project:bees") == 2
         assert [unit.partition(":")[0] for unit in ran.tally.lost] == ["acme/ants"]
+
+    def test_one_that_there_is_no_time_for_is_lost_and_the_others_stand(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(2))
+        ran = collect(server, WANDB_PROJECTS="acme/ants,acme/bees", FLEETGAUGE_WANDB_PAUSE="10m")
+        assert ran.error is None
+        assert ran.value("runs.completed_24h", "project:ants") == 2
+        assert [unit.partition(":")[0] for unit in ran.tally.lost] == ["acme/bees"]
 
     def test_if_all_fail_the_run_has_failed(self, server: Wandb) -> None:
         ran = collect(server, WANDB_PROJECTS="acme/gone,acme/lost")

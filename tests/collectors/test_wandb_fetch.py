@@ -12,7 +12,9 @@ from wandb_runs import AT, collect, row, rows
 from common.errors import ConfigurationError, DeadlineExceeded, SourceError
 from common.logs import redact
 from servers.faults import Fault
-from servers.wandb import KEY, Query, Wandb
+from servers.wandb import KEY, Query, Wandb, cursor
+
+PLAIN: dict[str, str | None] = {"Content-Encoding": None}  # a body put in place of a compressed one
 
 
 @pytest.fixture
@@ -109,6 +111,18 @@ class TestPaging:
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
         assert (ran.value("runs.failed_24h"), ran.value("runs.active")) == (1, 0)
 
+    def test_a_flaw_that_the_later_row_no_longer_has_is_not_counted(self, server: Wandb) -> None:
+        server.repeated = 5
+        listed = server.add("acme", "ants", rows(20))
+        listed[9].state = "exploded"
+
+        def mend(_: Query) -> None:
+            listed[9].state = "finished"
+
+        server.on("answered", mend)
+        ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert (ran.value("runs.completed_24h"), ran.dropped) == (20, {})
+
     def test_runs_created_while_reading_are_read_too(self, server: Wandb) -> None:
         listed = server.add("acme", "ants", rows(15))
         server.on("answered", lambda _: listed.append(row(f"new{len(listed)}", "running", 0, 0)))
@@ -128,6 +142,26 @@ class TestPaging:
         assert ran.value("runs.completed_24h") == 27
         assert ran.value("runs.unseen") == 0
 
+    def test_a_page_may_end_where_it_began(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(25))
+        for _ in range(2):
+            standing = page(server, totalCount=25, pageInfo={"hasNextPage": True, "endCursor": cursor(9)})
+            server.faults.add(Fault(body=standing, headers=PLAIN))
+        ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert [request.variables["after"] for request in server.requests] == [None, cursor(9), cursor(19)]
+        assert ran.value("runs.completed_24h") == 5
+
+    @pytest.mark.parametrize("total", [None, "many"])
+    def test_a_count_that_vanishes_moves_nothing_and_leaves_unseen_unknown(
+        self, server: Wandb, total: object
+    ) -> None:
+        server.add("acme", "ants", rows(15))
+        server.faults.add(Fault())
+        server.faults.add(Fault(body=page(server, totalCount=total), headers=PLAIN))
+        ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert (ran.value("runs.completed_24h"), ran.value("runs.unseen")) == (10, None)
+        assert ran.tally.requests == 2
+
     def test_a_listing_without_end_is_an_error(self, server: Wandb) -> None:
         server.add("acme", "ants")
         endless = page(server, pageInfo={"hasNextPage": True, "endCursor": None})
@@ -146,7 +180,7 @@ class TestPaging:
 
 
 class TestRunsThatCannotBeServed:
-    @pytest.mark.parametrize("bad", [[0], [49], [23], [10, 11, 12], [3, 30]])
+    @pytest.mark.parametrize("bad", [[0], [1], [49], [23], [10, 11, 12], [3, 13, 21, 33, 43]])
     def test_they_are_stepped_over_and_counted(self, server: Wandb, bad: list[int]) -> None:
         listed = server.add("acme", "ants", rows(50))
         for place in bad:
@@ -388,11 +422,15 @@ class TestFailures:
         ran = collect(server)
         assert ran.error is None
         assert ran.value("runs.active") == 0
+        assert ran.value("runs.unseen") == 0
         assert ran.dropped == {"graphql_error": 1, "malformed_run": 1}
         assert "resolver of summaryMetrics failed" in caplog.text
 
-    def test_errors_instead_of_a_project_are_not_taken_for_an_unknown_project(self, server: Wandb) -> None:
-        answer = {"data": {"viewer": {"id": "x"}, "project": None}, "errors": [{"message": "shard is down"}]}
+    @pytest.mark.parametrize("viewer", [{"id": "x"}, None])
+    def test_errors_instead_of_an_answer_are_taken_neither_for_an_unknown_project_nor_for_a_bad_key(
+        self, server: Wandb, viewer: object
+    ) -> None:
+        answer = {"data": {"viewer": viewer, "project": None}, "errors": [{"message": "shard is down"}]}
         server.faults.add(Fault(body=json.dumps(answer)), times=None)
         ran = collect(server)
         assert isinstance(ran.error, SourceError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -54,6 +55,14 @@ class TestTimes:
     )
     def test_every_form_is_read_and_none_at_all_is_utc(self, written: str, seconds: float) -> None:
         assert microseconds(written) == MIDNIGHT * SECOND + round(seconds * SECOND)
+
+    def test_the_time_zone_of_the_machine_does_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", "Asia/Tokyo")
+            time.tzset()
+            found = microseconds("2026-11-14T00:00:00")
+        time.tzset()
+        assert found == MIDNIGHT * SECOND
 
     @pytest.mark.parametrize("field", ["createdAt", "heartbeatAt"])
     @pytest.mark.parametrize("written", ["", "yesterday", "2026-13-14T00:00:00Z", 1_794_614_400, {}])
@@ -142,6 +151,7 @@ class TestNames:
             ("github.sky.pr.abc1234.arena.1", None),
             ("github.sky.pr12x.abc1234.arena.1", None),
             ("github.sky.dev.abc1234.arena.1", None),
+            ("github.sky.dev.main.abc1234.arena.1", None),
         ],
     )
     def test_the_name_of_a_push_to_main_run_holds_ref_and_config(
