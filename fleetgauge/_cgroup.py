@@ -58,7 +58,7 @@ def parse_memberships(text: str) -> dict[str, str]:
     memberships: dict[str, str] = {}
     for line in text.split("\n"):
         fields = line.split(":", 2)
-        if len(fields) == 3 and fields[2].startswith("/"):
+        if len(fields) == 3:
             for controller in fields[1].split(","):
                 memberships[controller] = fields[2]
     return memberships

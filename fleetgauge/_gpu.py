@@ -115,7 +115,7 @@ def alike(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
 def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visible:
     entries = parse_visible_devices(value)
     if inventory is None:
-        return Visible(len(entries), source, None if entries else ())
+        return Visible(len(entries), source, None)
     kind = str(entries[0])[:4] if entries else ""
     if kind in _UUIDS and not any(text(gpu.uuid).startswith(kind) for gpu in inventory):
         # Nothing to compare with: take the variable's word, up to what the boards can hold.

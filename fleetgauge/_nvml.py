@@ -23,16 +23,13 @@ _LOST = (15, 16)
 # NVML counts cores; what CUDA reports are multiprocessors. Cores in each, by compute capability.
 _CORES: dict[tuple[int | None, int | None], int] = {
     (7, 0): 64,
-    (7, 2): 64,
     (7, 5): 64,
     (8, 0): 64,
     (8, 6): 128,
-    (8, 7): 128,
     (8, 9): 128,
     (9, 0): 128,
     (10, 0): 128,
     (10, 3): 128,
-    (11, 0): 128,
     (12, 0): 128,
     (12, 1): 128,
 }
@@ -46,8 +43,10 @@ _REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
 }
-_THROTTLES = {_REASONS[bit] for bit in (0x4, 0x8, 0x20, 0x40, 0x80)}
+_THROTTLES = {_REASONS[bit] for bit in (0x4, 0x8, 0x20, 0x40, 0x80, 0x200)}
 _LATE = "no answer before the deadline"
 
 

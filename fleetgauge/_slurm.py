@@ -57,7 +57,7 @@ def job_section(env: Mapping[str, str]) -> dict[str, str]:
 
 def cpus_for_task(env: Mapping[str, str]) -> Answer | None:
     """The CPUs of this task, else those of the job on this node."""
-    if per_task := _positive(env.get("SLURM_CPUS_PER_TASK", "")):
+    if per_task := _whole(env.get("SLURM_CPUS_PER_TASK", "")):
         return Answer(per_task, "SLURM_CPUS_PER_TASK")
     return _cpus_allocated_here(env)
 
@@ -66,7 +66,7 @@ def cpus_on_node(env: Mapping[str, str]) -> int | None:
     """The CPUs of all this job's tasks on this node: what memory per CPU is multiplied by."""
     if allocated := _cpus_allocated_here(env):
         return allocated.value
-    if per_task := _positive(env.get("SLURM_CPUS_PER_TASK", "")):
+    if per_task := _whole(env.get("SLURM_CPUS_PER_TASK", "")):
         return per_task * (_here(env, "SLURM_TASKS_PER_NODE") or 1)
     return None
 
@@ -78,7 +78,7 @@ def cpus_of_job(env: Mapping[str, str]) -> int | None:
     on_node = env.get("SLURM_CPUS_ON_NODE", "")
     listed = _per_node(on_node)
     # A bare integer there is this node's, and says nothing of the others.
-    if listed and not _positive(on_node):
+    if listed and not _whole(on_node):
         return sum(count * nodes for count, nodes in listed)
     return None
 
@@ -134,8 +134,7 @@ def _here(env: Mapping[str, str], name: str) -> int | None:
     listed = _per_node(env.get(name, ""))
     if len(listed) == 1:
         return listed[0][0]
-    node = env.get("SLURM_NODEID", "").strip()
-    position = int(node) if re.fullmatch("[0-9]{1,9}", node) else 0
+    position = _whole(env.get("SLURM_NODEID", ""))
     for count, nodes in listed:
         if position < nodes:
             return count
@@ -154,9 +153,10 @@ def _per_node(value: str) -> tuple[tuple[int, int], ...]:
     return tuple(listed) if all(count and nodes for count, nodes in listed) else ()
 
 
-def _positive(value: str) -> int | None:
+def _whole(value: str) -> int:
+    """A plain number, 0 where it is none: the two fall through alike."""
     match = re.fullmatch("[0-9]{1,9}", value.strip())
-    return int(match[0]) or None if match else None
+    return int(match[0]) if match else 0
 
 
 def _bytes(value: str) -> int | None:

@@ -77,6 +77,8 @@ def test_separate_hierarchies_of_version_one(tmp_path: Path) -> None:
             "memory/docker/abc/memory.limit_in_bytes": 2 * GIB,
             "memory/docker/memory.limit_in_bytes": UNLIMITED_4K,
             "memory/memory.limit_in_bytes": UNLIMITED_4K,
+            # The files of one controller in the hierarchy of another are none of its own.
+            "cpu,cpuacct/docker/abc/memory.limit_in_bytes": GIB,
             "cpu,cpuacct/docker/abc/cpu.cfs_quota_us": 150000,
             "cpu,cpuacct/docker/abc/cpu.cfs_period_us": 100000,
             "cpu,cpuacct/docker/cpu.cfs_quota_us": -1,
@@ -95,6 +97,21 @@ def test_a_mount_of_a_part_is_joined_with_its_root_stripped(tmp_path: Path) -> N
         {"memory/worker/memory.limit_in_bytes": 3 * GIB, "memory/memory.limit_in_bytes": 5 * GIB},
     )
     assert read_limits(root) == Limits(None, 3 * GIB)
+
+
+def test_a_mount_of_exactly_our_cgroup_is_ours(tmp_path: Path) -> None:
+    # Without the optional fields of the table, and from a source of any name.
+    mount = "35 31 0:32 /docker/abc /sys/fs/cgroup rw - cgroup2 none rw"
+    root = machine(tmp_path, "0::/docker/abc", [mount], {"memory.max": 3 * GIB})
+    assert read_limits(root) == Limits(None, 3 * GIB)
+
+
+def test_a_path_that_is_no_text_is_found_all_the_same(tmp_path: Path) -> None:
+    root = machine(tmp_path, "", [V2], {})
+    (root / "proc/self/cgroup").write_bytes(b"0::/caf\xe9\n")
+    (root / "sys/fs/cgroup/caf\udce9").mkdir(parents=True)
+    (root / "sys/fs/cgroup/caf\udce9/memory.max").write_text(str(GIB))
+    assert read_limits(root) == Limits(None, GIB)
 
 
 def test_on_a_hybrid_machine_both_hierarchies_are_read(tmp_path: Path) -> None:
@@ -221,7 +238,12 @@ def test_a_limit_is_believed_before_slurm(tmp_path: Path) -> None:
 
 def test_only_whole_cgroup_lines_of_the_mount_table_are_mounts() -> None:
     table = "\n".join(
-        [NOISE, V2, "35 31 0:32 / - cgroup cgroup rw,memory", f"{V1_MEMORY[:60]} - cgroup cgroup"]
+        [
+            NOISE,
+            V2,
+            "35 31 0:32 / - cgroup cgroup rw,memory",
+            "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup",
+        ]
     )
     assert parse_mounts(table) == [Mount("/", "/sys/fs/cgroup", 2, frozenset({""}))]
 

@@ -120,6 +120,7 @@ def test_a_variable_that_hides_everything_is_never_passed_over(hidden: str) -> N
     ("value", "visible"),
     [
         ("MIG-aa-uuid,MIG-cc-uuid", (DIVIDED[1], DIVIDED[4])),
+        ("MIG-b,MIG-a", (DIVIDED[2], DIVIDED[1])),
         ("MIG-a,MIG-nobody,MIG-b", (DIVIDED[1],)),
         # CUDA opens the first instance of a divided board, and nothing else of it.
         ("0", (DIVIDED[1],)),
@@ -181,6 +182,7 @@ def test_slurm_is_asked_where_no_variable_is_set() -> None:
 
 def test_slurm_cannot_allot_more_than_there_is() -> None:
     assert see_gpus({"SLURM_GPUS_ON_NODE": "8"}, on(MIXED)) == Visible(4, "SLURM_GPUS_ON_NODE", MIXED)
+    assert see_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(MIXED)) == Visible(4, "SLURM_GPUS_ON_NODE", MIXED)
     assert see_gpus({"SLURM_GPUS_ON_NODE": "1"}, on(())) == Visible(0, "SLURM_GPUS_ON_NODE", ())
 
 
@@ -190,7 +192,7 @@ def test_the_boards_that_slurm_lists_are_described() -> None:
     assert see_gpus({"SLURM_STEP_GPUS": "3", "SLURM_JOB_GPUS": "0-3"}, on(MIXED)).gpus == (MIXED[3],)
 
 
-@pytest.mark.parametrize("listed", ["", "0,4", "0", "0-2"])
+@pytest.mark.parametrize("listed", ["", "0,4", "0", "0-2", "3-0"])
 def test_of_a_mixed_node_nothing_is_said_of_boards_that_cannot_be_told_apart(listed: str) -> None:
     env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": listed}
     assert describe(env, on(MIXED)) == {"gpu_count": 2, "gpu_source": "SLURM_GPUS_ON_NODE"}
@@ -257,6 +259,10 @@ def test_what_is_unknown_of_a_board_is_left_out_and_zero_is_not() -> None:
     ]
     assert described["gpu_type"] == "Tesla T4"
     assert "gpu_types" not in described
+
+
+def test_a_name_in_bytes_that_are_no_text_is_still_a_name() -> None:
+    assert describe({}, on((Gpu(0, b"caf\xe9"),)))["gpu_type"] == "caf\N{REPLACEMENT CHARACTER}"
 
 
 def test_torch_answers_where_the_driver_cannot() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import pynvml  # type: ignore[import-untyped]
 import pytest
 from data.nvml.recorded import Driver, binding, recording
 
@@ -39,8 +41,12 @@ def drive(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[GpuReading, ...]:
     return boards
 
 
-def test_eight_boards_are_read_in_the_drivers_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eight_boards_are_read_in_the_drivers_order(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
     boards = drive(monkeypatch, "h100x8")
+    assert caplog.messages == []
     assert [board.gpu.index for board in boards] == list(range(8))
     assert boards[0] == GpuReading(
         Gpu(0, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000"),
@@ -82,10 +88,22 @@ def test_heat_and_power_throttle_but_idling_does_not(monkeypatch: pytest.MonkeyP
         ("hw_thermal_slowdown", True),
         ("hw_power_brake_slowdown", True),
         ("display_clock_setting", False),
+        ("board_limit", True),
+        ("reliability", False),
     ],
 )
 def test_each_clock_reason_is_or_is_not_throttling(reason: str, throttled: bool) -> None:
     assert GpuReading(Gpu(0), clock_reasons=(reason,)).throttled is throttled
+
+
+def test_the_clock_reasons_are_those_of_the_binding() -> None:
+    prefix = "nvmlClocksThrottleReason"
+    # Two that stand for others, and one that goes by two names.
+    others = {"None", "All", "UserDefinedClocks"}
+    known = {name.removeprefix(prefix): bit for name, bit in vars(pynvml).items() if name.startswith(prefix)}
+    assert {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): known[name] for name in known.keys() - others} == {
+        name: bit for bit, name in _nvml._REASONS.items()
+    }
 
 
 def test_throttling_is_unknown_where_the_reasons_are() -> None:
@@ -118,6 +136,31 @@ def test_what_an_older_card_or_driver_does_not_know_is_unknown(monkeypatch: pyte
     assert t4.error is None
 
 
+@pytest.mark.parametrize(
+    ("card", "capability", "cores", "multiprocessors"),
+    [
+        ("V100", [7, 0], 5120, 80),
+        ("T4", [7, 5], 2560, 40),
+        ("A100", [8, 0], 6912, 108),
+        ("A40", [8, 6], 10752, 84),
+        ("L40S", [8, 9], 18176, 142),
+        ("H100", [9, 0], 16896, 132),
+        ("B200", [10, 0], 18944, 148),
+        ("B300", [10, 3], 20480, 160),
+        ("RTX 5090", [12, 0], 21760, 170),
+        ("GB10", [12, 1], 6144, 48),
+    ],
+)
+def test_multiprocessors_are_counted_from_cores(
+    monkeypatch: pytest.MonkeyPatch, card: str, capability: list[int], cores: int, multiprocessors: int
+) -> None:
+    answers = {"nvmlDeviceGetCudaComputeCapability": capability, "nvmlDeviceGetNumGpuCores": [cores]}
+    tape = {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [answers]}
+    binding(monkeypatch, Driver(tape))
+    major, minor = capability
+    assert read_gpus(readings=False) == (GpuReading(Gpu(0, None, None, major, minor, multiprocessors)),)
+
+
 def test_a_card_of_an_unknown_generation_has_no_multiprocessor_count(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("h100x8")
     tape["devices"][0]["nvmlDeviceGetCudaComputeCapability"] = [99, 0]
@@ -127,14 +170,36 @@ def test_a_card_of_an_unknown_generation_has_no_multiprocessor_count(monkeypatch
     assert boards[0].gpu == Gpu(0, H100, H100_BYTES, 99, 0, None, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000")
 
 
-def test_a_gpu_that_fell_off_the_bus_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_that_answers_nothing_is_still_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [{}]}
+    binding(monkeypatch, Driver(tape))
+    assert read_gpus() == (GpuReading(Gpu(0)),)
+
+
+def test_a_gpu_that_fell_off_the_bus_costs_only_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
     boards = drive(monkeypatch, "h100-lost")
+    assert caplog.messages == ["GPU 1 left out: NVMLError_GpuIsLost: GPU is lost"]
     assert [board.utilization_pct for board in boards] == [97, None, None, 96]
     assert boards[1] == GpuReading(Gpu(1), error="GPU is lost")
     # This one was lost between two questions.
     assert boards[2].gpu.name == H100
     assert boards[2].error == "GPU is lost"
     assert [board.error for board in (boards[0], boards[3])] == [None, None]
+
+
+def test_a_gpu_that_needs_a_reset_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = recording("h100x8")
+    tape["devices"][0]["nvmlDeviceGetPowerUsage"] = 16
+    tape["devices"][1]["nvmlDeviceGetPowerUsage"] = 4
+    binding(monkeypatch, Driver(tape))
+    boards = read_gpus()
+    assert boards is not None
+    assert (boards[0].power_watts, boards[0].error) == (None, "GPU requires restart")
+    # A question that is not permitted is only that.
+    assert (boards[1].power_watts, boards[1].error) == (None, None)
 
 
 def test_a_board_that_breaks_the_binding_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +227,8 @@ def test_without_readings_only_the_inventory_is_asked(monkeypatch: pytest.Monkey
         Gpu(7, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e007")
     )
     assert not {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates"} & set(driver.calls)
+    # These boards could be divided, but are not.
+    assert "nvmlDeviceGetMigDeviceHandleByIndex" not in driver.calls
 
 
 def test_names_in_bytes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,8 @@ def test_slurm_is_believed_before_affinity_and_quota_but_not_beyond_the_machine(
         # One node's number says nothing of the job.
         ({ON_NODE: "64"}, None),
         ({JOB: "64(x)"}, None),
+        ({JOB: "0,8"}, None),
+        ({JOB: "8(x0)"}, None),
         ({}, None),
     ],
 )
@@ -134,6 +136,13 @@ def test_memory_of_a_job(env: dict[str, str], answer: Answer) -> None:
     assert measure_memory(env, FREE, NODE, gpus=3) == answer
 
 
+def test_sizes_of_every_unit() -> None:
+    sizes = {"3": 3 * MIB, "3K": 3 * 2**10, "3m": 3 * MIB, "3Gb": 3 * GIB, "3T": 3 * 2**40}
+    assert {text: _slurm.memory_bytes({PER_NODE: text}, 0) for text in sizes} == {
+        text: Answer(size, PER_NODE) for text, size in sizes.items()
+    }
+
+
 def test_where_the_machines_memory_is_unknown_slurm_is_believed_and_all_of_it_is_unknown() -> None:
     nowhere = Host(os_cpus=1, affinity=None, memory_bytes=0, gpus=None)
     assert measure_memory({PER_NODE: "64G"}, FREE, nowhere, gpus=0) == Answer(64 * GIB, PER_NODE)
@@ -175,6 +184,7 @@ STEP_LIST, JOB_LIST = "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
         ({STEP_LIST: "1", JOB_LIST: "0-3"}, Answer(1, STEP_LIST)),
         ({STEP_LIST: "", JOB_LIST: "0-3"}, Answer(4, JOB_LIST)),
         ({JOB_LIST: "3-0"}, None),
+        ({JOB_LIST: "0,3-1"}, None),
         ({JOB_LIST: "0,x"}, None),
         ({JOB_LIST: "0-"}, None),
         # The total of a job is not this node's.
