@@ -1,0 +1,1 @@
+"""Progress, cluster and stages of cosmos-xenna pipelines, from the records they leave on disk."""

@@ -1,0 +1,138 @@
+"""What the xenna collector emits, and which key of a record becomes which metric."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from common.metric import Metric, gauge
+
+RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
+STAGE_TAGS = (*RUN_TAGS, "stage")
+
+
+class Combine(Enum):
+    """How values of several runs become one where the run is not a tag."""
+
+    SUM = "sum"
+    MEAN = "mean"
+
+
+class Keyed(NamedTuple):
+    """A key, its metric, and how several runs' values of it combine."""
+
+    key: str
+    metric: Metric
+    combine: Combine
+
+
+def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Keyed]:
+    """Metrics named after the keys of a record, which may have a `/` where a metric has a dot."""
+    return {
+        key: Keyed(key, gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags), combine)
+        for key, unit, combine, text in rows
+    }
+
+
+SUM, MEAN = Combine.SUM, Combine.MEAN
+
+PIPELINE = _family(
+    "xenna.pipeline",
+    RUN_TAGS,
+    ("pipeline_duration_s", "second", MEAN, "How long the pipeline has been running."),
+    ("main_loop_rate_hz", "hertz", MEAN, "Turns of the pipeline's main loop per second."),
+    ("progress", "percent", MEAN, "Inputs taken from the input queue; 100 while later stages still work."),
+    ("progress_stages", "percent", MEAN, "Tasks completed over all stages, of those there are to do."),
+    ("num_input_remaining", "task", SUM, "Inputs still in the input queue."),
+    ("num_outputs", "task", SUM, "Outputs kept; 0 unless the pipeline returns its last stage's outputs."),
+    ("inputs_processed_per_s", "task", MEAN, "Inputs taken per second since the start."),
+    ("outputs_per_s", "task", MEAN, "Outputs per second since the start."),
+    ("tasks_failed", "task", SUM, "Tasks of all stages that returned nothing."),
+)
+
+CLUSTER = _family(
+    "xenna.cluster",
+    RUN_TAGS,
+    ("total_cpus", "core", MEAN, "CPUs of the Ray cluster."),
+    ("avail_cpus", "core", MEAN, "CPUs that Ray has not given out; stage actors ask for none."),
+    ("total_gpus", "device", MEAN, "GPUs of the Ray cluster."),
+    ("avail_gpus", "device", MEAN, "GPUs that Ray has not given out."),
+    ("total_mem_gb", "gigabyte", MEAN, "Memory of the Ray cluster, in 10^9 bytes."),
+    ("avail_mem_gb", "gigabyte", MEAN, "Memory that Ray has not given out, in 10^9 bytes."),
+)
+
+STAGE = _family(
+    "xenna.stage",
+    STAGE_TAGS,
+    ("actors_target", "process", SUM, "Actors wanted; cosmos-xenna always says 0."),
+    ("actors_pending", "process", SUM, "Actors that are being started."),
+    ("actors_ready", "process", SUM, "Actors that are ready for work."),
+    ("actors_running", "process", SUM, "Actors that are working."),
+    ("actors_idle", "process", SUM, "Actors that have nothing to do."),
+    ("tasks_completed", "task", SUM, "Tasks completed since the start."),
+    ("tasks_failed", "task", SUM, "Tasks that returned nothing since the start."),
+    ("queue_in", "task", SUM, "Tasks waiting in front of the stage."),
+    ("queue_out", "task", SUM, "Tasks waiting behind the stage."),
+    ("slots_used", "task", SUM, "Slots of the stage's actors that hold a task."),
+    ("slots_empty", "task", SUM, "Slots of the stage's actors that are free."),
+    ("speed_tasks_per_s", "task", MEAN, "Median speed of one actor, in tasks per second."),
+    ("throughput_tasks_per_s", "task", SUM, "Tasks the whole stage completed per second, lately."),
+    ("bottleneck", "", MEAN, "1 where the input queue is full and the next stage idle, 0 otherwise."),
+    ("resource/cpu_util_pct", "percent", MEAN, "CPU of the stage's actors, summed: 100 is one core."),
+    ("resource/mem_gb", "gigabyte", SUM, "Memory of the stage's actors, in 10^9 bytes."),
+    ("resource/actor_count", "process", SUM, "Actors whose resources were measured."),
+)
+
+LAST_RECORD_AGE = gauge(
+    "xenna.run.last_record_age_seconds",
+    "second",
+    "Time since the last record of a run that has not ended.",
+    *RUN_TAGS,
+)
+STALLED = gauge(
+    "xenna.run.stalled",
+    "",
+    "1 when a run that has not ended has written nothing for longer than stalled_after, 0 otherwise.",
+    *RUN_TAGS,
+)
+ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not stalled.")
+ENDED_OK = gauge("xenna.runs.ended_ok_24h", "run", "Runs that ended well in the last 24 hours.")
+ENDED_ERROR = gauge("xenna.runs.ended_error_24h", "run", "Runs that ended in an error in the last 24 hours.")
+
+FILES = gauge("xenna.ingest.files", "file", "Files that the configured paths stand for.")
+RECORDS = gauge("xenna.ingest.records", "record", "Records read in this tick.")
+BAD_RECORDS = gauge("xenna.ingest.bad_records", "record", "Lines of this tick that could not be used.")
+BYTES = gauge("xenna.ingest.bytes", "byte", "Bytes read in this tick.")
+BACKLOG = gauge("xenna.ingest.backlog_bytes", "byte", "Bytes left for the next tick: this one had its share.")
+LAG = gauge(
+    "xenna.ingest.lag_seconds", "second", "How long the oldest file with a backlog has waited; 0 without one."
+)
+
+METRICS = (
+    *(keyed.metric for family in (PIPELINE, CLUSTER, STAGE) for keyed in family.values()),
+    LAST_RECORD_AGE,
+    STALLED,
+    ACTIVE,
+    ENDED_OK,
+    ENDED_ERROR,
+    FILES,
+    RECORDS,
+    BAD_RECORDS,
+    BYTES,
+    BACKLOG,
+    LAG,
+)
+
+
+def find(key: str) -> tuple[Keyed, str | None] | None:
+    """The metric of a record's key, and the stage it names; None for a key nobody declared."""
+    key = key.lstrip("/")
+    family, _, rest = key.partition("/")
+    if family == "cluster":
+        keyed, stage = CLUSTER.get(rest), None
+    elif family == "stage":
+        name, _, rest = rest.partition("/")
+        keyed, stage = (STAGE.get(rest), name) if name else (None, None)
+    else:
+        keyed, stage = PIPELINE.get(key), None
+    return (keyed, stage) if keyed else None

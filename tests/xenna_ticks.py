@@ -1,0 +1,84 @@
+"""Runs the xenna collector tick by tick, as the runner would, over files a test writes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collectors.xenna.collector import COLLECTOR, XennaSettings
+from common.collector import Context, Tally
+from common.metric import Mark, Sample
+from common.retry import Deadline
+from common.settings import ConfigurationFile, load
+
+NOW = 1_794_790_000
+
+Points = dict[tuple[str, tuple[str, ...], int], float]
+
+
+class Ticks:
+    """Runs the collector again and again, as the runner would, and keeps what an intake would hold."""
+
+    def __init__(self, path: Path, **settings: str) -> None:
+        environ = {f"FLEETGAUGE_XENNA_{name.upper()}": value for name, value in settings.items()}
+        self.path = path
+        environ.setdefault("FLEETGAUGE_XENNA_PATHS", str(path))
+        self.settings = load(XennaSettings, "xenna", environ=environ, file=ConfigurationFile())
+        self.state: dict[str, object] = {}
+        self.points: Points = {}
+        self.now = NOW
+        self.tally = Tally()
+        self.items: list[Sample | Mark] = []
+
+    def context(self) -> Context[XennaSettings]:
+        self.tally = Tally()
+        log, deadline = logging.getLogger("test"), Deadline(60)
+        return Context(self.settings, self.now, self.now, "node", self.state, deadline, log, self.tally)
+
+    def tick(self) -> Points:
+        """The points of one tick."""
+        self.items = list(COLLECTOR.collect(self.context()))
+        points: Points = {}
+        for item in self.items:
+            if isinstance(item, Mark):
+                self.save(item)
+            else:
+                points[item.metric.name, item.tags, item.timestamp] = item.value
+        self.points |= points
+        return points
+
+    def save(self, mark: Mark) -> None:
+        merged = {**self.state, **json.loads(json.dumps(mark.changes))}
+        self.state = {key: value for key, value in merged.items() if value is not None}
+
+    def write(self, *records: Mapping[str, Any], to: str = "a.jsonl") -> None:
+        with (self.path / to).open("a") as file:
+            file.writelines(json.dumps(record) + "\n" for record in records)
+        os.utime(self.path / to, (NOW, NOW))
+
+
+def record(seq: int, ago: float, metrics: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "kind": "xenna",
+        "event": "stats",
+        "run_id": "r1",
+        "seq": seq,
+        "timestamp": NOW - ago,
+        "host": "node-1",
+        "pid": 7,
+        "pipeline_kind": "curate",
+        "run_hash": "abc",
+        "metrics": {"progress": 50.0} if metrics is None else metrics,
+        "stages": [],
+        "xenna_version": "0.5.12",
+        **more,
+    }
+
+
+def named(points: Points, prefix: str) -> Points:
+    return {key: value for key, value in points.items() if key[0].startswith(prefix)}
