@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from xenna_pipeline import standin
 from xenna_pipeline.standin import one
 
+from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE
 from fleetgauge import _xenna_patch, records
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, make_xenna_wandb_stats_hook
 from project import ROOT
@@ -167,3 +168,31 @@ def test_a_native_callback_is_said_once(
         with hook(tmp_path / name):
             pass
     assert len([record for record in caplog.records if "stats_callback" in record.getMessage()]) == 1
+
+
+def test_the_recipe_of_the_documentation_records(
+    monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "probes.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    xenna = vars(sys.modules["cosmos_xenna.pipelines.v1"])
+    xenna["PipelineConfig"] = lambda logging_interval_s: logging_interval_s
+    xenna["PipelineSpec"] = lambda inputs, stages, interval: (inputs, interval)
+
+    def run_pipeline(spec: tuple[list[Any], float]) -> None:
+        monitor(spec[0], interval=spec[1]).update()
+
+    xenna["run_pipeline"] = run_pipeline
+    given = {"run_hash": "h", "run_dir": tmp_path, "dataset_names": ["d"], "inputs": [one()], "stages": []}
+    exec(compile(code, "probes.md", "exec"), given)  # noqa: S102
+    assert [record["event"] for record in standin.read(tmp_path / "records")] == ["start", "stats", "end"]
+
+
+def test_the_documentation_explains_every_number() -> None:
+    page = (ROOT / "docs" / "probes.md").read_text()
+    table = page.partition("## What each number means")[2].partition("## ")[0]
+    for key in [*PIPELINE, *(f"cluster/{key}" for key in CLUSTER), *STAGE]:
+        family, _, last = key.rpartition("/")
+        grouped = last.partition("_")[0] + "_"
+        assert f"{last}`" in table or f"{family}/{grouped}" in table or f"/{grouped}{{" in table, key
