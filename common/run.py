@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from common.datadog import DatadogSink
 
 LAST_WORDS = 2.0  # seconds for the self-metrics once the time is over
+MOST_NAMED = 20  # lost units that an outcome names; the log names them all
 RESERVE = 10.0  # seconds of a collector's time kept back to deliver what it found
 
 log = logging.getLogger(__name__)
@@ -81,10 +82,11 @@ class Run:
         if job.collector == DATADOG:
             self._findings.append(self._datadog_sink(configuration, self._deadline).validate())
             return
+        node_name = core.node_name or socket.gethostname()
+        if job.mode is Mode.PUSH:
+            self._last_success = _last_success(configuration, job.collector, node_name)
         collector = registry.load(job.collector)
         settings = configuration.collector(collector.name, collector.settings)
-        node_name = core.node_name or socket.gethostname()
-        self._last_success = _last_success(configuration, collector.name, node_name)
         with self._hold(configuration, collector, node_name) as checkpoint:
             self._tally.dropped.update(
                 {"bad_checkpoint": checkpoint.set_aside} if checkpoint.set_aside else {}
@@ -103,8 +105,8 @@ class Run:
             if job.mode is Mode.CHECK:
                 self._findings.extend(collector.check(context))
                 return
-            self._sink = self._open_sink(configuration, collector)
-            self._collect(collector, context, checkpoint)
+            self._sink = sink = self._open_sink(configuration, collector)
+            self._collect(collector, context, checkpoint, sink)
             if not self._tally.lost:
                 checkpoint.save(replace(checkpoint.saved, last_success=int(time.time())))
                 self._last_success = checkpoint.saved.last_success
@@ -125,7 +127,9 @@ class Run:
             return checkpoints.Unkept(place.peek(key))
         return place.open(key)
 
-    def _collect(self, collector: Collector[Any], context: Context[Any], checkpoint: Checkpoint) -> None:
+    def _collect(
+        self, collector: Collector[Any], context: Context[Any], checkpoint: Checkpoint, sink: Sink
+    ) -> None:
         """Deliver what the collector yields, also what it yielded before an error."""
 
         def remember(changes: Mapping[str, object]) -> None:
@@ -133,8 +137,7 @@ class Run:
             kept = {key: value for key, value in state.items() if value is not None}
             checkpoint.save(replace(checkpoint.saved, state=kept))
 
-        assert self._sink is not None  # noqa: S101  # opened just before
-        delivery = Delivery(self._sink, remember)
+        delivery = Delivery(sink, remember)
         declared = {metric.name for metric in collector.metrics}
         try:
             for item in collector.collect(context):
@@ -171,7 +174,9 @@ class Run:
         for reason, count in (self._sink.dropped if self._sink else {}).items():
             dropped[reason] = dropped.get(reason, 0) + count
         sent = self._sink.points_sent if self._sink else 0
-        lost = [logs.redact(unit) for unit in self._tally.lost]
+        lost = [logs.redact(unit) for unit in self._tally.lost[:MOST_NAMED]]
+        if len(self._tally.lost) > MOST_NAMED:
+            lost.append(f"and {len(self._tally.lost) - MOST_NAMED} more")
         if skipped:
             status = Status.SKIPPED
         elif failure or lost:

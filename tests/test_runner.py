@@ -253,6 +253,16 @@ def test_a_lost_unit_makes_the_run_partial_and_is_named(project: Project, intake
     assert up(intake, "toy") == 0
 
 
+def test_of_many_lost_units_the_first_are_named(project: Project) -> None:
+    project.add(
+        "toy", "for n in range(5000): context.lose(f'file {n}', 'x' * 500)\nyield VALUE(7, context.at)"
+    )
+    lost = project.document("toy")["collectors"][0]["lost"]
+    assert len(lost) == 21
+    assert lost[0].startswith("file 0: xxx")
+    assert lost[-1] == "and 4980 more"
+
+
 def test_dropped_records_are_counted_and_change_nothing_else(project: Project, intake: Intake) -> None:
     project.add("toy", "context.drop('bad_record', 3)\nyield VALUE(float('nan'), context.at)")
     ran = project.run("toy", "--push")

@@ -245,3 +245,8 @@ def test_the_age_of_the_last_success_is_reported_also_by_a_run_that_failed(
     latest = intake.value(age)
     assert latest is not None
     assert latest >= 7000
+    intake.points.clear()
+    assert project.run("toy", "--push", FLEETGAUGE_TOY_BAD="perhaps").returncode == 2
+    latest = intake.value(age)
+    assert latest is not None
+    assert latest >= 7000
