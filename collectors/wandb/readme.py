@@ -14,7 +14,8 @@ def table(metrics: Iterable[Metric]) -> str:
     """The metrics as a Markdown table."""
     rows = ["| metric | unit | tags | meaning |", "| --- | --- | --- | --- |"]
     rows += [
-        f"| `{metric.name}` | {metric.unit} | {', '.join(metric.tags)} | {metric.help} |" for metric in metrics
+        f"| `{metric.name}` | {metric.unit} | {', '.join(metric.tags)} | {metric.help} |"
+        for metric in metrics
     ]
     return "\n".join(rows)
 
