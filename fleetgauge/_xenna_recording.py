@@ -177,12 +177,14 @@ class Recording:
     def end(self, error: str | None) -> None:
         """Record the end, and wait for what is queued, all in all for a few seconds."""
         until = time.monotonic() + PATIENCE_S
-        self._worker.put(partial(self._end, self._run.clock(), error), last=True)
-        self._worker.close(PATIENCE_S)
-        if self._writer:
-            self._writer.close(max(0.0, until - time.monotonic()))
-        if self._wandb and not self._wandb.worker.close(until - time.monotonic()):
-            self._wandb.worker.warn("slow", "gave up waiting for W&B; pipeline statistics may be missing")
+        try:
+            self._worker.put(partial(self._end, self._run.clock(), error), last=True)
+        finally:
+            self._worker.close(PATIENCE_S)
+            if self._writer:
+                self._writer.close(max(0.0, until - time.monotonic()))
+            if self._wandb and not self._wandb.worker.close(until - time.monotonic()):
+                self._wandb.worker.warn("slow", "gave up waiting for W&B; pipeline statistics may be missing")
 
     def _pipeline(self, monitor: object) -> Pipeline:
         try:

@@ -123,7 +123,7 @@ class XennaWandbStatsHook:
         try:
             monitor_class = patch.find_monitor()
         except Exception as error:
-            text = "pipeline statistics are not recorded: cosmos-xenna cannot be used (%s: %s); %s"
+            text = "pipeline statistics are not recorded: cosmos-xenna cannot be used (%s: %s): %s"
             patch.say(logging.WARNING, text, type(error).__name__, error, patch.INSTALL)
             return self
         try:

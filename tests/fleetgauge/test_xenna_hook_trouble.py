@@ -33,6 +33,29 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+def test_a_disk_that_hangs_for_ever_holds_nobody_up(
+    monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, writing, opened = os.write, threading.Event(), threading.Event()
+
+    def hang(descriptor: int, text: bytes) -> int:
+        writing.set()
+        opened.wait()
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", hang)
+    monkeypatch.setattr(_xenna_recording, "PATIENCE_S", 0.0)
+    with hook(tmp_path, wandb=False):
+        answer = one()
+        assert monitor([answer]).update() is answer
+        writing.wait()
+    opened.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("fleetgauge"):
+            thread.join()
+    assert read(tmp_path)[0]["event"] == "start"
+
+
 def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
     monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,6 +179,19 @@ def test_a_monitor_that_cannot_be_told_apart_is_recorded_all_the_same(monitor: A
         watched.update()
     assert [one["stage/download_stage/tasks_completed"] for one in metrics(tmp_path)] == [36, 48]
     assert "stage/download_stage/throughput_tasks_per_s" in metrics(tmp_path)[1]
+
+
+def test_a_clock_that_fails_costs_records_and_nothing_else(
+    monitor: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = iter([100.0])
+    config = XennaObservabilityConfig(False, 30, f"{tmp_path}/")
+    with XennaWandbStatsHook(config, "curate", clock=lambda: next(times)):
+        answer = one()
+        assert monitor([answer]).update() is answer
+    assert warnings(caplog) == ["the end of the run is not recorded: StopIteration: "]
+    assert [record["event"] for record in read(tmp_path)] == ["start"]
+    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
 
 
 def test_a_log_handler_that_fails_does_not_fail_the_pipeline(monitor: Any, tmp_path: Path) -> None:

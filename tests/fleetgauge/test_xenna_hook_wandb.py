@@ -133,9 +133,11 @@ def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     says = trouble(monkeypatch, wandb)
     answers = [one(), one(), one()]
     with hook(tmp_path):
+        recording: Any = _xenna_patch._watchers[0]
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
     assert warnings(caplog) == [says]
+    assert recording._wandb.worker.lost == (3 if trouble is _raising else 0)
     assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "stats", "stats", "end"]
 
 
