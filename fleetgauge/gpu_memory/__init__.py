@@ -1,0 +1,43 @@
+"""GPU memory sessions, read as they are on disk: statistics, a page to look at, and an export to W&B.
+
+Standard library only; W&B is imported when an export is enabled, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+from .digest import RankDigest
+from .events import ALERT_TYPES, BadEvent, MemoryEvent, parse_event, read_event
+from .loader import Loaded, LoadedSession, SessionDigest, load_recording
+from .oom import OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
+from .recording import Recording, RecordingError, open_recording, segments
+from .sessions import Manifest, ManifestError, SessionSummary, parse_session, read_manifest
+from .timeline import TimelineRow, sample_timeline_rows, tracking_timeline_rows
+
+__all__ = [
+    "ALERT_TYPES",
+    "BadEvent",
+    "Loaded",
+    "LoadedSession",
+    "Manifest",
+    "ManifestError",
+    "MemoryEvent",
+    "OomDump",
+    "RankDigest",
+    "Recording",
+    "RecordingError",
+    "SessionDigest",
+    "SessionSummary",
+    "TimelineRow",
+    "find_oom_dumps",
+    "is_oom_dump",
+    "load_recording",
+    "open_recording",
+    "parse_event",
+    "parse_session",
+    "read_event",
+    "read_manifest",
+    "read_oom_dump",
+    "sample_timeline_rows",
+    "segments",
+    "tracking_timeline_rows",
+]
