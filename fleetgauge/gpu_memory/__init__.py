@@ -9,6 +9,7 @@ from .digest import RankDigest
 from .events import ALERT_TYPES, BadEvent, MemoryEvent, parse_event, read_event
 from .loader import Loaded, LoadedSession, SessionDigest, load_recording
 from .oom import OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
+from .page import PageSession, render_page, render_recording
 from .recording import Recording, RecordingError, open_recording, segments
 from .sessions import Manifest, ManifestError, SessionSummary, parse_session, read_manifest
 from .timeline import TimelineRow, sample_timeline_rows, tracking_timeline_rows
@@ -22,6 +23,7 @@ __all__ = [
     "ManifestError",
     "MemoryEvent",
     "OomDump",
+    "PageSession",
     "RankDigest",
     "Recording",
     "RecordingError",
@@ -37,6 +39,8 @@ __all__ = [
     "read_event",
     "read_manifest",
     "read_oom_dump",
+    "render_page",
+    "render_recording",
     "sample_timeline_rows",
     "segments",
     "tracking_timeline_rows",
