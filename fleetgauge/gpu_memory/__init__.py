@@ -13,6 +13,13 @@ from .page import PageSession, render_page, render_recording
 from .recording import Recording, RecordingError, open_recording, segments
 from .sessions import Manifest, ManifestError, SessionSummary, parse_session, read_manifest
 from .timeline import TimelineRow, sample_timeline_rows, tracking_timeline_rows
+from .wandb_export import (
+    WandbExportConfig,
+    export_tracking_run_to_wandb,
+    session_slug,
+    tracking_metrics,
+    tracking_summary_fields,
+)
 
 __all__ = [
     "ALERT_TYPES",
@@ -30,6 +37,8 @@ __all__ = [
     "SessionDigest",
     "SessionSummary",
     "TimelineRow",
+    "WandbExportConfig",
+    "export_tracking_run_to_wandb",
     "find_oom_dumps",
     "is_oom_dump",
     "load_recording",
@@ -43,5 +52,8 @@ __all__ = [
     "render_recording",
     "sample_timeline_rows",
     "segments",
+    "session_slug",
+    "tracking_metrics",
+    "tracking_summary_fields",
     "tracking_timeline_rows",
 ]
