@@ -1,0 +1,109 @@
+"""A million events become a page and a W&B run within 300 MB, and a person sees how far it has come.
+
+Each command runs in a process of its own on a sink of a hundred segments; its error stream is a terminal, as
+it would be for a person, and the progress written there is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:1] = [str(ROOT)]
+
+from benchmarks.measure import claim  # noqa: E402
+
+EVENTS = 1_000_000
+PER_SEGMENT = 10_000
+LIMIT_MB = 300
+
+
+class Ran(NamedTuple):
+    """What a command took, and how often it said how far it was."""
+
+    cpu: float
+    peak_mb: float
+    progress: int
+
+
+def write_sink(directory: Path) -> None:
+    """A session with a wave of memory, a warning now and then, and a capacity."""
+    for first in range(0, EVENTS, PER_SEGMENT):
+        path = directory / f"segment-{first // PER_SEGMENT + 1:06d}.jsonl"
+        with path.open("w") as file:
+            for number in range(first, first + PER_SEGMENT):
+                used = 10**9 + number % 5000 * 10**6
+                record = {
+                    "schema_version": 4,
+                    "session_id": "bench",
+                    "timestamp_ns": 1_794_786_294_000_000_000 + number * 10**7,
+                    "event_type": "warning" if number % 97 == 0 else "sample",
+                    "allocator_allocated_bytes": used,
+                    "allocator_reserved_bytes": used + 10**8,
+                    "device_total_bytes": 16 * 2**30,
+                    "context": f"event {number}",
+                    "rank": 0,
+                }
+                file.write(json.dumps(record) + "\n")
+
+
+def run(directory: Path, *arguments: str) -> Ran:
+    """Run the command with a terminal to talk to."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fleetgauge.gpu_memory", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_SILENT": "true"}
+    process = subprocess.Popen(command, cwd=directory, env=environment, stderr=theirs)
+    os.close(theirs)
+    said = bytearray()
+    reader = threading.Thread(target=_read, args=(ours, said))
+    reader.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    reader.join()
+    if process.returncode != 0:
+        raise SystemExit(f"{command} ended with {process.returncode}: {said.decode()}")
+    return Ran(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, said.count(b"reading "))
+
+
+def _read(terminal: int, said: bytearray) -> None:
+    try:
+        while read := os.read(terminal, 65536):
+            said += read
+    except OSError:  # how Linux says that nobody is left on the other side
+        pass
+    os.close(terminal)
+
+
+def main() -> int:
+    """Two claims, each of its own process."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        sink = directory / "sink"
+        sink.mkdir()
+        write_sink(sink)
+        size = sum(path.stat().st_size for path in sink.iterdir()) / 2**20
+        report = run(directory, "report", "sink", "-o", "page.html")
+        export = run(directory, "export", "sink", "--project", "bench", "--offline")
+        page = (directory / "page.html").stat().st_size / 1024
+    print(f"{EVENTS:,} events, {size:.0f} MiB; the page has {page:.0f} KiB")
+    print(f"CPU s: report {report.cpu:.1f}, export {export.cpu:.1f}")
+    print(f"times the progress was shown: report {report.progress}, export {export.progress}")
+    holds = [
+        claim("peak MB of report", report.peak_mb, LIMIT_MB),
+        claim("peak MB of export", export.peak_mb, LIMIT_MB),
+        report.progress > 10,
+        export.progress > 10,
+    ]
+    return 0 if all(holds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""GPU memory sessions, read as they are on disk: statistics, a page to look at, and an export to W&B.
+
+Standard library only; W&B is imported when an export is enabled, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+from .digest import RankDigest
+from .events import ALERT_TYPES, BadEvent, MemoryEvent, parse_event, read_event
+from .loader import Loaded, LoadedSession, SessionDigest, load_recording
+from .oom import OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
+from .page import PageSession, render_page, render_recording
+from .recording import Recording, RecordingError, open_recording, segments
+from .sessions import Manifest, ManifestError, SessionSummary, parse_session, read_manifest
+from .timeline import TimelineRow, sample_timeline_rows, tracking_timeline_rows
+from .wandb_export import (
+    WandbExportConfig,
+    export_tracking_run_to_wandb,
+    session_slug,
+    tracking_metrics,
+    tracking_summary_fields,
+)
+
+__all__ = [
+    "ALERT_TYPES",
+    "BadEvent",
+    "Loaded",
+    "LoadedSession",
+    "Manifest",
+    "ManifestError",
+    "MemoryEvent",
+    "OomDump",
+    "PageSession",
+    "RankDigest",
+    "Recording",
+    "RecordingError",
+    "SessionDigest",
+    "SessionSummary",
+    "TimelineRow",
+    "WandbExportConfig",
+    "export_tracking_run_to_wandb",
+    "find_oom_dumps",
+    "is_oom_dump",
+    "load_recording",
+    "open_recording",
+    "parse_event",
+    "parse_session",
+    "read_event",
+    "read_manifest",
+    "read_oom_dump",
+    "render_page",
+    "render_recording",
+    "sample_timeline_rows",
+    "segments",
+    "session_slug",
+    "tracking_metrics",
+    "tracking_summary_fields",
+    "tracking_timeline_rows",
+]

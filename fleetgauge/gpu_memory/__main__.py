@@ -1,0 +1,153 @@
+"""The command: pictures of a recording in one line, with or without W&B."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TextIO
+
+from .attribution import attribution_files
+from .loader import Loaded, LoadedSession, load_recording
+from .page import render_recording
+from .recording import RecordingError, open_recording
+from .wandb_export import WandbExportConfig, export_tracking_run_to_wandb
+
+_COMMAND = "gpu-memory-export"
+_STEP = 4 * 2**20
+
+
+class Progress:
+    """Says on a terminal how far reading has come; silent elsewhere."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self._total = total
+        self._stream = stream
+        self._shown = stream.isatty() and total > 0
+        self._read = 0
+        self._next = 0
+
+    def __call__(self, size: int) -> None:
+        """So many more bytes were read."""
+        self._read += size
+        if self._shown and self._read >= self._next:
+            self._next = self._read + _STEP
+            share = min(1.0, self._read / self._total)
+            self._stream.write(f"\rreading {self._read / 2**20:,.0f} MiB, {share:4.0%} ")
+            self._stream.flush()
+
+    def done(self) -> None:
+        """Leave a clean line."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m fleetgauge.gpu_memory", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    what = "a telemetry sink directory, a directory of them, a track.json or .csv, or an OOM dump"
+    export = commands.add_parser("export", help="log each session to W&B as a run")
+    export.add_argument("sink", type=Path, help=what)
+    export.add_argument("--project", required=True, help="the W&B project")
+    export.add_argument("--entity", help="the W&B entity; yours by default")
+    export.add_argument("--offline", action="store_true", help="write the run to disk, to be synced later")
+    export.add_argument("--artifacts", action="store_true", help="upload the recording and the page as well")
+    export.add_argument(
+        "--attribution", action="store_true", help="log which tensors held the memory, if known"
+    )
+    report = commands.add_parser("report", help="write one HTML page")
+    report.add_argument("sink", type=Path, help=what)
+    report.add_argument("-o", "--output", type=Path, required=True, help="the page to write")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; 0 is success, 2 a recording or an option that cannot be used."""
+    options = _parser().parse_args(arguments)
+    try:
+        loaded = _load(options.sink)
+        if options.command == "report":
+            _write(options.output, render_recording(loaded))
+            _say(f"{options.output}: {_counted(loaded)}")
+        else:
+            _export(options, loaded)
+    except (RecordingError, OSError, ImportError) as error:
+        _say(f"error: {error}")
+        return 2
+    return 0
+
+
+def _load(path: Path) -> Loaded:
+    progress = Progress(open_recording(path).size, sys.stderr)
+    loaded = load_recording(path, progress)
+    progress.done()
+    for note in loaded.notes:
+        _say(f"note: {note}")
+    for reason, count in sorted(loaded.losses.items()):
+        _say(f"note: {count:,} left out: {reason.replace('_', ' ')}")
+    return loaded
+
+
+def _export(options: argparse.Namespace, loaded: Loaded) -> None:
+    config = WandbExportConfig(
+        enabled=True,
+        project=options.project,
+        entity=options.entity,
+        mode="offline" if options.offline else None,
+        log_artifacts=options.artifacts,
+        log_attribution=options.attribution,
+    )
+    for session in loaded.sessions:
+        progress = Progress(session.size, sys.stderr)
+        export_tracking_run_to_wandb(
+            config,
+            command_name=_COMMAND,
+            session_summary=session.summary,
+            stats=session.stats,
+            events=session.events(progress),
+            output_path=loaded.path,
+            telemetry_sink_dir=loaded.path,
+            oom_dump_path=_dump_of(session, loaded),
+            attribution_bundle_dir=loaded.path if attribution_files(loaded.path) else None,
+        )
+        progress.done()
+    _say(f"exported {_counted(loaded)}")
+
+
+def _dump_of(session: LoadedSession, loaded: Loaded) -> Path | None:
+    """The latest OOM dump of a session."""
+    of_session = [
+        dump.path
+        for dump in loaded.oom_dumps
+        if dump.session is not None and dump.session.session_id == session.summary.session_id
+    ]
+    return of_session[-1] if of_session else None
+
+
+def _write(path: Path, page: str) -> None:
+    """Put a page in place whole: whoever looks at it meanwhile sees the old one."""
+    handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(page)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _counted(loaded: Loaded) -> str:
+    events = sum(session.digest.statistics.events for session in loaded.sessions)
+    return f"{len(loaded.sessions):,} sessions, {events:,} events"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

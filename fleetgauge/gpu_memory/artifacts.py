@@ -1,0 +1,52 @@
+"""Files and directories of a session as W&B artifacts, and the page as a file among them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+DASHBOARD_NAME = "stormlog_tracking_dashboard.html"
+_DASHBOARD_TYPE = "stormlog-tracking-dashboard"
+
+
+# W&B is Any here: it is imported only when a run is exported.
+def log_file(wandb: Any, run: Any, kind: str, slug: str, path: Path | None) -> None:
+    """Upload one file, if there is one."""
+    if path is not None:
+        artifact = wandb.Artifact(name=f"{kind}-{slug}", type=kind)
+        artifact.add_file(local_path=str(path), name=path.name)
+        run.log_artifact(artifact)
+
+
+def log_directory(wandb: Any, run: Any, kind: str, slug: str, path: Path | None) -> None:
+    """Upload a directory, if there is one."""
+    if path is not None:
+        artifact = wandb.Artifact(name=f"{kind}-{slug}", type=kind)
+        artifact.add_dir(local_path=str(path), name=path.name)
+        run.log_artifact(artifact)
+
+
+def log_dashboard(
+    wandb: Any, run: Any, page: str, slug: str, output: Path | None, sink: Path | None
+) -> dict[str, object]:
+    """Upload the page; answers what belongs into the summary.
+
+    It is left beside the output file. Where there is none, or that place is inside the sink (whose reader
+    would then find a file that the tracker never wrote), it goes into a directory that is removed again: W&B
+    keeps a copy of what it is given.
+    """
+    if output is not None and not _inside(output, sink):
+        path = output.with_name(DASHBOARD_NAME)
+        path.write_text(page, encoding="utf-8")
+        log_file(wandb, run, _DASHBOARD_TYPE, slug, path)
+    else:
+        with tempfile.TemporaryDirectory(prefix="fleetgauge-") as directory:
+            path = Path(directory, DASHBOARD_NAME)
+            path.write_text(page, encoding="utf-8")
+            log_file(wandb, run, _DASHBOARD_TYPE, slug, path)
+    return {"stormlog_tracking_dashboard_file": DASHBOARD_NAME}
+
+
+def _inside(path: Path, directory: Path | None) -> bool:
+    return directory is not None and path.resolve().is_relative_to(directory.resolve())

@@ -1,0 +1,113 @@
+"""Which tensors held the memory: the attribution bundle of a session, for W&B.
+
+The bundle may hold a pickle of the allocator's state. Loading a pickle runs whatever its author wrote, so
+that nothing here ever opens it: the tables and the page are made of the JSON beside it.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .page_style import STYLE
+from .sessions import read_document
+
+ANNOTATED_NAME = "cuda_allocator_state_history_annotated.html"
+TENSORS_NAME = "cuda_tensor_attribution.json"
+METADATA_NAME = "cuda_native_debug_metadata.json"
+_FILES = (
+    ANNOTATED_NAME,
+    "cuda_allocator_state_history.html",
+    TENSORS_NAME,
+    "cuda_allocation_attribution.json",
+    METADATA_NAME,
+)
+_COLUMNS = ["name", "storage_ptr", "tensor_count", "total_size_bytes", "shape", "dtype"]
+_ROWS_LOGGED = 200
+_ROWS_SHOWN = 12
+
+TensorRow = tuple[str, str, int, int, str, str]
+
+
+def attribution_files(directory: Path) -> list[Path]:
+    """The files of a bundle that are worth uploading, those that exist."""
+    return [directory / name for name in _FILES if (directory / name).is_file()]
+
+
+def tensor_rows(directory: Path) -> list[TensorRow]:
+    """Every storage with its tensors, the largest first; empty where the bundle does not tell."""
+    document = _document(directory / TENSORS_NAME)
+    entries = document.get("attributed_storage_pointers") if isinstance(document, Mapping) else None
+    if not isinstance(entries, list):
+        return []
+    rows = [_tensor_row(entry) for entry in entries if isinstance(entry, Mapping)]
+    return sorted(rows, key=lambda row: row[3], reverse=True)
+
+
+# W&B is typed as Any here and in wandb_export: it is imported only when a run is exported.
+def log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts: bool) -> dict[str, object]:
+    """Log a bundle to a run; answers what belongs into the run's summary."""
+    summary: dict[str, object] = {}
+    files = attribution_files(directory)
+    if artifacts and files:
+        artifact = wandb.Artifact(name=f"stormlog-attribution-{slug}", type="stormlog-attribution")
+        for path in files:
+            artifact.add_file(local_path=str(path), name=path.name)
+        run.log_artifact(artifact)
+    rows = tensor_rows(directory)
+    metadata = _document(directory / METADATA_NAME)
+    recorded = metadata.get("history_recorded") if isinstance(metadata, Mapping) else None
+    if directory / ANNOTATED_NAME in files:
+        run.log({"stormlog_attribution_html": wandb.Html(attribution_page(rows, recorded))})
+        summary["stormlog_attribution_html_file"] = ANNOTATED_NAME
+    if rows:
+        table = wandb.Table(columns=list(_COLUMNS), data=[list(row) for row in rows[:_ROWS_LOGGED]])
+        run.log({"stormlog_tensor_attribution": table})
+        summary["stormlog_tensor_attribution_rows"] = len(rows)
+    if isinstance(recorded, bool):
+        summary["stormlog_attribution_history_recorded"] = recorded
+    return summary
+
+
+def attribution_page(rows: list[TensorRow], recorded: object) -> str:
+    """The largest storages as a page without scripts; the annotated history itself is in the artifact."""
+    lines = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{size:,}</td>"
+        f"<td>{html.escape(shape)}</td><td>{html.escape(dtype)}</td></tr>"
+        for name, _, _, size, shape, dtype in rows[:_ROWS_SHOWN]
+    )
+    history = "unknown" if not isinstance(recorded, bool) else "recorded" if recorded else "not recorded"
+    shown = f"{len(rows):,} storages, the largest {min(len(rows), _ROWS_SHOWN)} shown"
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>GPU memory by tensor</title><style>{STYLE}</style></head><body><main>"
+        f"<h1>GPU memory by tensor</h1><p>{shown}. Allocator history: {history}.</p>"
+        "<table><thead><tr><th>Name</th><th>Bytes</th><th>Shape</th><th>Type</th></tr></thead>"
+        f"<tbody>{lines}</tbody></table></main></body></html>"
+    )
+
+
+def _tensor_row(entry: Mapping[str, object]) -> TensorRow:
+    given = entry.get("tensors")
+    tensors = given if isinstance(given, list) else []
+    first = tensors[0] if tensors and isinstance(tensors[0], Mapping) else {}
+    sizes = [tensor.get("size_bytes") for tensor in tensors if isinstance(tensor, Mapping)]
+    names, count = entry.get("names"), entry.get("tensor_count")
+    return (
+        ", ".join(str(name) for name in names[:3]) if isinstance(names, list) and names else "<unnamed>",
+        str(entry.get("storage_ptr", "")),
+        count if isinstance(count, int) and not isinstance(count, bool) else len(tensors),
+        sum(size for size in sizes if isinstance(size, int) and not isinstance(size, bool)),
+        str(first.get("shape", "")),
+        str(first.get("dtype", "")),
+    )
+
+
+def _document(path: Path) -> object:
+    try:
+        return read_document(path)
+    except (OSError, ValueError):
+        return None

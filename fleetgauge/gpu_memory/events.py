@@ -1,0 +1,163 @@
+"""One event of a GPU memory session, whatever wrote it.
+
+Trackers describe the same measurement in two shapes (in memory and on disk) and four schema versions. This
+module turns any of them, as a mapping or as an object, into one typed value. It knows nothing of files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+# Most severe first. A peak is worth a mark although nothing is wrong.
+ALERT_TYPES = ("critical", "error", "warning", "peak")
+_SCHEMA_VERSIONS = (2, 3, 4)
+_LARGEST = 2**63
+_TELLING = (
+    "event_type",
+    "type",
+    "timestamp",
+    "timestamp_ns",
+    "memory_allocated",
+    "allocator_allocated_bytes",
+)
+
+
+class BadEvent(ValueError):  # noqa: N818  (it is an event before it is an error)
+    """A record that is not an event; `reason` is a word to count it under."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a GPU memory event: {reason}")
+        self.reason = reason
+
+
+class MemoryEvent(NamedTuple):
+    """What was measured, when, and by whom. None is unknown, never zero."""
+
+    event_type: str
+    timestamp: float | None
+    memory_allocated: int | None
+    memory_reserved: int | None
+    memory_change: int | None
+    device_used: int | None
+    device_total: int | None
+    context: str | None
+    session_id: str | None
+    job_id: str | None
+    rank: int | None
+    local_rank: int | None
+    world_size: int | None
+    host: str | None
+    pid: int | None
+    metadata: Mapping[str, object]
+
+    @property
+    def is_alert(self) -> bool:
+        """Whether the event deserves a mark."""
+        return self.event_type in ALERT_TYPES
+
+    @property
+    def device_used_or_held(self) -> int | None:
+        """Used memory of the device, at least what its allocator holds where the device does not tell."""
+        if self.device_used is not None:
+            return self.device_used
+        known = [held for held in (self.memory_allocated, self.memory_reserved) if held is not None]
+        return max(known, default=None)
+
+    @property
+    def utilization_percent(self) -> float | None:
+        """Used memory as a share of the device's capacity."""
+        used = self.device_used_or_held
+        if used is None or self.device_total is None or self.device_total <= 0:
+            return None
+        return used / self.device_total * 100.0
+
+
+def read_event(event: object) -> MemoryEvent:
+    """Read an event given by a caller. Never raises: what cannot be understood is unknown."""
+    if isinstance(event, MemoryEvent):
+        return event
+    value = _reader(event)
+    metadata = value("metadata")
+    return MemoryEvent(
+        event_type=str(value("event_type") or value("type") or "sample"),
+        timestamp=_seconds(value),
+        memory_allocated=_whole(value, "memory_allocated", "allocator_allocated_bytes"),
+        memory_reserved=_whole(value, "memory_reserved", "allocator_reserved_bytes"),
+        memory_change=_whole(value, "memory_change", "allocator_change_bytes"),
+        device_used=_whole(value, "device_used", "device_used_bytes"),
+        device_total=_whole(value, "device_total", "device_total_bytes"),
+        context=_text(value("context")),
+        session_id=_text(value("session_id")),
+        job_id=_text(value("job_id")),
+        rank=_whole(value, "rank"),
+        local_rank=_whole(value, "local_rank"),
+        world_size=_whole(value, "world_size"),
+        host=_text(value("host")),
+        pid=_whole(value, "pid"),
+        metadata=metadata if isinstance(metadata, Mapping) else {},
+    )
+
+
+def parse_event(record: object, default_session_id: str | None = None) -> MemoryEvent:
+    """Read one decoded record of a file: sink v2, v3, v4 or legacy. Raises `BadEvent` for anything else.
+
+    An event without a session of its own (v2, legacy) belongs to `default_session_id`.
+    """
+    if not isinstance(record, Mapping):
+        raise BadEvent("not_an_object")
+    version = record.get("schema_version")
+    if version is None:
+        record = _modern(record)
+    elif isinstance(version, bool) or version not in _SCHEMA_VERSIONS:
+        raise BadEvent("unknown_version")
+    if all(record.get(name) is None for name in _TELLING):
+        raise BadEvent("not_an_event")
+    event = read_event(record)
+    return event if event.session_id else event._replace(session_id=default_session_id)
+
+
+def _reader(event: object) -> Callable[[str], object]:
+    if isinstance(event, Mapping):
+        return event.get
+    return lambda name: getattr(event, name, None)
+
+
+def _seconds(value: Callable[[str], object]) -> float | None:
+    seconds = value("timestamp")
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+        return float(seconds) if abs(seconds) < _LARGEST and math.isfinite(seconds) else None
+    nanoseconds = _whole(value, "timestamp_ns")
+    return None if nanoseconds is None else nanoseconds / 1_000_000_000.0
+
+
+def _whole(value: Callable[[str], object], *names: str) -> int | None:
+    for name in names:
+        found = value(name)
+        if isinstance(found, int) and not isinstance(found, bool) and abs(found) < _LARGEST:
+            return int(found)
+    return None
+
+
+def _text(found: object) -> str | None:
+    return found if found is None or isinstance(found, str) else str(found)
+
+
+def _modern(record: Mapping[str, object]) -> Mapping[str, object]:
+    """A record from before schema versions, with the names of today beside its own."""
+    metadata = dict(given) if isinstance(given := record.get("metadata"), Mapping) else {}
+    metadata |= {key.removeprefix("metadata_"): record[key] for key in record if key.startswith("metadata_")}
+    modern = {**record, "metadata": metadata}
+    for name in ("session_id", "job_id", "rank", "local_rank", "world_size", "host", "pid"):
+        if modern.get(name) is None:
+            modern[name] = metadata.get(name)
+    if modern.get("context") is None:
+        modern["context"] = record.get("message")
+    megabytes = record.get("memory_mb")
+    if record.get("memory_allocated") is None and isinstance(megabytes, int | float):
+        modern["memory_allocated"] = int(megabytes * 2**20) if math.isfinite(megabytes) else None
+    for name in ("total_memory", "total_bytes"):
+        if modern.get("device_total") is None and modern.get("device_total_bytes") is None:
+            modern["device_total"] = record.get(name, metadata.get(name))
+    return modern

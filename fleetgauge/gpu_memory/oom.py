@@ -1,0 +1,86 @@
+"""What a tracker leaves behind when a job runs out of memory: a directory per dump.
+
+The dump's manifest is written last, so that a directory without one is a dump that was cut short. Its
+allocator snapshot, where there is one, is a pickle: it is never opened here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .sessions import MANIFEST_NAME, SessionSummary, parse_session, read_document
+
+EVENTS_NAME = "events.json"
+_PREFIX = "oom_dump_"
+_NAME = re.compile(r"oom_dump_(\d{8}T\d{6}Z)_")
+
+
+@dataclass(frozen=True)
+class OomDump:
+    """One dump: when, why, and whose."""
+
+    path: Path
+    created_at: datetime | None
+    reason: str | None
+    backend: str | None
+    message: str | None
+    session: SessionSummary | None
+    complete: bool
+
+
+def is_oom_dump(directory: Path) -> bool:
+    """Whether a directory is one dump, by its name or by what it holds."""
+    if directory.name.startswith(_PREFIX):
+        return directory.is_dir()
+    return (directory / EVENTS_NAME).is_file() and (directory / "metadata.json").is_file()
+
+
+def find_oom_dumps(directory: Path) -> Iterator[Path]:
+    """The dumps of a directory, oldest first as their names sort, itself if it is one."""
+    if is_oom_dump(directory):
+        yield directory
+    elif directory.is_dir():
+        yield from sorted(child for child in directory.glob(f"{_PREFIX}*") if child.is_dir())
+
+
+def read_oom_dump(directory: Path) -> OomDump:
+    """Read what a dump says about itself. Never raises: what cannot be read is unknown."""
+    manifest = _members(directory / MANIFEST_NAME)
+    metadata = _members(directory / "metadata.json")
+    return OomDump(
+        path=directory,
+        created_at=_moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ") or _named(directory.name),
+        reason=_words(manifest.get("reason")) or _words(metadata.get("reason")),
+        backend=_words(manifest.get("backend")) or _words(metadata.get("backend")),
+        message=_words(metadata.get("exception_message")),
+        session=parse_session(manifest.get("session")) or parse_session(metadata.get("session")),
+        complete=bool(manifest),
+    )
+
+
+def _members(path: Path) -> dict[str, object]:
+    try:
+        document = read_document(path)
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _named(name: str) -> datetime | None:
+    found = _NAME.match(name)
+    return _moment(found.group(1), "%Y%m%dT%H%M%SZ") if found else None
+
+
+def _moment(text: object, form: str) -> datetime | None:
+    try:
+        return datetime.strptime(str(text), form).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _words(found: object) -> str | None:
+    return found if isinstance(found, str) and found.strip() else None

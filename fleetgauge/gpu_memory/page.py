@@ -1,0 +1,284 @@
+"""One self-contained page about GPU memory sessions: no script, nothing loaded, everything escaped.
+
+It is a function of digests; reading and writing files happens elsewhere. It stays readable for hundreds of
+sessions by drawing only so many and listing the rest.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from fleetgauge._charts import (
+    Limit,
+    Line,
+    Mark,
+    byte_axis,
+    draw_chart,
+    format_bytes,
+    format_duration,
+    time_axis,
+)
+
+from .digest import SERIES, RankDigest
+from .events import ALERT_TYPES, MemoryEvent
+from .loader import Loaded, SessionDigest
+from .oom import OomDump
+from .page_style import STYLE
+
+MOST_DRAWN = 32
+_LOOKS = ("allocated", "reserved", "used")
+# Painted in this order: what contains the others lies below them.
+_PAINTED = (2, 1, 0)
+_STATUSES = {
+    "running": "running: no end was recorded",
+    "completed": "completed",
+    "interrupted": "interrupted",
+    "incomplete": "incomplete: no end was recorded",
+}
+
+
+class PageSession(NamedTuple):
+    """A session to show; `summary` is any object with the fields of SessionSummary, or None."""
+
+    digest: SessionDigest
+    summary: Any  # trackers bring their own class
+
+
+class _Section(NamedTuple):
+    number: int
+    rank: RankDigest
+    summary: Any  # as in PageSession
+
+
+def render_recording(loaded: Loaded) -> str:
+    """The page of a whole recording."""
+    notes = list(loaded.notes)
+    if loaded.losses:
+        lost = sorted(loaded.losses.items())
+        reasons = ", ".join(f"{reason.replace('_', ' ')} ({count:,})" for reason, count in lost)
+        notes.append(f"Left out because it could not be read: {reasons}")
+    sessions = [PageSession(session.digest, session.summary) for session in loaded.sessions]
+    return render_page(f"GPU memory of {loaded.path.resolve().name}", sessions, notes, loaded.oom_dumps)
+
+
+def render_page(
+    title: str, sessions: Sequence[PageSession], notes: Iterable[str] = (), oom_dumps: Sequence[OomDump] = ()
+) -> str:
+    """The page of some sessions, each of their ranks with its own cards, chart and alerts."""
+    sections = [
+        _Section(number, rank, summary) for number, (rank, summary) in enumerate(_ranks(sessions), start=1)
+    ]
+    listed = "".join(f"<p>{html.escape(note)}.</p>" for note in notes)
+    body = [f"<h1>{html.escape(title)}</h1>", f"<p>{_scope(sessions, sections)}</p>"]
+    body += [f'<div class="note">{listed}</div>'] if listed else []
+    body += [_oom_table(oom_dumps)] if oom_dumps else []
+    body += [_overview(sections)] if len(sections) > 1 else []
+    body += [_section(section) for section in sections[:MOST_DRAWN]]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
+    )
+
+
+def _ranks(sessions: Iterable[PageSession]) -> Iterable[tuple[RankDigest, Any]]:
+    for digest, summary in sessions:
+        known = sorted(digest.ranks.items(), key=lambda item: (item[0] is None, item[0] or 0))
+        yield from ((rank, summary) for _, rank in known or [(None, RankDigest(None))])
+
+
+def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str:
+    jobs = sorted(
+        {str(session.summary.job_id) for session in sessions if getattr(session.summary, "job_id", None)}
+    )
+    events = sum(section.rank.events for section in sections)
+    words = [f"{len(sessions):,} session{'s' if len(sessions) != 1 else ''}", f"{events:,} events"]
+    words += [f"job {', '.join(jobs[:8])}"] if jobs else []
+    return html.escape(" · ".join(words))
+
+
+def _overview(sections: Sequence[_Section]) -> str:
+    rows = []
+    for section in sections[: 8 * MOST_DRAWN]:
+        rank, drawn = section.rank, section.number <= MOST_DRAWN
+        name = html.escape(_name(section.summary))
+        rows.append(
+            _row(
+                ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, ""),
+                ("Rank", _rank(section), ""),
+                ("Status", html.escape(_status(section.summary)), ""),
+                ("Start", _clock(rank.first_at), "number"),
+                ("Duration", format_duration(rank.duration), "number"),
+                ("Peak allocated", format_bytes(rank.peak_allocated), "number"),
+                ("Utilisation", _percent(rank.peak_utilization), "number"),
+                ("Alerts", f"{rank.alerts:,}", "number"),
+            )
+        )
+    hidden = len(sections) - MOST_DRAWN
+    more = f"<p>The first {MOST_DRAWN} are drawn below, {hidden:,} are not.</p>" if hidden > 0 else ""
+    heads = (
+        "Session",
+        "Rank",
+        "Status",
+        "Start (UTC)",
+        "Duration",
+        "Peak allocated",
+        "Highest utilisation",
+        "Alerts",
+    )
+    return f"<section><h2>Sessions</h2>{_table(heads, rows)}{more}</section>"
+
+
+def _section(section: _Section) -> str:
+    rank, summary = section.rank, section.summary
+    status = str(getattr(summary, "status", ""))
+    badge = (
+        f'<span class="status {html.escape(status)}">{html.escape(_status(summary))}</span>' if status else ""
+    )
+    facts = [f"{name} {value}" for name, value in _facts(summary) if value is not None]
+    facts += [f"began {_clock(rank.first_at)} UTC"] if rank.first_at is not None else []
+    return (
+        f'<section id="s{section.number}"><div class="head"><h2>Session {html.escape(_name(summary))}'
+        f" · rank {_rank(section)}</h2>{badge}</div><p>{html.escape(' · '.join(facts))}</p>"
+        f"{_cards(rank)}{_chart(rank)}{_alert_table(rank)}</section>"
+    )
+
+
+def _facts(summary: Any) -> Iterable[tuple[str, object]]:
+    names = {"session": "session_id", "job": "job_id", "host": "host", "process": "pid", "source": "source"}
+    return ((name, getattr(summary, attribute, None)) for name, attribute in names.items())
+
+
+def _cards(rank: RankDigest) -> str:
+    kinds = [f"{rank.counts[kind]:,} {kind}" for kind in ALERT_TYPES if rank.counts[kind]]
+    capacity = f"of {format_bytes(rank.capacity)}" if rank.capacity else "capacity unknown"
+    cards = (
+        ("Samples", f"{rank.samples:,}", f"{rank.counts['sample']:,} regular"),
+        ("Duration", format_duration(rank.duration), "first to last sample"),
+        ("Peak allocated", format_bytes(rank.peak_allocated), capacity),
+        ("Peak reserved", format_bytes(rank.peak_reserved), capacity),
+        ("Highest utilisation", _percent(rank.peak_utilization), f"{format_bytes(rank.peak_used)} used"),
+        ("Alerts", f"{rank.alerts:,}", ", ".join(kinds) or "none"),
+    )
+    return (
+        '<dl class="cards">'
+        + "".join(
+            f'<div class="card"><dt>{name}</dt><dd>{value}<small>{detail}</small></dd></div>'
+            for name, value, detail in cards
+        )
+        + "</dl>"
+    )
+
+
+def _chart(rank: RankDigest) -> str:
+    start = rank.first_at
+    if start is None or rank.peak_used is None:
+        return "<p>There is nothing to draw: no event has both a time and a size.</p>"
+    lines = [
+        Line(
+            SERIES[at], _LOOKS[at], [(when - start, size) for when, size in rank.picture.points(at)], at == 2
+        )
+        for at in _PAINTED
+    ]
+    marks = [
+        Mark(when - start, size, kind, f"{kind} after {format_duration(when - start)}: {format_bytes(size)}")
+        for kind, (when, size) in rank.picture.alerts()
+    ]
+    limits = [Limit(rank.capacity, f"capacity {format_bytes(rank.capacity)}")] if rank.capacity else []
+    highest = max(rank.peak_used, rank.peak_allocated or 0, rank.peak_reserved or 0, rank.capacity or 0)
+    peaks = zip((rank.peak_allocated, rank.peak_reserved, rank.peak_used), SERIES, strict=True)
+    most = ", ".join(f"{format_bytes(peak)} {name}" for peak, name in peaks)
+    text = f"Memory over {format_duration(rank.duration)}: at most {most}; {rank.alerts:,} alerts"
+    # The least severe marks are painted first, so that none hides a worse one.
+    return draw_chart(time_axis(rank.duration or 0.0), byte_axis(highest), lines, marks[::-1], limits, text)
+
+
+def _alert_table(rank: RankDigest) -> str:
+    shown = rank.latest_alerts()
+    if not shown:
+        return "<h3>Alerts</h3><p>There were none.</p>"
+    rows = [_alert_row(event, rank.first_at) for event in shown]
+    missing = rank.alerts - len(shown)
+    more = f"<p>{missing:,} earlier alerts are not listed.</p>" if missing else ""
+    heads = ("After", "Kind", "Context", "Allocated", "Reserved", "Change", "At (UTC)")
+    return f"<h3>Alerts</h3>{more}{_table(heads, rows)}"
+
+
+def _alert_row(event: MemoryEvent, start: float | None) -> str:
+    after = None if event.timestamp is None or start is None else event.timestamp - start
+    return _row(
+        ("After", format_duration(after), "number"),
+        ("Kind", html.escape(event.event_type), f"kind {event.event_type}"),
+        ("Context", html.escape(event.context or ""), "wide"),
+        ("Allocated", format_bytes(event.memory_allocated), "number"),
+        ("Reserved", format_bytes(event.memory_reserved), "number"),
+        ("Change", format_bytes(event.memory_change), "number"),
+        ("At (UTC)", _clock(event.timestamp)[11:] or "unknown", "number"),
+    )
+
+
+def _oom_table(dumps: Sequence[OomDump]) -> str:
+    rows = [
+        _row(
+            ("Dump", html.escape(dump.path.name), "wide"),
+            ("At", dump.created_at.strftime("%Y-%m-%d %H:%M:%S") if dump.created_at else "unknown", "number"),
+            ("Reason", html.escape(dump.reason or "unknown"), ""),
+            ("Message", html.escape((dump.message or "")[:500]), "wide"),
+        )
+        for dump in dumps[-MOST_DRAWN:]
+    ]
+    heads = ("Dump", "At (UTC)", "Reason", "Message")
+    return f"<section><h2>Out of memory</h2>{_table(heads, rows)}</section>"
+
+
+def _table(heads: Iterable[str], rows: Iterable[str]) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _row(*cells: tuple[str, str, str]) -> str:
+    return (
+        "<tr>"
+        + "".join(
+            f'<td data-label="{label}" class="{look}"><span>{content}</span></td>'
+            for label, content, look in cells
+        )
+        + "</tr>"
+    )
+
+
+def _name(summary: Any) -> str:
+    """Enough of a session's name to tell it from others; made-up names say more in their end."""
+    name = getattr(summary, "session_id", None)
+    if name is None:
+        return "without a name"
+    return str(name)[:40] if str(name).startswith("legacy-") else str(name)[:8]
+
+
+def _rank(section: _Section) -> str:
+    rank = section.rank.rank if section.rank.rank is not None else getattr(section.summary, "rank", None)
+    size = getattr(section.summary, "world_size", None)
+    return html.escape("unknown" if rank is None else f"{rank} of {size}" if size else f"{rank}")
+
+
+def _status(summary: Any) -> str:
+    status = str(getattr(summary, "status", "unknown"))
+    return _STATUSES.get(status, status)
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1f} %"
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return ""

@@ -1,0 +1,145 @@
+"""Who recorded: the sessions of a telemetry sink, and the manifest that lists them.
+
+The manifest is a convenience of the writer. It may be missing, stale or broken, so that the segments on disk
+stay the truth and a manifest that cannot be read is an error of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .events import MemoryEvent
+
+MANIFEST_NAME = "manifest.json"
+STATUSES = ("running", "completed", "interrupted", "incomplete")
+_LARGEST_DOCUMENT = 64 * 2**20
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be read. The segments beside it still can."""
+
+
+@dataclass(frozen=True)
+class SessionSummary:
+    """One session: one process that tracked from start to stop."""
+
+    session_id: str
+    status: str
+    started_at_ns: int | None = None
+    ended_at_ns: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    job_id: str | None = None
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    source: str = "unknown"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the writer of a sink said about it."""
+
+    sessions: tuple[SessionSummary, ...]
+    session_of_segment: Mapping[str, str]
+    bad_entries: int
+
+
+def read_document(path: Path) -> object:
+    """One small JSON document. Raises OSError where it cannot be read, ValueError where it is not one."""
+    if (size := path.stat().st_size) > _LARGEST_DOCUMENT:
+        raise ValueError(f"{size:,} bytes are more than the {_LARGEST_DOCUMENT:,} this reads")
+    try:
+        return json.loads(path.read_bytes().decode())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """The manifest of a sink directory, None where it has none. Raises `ManifestError` for a broken one.
+
+    An entry that makes no sense costs itself and is counted.
+    """
+    path = directory / MANIFEST_NAME
+    try:
+        document = read_document(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ManifestError(f"cannot read the manifest {path}: {error}") from error
+    if not isinstance(document, dict):
+        raise ManifestError(f"cannot read the manifest {path}: it is not a JSON object")
+    for name in ("sessions", "segments"):
+        if not isinstance(document.get(name, []), list):
+            raise ManifestError(f"cannot read the manifest {path}: `{name}` is not a list")
+    listed = [parse_session(entry) for entry in document.get("sessions", [])]
+    segments = [_segment(entry) for entry in document.get("segments", [])]
+    return Manifest(
+        sessions=tuple(session for session in listed if session is not None),
+        session_of_segment={name: session for name, session in filter(None, segments) if session},
+        bad_entries=listed.count(None) + segments.count(None),
+    )
+
+
+def parse_session(entry: object) -> SessionSummary | None:
+    """A session as a manifest, a track file or an OOM dump describes it; None where that is not one."""
+    if not isinstance(entry, Mapping):
+        return None
+    session_id, status = entry.get("session_id"), entry.get("status")
+    if not isinstance(session_id, str) or not session_id.strip():
+        return None
+    if not isinstance(status, str) or status.strip().lower() not in STATUSES:
+        return None
+    return SessionSummary(
+        session_id=session_id,
+        status=status.strip().lower(),
+        started_at_ns=_whole(entry.get("started_at_ns")),
+        ended_at_ns=_whole(entry.get("ended_at_ns")),
+        host=_words(entry.get("host")),
+        pid=_whole(entry.get("pid")),
+        job_id=_words(entry.get("job_id")),
+        rank=_whole(entry.get("rank")) or 0,
+        local_rank=_whole(entry.get("local_rank")) or 0,
+        world_size=max(1, _whole(entry.get("world_size")) or 1),
+        source=_words(entry.get("source")) or "unknown",
+    )
+
+
+def infer_session(
+    session_id: str, first: MemoryEvent, started_at: float | None, stopped_at: float | None
+) -> SessionSummary:
+    """A session no manifest tells of: completed if it said that it stopped, else incomplete."""
+    return SessionSummary(
+        session_id=session_id,
+        status="incomplete" if stopped_at is None else "completed",
+        started_at_ns=_nanoseconds(started_at),
+        ended_at_ns=_nanoseconds(stopped_at),
+        host=first.host,
+        pid=first.pid,
+        job_id=first.job_id,
+        rank=first.rank or 0,
+        local_rank=first.local_rank or 0,
+        world_size=max(1, first.world_size or 1),
+        source="events",
+    )
+
+
+def _nanoseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000_000)
+
+
+def _segment(entry: object) -> tuple[str, str | None] | None:
+    if not isinstance(entry, Mapping) or not isinstance(name := entry.get("filename"), str):
+        return None
+    return name, _words(entry.get("session_id"))
+
+
+def _whole(found: object) -> int | None:
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _words(found: object) -> str | None:
+    return found if isinstance(found, str) and found.strip() else None

@@ -1,0 +1,294 @@
+"""A tracking session as a W&B run: summary, time series, tables, plots, a page and artifacts.
+
+Nothing is imported and nothing happens unless the export is enabled. A run that is already active belongs to
+the job: it is used and left open. Any other run is ours, and finished whatever happens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .artifacts import log_dashboard, log_directory, log_file
+from .attribution import log_attribution
+from .events import MemoryEvent, read_event
+from .loader import SessionDigest
+from .page import PageSession, render_page
+from .timeline import MOST_ROWS, Timeline, TimelineRow
+
+_STATISTICS = {
+    "peak_memory_bytes": "peak_memory",
+    "total_events": "total_events",
+    "alert_count": "alert_count",
+    "current_memory_allocated_bytes": "current_memory_allocated",
+    "current_memory_reserved_bytes": "current_memory_reserved",
+    "memory_utilization_percent": "memory_utilization_percent",
+    "total_allocations": "total_allocations",
+    "total_deallocations": "total_deallocations",
+    "total_allocation_bytes": "total_allocation_bytes",
+    "total_deallocation_bytes": "total_deallocation_bytes",
+    "tracking_duration_seconds": "tracking_duration_seconds",
+    "allocations_per_second": "allocations_per_second",
+    "bytes_allocated_per_second": "bytes_allocated_per_second",
+    "history_retained_events": "history_retained_events",
+    "history_dropped_events": "history_dropped_events",
+    "sink_rollover_count": "rollover_count",
+    "sink_pruned_segment_count": "pruned_segment_count",
+    "sink_pruned_bytes": "pruned_bytes",
+    "sink_retained_files": "final_retained_files",
+    "sink_retained_bytes": "final_retained_bytes",
+}
+_SERIES = ("allocated_bytes", "reserved_bytes", "change_bytes", "device_used_bytes", "utilization_percent")
+_STEP = "stormlog_timeline_elapsed_seconds"
+_LONGEST_SLUG = 100
+_MODES = (None, "online", "offline")
+
+
+@dataclass(frozen=True)
+class WandbExportConfig:
+    """Whether and where to export. Disabled unless said otherwise."""
+
+    enabled: bool = False
+    project: str | None = None
+    entity: str | None = None
+    mode: str | None = None
+    run_id: str | None = None
+    run_name: str | None = None
+    group: str | None = None
+    job_type: str | None = None
+    log_tables: bool = True
+    log_artifacts: bool = False
+    log_attribution: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in _MODES:
+            raise ValueError(f"W&B mode must be 'online', 'offline' or None, not {self.mode!r}")
+
+
+class _Exported:
+    """What one pass over the events leaves: rows, alerts and the page, in bounded memory."""
+
+    def __init__(self, events: Iterable[object]) -> None:
+        timeline = Timeline()
+        self.alerts: deque[MemoryEvent] = deque(maxlen=MOST_ROWS)
+        self.digest = SessionDigest()
+        for given in events:
+            event = read_event(given)
+            timeline.add(event)
+            self.digest.add(event)
+            if event.is_alert:
+                self.alerts.append(event._replace(metadata={}))
+        self.rows = timeline.rows()
+
+
+# session_summary is any object with the fields of SessionSummary: trackers bring their own class.
+def export_tracking_run_to_wandb(
+    config: WandbExportConfig,
+    *,
+    command_name: str,
+    session_summary: Any,
+    stats: Mapping[str, Any],
+    events: Iterable[object],
+    output_path: str | Path | None = None,
+    telemetry_sink_dir: str | Path | None = None,
+    oom_dump_path: str | Path | None = None,
+    attribution_bundle_dir: str | Path | None = None,
+) -> None:
+    """Export one session. `events` is read once, as mappings or objects in either shape, and never kept."""
+    if not config.enabled:
+        return
+    exported = _Exported(events)
+    wandb = _import_wandb()
+    slug = session_slug(session_summary)
+    output, sink = _existing(output_path, Path.is_file), _existing(telemetry_sink_dir, Path.is_dir)
+    oom_dump = _existing(oom_dump_path, Path.is_dir)
+    bundle = _existing(attribution_bundle_dir, Path.is_dir)
+    with _run(wandb, config, command_name, session_summary) as run:
+        _update_summary(
+            run,
+            tracking_metrics(stats)
+            | {"stormlog_chart_point_count": len(exported.rows)}
+            | _session_fields(session_summary)
+            | tracking_summary_fields(stats, output_path=output_path),
+        )
+        _log_time_series(run, exported.rows)
+        if config.log_tables:
+            _log_alerts(wandb, run, exported.alerts)
+        if config.log_tables and exported.rows:
+            _log_timeline(wandb, run, exported.rows)
+            _log_plots(wandb, run, exported.rows)
+            page = render_page("GPU memory session", [PageSession(exported.digest, session_summary)])
+            run.log({"stormlog_tracking_dashboard": wandb.Html(page)})
+            if config.log_artifacts:
+                _update_summary(run, log_dashboard(wandb, run, page, slug, output, sink))
+        if config.log_artifacts:
+            log_file(wandb, run, "stormlog-track-output", slug, output)
+            log_directory(wandb, run, "stormlog-telemetry-sink", slug, sink)
+            log_directory(wandb, run, "stormlog-oom-dump", slug, oom_dump)
+            if bundle is not None and (oom_dump is None or not bundle.samefile(oom_dump)):
+                log_directory(wandb, run, "stormlog-attribution-bundle", slug, bundle)
+        attribution = bundle or oom_dump
+        if config.log_attribution and attribution is not None:
+            _update_summary(run, log_attribution(wandb, run, attribution, slug, config.log_artifacts))
+
+
+def tracking_metrics(stats: Mapping[str, Any]) -> dict[str, int | float]:
+    """The twenty statistics as summary fields: numbers only, and only finite ones."""
+    found = {name: stats.get(source) for name, source in _STATISTICS.items()}
+    return {
+        f"stormlog_{name}": value
+        for name, value in found.items()
+        if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    }
+
+
+def tracking_summary_fields(stats: Mapping[str, Any], *, output_path: str | Path | None) -> dict[str, object]:
+    """What the statistics say in words, and the base name of the output file if there is one."""
+    names = ("backend", "collector_health_status", "collector_last_error", "session_status")
+    fields = {f"stormlog_{name}": stats[name] for name in names if stats.get(name) is not None}
+    output = _existing(output_path, Path.is_file)
+    return fields if output is None else fields | {"stormlog_output_file": output.name}
+
+
+def session_slug(session_summary: Any) -> str:
+    """A session's part of an artifact name: at most 100 characters, different for different sessions."""
+    session_id = "session" if session_summary is None else str(session_summary.session_id)
+    slug = re.sub(r"[^a-zA-Z0-9._-]+", "-", session_id) or "session"
+    if len(slug) <= _LONGEST_SLUG:
+        return slug
+    digest = hashlib.sha256(session_id.encode(errors="replace")).hexdigest()[:8]
+    return f"{slug[: _LONGEST_SLUG - 9]}-{digest}"
+
+
+def _import_wandb() -> Any:
+    try:
+        return import_module("wandb")
+    except ModuleNotFoundError as error:
+        if error.name != "wandb":
+            raise
+        hint = "install it with `pip install 'fleetgauge[wandb]'`"
+        raise ImportError(f"exporting to W&B needs the wandb package: {hint}", name="wandb") from error
+
+
+@contextmanager
+def _run(wandb: Any, config: WandbExportConfig, command: str, session: Any) -> Iterator[Any]:
+    active = getattr(wandb, "run", None)
+    if active is not None:
+        yield active
+        return
+    name = command if session is None else f"{command}-{str(session.session_id)[:8]}"
+    wanted = {
+        "project": config.project or "stormlog",
+        "entity": config.entity,
+        "mode": config.mode,
+        "name": config.run_name or name,
+        "group": config.group or getattr(session, "job_id", None),
+        "job_type": config.job_type or command,
+        "id": config.run_id,
+        "resume": None if config.run_id is None else "allow",
+    }
+    run = wandb.init(**{key: value for key, value in wanted.items() if value is not None})
+    try:
+        yield run
+    finally:
+        run.finish()
+
+
+def _update_summary(run: Any, fields: Mapping[str, object]) -> None:
+    if fields:
+        run.summary.update(fields)
+
+
+def _session_fields(session: Any) -> dict[str, object]:
+    if session is None:
+        return {}
+    fields = {
+        "stormlog_session_id": session.session_id,
+        "stormlog_session_source": session.source,
+        "stormlog_session_status": session.status,
+        "stormlog_rank": session.rank,
+        "stormlog_local_rank": session.local_rank,
+        "stormlog_world_size": session.world_size,
+    }
+    return fields if session.job_id is None else fields | {"stormlog_job_id": session.job_id}
+
+
+def _log_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
+    # Without a step of their own the rows would be drawn over the steps of the job whose run this is.
+    define = getattr(run, "define_metric", None)
+    if rows and callable(define):
+        define(_STEP)
+        define("stormlog_timeline_*", step_metric=_STEP)
+    for row in rows:
+        values = {f"stormlog_timeline_{name}": row[name] for name in _SERIES}  # type: ignore[literal-required]
+        run.log(
+            {_STEP: row["elapsed_seconds"]}
+            | {name: value for name, value in values.items() if value is not None}
+        )
+
+
+def _log_alerts(wandb: Any, run: Any, alerts: Iterable[MemoryEvent]) -> None:
+    data = [
+        [
+            event.timestamp,
+            event.event_type,
+            event.context,
+            event.memory_allocated,
+            event.memory_reserved,
+            event.memory_change,
+            event.job_id,
+            event.rank,
+        ]
+        for event in alerts
+    ]
+    columns = ["timestamp_s", "event_type", "context"]
+    columns += [f"memory_{name}_bytes" for name in ("allocated", "reserved", "change")]
+    if data:
+        run.log({"stormlog_alerts": wandb.Table(columns=[*columns, "job_id", "rank"], data=data)})
+
+
+def _log_timeline(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
+    columns = ["sample_index", "elapsed_seconds", "event_type"]
+    columns += [f"memory_{name}_bytes" for name in ("allocated", "reserved", "change")]
+    columns += ["device_used_bytes", "utilization_percent", "context", "rank"]
+    table = wandb.Table(columns=columns, data=[list(row.values()) for row in rows])
+    run.log({"stormlog_memory_timeline_table": table})
+
+
+def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
+    line_series = getattr(getattr(wandb, "plot", None), "line_series", None)
+    if not callable(line_series):
+        return
+    elapsed = [row["elapsed_seconds"] for row in rows]
+    plots = (
+        ("timeline", "Timeline", ("allocated_bytes", "reserved_bytes", "device_used_bytes")),
+        ("utilization", "Utilization", ("utilization_percent",)),
+    )
+    for name, title, series in plots:
+        lines = {key: [_drawn(row[key]) for row in rows] for key in series}  # type: ignore[literal-required]
+        known = {key: line for key, line in lines.items() if not all(map(math.isnan, line))}
+        if known:
+            plot = line_series(
+                xs=elapsed,
+                ys=list(known.values()),
+                keys=list(known),
+                title=f"Stormlog Memory {title}",
+                xname="Elapsed Seconds",
+            )
+            run.log({f"stormlog_memory_{name}_plot": plot})
+
+
+def _drawn(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _existing(given: str | Path | None, exists: Any) -> Path | None:
+    return Path(given) if given is not None and exists(Path(given)) else None

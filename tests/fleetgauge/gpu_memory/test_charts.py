@@ -1,0 +1,154 @@
+"""Charts: round labels, lines with gaps, nothing outside the plot."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge._charts import (
+    Axis,
+    Limit,
+    Line,
+    Mark,
+    byte_axis,
+    draw_chart,
+    format_bytes,
+    format_duration,
+    time_axis,
+)
+
+UNIT = Axis(0.0, 10.0, ())
+
+
+def drawing(
+    kind: str, *lines: Line, marks: tuple[Mark, ...] = (), limits: tuple[Limit, ...] = ()
+) -> list[str]:
+    plot = draw_chart(UNIT, UNIT, lines, marks, limits, "text").split("</svg>")[0]
+    return re.findall(rf'<path class="{kind}" d="([^"]*)"', plot)
+
+
+def test_a_line_is_drawn_from_left_to_right_and_broken_at_gaps() -> None:
+    points = [(0, 0), (5, 10), (6, None), (7, 5), (8, None), (9, 2.5), (10, 0)]
+    assert drawing("line a", Line("A", "a", points)) == [
+        "M0.0 1000.0L500.0 0.0M700.0 500.0h0M900.0 750.0L1000.0 1000.0"
+    ]
+    assert drawing("area fill-a", Line("A", "a", points[:4], filled=True)) == [
+        "M0.0 1000L0.0 1000.0L500.0 0.0L500.0 1000ZM700.0 1000L700.0 500.0L700.0 1000Z"
+    ]
+    assert drawing("area fill-a", Line("A", "a", points)) == []
+
+
+def test_a_line_without_a_value_is_neither_drawn_nor_named() -> None:
+    chart = draw_chart(
+        UNIT, UNIT, [Line("Nothing", "a", [(1, None)]), Line("Empty", "b", [])], (), (), "text"
+    )
+    assert "Nothing" not in chart
+    assert "Empty" not in chart
+
+
+def test_marks_and_limits_are_placed_named_and_kept_inside() -> None:
+    marks = (Mark(5, 5, "warning", "a < b"), Mark(-5, 50, "peak", "far"))
+    assert drawing("mark warning", marks=marks) == ["M500.0 500.0h0"]
+    assert drawing("mark peak", marks=marks) == ["M0.0 0.0h0"]
+    assert drawing("limit", limits=(Limit(7.5, "capacity"),)) == ["M0 250.0H1000"]
+    chart = draw_chart(UNIT, UNIT, (), marks, (Limit(7.5, "<capacity>"),), '"quoted"')
+    assert "<title>a &lt; b</title>" in chart
+    assert "&lt;capacity&gt;</span>" in chart
+    assert 'aria-label="&quot;quoted&quot;"' in chart
+
+
+def test_labels_stand_where_their_values_are() -> None:
+    chart = draw_chart(
+        Axis(0, 4, ((0, "0 s"), (2, "2 s"), (4, "4 s"))), Axis(0, 8, ((6, "6 B"),)), (), (), (), ""
+    )
+    assert '<span style="top:25.0%">6 B</span>' in chart
+    assert '<span style="left:0.0%;transform:translateX(-0%)">0 s</span>' in chart
+    assert '<span style="left:50.0%;transform:translateX(-50%)">2 s</span>' in chart
+    assert '<span style="left:100.0%;transform:translateX(-100%)">4 s</span>' in chart
+
+
+@pytest.mark.parametrize(
+    ("high", "labels"),
+    [
+        (0, ["0 B", "0.5 B", "1 B"]),
+        (16 * 2**30, ["0 GiB", "5 GiB", "10 GiB", "15 GiB"]),
+        (300 * 2**20, ["0 MiB", "100 MiB", "200 MiB", "300 MiB"]),
+        (2**20, ["0 MiB", "0.5 MiB", "1 MiB"]),
+        (2**70, ["0 EiB", "500 EiB", "1000 EiB"]),
+    ],
+)
+def test_bytes_have_round_labels_in_one_unit(high: int, labels: list[str]) -> None:
+    assert [label for _, label in byte_axis(high).labels] == labels
+
+
+@pytest.mark.parametrize(
+    ("seconds", "labels"),
+    [
+        (0, ["0 ms", "500 ms", "1000 ms"]),
+        (3.07, ["0 s", "1 s", "2 s", "3 s"]),
+        (119, ["0 s", "50 s", "100 s"]),
+        (120, ["0 min", "0.5 min", "1 min", "1.5 min", "2 min"]),
+        (3 * 86400, ["0 d", "1 d", "2 d", "3 d"]),
+        (1e-9, ["0 ms", "5e-07 ms", "1e-06 ms"]),
+    ],
+)
+def test_times_have_round_labels_in_one_unit(seconds: float, labels: list[str]) -> None:
+    assert [label for _, label in time_axis(seconds).labels] == labels
+
+
+@given(st.floats(1e-6, 1e18))
+def test_labels_are_few_even_and_within_the_axis(high: float) -> None:
+    for axis in (byte_axis(high), time_axis(high)):
+        values = [value for value, _ in axis.labels]
+        assert 2 <= len(values) <= 6
+        assert len({label for _, label in axis.labels}) == len(values)
+        assert axis.low <= values[0] == 0
+        assert values[-1] <= axis.high * 1.0001
+        steps = [after - before for before, after in pairwise(values)]
+        assert steps == pytest.approx([steps[0]] * len(steps), rel=1e-6)
+        assert all(0 <= axis.share(value) <= 1 for value in values)
+
+
+def test_a_mark_at_either_end_of_time_has_room() -> None:
+    axis = time_axis(100.0)
+    assert 0.01 < axis.share(0.0) < 0.02
+    assert 0.98 < axis.share(100.0) < 0.99
+    assert Axis(1, 1, ()).share(1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (None, "unknown"),
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1024, "1.00 KiB"),
+        (-172 * 2**20, "-172.00 MiB"),
+        (6971635275, "6.49 GiB"),
+        (2**80, "1,048,576.00 EiB"),
+    ],
+)
+def test_bytes_are_for_a_person(size: int | None, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "unknown"),
+        (0.0, "0.00 s"),
+        (59.994, "59.99 s"),
+        (60, "1 min"),
+        (61.4, "1 min 1 s"),
+        (3600, "1 h"),
+        (7260, "2 h 1 min"),
+        (90000, "1 d 1 h"),
+        (1e9, "11,574 d 1 h"),
+    ],
+)
+def test_durations_are_for_a_person(seconds: float | None, text: str) -> None:
+    assert format_duration(seconds) == text

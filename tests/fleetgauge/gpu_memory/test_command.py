@@ -1,0 +1,164 @@
+"""The command: a directory of a crashed job becomes a page in one line."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fleetgauge.gpu_memory.__main__ import Progress, main
+
+Calls = list[tuple[Any, ...]]  # whatever W&B was given
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_report_is_written_in_one_line_without_anything_installed(samples: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    command = [
+        sys.executable,
+        "-S",
+        "-m",
+        "fleetgauge.gpu_memory",
+        "report",
+        str(samples / "torn-running-sink"),
+    ]
+    ran = subprocess.run([*command, "-o", page], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert ran.stderr.splitlines() == ["note: 1 left out: torn line", f"{page}: 4 sessions, 167 events"]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert page.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_a_bad_manifest_is_said_and_the_report_written(
+    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sink").mkdir()
+    (tmp_path / "sink" / "manifest.json").write_text("{")
+    segment = (samples / "cpu-sink" / "segment-000001.jsonl").read_text()
+    (tmp_path / "sink" / "segment-000001.jsonl").write_text(segment)
+    assert main(["report", str(tmp_path / "sink"), "-o", str(tmp_path / "page.html")]) == 0
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("note: cannot read the manifest")
+    assert last.endswith("page.html: 1 sessions, 186 events")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "complaint"),
+    [("none", "page.html", "there is no such file or directory"), (".", "page.html", "it holds no segment")],
+)
+def test_nothing_to_read_is_said_and_nothing_written(
+    source: str, target: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path / source), "-o", str(tmp_path / target)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: cannot read")
+    assert complaint in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_that_cannot_be_written_is_said(
+    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(samples / "cpu-sink"), "-o", str(tmp_path / "none" / "page.html")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+    (tmp_path / "page.html").mkdir()
+    assert main(["report", str(samples / "cpu-sink"), "-o", str(tmp_path / "page.html")]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_export_without_wandb_says_how_to_install_it(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert main(["export", str(samples / "cpu-sink"), "--project", "p"]) == 2
+    assert "pip install 'fleetgauge[wandb]'" in capsys.readouterr().err
+
+
+def test_options_reach_the_run_of_each_session(
+    samples: Path, wandb: ModuleType, calls: Calls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = str(samples / "torn-running-sink")
+    assert main(["export", sink, "--project", "p", "--entity", "e", "--offline", "--artifacts"]) == 0
+    options = {
+        "project": "p",
+        "entity": "e",
+        "mode": "offline",
+        "group": "cpu-job",
+        "job_type": "gpu-memory-export",
+    }
+    names = ("efa11bbf", "f971aada", "cb2e351c", "cd7c1cce")
+    expected = [("init", options | {"name": f"gpu-memory-export-{name}"}) for name in names]
+    assert [(call[0], dict(call[1])) for call in calls if call[0] == "init"] == expected
+    kinds = [call[2] for call in calls if call[0] == "artifact"]
+    assert kinds == ["stormlog-tracking-dashboard", "stormlog-telemetry-sink"] * 4
+    points = [
+        call[1]["stormlog_chart_point_count"]
+        for call in calls
+        if call[0] == "summary" and "stormlog_chart_point_count" in call[1]
+    ]
+    assert points == [60, 31, 50, 26]
+    calls.clear()
+    assert main(["export", sink, "--project", "p"]) == 0
+    assert "mode" not in calls[0][1]
+    assert not [call for call in calls if call[0] == "artifact"]
+
+
+def test_the_dump_of_a_session_and_its_attribution_go_with_it(
+    tmp_path: Path, wandb: ModuleType, calls: Calls
+) -> None:
+    for session in ("s", "t"):
+        dump = tmp_path / f"oom_dump_20261116T011500Z_1_cuda_{session}"
+        dump.mkdir()
+        (dump / "manifest.json").write_text(
+            f'{{"session": {{"session_id": "{session}", "status": "running"}}}}'
+        )
+        (dump / "events.json").write_text(
+            f'[{{"timestamp": 1.0, "type": "error", "session_id": "{session}"}}]'
+        )
+        (dump / "cuda_native_debug_metadata.json").write_text('{"history_recorded": true}')
+    assert main(["export", str(tmp_path), "--project", "p", "--artifacts", "--attribution"]) == 0
+    dumps = [call[3] for call in calls if call[2:3] == ("stormlog-oom-dump",)]
+    assert [Path(str(dump[1])).name[-1] for dump in dumps] == ["s", "t"]
+    assert (
+        sum("stormlog_attribution_history_recorded" in call[1] for call in calls if call[0] == "summary") == 2
+    )
+    calls.clear()
+    assert main(["export", str(dump), "--project", "p", "--attribution"]) == 0
+    assert (
+        sum("stormlog_attribution_history_recorded" in call[1] for call in calls if call[0] == "summary") == 1
+    )
+
+
+class Terminal(io.StringIO):
+    """A stream that a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_and_nowhere_else() -> None:
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        progress = Progress(100 * 2**20, stream)
+        for _ in range(100):
+            progress(2**20)
+        progress.done()
+    assert pipe.getvalue() == ""
+    shown = terminal.getvalue().split("\r")
+    assert shown[1:3] == ["reading 1 MiB,   1% ", "reading 5 MiB,   5% "]
+    assert shown[-2:] == ["reading 97 MiB,  97% ", "\x1b[K"]
+    assert len(shown) == 27
+
+
+def test_progress_through_nothing_is_silent() -> None:
+    terminal = Terminal()
+    progress = Progress(0, terminal)
+    progress(0)
+    progress.done()
+    assert terminal.getvalue() == ""

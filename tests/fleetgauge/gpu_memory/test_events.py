@@ -1,0 +1,178 @@
+"""Every shape a tracker ever wrote becomes the same event."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge.gpu_memory import BadEvent, parse_event, read_event
+
+SINK = {
+    "schema_version": 4,
+    "session_id": "s",
+    "timestamp_ns": 1_500_000_000,
+    "event_type": "warning",
+    "allocator_allocated_bytes": 60,
+    "allocator_reserved_bytes": 80,
+    "allocator_change_bytes": -5,
+    "device_used_bytes": 90,
+    "device_total_bytes": 100,
+    "context": "large",
+    "job_id": "j",
+    "rank": 3,
+    "local_rank": 1,
+    "world_size": 8,
+    "host": "n1",
+    "pid": 7,
+    "metadata": {"backend": "cuda"},
+}
+IN_MEMORY = {
+    "session_id": "s",
+    "timestamp": 1.5,
+    "event_type": "warning",
+    "memory_allocated": 60,
+    "memory_reserved": 80,
+    "memory_change": -5,
+    "device_used": 90,
+    "device_total": 100,
+    "context": "large",
+    "job_id": "j",
+    "rank": 3,
+    "local_rank": 1,
+    "world_size": 8,
+    "host": "n1",
+    "pid": 7,
+    "metadata": {"backend": "cuda"},
+}
+
+
+def test_both_shapes_as_mappings_and_objects_are_one_event() -> None:
+    events = [
+        read_event(shape)
+        for shape in (SINK, IN_MEMORY, SimpleNamespace(**SINK), SimpleNamespace(**IN_MEMORY))
+    ]
+    events.append(parse_event(SINK))
+    assert all(event == events[0] for event in events)
+    assert tuple(events[0]) == (
+        ("warning", 1.5, 60, 80, -5, 90, 100, "large", "s", "j", 3, 1, 8, "n1", 7, {"backend": "cuda"})
+    )  # fmt: skip
+    assert events[0].is_alert
+    assert events[0].utilization_percent == 90.0
+    assert read_event(events[0]) is events[0]
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_every_version_is_read_and_v2_belongs_to_the_session_of_its_file(version: int) -> None:
+    record = {key: value for key, value in SINK.items() if key != "session_id"} | {"schema_version": version}
+    assert parse_event(record, "of the file").session_id == "of the file"
+    assert parse_event(record | {"session_id": ""}, "of the file").session_id == "of the file"
+    assert parse_event(SINK | {"schema_version": version}, "of the file").session_id == "s"
+
+
+def test_a_legacy_event_is_read_by_its_old_names() -> None:
+    event = parse_event(
+        {
+            "type": "peak",
+            "timestamp": 2,
+            "memory_mb": 1.5,
+            "message": "old",
+            "total_memory": 4 * 2**20,
+            "metadata_rank": 2,
+            "metadata": {"session_id": "m", "host": "h", "job_id": 12},
+        }
+    )
+    assert (event.event_type, event.timestamp, event.memory_allocated) == ("peak", 2.0, 1572864)
+    assert (event.context, event.device_total, event.rank) == ("old", 4194304, 2)
+    assert (event.session_id, event.host, event.job_id) == ("m", "h", "12")
+    assert event.utilization_percent == 37.5
+
+
+def test_legacy_names_do_not_replace_present_ones() -> None:
+    event = parse_event(
+        {
+            "timestamp": 1.0,
+            "memory_allocated": 10,
+            "memory_mb": 5,
+            "context": "new",
+            "message": "old",
+            "device_total_bytes": 40,
+            "total_memory": 80,
+            "rank": 1,
+            "metadata": {"rank": 2},
+        }
+    )
+    assert (event.event_type, event.memory_allocated, event.context) == ("sample", 10, "new")
+    assert (event.device_total, event.rank) == (40, 1)
+    assert parse_event({"timestamp": 1.0, "memory_mb": math.nan}).memory_allocated is None
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ([1], "not_an_object"),
+        (None, "not_an_object"),
+        (SINK | {"schema_version": 5}, "unknown_version"),
+        (SINK | {"schema_version": True}, "unknown_version"),
+        ({"schema_version": 4, "backend": "cuda"}, "not_an_event"),
+        ({}, "not_an_event"),
+    ],
+)
+def test_what_is_no_event_says_why(record: object, reason: str) -> None:
+    with pytest.raises(BadEvent) as caught:
+        parse_event(record)
+    assert caught.value.reason == reason
+
+
+def test_the_time_is_that_in_seconds_first_and_never_a_truth_or_infinite() -> None:
+    assert read_event({"timestamp": 7, "timestamp_ns": 1}).timestamp == 7.0
+    assert read_event({"timestamp": True, "timestamp_ns": 2_000_000_000}).timestamp == 2.0
+    assert read_event({"timestamp": "7", "timestamp_ns": 2_000_000_000}).timestamp == 2.0
+    assert read_event({"timestamp_ns": True}).timestamp is None
+    assert read_event({"timestamp_ns": 2.0}).timestamp is None
+    for odd in (math.nan, math.inf, -math.inf, 10**400):
+        assert read_event({"timestamp": odd}).timestamp is None
+    assert read_event({"timestamp_ns": 10**400}).timestamp is None
+
+
+def test_bytes_are_whole_numbers_and_the_name_in_memory_comes_first() -> None:
+    assert read_event({"memory_allocated": 1, "allocator_allocated_bytes": 2}).memory_allocated == 1
+    assert read_event({"memory_allocated": None, "allocator_allocated_bytes": 2}).memory_allocated == 2
+    assert read_event({"memory_allocated": 0, "allocator_allocated_bytes": 2}).memory_allocated == 0
+    for odd in (True, 1.0, "1", math.nan, 2**63, -(2**63)):
+        assert read_event({"memory_allocated": odd}).memory_allocated is None
+    assert read_event({"memory_allocated": 2**63 - 1}).memory_allocated == 2**63 - 1
+
+
+def test_what_the_device_uses_is_at_least_what_its_allocator_holds() -> None:
+    assert read_event({"device_used": 0, "memory_allocated": 5}).device_used_or_held == 0
+    assert read_event({"memory_allocated": 5, "memory_reserved": 9}).device_used_or_held == 9
+    assert read_event({"memory_allocated": 5}).device_used_or_held == 5
+    assert read_event({}).device_used_or_held is None
+    for total in (0, -1, None):
+        assert read_event({"device_used": 5, "device_total": total}).utilization_percent is None
+    assert read_event({"device_total": 5}).utilization_percent is None
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+)
+names = st.sampled_from([*SINK, *IN_MEMORY, "type", "memory_mb", "total_memory", "metadata_rank", "message"])
+
+
+@given(st.dictionaries(names, values))
+def test_no_record_is_worse_than_a_bad_event(record: dict[str, object]) -> None:
+    read_event(record)
+    try:
+        event = parse_event(record, "default")
+    except BadEvent:
+        return
+    assert event.timestamp is None or math.isfinite(event.timestamp)
+    for size in (event.memory_allocated, event.memory_reserved, event.memory_change, event.rank):
+        assert size is None or type(size) is int
+    assert isinstance(event.session_id, str)

@@ -1,0 +1,289 @@
+"""The tracker's own exporter and ours, given the same, ask the same of W&B, but for what is listed here."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from stormlog import wandb_integration as stormlog  # type: ignore[import-untyped]
+
+from fleetgauge.gpu_memory import (
+    SessionSummary,
+    WandbExportConfig,
+    export_tracking_run_to_wandb,
+    load_recording,
+)
+
+Calls = list[tuple[Any, ...]]  # whatever W&B was given
+
+# What differs for every session, by name, and why.
+ALWAYS = {
+    "define_metric": "the rows have a step of their own, so that they do not run along the steps of the job",
+    "stormlog_tracking_dashboard": "the page has a time axis, aligned series, the capacity and the alerts",
+}
+
+
+def both(calls: Calls, **given: Any) -> tuple[Calls, Calls]:
+    """What the tracker's exporter asks of W&B, and what ours does."""
+    options = given.pop("options", {})
+    common = {"command_name": "track", "session_summary": None, "stats": {}, "events": []} | given
+    stormlog.export_tracking_run_to_wandb(stormlog.WandbExportConfig(enabled=True, **options), **common)
+    theirs = list(calls)
+    calls.clear()
+    export_tracking_run_to_wandb(WandbExportConfig(enabled=True, **options), **common)
+    return theirs, list(calls)
+
+
+def comparable(calls: Calls) -> list[str]:
+    """The calls but for what always differs; as text, where not-a-number equals itself."""
+    return [
+        repr(call)
+        for call in calls
+        if call[0] != "define_metric" and not (call[0] == "log" and ALWAYS.keys() & call[1].keys())
+    ]
+
+
+def logged(calls: Calls) -> dict[str, Any]:
+    return {key: value for call in calls if call[0] == "log" for key, value in call[1].items()}
+
+
+def records(sink: Path) -> list[dict[str, Any]]:
+    lines = [line for part in sorted(sink.glob("*.jsonl")) for line in part.read_text().splitlines(True)]
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def in_memory(record: dict[str, Any]) -> SimpleNamespace:
+    """An event as the tracker hands it over before it is written."""
+    return SimpleNamespace(
+        timestamp=record["timestamp_ns"] / 1e9,
+        memory_allocated=record["allocator_allocated_bytes"],
+        memory_reserved=record["allocator_reserved_bytes"],
+        memory_change=record["allocator_change_bytes"],
+        device_used=record["device_used_bytes"],
+        device_total=record["device_total_bytes"],
+        **{name: record[name] for name in ("event_type", "context", "job_id", "rank")},
+    )
+
+
+@pytest.mark.parametrize("sink", ["gpu-sink", "cpu-sink", "torn-running-sink"])
+@pytest.mark.parametrize("shape", [dict, in_memory])
+def test_a_real_session_is_exported_as_the_tracker_does(
+    sink: str, shape: Callable[[Any], object], samples: Path, wandb: ModuleType, calls: Calls
+) -> None:
+    stats = json.loads((samples / "gpu-stats.json").read_text())
+    [*_, session] = load_recording(samples / sink).sessions
+    events = [shape(record) for record in records(samples / sink)]
+    theirs, ours = both(calls, session_summary=session.summary, stats=stats, events=events)
+    assert comparable(theirs) == comparable(ours)
+    assert len(elapsed(ours)) == {"gpu-sink": 203, "cpu-sink": 186, "torn-running-sink": 167}[sink]
+    assert {call[0] for call in ours} - {call[0] for call in theirs} == {"define_metric"}
+
+
+def test_artifacts_and_attribution_are_the_trackers_too(
+    samples: Path, wandb: ModuleType, calls: Calls, tmp_path: Path
+) -> None:
+    output, bundle = tmp_path / "track.json", tmp_path / "bundle"
+    output.touch()
+    bundle.mkdir()
+    storages = [
+        {"names": ["w"], "storage_ptr": 1, "tensors": [{"size_bytes": n, "shape": [n], "dtype": "f"}]}
+        for n in range(300)
+    ]
+    (bundle / "cuda_tensor_attribution.json").write_text(
+        json.dumps({"attributed_storage_pointers": storages})
+    )
+    (bundle / "cuda_native_debug_metadata.json").write_text('{"history_recorded": true}')
+    theirs, ours = both(
+        calls,
+        options={
+            "project": "p",
+            "mode": "offline",
+            "run_id": "r",
+            "log_artifacts": True,
+            "log_attribution": True,
+        },
+        stats={"backend": "cuda", "collector_last_error": "e", "peak_memory": True},
+        events=records(samples / "cpu-sink"),
+        output_path=output,
+        telemetry_sink_dir=samples / "cpu-sink",
+        oom_dump_path=bundle,
+        attribution_bundle_dir=tmp_path / "missing",
+    )
+    assert comparable(theirs) == comparable(ours)
+    assert [call[2] for call in ours if call[0] == "artifact"] == [
+        "stormlog-tracking-dashboard",
+        "stormlog-track-output",
+        "stormlog-telemetry-sink",
+        "stormlog-oom-dump",
+        "stormlog-attribution",
+    ]
+
+
+def elapsed(calls: Calls) -> list[float]:
+    name = "stormlog_timeline_elapsed_seconds"
+    return [call[1][name] for call in calls if call[0] == "log" and name in call[1]]
+
+
+def many_alerts() -> dict[str, Any]:
+    kinds = ["sample"] * 700 + ["warning"] * 260
+    return {"events": [{"timestamp": number / 100, "type": kind} for number, kind in enumerate(kinds)]}
+
+
+class Difference(NamedTuple):
+    """A named difference: why, what shows it, and what each exporter makes of it."""
+
+    reason: str
+    given: dict[str, Any]
+    look: Callable[[Calls], object]
+    theirs: object
+    ours: object
+
+
+DIFFERENCES = {
+    "many alerts": Difference(
+        "more than 250 alerts must not erase the start of the chart",
+        many_alerts(),
+        lambda calls: (elapsed(calls)[0], elapsed(calls)[-1]),
+        (7.1, 9.59),
+        (0.0, 9.59),
+    ),
+    "unsorted events": Difference(
+        "time does not run backwards",
+        {"events": [{"timestamp": 5.0}, {"timestamp": 4.0}, {"timestamp": 6.0}]},
+        elapsed,
+        [0.0, -1.0, 1.0],
+        [0.0, 1.0, 2.0],
+    ),
+    "a time that is not a number": Difference(
+        "such an event has no place on a time axis",
+        {"events": [{"timestamp": 5.0}, {"timestamp": math.nan}]},
+        lambda calls: [repr(seconds) for seconds in elapsed(calls)],
+        ["0.0", "nan"],
+        ["0.0"],
+    ),
+    "a statistic that is not a number": Difference(
+        "W&B keeps such a value as a text",
+        {"stats": {"peak_memory": math.nan, "total_events": 4}},
+        lambda calls: sorted(key for call in calls if call[0] == "summary" for key in call[1])[1:],
+        ["stormlog_peak_memory_bytes", "stormlog_total_events"],
+        ["stormlog_total_events"],
+    ),
+    "a long session name": Difference(
+        "W&B refuses artifact names of more than 128 characters",
+        {
+            "session_summary": SessionSummary("x" * 300, "running"),
+            "events": [{"timestamp": 1.0}],
+            "options": {"log_artifacts": True},
+        },
+        lambda calls: max(len(call[1]) for call in calls if call[0] == "artifact"),
+        328,
+        128,
+    ),
+    "a context that is not a text": Difference(
+        "a table column of two types is refused by W&B",
+        {"events": [{"timestamp": 1.0, "context": {"a": 1}}, {"timestamp": 2.0, "context": "b"}]},
+        lambda calls: [row[8] for row in logged(calls)["stormlog_memory_timeline_table"][2]],
+        [{"a": 1}, "b"],
+        ["{'a': 1}", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_what_is_better_is_better_for_a_reason(
+    name: str, wandb: ModuleType, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    difference = DIFFERENCES[name]
+    theirs, ours = both(calls, **difference.given)
+    assert difference.look(theirs) == difference.theirs
+    assert difference.look(ours) == difference.ours
+
+
+def test_the_page_is_not_left_in_the_sink_nor_in_a_temporary_directory(
+    wandb: ModuleType, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of a sink must find only what its tracker wrote, and a machine must not fill up with pages."""
+    temporary, sink = tmp_path / "temporary", tmp_path / "sink"
+    temporary.mkdir()
+    sink.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    options = {"log_artifacts": True}
+    events = [{"timestamp": 1.0}]
+    stormlog.export_tracking_run_to_wandb(
+        stormlog.WandbExportConfig(True, **options),
+        command_name="t",
+        session_summary=None,
+        stats={},
+        events=events,
+        telemetry_sink_dir=sink,
+    )
+    stormlog.export_tracking_run_to_wandb(
+        stormlog.WandbExportConfig(True, **options),
+        command_name="t",
+        session_summary=None,
+        stats={},
+        events=events,
+    )
+    [left_in_sink], [left_in_temporary] = sink.iterdir(), temporary.iterdir()
+    left_in_sink.unlink()
+    (left_in_temporary / left_in_sink.name).unlink()
+    left_in_temporary.rmdir()
+    for place in (sink, None):
+        export_tracking_run_to_wandb(
+            WandbExportConfig(True, log_artifacts=True),
+            command_name="t",
+            session_summary=None,
+            stats={},
+            events=events,
+            telemetry_sink_dir=place,
+        )
+    assert [*sink.iterdir(), *temporary.iterdir()] == []
+
+
+class Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return (Path.touch, (self.path,))
+
+
+def test_a_crafted_pickle_runs_in_the_trackers_exporter_and_not_in_ours(
+    wandb: ModuleType, calls: Calls, tmp_path: Path
+) -> None:
+    """Whoever can write into a bundle must not be able to run code where it is looked at."""
+    trap = tmp_path / "ran"
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "cuda_allocator_snapshot.pickle").write_bytes(pickle.dumps(Trap(trap)))
+    (bundle / "cuda_tensor_attribution.json").write_text("{}")
+    (bundle / "cuda_allocator_state_history_annotated.html").touch()
+    given: dict[str, Any] = {
+        "command_name": "t",
+        "session_summary": None,
+        "stats": {},
+        "events": [],
+        "attribution_bundle_dir": bundle,
+    }
+    with pytest.raises(AttributeError):  # after it ran
+        stormlog.export_tracking_run_to_wandb(stormlog.WandbExportConfig(True, log_attribution=True), **given)
+    assert trap.exists()
+    trap.unlink()
+    export_tracking_run_to_wandb(WandbExportConfig(True, log_attribution=True), **given)
+    assert not trap.exists()
+    assert "stormlog_attribution_html" in logged(calls)
+
+
+def test_the_configuration_is_the_trackers() -> None:
+    assert asdict(WandbExportConfig()) == asdict(stormlog.WandbExportConfig())

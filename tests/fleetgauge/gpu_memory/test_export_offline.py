@@ -1,0 +1,154 @@
+"""A real tracking session on this machine's CPU, exported into a real offline W&B run and read back."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+
+from fleetgauge.gpu_memory import load_recording
+
+ROOT = Path(__file__).parents[3]
+_BLOCK = 32 * 1024
+
+
+def wandb_records(directory: Path) -> Iterator[Record]:
+    """The records of the one offline run below a directory: a log of 32 KiB blocks of framed pieces."""
+    [path] = directory.glob("wandb/offline-run-*/run-*.wandb")
+    data, at, whole = path.read_bytes(), 7, b""
+    while at < len(data):
+        left = _BLOCK - at % _BLOCK
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a whole record, or the last piece of one
+            record = Record()
+            record.ParseFromString(whole)
+            whole = b""
+            yield record
+
+
+# A protobuf message is Any: it has no type of its own here.
+def items(found: Any) -> dict[str, Any]:
+    """W&B's pairs as the dictionary they came from."""
+    values: dict[str, Any] = {}
+    for item in found:
+        *above, name = item.nested_key or [item.key]
+        place = values
+        for one in above:
+            place = place.setdefault(one, {})
+        place[name] = json.loads(item.value_json)
+    return values
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `gpumemprof track` leaves behind."""
+    directory = tmp_path_factory.mktemp("tracked")
+    track = "import sys; from stormlog.cli import main; sys.exit(main())"
+    options = ["track", "--duration", "1", "--interval", "0.05", "--format", "json", "--output", "track.json"]
+    command = [sys.executable, "-c", track, *options, "--telemetry-sink-dir", "sink"]
+    environment = os.environ | {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "SLURM_JOB_ID": "4242"}
+    subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True)
+    return directory
+
+
+def export(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_SILENT": "true", "TMPDIR": str(cwd / "tmp")}
+    (cwd / "tmp").mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "fleetgauge.gpu_memory",
+        "export",
+        *arguments,
+        "--project",
+        "p",
+        "--offline",
+    ]
+    return subprocess.run(command, cwd=cwd, env=environment, check=False, capture_output=True, text=True)
+
+
+def test_a_real_session_exported_offline_holds_the_keys_and_rows(tracked: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in (tracked / "sink").iterdir())
+    ran = export(tmp_path, str(tracked / "sink"), "--artifacts", "--attribution")
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    [session] = load_recording(tracked / "sink").sessions
+    events = list(session.events())
+    records = list(wandb_records(tmp_path))
+
+    [run] = [record.run for record in records if record.HasField("run")][-1:]
+    assert (run.project, run.run_group, run.job_type) == ("p", "4242", "gpu-memory-export")
+    assert run.display_name == f"gpu-memory-export-{session.summary.session_id[:8]}"
+
+    rows = [items(record.history.item) for record in records if record.HasField("history")]
+    timeline = [row for row in rows if "stormlog_timeline_elapsed_seconds" in row]
+    assert len(timeline) == len(events) > 20
+    assert [row["stormlog_timeline_allocated_bytes"] for row in timeline] == [
+        e.memory_allocated for e in events
+    ]
+    keys = {key for row in rows for key in row if not key.startswith(("_", "stormlog_timeline_"))}
+    alerts = {"stormlog_alerts"} if any(event.is_alert for event in events) else set()
+    assert keys == alerts | {
+        "stormlog_memory_timeline_table",
+        "stormlog_memory_timeline_plot_table",
+        "stormlog_tracking_dashboard",
+    }
+    table = next(
+        row["stormlog_memory_timeline_table"] for row in rows if "stormlog_memory_timeline_table" in row
+    )
+    assert (table["nrows"], table["ncols"]) == (len(events), 10)
+
+    summary: dict[str, Any] = {}
+    for record in records:
+        summary |= items(record.summary.update) if record.HasField("summary") else {}
+    assert summary["stormlog_total_events"] == summary["stormlog_chart_point_count"] == len(events)
+    assert summary["stormlog_peak_memory_bytes"] == max(event.memory_allocated or 0 for event in events)
+    assert (summary["stormlog_rank"], summary["stormlog_world_size"], summary["stormlog_job_id"]) == (
+        1,
+        2,
+        "4242",
+    )
+    assert (summary["stormlog_session_status"], summary["stormlog_backend"]) == ("completed", "cpu")
+    assert summary["stormlog_tracking_dashboard_file"] == "stormlog_tracking_dashboard.html"
+
+    metrics = [record.metric for record in records if record.HasField("metric")]
+    steps = {metric.glob_name: metric.step_metric for metric in metrics if metric.glob_name}
+    assert steps == {"stormlog_timeline_*": "stormlog_timeline_elapsed_seconds"}
+    logged = [
+        record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")
+    ]
+    logged += [record.artifact for record in records if record.HasField("artifact")]
+    assert {(one.type, one.name) for one in logged if one.type.startswith("stormlog")} == {
+        (kind, f"{kind}-{session.summary.session_id}")
+        for kind in ("stormlog-tracking-dashboard", "stormlog-telemetry-sink")
+    }
+    assert sorted(path.name for path in (tracked / "sink").iterdir()) == before
+    assert not list((tmp_path / "tmp").glob("fleetgauge-*"))
+
+
+def test_the_track_file_tells_the_same_session_as_the_sink(tracked: Path) -> None:
+    [from_file], [from_sink] = (load_recording(tracked / name).sessions for name in ("track.json", "sink"))
+    assert list(from_file.events()) == list(from_sink.events())
+    assert from_file.summary.session_id == from_sink.summary.session_id
+    assert from_file.summary.status == "completed"
+    statistics = from_file.digest.statistics.as_mapping()
+    assert statistics == from_sink.digest.statistics.as_mapping()
+
+
+def test_each_session_of_a_sink_is_a_run_of_its_own(samples: Path, tmp_path: Path) -> None:
+    ran = export(tmp_path, str(samples / "torn-running-sink"))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.splitlines() == ["note: 1 left out: torn line", "exported 4 sessions, 167 events"]
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 4

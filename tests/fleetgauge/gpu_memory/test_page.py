@@ -1,0 +1,354 @@
+"""The page as a browser draws it: on a phone, on a desk, in the dark and on paper."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetgauge.gpu_memory import PageSession, SessionDigest, SessionSummary, load_recording, read_event
+from fleetgauge.gpu_memory.page import MOST_DRAWN, render_page, render_recording
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),
+    "--remote-debugging-pipe",
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="the page is drawn in Chromium, which is not installed"
+)
+
+
+class Browser:
+    """A headless Chromium, spoken to over two pipes (its file descriptors 3 and 4)."""
+
+    def __init__(self, profile: Path) -> None:
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+        # Clear of 3 and 4, so that putting one in place does not close the other.
+        reading, writing = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (theirs_in, theirs_out))
+        arguments = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        silence = (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0)
+        places = [silence, (os.POSIX_SPAWN_DUP2, reading, 3), (os.POSIX_SPAWN_DUP2, writing, 4)]
+        self._process = os.posix_spawn(str(CHROMIUM), arguments, os.environ, file_actions=places)
+        for fd in (theirs_in, theirs_out, reading, writing):
+            os.close(fd)
+        self._out, self._in = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
+        self._number, self._session, self._left = 0, "", b""
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.ask("Page.enable")
+
+    # What the protocol takes and gives differs from method to method.
+    def ask(self, method: str, until: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """Call a method; answers its result, after the event `until` if one is named."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        message |= {"sessionId": self._session} if self._session else {}
+        self._out.write(json.dumps(message).encode() + b"\0")
+        self._out.flush()
+        result: dict[str, Any] | None = None
+        while result is None or until is not None:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                result = answer["result"]
+            elif answer.get("method") == until:
+                until = None
+        return result
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._left:
+            read = os.read(self._in.fileno(), 1 << 20)
+            assert read, "Chromium ended"
+            self._left += read
+        message, self._left = self._left.split(b"\0", 1)
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def show(self, path: Path, width: int = 1000, scheme: str = "light", media: str = "screen") -> None:
+        """Draw a page."""
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=width < 500,
+        )
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.ask("Emulation.setEmulatedMedia", media=media, features=features)
+        self.ask("Page.navigate", until="Page.loadEventFired", url=path.as_uri())
+
+    def look(self, expression: str) -> Any:
+        """The value of an expression about the drawn page."""
+        answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def close(self) -> None:
+        self._session = ""
+        self.ask("Browser.close")
+        os.waitpid(self._process, 0)
+        self._out.close()
+        self._in.close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all pages."""
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def page(samples: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The page of a real recording."""
+    path = tmp_path / "page.html"
+    path.write_text(render_recording(load_recording(samples / request.param)))
+    return path
+
+
+GPU = pytest.mark.parametrize("page", ["gpu-sink"], indirect=True)
+ALL = pytest.mark.parametrize("page", ["gpu-sink", "cpu-sink", "torn-running-sink"], indirect=True)
+NASTY = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>&amp;\"'" + "w" * 3000
+
+
+def nasty_page(path: Path) -> Path:
+    """Whatever a name can hold, in every place that shows one."""
+    digest = SessionDigest()
+    for at, kind in enumerate(("sample", "critical", "warning", "error", "peak")):
+        digest.add(
+            read_event({"timestamp": at, "type": kind, "memory_allocated": 2**60 + at, "context": NASTY})
+        )
+    digest.add(read_event({"event_type": "error"}))
+    summary = SessionSummary(NASTY, NASTY, host=NASTY, job_id=NASTY, source=NASTY)
+    path.write_text(render_page(NASTY, [PageSession(digest, summary)] * 2, [NASTY]))
+    return path
+
+
+@ALL
+@pytest.mark.parametrize("width", [320, 360, 768, 1400])
+def test_nothing_scrolls_sideways_and_nothing_sticks_out(page: Path, width: int, browser: Browser) -> None:
+    browser.show(page, width)
+    assert browser.look("document.documentElement.clientWidth") == width
+    assert browser.look("document.documentElement.scrollWidth") == width
+    everything = "[...document.body.querySelectorAll('*')]"
+    out = f"{everything}.filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+    hidden = "e => getComputedStyle(e.closest('thead') || e).position != 'absolute'"
+    assert browser.look(f"{out}.filter({hidden}).map(e => e.outerHTML.slice(0, 80))") == []
+
+
+@pytest.mark.parametrize("width", [360, 1000])
+def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(
+    width: int, tmp_path: Path, browser: Browser
+) -> None:
+    browser.show(nasty_page(tmp_path / "page.html"), width)
+    assert browser.look("document.documentElement.scrollWidth") == width
+    assert browser.look("document.querySelectorAll('img, script').length") == 0
+    assert browser.look("document.title") == NASTY
+    assert browser.look("document.querySelector('h1').textContent") == NASTY
+    contexts = browser.look("[...document.querySelectorAll('td.wide')].map(e => e.textContent)")
+    assert contexts == ([NASTY[:500]] * 4 + [""]) * 2
+
+
+@ALL
+def test_the_page_needs_nothing_but_itself(page: Path, browser: Browser) -> None:
+    browser.show(page)
+    assert browser.look("document.scripts.length") == 0
+    assert browser.look("performance.getEntriesByType('resource').length") == 0
+    assert (
+        browser.look("document.querySelectorAll('link, img, iframe, object, embed, [src], [onload]').length")
+        == 0
+    )
+
+
+@GPU
+def test_the_cards_tell_the_session_at_a_glance(page: Path, browser: Browser) -> None:
+    browser.show(page, 360)
+    lines = "e => e.innerText.split('\\n').filter(Boolean)"
+    cards = browser.look(f"[...document.querySelectorAll('.card')].map({lines})")
+    assert cards == [
+        ["Samples", "327", "115 regular"],
+        ["Duration", "3.07 s", "first to last sample"],
+        ["Peak allocated", "6.49 GiB", "of 16.00 GiB"],
+        ["Peak reserved", "7.14 GiB", "of 16.00 GiB"],
+        ["Highest utilisation", "45.9 %", "7.34 GiB used"],
+        ["Alerts", "78", "38 warning, 40 peak"],
+    ]
+    assert browser.look("document.querySelector('h2').innerText") == "Session 870f6941 · rank 1 of 2"
+    assert browser.look("document.querySelector('.status').innerText") == "completed"
+    legend = browser.look("[...document.querySelectorAll('.legend span')].map(e => e.innerText.trim())")
+    assert legend == ["device used", "reserved", "allocated", "capacity 16.00 GiB", "peak", "warning"]
+
+
+@GPU
+@pytest.mark.parametrize("width", [360, 1000])
+def test_every_mark_and_line_is_inside_the_plot(page: Path, width: int, browser: Browser) -> None:
+    browser.show(page, width)
+    rectangle = "(e => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom] })"
+    left, top, right, bottom = browser.look(f"{rectangle}(document.querySelector('.plot'))")
+    assert right - left > width / 2
+    assert bottom - top > 150
+    drawn = browser.look(f"[...document.querySelectorAll('.plot path')].map({rectangle})")
+    assert all(left <= a <= c <= right and top <= b <= d <= bottom for a, b, c, d in drawn)
+    count = "kind => document.querySelectorAll('.plot .mark.' + kind).length"
+    assert browser.look(f"['critical', 'error', 'warning', 'peak'].map({count})") == [0, 0, 38, 40]
+    said = browser.look("document.querySelector('.mark.warning title').textContent")
+    assert said == "warning after 2.56 s: 6.27 GiB"
+
+
+@GPU
+def test_the_lines_are_drawn_to_scale_and_the_capacity_with_them(page: Path, browser: Browser) -> None:
+    browser.show(page)
+    corners = "const b = document.querySelector('.plot ' + s).getBBox(); return [b.x, b.y, b.x + b.width]"
+    box = f"(s => {{ {corners} }})"
+    capacity = 1000 - browser.look(f"{box}('.limit')")[1]
+    for kind, peak in (("allocated", 6971635275), ("reserved", 7668798802), ("used", 7883547166)):
+        begin, top, end = browser.look(f"{box}('.{kind}')")
+        assert (1000 - top) / capacity == pytest.approx(peak / 17179869184, abs=0.002)
+        assert begin < 30
+        assert end > 970
+    # The capacity lies above the label of 15 GiB and below the upper edge.
+    place = "e => [e.innerText, e.getBoundingClientRect().y]"
+    labels = browser.look(f"[...document.querySelectorAll('.axis-y span')].map({place})")
+    assert [text for text, _ in labels] == ["0 GiB", "5 GiB", "10 GiB", "15 GiB"]
+    assert [y for _, y in labels] == sorted((y for _, y in labels), reverse=True)
+    times = browser.look("[...document.querySelectorAll('.axis-x span')].map(e => e.innerText)")
+    assert times == ["0 s", "1 s", "2 s", "3 s"]
+
+
+@ALL
+@pytest.mark.parametrize("width", [360, 1000])
+def test_labels_are_legible_and_do_not_overlap(page: Path, width: int, browser: Browser) -> None:
+    browser.show(page, width)
+    sizes = "[...document.querySelectorAll('body *')].filter(e => e.innerText && e.children.length == 0)"
+    assert browser.look(f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))") >= 12
+    sides = "[...axis.children].map(e => e.getBoundingClientRect()).map(r => [r.left, r.right])"
+    for axis in browser.look(f"[...document.querySelectorAll('.axis-x')].map(axis => {sides})"):
+        assert all(before[1] < after[0] for before, after in pairwise(axis))
+
+
+LIGHT = """
+const parse = colour => colour.match(/[\\d.]+/g).map(Number);
+const linear = part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+const light = colour => { const [r, g, b] = parse(colour).map(part => linear(part / 255));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b };
+const contrast = (one, other) => { const [a, b] = [light(one), light(other)];
+  return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) };
+"""
+LEAST_CONTRAST = """
+const behind = element => { for (; element; element = element.parentElement) {
+    const colour = getComputedStyle(element).backgroundColor;
+    if ((parse(colour)[3] ?? 1) > 0) return colour }
+  return 'rgb(255, 255, 255)' };
+const holds = element => [...element.childNodes].some(node => node.nodeType == 3 && node.data.trim());
+return [...document.querySelectorAll('body *')].filter(holds)
+  .map(element => [contrast(getComputedStyle(element).color, behind(element)), element.outerHTML])
+  .sort((a, b) => a[0] - b[0])[0];
+"""
+
+
+@ALL
+@pytest.mark.parametrize(("scheme", "media"), [("light", "screen"), ("dark", "screen"), ("dark", "print")])
+def test_text_stands_out_from_what_is_behind_it(
+    page: Path, scheme: str, media: str, browser: Browser
+) -> None:
+    browser.show(page, 1000, scheme, media)
+    least, where = browser.look(f"(() => {{ {LIGHT} {LEAST_CONTRAST} }})()")
+    assert least >= 4.5, where
+    back = browser.look("getComputedStyle(document.body).backgroundColor")
+    expected = {
+        ("light", "screen"): (244, 246, 249),
+        ("dark", "screen"): (11, 17, 32),
+        ("dark", "print"): (255,) * 3,
+    }
+    assert back == "rgb({}, {}, {})".format(*expected[scheme, media])
+
+
+@GPU
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_and_marks_stand_out_from_the_plot(page: Path, scheme: str, browser: Browser) -> None:
+    browser.show(page, 1000, scheme)
+    strokes = "['.allocated', '.reserved', '.used', '.limit', '.mark.warning', '.mark.peak']"
+    colours = browser.look(
+        f"{strokes}.map(s => getComputedStyle(document.querySelector('.plot ' + s)).stroke)"
+    )
+    assert len(set(colours)) == 6
+    plot = browser.look("getComputedStyle(document.querySelector('.plot')).backgroundColor")
+    assert plot not in colours
+    for colour in colours:
+        assert browser.look(f"(() => {{ {LIGHT} return contrast('{colour}', '{plot}') }})()") >= 3
+
+
+@pytest.mark.parametrize("page", ["torn-running-sink"], indirect=True)
+def test_sessions_are_told_apart_and_what_was_lost_is_said(page: Path, browser: Browser) -> None:
+    browser.show(page, 360)
+    sections = browser.look("[...document.querySelectorAll('section h2')].map(e => e.innerText)")
+    names = ("efa11bbf", "f971aada", "cb2e351c", "cd7c1cce")
+    assert sections == ["Sessions", *(f"Session {name} · rank 0 of 1" for name in names)]
+    statuses = browser.look("[...document.querySelectorAll('.status')].map(e => e.innerText)")
+    assert statuses == ["completed", "interrupted", "completed", "running: no end was recorded"]
+    note = browser.look("document.querySelector('.note').innerText")
+    assert note == "Left out because it could not be read: torn line (1)."
+    leads = browser.look(
+        "[...document.querySelectorAll('a')].map(a => !!document.querySelector(a.getAttribute('href')))"
+    )
+    assert leads == [True] * 4
+    # On a phone every cell says what it is, as the head of the table is not there to.
+    label = "getComputedStyle(document.querySelector('td'), '::before').content"
+    assert browser.look(label) == '"Session"'
+
+
+def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Browser) -> None:
+    digest = SessionDigest()
+    for rank in range(MOST_DRAWN + 3):
+        digest.add(read_event({"timestamp": 1.0, "rank": rank, "memory_allocated": rank + 1}))
+    summary = SessionSummary("s", "running", world_size=64)
+    (tmp_path / "page.html").write_text(render_page("Ranks", [PageSession(digest, summary)]))
+    browser.show(tmp_path / "page.html")
+    headings = browser.look("[...document.querySelectorAll('h2')].map(e => e.innerText)")
+    assert headings == ["Sessions", *(f"Session s · rank {rank} of 64" for rank in range(MOST_DRAWN))]
+    assert (
+        browser.look("document.querySelectorAll('section:first-of-type tbody tr').length") == MOST_DRAWN + 3
+    )
+    said = browser.look("document.querySelector('section:first-of-type > p').innerText")
+    assert said == "The first 32 are drawn below, 3 are not."
+
+
+def test_a_session_without_anything_to_draw_says_so(tmp_path: Path, browser: Browser) -> None:
+    digest = SessionDigest()
+    digest.add(read_event({"event_type": "error", "context": "lost"}))
+    sessions = [
+        PageSession(digest, None),
+        PageSession(SessionDigest(), SessionSummary("legacy-sink", "incomplete")),
+    ]
+    (tmp_path / "page.html").write_text(render_page("Empty", sessions))
+    browser.show(tmp_path / "page.html")
+    text = browser.look("document.body.innerText")
+    assert text.count("There is nothing to draw: no event has both a time and a size.") == 2
+    assert browser.look("document.querySelectorAll('svg.plot').length") == 0
+    assert "Session without a name · rank unknown" in text
+    assert "lost" in text
+
+
+def test_out_of_memory_dumps_are_shown(samples: Path, tmp_path: Path, browser: Browser) -> None:
+    dump = tmp_path / "sink" / "oom_dump_20261116T011500Z_554_cuda_1"
+    shutil.copytree(samples / "gpu-sink", tmp_path / "sink")
+    dump.mkdir()
+    (dump / "manifest.json").write_text(
+        '{"created_at_utc": "2026-11-16T01:15:02Z", "reason": "torch.OutOfMemoryError"}'
+    )
+    (dump / "metadata.json").write_text('{"exception_message": "CUDA out of memory"}')
+    (tmp_path / "page.html").write_text(render_recording(load_recording(tmp_path / "sink")))
+    browser.show(tmp_path / "page.html")
+    cells = browser.look("[...document.querySelectorAll('section:first-of-type td')].map(e => e.innerText)")
+    assert cells == [dump.name, "2026-11-16 01:15:02", "torch.OutOfMemoryError", "CUDA out of memory"]

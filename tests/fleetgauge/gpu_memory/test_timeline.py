@@ -1,0 +1,157 @@
+"""At most 250 rows tell the story of any session: its whole span and its alerts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge.gpu_memory import TimelineRow, sample_timeline_rows, tracking_timeline_rows
+from fleetgauge.gpu_memory.events import ALERT_TYPES, read_event
+from fleetgauge.gpu_memory.timeline import Thinned, Timeline
+
+
+def events(kinds: list[str]) -> list[dict[str, object]]:
+    return [
+        {"timestamp": 100.0 + number / 10, "event_type": kind, "memory_allocated": number}
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def kinds_of(rows: list[TimelineRow]) -> Counter[str]:
+    return Counter(row["event_type"] for row in rows)
+
+
+def test_a_row_holds_what_was_measured_and_what_follows_from_it() -> None:
+    [first, second] = tracking_timeline_rows(
+        [
+            {
+                "timestamp": 5.0,
+                "memory_allocated": 3,
+                "memory_reserved": 8,
+                "device_total": 16,
+                "context": "c",
+                "rank": 2,
+            },
+            {"timestamp": 6.5, "type": "peak", "memory_change": -1},
+        ]
+    )
+    assert first == {
+        "sample_index": 0,
+        "elapsed_seconds": 0.0,
+        "event_type": "sample",
+        "allocated_bytes": 3,
+        "reserved_bytes": 8,
+        "change_bytes": None,
+        "device_used_bytes": 8,
+        "utilization_percent": 50.0,
+        "context": "c",
+        "rank": 2,
+    }
+    assert (second["sample_index"], second["elapsed_seconds"], second["event_type"]) == (1, 1.5, "peak")
+    assert (second["change_bytes"], second["allocated_bytes"], second["utilization_percent"]) == (
+        -1,
+        None,
+        None,
+    )
+
+
+def test_events_out_of_order_are_put_in_order_and_those_without_a_time_left_out() -> None:
+    rows = tracking_timeline_rows([{"timestamp": at} for at in (7.0, 5.0, None, math.nan, 6.0, True)])
+    assert [(row["sample_index"], row["elapsed_seconds"]) for row in rows] == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert tracking_timeline_rows([{"timestamp": None}]) == []
+    assert tracking_timeline_rows([]) == []
+
+
+def test_250_rows_are_all_kept_and_251_are_thinned() -> None:
+    assert len(tracking_timeline_rows(events(["sample"] * 250))) == 250
+    rows = tracking_timeline_rows(events(["sample"] * 251))
+    assert [row["sample_index"] for row in rows] == [*range(0, 250, 2), 250]
+
+
+def test_alerts_and_the_last_row_are_pinned_and_the_rest_is_every_nth() -> None:
+    kinds = ["sample"] * 1000
+    for number, kind in ((1, "warning"), (501, "critical"), (502, "error"), (999, "peak")):
+        kinds[number] = kind
+    rows = tracking_timeline_rows(events(kinds))
+    alerts = [row["sample_index"] for row in rows if row["event_type"] in ALERT_TYPES]
+    ordinary = [number for number in range(999) if kinds[number] == "sample"]
+    assert alerts == [1, 501, 502, 999]
+    assert [row["sample_index"] for row in rows if row["event_type"] == "sample"] == ordinary[::5]
+
+
+def test_249_alerts_are_all_kept() -> None:
+    rows = tracking_timeline_rows(events(["sample"] * 300 + ["warning"] * 248 + ["stop"]))
+    assert kinds_of(rows) == {"warning": 248, "sample": 1, "stop": 1}
+    assert rows[0]["elapsed_seconds"] == 0.0
+
+
+def test_thousands_of_alerts_leave_the_whole_span_and_the_severe_ones() -> None:
+    kinds = (
+        ["sample"] * 7000 + ["warning"] * 2990 + ["critical"] * 3 + ["peak"] * 2000 + ["error"] * 2 + ["stop"]
+    )
+    rows = tracking_timeline_rows(events(kinds))
+    assert len(rows) == 250
+    assert kinds_of(rows)["critical"] == 3
+    assert kinds_of(rows)["error"] == 2
+    assert kinds_of(rows)["warning"] >= 100
+    assert 95 <= kinds_of(rows)["sample"] <= 101
+    elapsed = [row["elapsed_seconds"] for row in rows]
+    assert (elapsed[0], elapsed[-1]) == (0.0, (100.0 + 11995 / 10) - 100.0)
+    assert elapsed == sorted(elapsed)
+    assert max(after - before for before, after in pairwise(elapsed)) < 220
+
+
+def test_alerts_alone_fill_every_row_from_the_first_to_the_last() -> None:
+    rows = tracking_timeline_rows(events(["warning"] * 5000))
+    assert len(rows) == 250
+    gaps = {b["sample_index"] - a["sample_index"] for a, b in pairwise(rows)}
+    assert (rows[0]["sample_index"], rows[-1]["sample_index"]) == (0, 4999)
+    assert max(gaps) <= 60
+
+
+@given(st.lists(st.sampled_from(["sample", "peak", "warning", "critical"]), max_size=900))
+def test_sampling_keeps_order_ends_and_bound(kinds: list[str]) -> None:
+    [blank] = tracking_timeline_rows([{"timestamp": 0.0}])
+    whole = [TimelineRow(**blank) for _ in kinds]
+    for number, (row, kind) in enumerate(zip(whole, kinds, strict=True)):
+        row.update({"sample_index": number, "event_type": kind})
+    rows = sample_timeline_rows(whole)
+    numbers = [row["sample_index"] for row in rows]
+    assert len(rows) == len(set(numbers)) <= 250
+    assert numbers == sorted(numbers)
+    assert rows[-1:] == whole[-1:]
+    assert rows[:1] == whole[:1] or len(whole) <= 1
+    alerts = sum(kind in ALERT_TYPES for kind in kinds)
+    if alerts < 249:
+        assert sum(row["event_type"] in ALERT_TYPES for row in rows) == alerts
+    else:
+        assert sum(row["event_type"] in ALERT_TYPES for row in rows) >= 148
+
+
+@given(st.integers(0, 500), st.integers(1, 20))
+def test_a_thinned_stream_is_evenly_spaced_and_bounded(count: int, limit: int) -> None:
+    thinned: Thinned[int] = Thinned(limit)
+    for number in range(count):
+        thinned.add(number)
+    kept = thinned.items
+    assert len(kept) <= limit
+    stride = kept[1] - kept[0] if len(kept) > 1 else 1
+    assert kept == list(range(0, stride * len(kept), stride))
+    assert not kept or count - kept[-1] <= max(stride, 2 * count // limit + 1)
+
+
+@given(st.permutations(range(400)))
+def test_a_long_stream_in_any_order_keeps_its_ends_in_time_order(order: list[int]) -> None:
+    timeline = Timeline(held=16)
+    for at in order:
+        timeline.add(read_event({"timestamp": float(at), "memory_allocated": at, "metadata": {"large": 1}}))
+    rows = timeline.rows()
+    assert [row["allocated_bytes"] for row in rows] == sorted(row["allocated_bytes"] or 0 for row in rows)
+    assert (rows[0]["elapsed_seconds"], rows[-1]["elapsed_seconds"]) == (0.0, 399.0)
+    assert len(rows) <= 18
+    numbers = [row["sample_index"] for row in rows]
+    assert numbers == sorted(set(numbers))
