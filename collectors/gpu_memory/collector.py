@@ -1,0 +1,164 @@
+"""Tails the segments of telemetry sinks and turns their events into gauges at the events' own times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from collectors.gpu_memory.alerts import Alerts
+from collectors.gpu_memory.metrics import GAUGES, METRICS, READING
+from collectors.gpu_memory.second import Second
+from collectors.gpu_memory.sessions import Sessions, Source, seconds_in_order, source_of
+from collectors.gpu_memory.sinks import Sinks, patterns
+from collectors.gpu_memory.totals import Totals
+from common.collector import Collector, Context
+from common.datadog import OLDEST
+from common.ingest import Window, look_into
+from common.jsonl import Entry, Limits, Tail
+from common.metric import Mark, Sample
+from common.settings import CollectorSettings, Duration, Texts, named
+from fleetgauge.gpu_memory import BadEvent, MemoryEvent, parse_event
+
+
+class GpuMemorySettings(CollectorSettings):
+    """Where the sinks are, and how jobs are told apart."""
+
+    model_config = named("FLEETGAUGE_GPU_MEMORY_")
+
+    paths: Texts = Field(
+        description="Directories of telemetry sinks and OOM dumps, segments and globs, separated by commas."
+    )
+    tag_job_id: bool = Field(
+        True,
+        description="Tag with job_id and gpu; off, the values of all jobs of a host and rank are aggregated.",
+    )
+    aggregate_interval: Duration = Field(
+        60,
+        ge=1,
+        le=3600,
+        description="Without job_id: how much time one aggregated point stands for. "
+        "At least the sessions' sampling interval.",
+    )
+    settle: Duration = Field(
+        5, ge=0, le=600, description="Events younger than this wait for the next run: their second may grow."
+    )
+    forget_after: Duration = Field(
+        7 * 86400, ge=86400, description="How long a file or session that nothing was heard of is remembered."
+    )
+    bytes_per_tick: int = Field(
+        64_000_000, ge=1_000_000, description="Most bytes read in one run; the rest waits for the next one."
+    )
+
+
+class Ingest:
+    """One tick: from lines to samples, with everything that must be saved along.
+
+    All that was read becomes samples only once reading is over, because segments and sessions share seconds;
+    `bytes_per_tick` bounds it. One mark at the end carries everything.
+    """
+
+    def __init__(self, context: Context[GpuMemorySettings]) -> None:
+        settings, oldest = context.settings, context.now - OLDEST
+        self._context = context
+        self._tag_job_id = settings.tag_job_id
+        self._window = Window(context.now, settings.settle)
+        self._sinks = Sinks(settings.paths)
+        self._sessions = Sessions(context.state, context.now - settings.forget_after)
+        self._alerts = Alerts(context.state, oldest)
+        self._totals = Totals(context.state, settings.aggregate_interval, oldest)
+        self._tail = Tail(
+            patterns(settings.paths),
+            context.state,
+            now=context.now,
+            limits=Limits(settings.bytes_per_tick, expire_after=settings.forget_after),
+            enough=lambda: context.deadline.remaining() <= 0,
+        )
+        self._seconds: dict[tuple[Source, int], Second] = {}
+        self._bad = 0
+
+    def collect(self) -> Iterator[Sample | Mark]:
+        """The events of all files, then how the sessions and the reading itself are."""
+        saved: dict[str, object] = {}
+        for file in self._tail.files():
+            session = self._sinks.session_of(file.path)
+            for entry in file.entries():
+                event = self._interpret(entry, session)
+                if event and self._window.may_grow(event.timestamp or 0.0):
+                    break  # this event and what follows it wait for the next tick
+                if event:
+                    self._take(event, source_of(event, entry.value))
+            saved |= file.changes()
+        for path, why in self._tail.lost:
+            self._context.lose(path, why)
+        for damage, count in self._tail.damage.items():
+            self._context.drop(damage, count)
+        yield from self._measured()
+        yield from self._alerts.samples()
+        yield from self._sinks.samples(self._context)
+        yield from READING.samples(self._tail, self._bad, self._context.now)
+        for part in (self._sessions, self._alerts, self._totals):
+            saved |= part.changes()
+        yield Mark({**saved, **self._tail.expired()})
+
+    def _interpret(self, entry: Entry, session: str) -> MemoryEvent | None:
+        try:
+            event = parse_event(entry.value, session)
+            if event.timestamp is None:
+                raise BadEvent("bad_timestamp")
+        except BadEvent as bad:
+            self._bad += 1
+            self._context.drop(bad.reason)
+            return None
+        return event
+
+    def _take(self, event: MemoryEvent, source: Source) -> None:
+        """Note what an event says; one too old to be sent still tells its session's beginning and peak."""
+        timestamp = event.timestamp or 0.0
+        reason = self._window.refuses(timestamp)
+        if reason:
+            self._context.drop(reason)
+        if reason == "in_future":
+            return
+        self._sessions.hear(source, timestamp)
+        if reason:
+            self._sessions.peak(source, event.memory_allocated)
+            return
+        second = int(timestamp)
+        self._seconds.setdefault((source, second), Second()).take(event)
+        if event.is_alert:
+            self._alerts.add(source, event.event_type, second, tag_job_id=self._tag_job_id)
+
+    def _measured(self) -> Iterator[Sample]:
+        """Every second read, or the buckets that they add to where the job is not a tag."""
+        for source, second in seconds_in_order(self._seconds):
+            found = self._seconds[source, second]
+            values = found.values()
+            peak = self._sessions.peak(source, found.highest)
+            if peak is not None:
+                values["peak"] = peak
+            if not self._tag_job_id:
+                if not self._totals.add(source, second, values):
+                    self._context.drop("late", len(values))
+            elif self._sessions.superseded(source, second):
+                self._context.drop("superseded", len(values))
+            else:
+                host, tags = source.host or None, source.tags()
+                for name, value in values.items():
+                    yield GAUGES[name](value, second, on_host=host, **tags)
+        yield from self._totals.samples()
+
+
+def collect(context: Context[GpuMemorySettings]) -> Iterator[Sample | Mark]:
+    """What the sessions measured since the last tick."""
+    yield from Ingest(context).collect()
+
+
+def check(context: Context[GpuMemorySettings]) -> Iterator[str]:
+    """Whether everything that was configured can be looked into."""
+    yield look_into("FLEETGAUGE_GPU_MEMORY_PATHS", patterns(context.settings.paths))
+
+
+COLLECTOR = Collector(
+    name="gpu_memory", settings=GpuMemorySettings, metrics=METRICS, collect=collect, check=check, resumes=True
+)

@@ -1,0 +1,46 @@
+"""What the gpu_memory collector emits."""
+
+from __future__ import annotations
+
+from common.ingest import Reading
+from common.metric import count, gauge
+
+TAGS = ("gpu", "job_id", "rank")
+
+GAUGES = {
+    "allocated": gauge(
+        "gpu_memory.allocated_bytes", "byte", "Memory that the job's tensors hold; on a CPU its RSS.", *TAGS
+    ),
+    "reserved": gauge(
+        "gpu_memory.reserved_bytes",
+        "byte",
+        "Memory that the job's allocator has taken from the device.",
+        *TAGS,
+    ),
+    "used": gauge(
+        "gpu_memory.device_used_bytes",
+        "byte",
+        "Memory in use on the device; where it does not tell, what the job's allocator holds of it.",
+        *TAGS,
+    ),
+    "total": gauge("gpu_memory.device_total_bytes", "byte", "Memory that the device has.", *TAGS),
+    "utilization": gauge(
+        "gpu_memory.utilization_pct", "percent", "Memory in use, of what the device has.", *TAGS
+    ),
+    "peak": gauge(
+        "gpu_memory.peak_allocated_bytes", "byte", "Highest allocated_bytes of the session so far.", *TAGS
+    ),
+}
+
+ALERTS = count(
+    "gpu_memory.alerts", "event", "Events of type warning, critical, error or peak.", *TAGS, "type"
+)
+SESSIONS = gauge("gpu_memory.sessions", "", "Sessions that the sinks' manifests list.", "status")
+INTERRUPTED = gauge(
+    "gpu_memory.sessions.interrupted_24h", "", "Sessions that were interrupted in the last 24 hours."
+)
+OOM_DUMPS = gauge("gpu_memory.oom_dumps_24h", "", "Out-of-memory dumps written in the last 24 hours.")
+
+READING = Reading("gpu_memory")
+
+METRICS = (*GAUGES.values(), ALERTS, SESSIONS, INTERRUPTED, OOM_DUMPS, *READING.metrics)
