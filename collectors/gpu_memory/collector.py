@@ -15,10 +15,12 @@ from collectors.gpu_memory.totals import Totals
 from common.collector import Collector, Context
 from common.datadog import OLDEST
 from common.ingest import Window, look_into
-from common.jsonl import Entry, Limits, Tail
+from common.jsonl import Entry, Limits, Tail, TailedFile
 from common.metric import Mark, Sample
 from common.settings import CollectorSettings, Duration, Texts, named
 from fleetgauge.gpu_memory import BadEvent, MemoryEvent, parse_event
+
+Interpreted = MemoryEvent | BadEvent
 
 
 class GpuMemorySettings(CollectorSettings):
@@ -72,22 +74,17 @@ class Ingest:
             context.state,
             now=context.now,
             limits=Limits(settings.bytes_per_tick, expire_after=settings.forget_after),
-            enough=lambda: context.deadline.remaining() <= 0,
+            enough=lambda: self._cut or context.deadline.remaining() <= 0,
         )
         self._seconds: dict[tuple[Source, int], Second] = {}
-        self._bad = 0
+        self._took = self._bad = 0  # lines, and those of them that were no events
+        self._cut = False  # inside a second: what follows must wait until that is read
 
     def collect(self) -> Iterator[Sample | Mark]:
         """The events of all files, then how the sessions and the reading itself are."""
         saved: dict[str, object] = {}
         for file in self._tail.files():
-            session = self._sinks.session_of(file.path)
-            for entry in file.entries():
-                event = self._interpret(entry, session)
-                if event and self._window.may_grow(event.timestamp or 0.0):
-                    break  # this event and what follows it wait for the next tick
-                if event:
-                    self._take(event, source_of(event, entry.value))
+            self._read(file)
             saved |= file.changes()
         for path, why in self._tail.lost:
             self._context.lose(path, why)
@@ -101,16 +98,33 @@ class Ingest:
             saved |= part.changes()
         yield Mark({**saved, **self._tail.expired()})
 
-    def _interpret(self, entry: Entry, session: str) -> MemoryEvent | None:
-        try:
-            event = parse_event(entry.value, session)
-            if event.timestamp is None:
-                raise BadEvent("bad_timestamp")
-        except BadEvent as bad:
-            self._bad += 1
-            self._context.drop(bad.reason)
-            return None
-        return event
+    def _read(self, file: TailedFile) -> None:
+        """Take a file's events second by second, but for a last one that is not whole yet."""
+        session, second = self._sinks.session_of(file.path), -1
+        together: list[tuple[Entry, Interpreted]] = []
+        for entry in file.entries():
+            found = _interpret(entry, session)
+            at = second if isinstance(found, BadEvent) else int(found.timestamp or 0)
+            if at != second:
+                if self._window.may_grow(at + 0.999):
+                    break  # this event and what follows it wait for the next tick
+                self._take_all(together)
+                second, together = at, []
+            together.append((entry, found))
+        if together and self._took and self._tail.spent():
+            file.leave([entry for entry, _ in together])
+            self._cut = True
+        else:
+            self._take_all(together)
+
+    def _take_all(self, together: list[tuple[Entry, Interpreted]]) -> None:
+        self._took += len(together)
+        for entry, found in together:
+            if isinstance(found, BadEvent):
+                self._bad += 1
+                self._context.drop(found.reason)
+            else:
+                self._take(found, source_of(found, entry.value))
 
     def _take(self, event: MemoryEvent, source: Source) -> None:
         """Note what an event says; one too old to be sent still tells its session's beginning and peak."""
@@ -147,6 +161,14 @@ class Ingest:
                 for name, value in values.items():
                     yield GAUGES[name](value, second, on_host=host, **tags)
         yield from self._totals.samples()
+
+
+def _interpret(entry: Entry, session: str) -> Interpreted:
+    try:
+        event = parse_event(entry.value, session)
+    except BadEvent as bad:
+        return bad
+    return event if event.timestamp is not None else BadEvent("bad_timestamp")
 
 
 def collect(context: Context[GpuMemorySettings]) -> Iterator[Sample | Mark]:

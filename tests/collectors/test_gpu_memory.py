@@ -223,6 +223,35 @@ def test_a_second_that_may_grow_waits_and_is_then_sent_whole(ticks: Ticks) -> No
     assert of(points, "alerts") == {((*TAGS, "type:warning"), 5): 2}
 
 
+def test_the_second_at_the_edge_of_settling_waits_as_a_whole(ticks: Ticks) -> None:
+    ticks.write(event(5, 1), event(4.75, 2))
+    assert of(ticks.tick(), "allocated_bytes") == {}
+    ticks.now += 1
+    assert of(ticks.tick(), "allocated_bytes") == {(TAGS, 5): 2}
+
+
+def test_a_tick_that_has_had_its_share_of_bytes_leaves_a_second_it_has_not_read_to_the_end(
+    tmp_path: Path,
+) -> None:
+    ticks = Ticks(tmp_path, bytes_per_tick="1000000")
+    padded: dict[str, Any] = {"kind": "warning", "context": "x" * 1000}
+    many = [event(100 - number // 300 - number % 300 / 1000, **padded) for number in range(2100)]
+    ticks.write(*many[:1500], {}, *many[1500:])
+    ticks.write(event(92, kind="warning"), to="sink/segment-000002.jsonl")
+    warning = (*TAGS, "type:warning")
+    counts = [of(ticks.tick(), "alerts") for _ in range(4)]
+    assert [list(found.values()) for found in counts] == [[300] * 2, [300] * 2, [300] * 2, [300, 1]]
+    assert counts[3] == {(warning, 94): 300, (warning, 92): 1}
+
+
+def test_a_second_larger_than_a_tick_s_share_is_sent_in_parts_that_add_up(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path, bytes_per_tick="1000000")
+    ticks.write(*(event(99.5, kind="warning", context="x" * 1000) for _ in range(1200)))
+    first, second = (of(ticks.tick(), "alerts")[(*TAGS, "type:warning"), 100] for _ in range(2))
+    assert 600 < first < 800
+    assert second == 1200
+
+
 def test_a_torn_line_is_read_once_it_is_whole(ticks: Ticks) -> None:
     path = ticks.write(event(100, 1))
     line = json.dumps(event(90, 2)) + "\n"
