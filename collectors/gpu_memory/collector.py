@@ -62,6 +62,7 @@ class Ingest:
 
     def __init__(self, context: Context[GpuMemorySettings]) -> None:
         settings, oldest = context.settings, context.now - OLDEST
+        reserve = context.deadline.seconds / 2  # what is read is saved only once all of it is delivered
         self._context = context
         self._tag_job_id = settings.tag_job_id
         self._window = Window(context.now, settings.settle)
@@ -74,7 +75,7 @@ class Ingest:
             context.state,
             now=context.now,
             limits=Limits(settings.bytes_per_tick, expire_after=settings.forget_after),
-            enough=lambda: self._cut or context.deadline.remaining() <= 0,
+            enough=lambda: self._cut or context.deadline.remaining() <= reserve,
         )
         self._seconds: dict[tuple[Source, int], Second] = {}
         self._took = self._bad = 0  # lines, and those of them that were no events

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,12 @@ class Ticks:
         self.held: Points = {}
         self.hosts: set[str | None] = set()
         self.tally = Tally()
+        self.deadline = Deadline(60, clock=lambda: 0.0)
 
     def context(self) -> Context[GpuMemorySettings]:
         self.tally = Tally()
-        log, deadline = logging.getLogger("test"), Deadline(60)
-        return Context(self.settings, self.now, self.now, "node", self.state, deadline, log, self.tally)
+        log = logging.getLogger("test")
+        return Context(self.settings, self.now, self.now, "node", self.state, self.deadline, log, self.tally)
 
     def tick(self) -> Points:
         """The points of one tick, by name without its first word; each is sent at most once."""
@@ -250,6 +252,18 @@ def test_a_second_larger_than_a_tick_s_share_is_sent_in_parts_that_add_up(tmp_pa
     first, second = (of(ticks.tick(), "alerts")[(*TAGS, "type:warning"), 100] for _ in range(2))
     assert 600 < first < 800
     assert second == 1200
+
+
+def test_reading_ends_at_half_the_deadline_so_that_what_was_read_can_be_delivered(ticks: Ticks) -> None:
+    for rank in range(3):
+        ticks.write(event(100, rank=rank), to=f"{rank}/segment-000001.jsonl")
+    times = chain([0.0, 29.9], repeat(30.0))
+    ticks.deadline = Deadline(60, clock=lambda: next(times))
+    points = ticks.tick()
+    assert {tags for name, tags, _ in points if name == "allocated_bytes"} == {TAGS}
+    assert points["ingest.backlog_bytes", (), NOW] > 0
+    ticks.deadline = Deadline(60, clock=lambda: 0.0)
+    assert len(of(ticks.tick(), "allocated_bytes")) == 2
 
 
 def test_a_torn_line_is_read_once_it_is_whole(ticks: Ticks) -> None:
