@@ -1,0 +1,291 @@
+"""Which bytes a data plane still holds, per partition, key and field.
+
+Knows sizes that were measured elsewhere and the order in which operations began. Knows nothing of tensors,
+clocks or threads: whoever calls it holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice, repeat
+
+from fleetgauge._row_bytes import Columns, picked, repeated, total_bytes
+
+# A table of `max_keys` keys has room for this many fields of each; past that, whole keys are given up.
+FIELDS_PER_KEY = 64
+
+# How many rows may wait to be entered together.
+_ROWS_PER_LOT = 8192
+
+
+@dataclass(slots=True)
+class PendingPut:
+    """A put that has begun, and those of its keys that were cleared before it ended."""
+
+    partition_id: str
+    began: int
+    keys: list[Hashable]
+    withdrawn: set[Hashable] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Held:
+    n_keys: int = 0
+    n_bytes: int = 0
+    peak_bytes: int = 0
+    keys_overflowed: int = 0
+    bytes_overflowed: int = 0
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A table by columns, so that a batch is entered by a few calls and allocates little.
+
+    A key has a slot for as long as it is held; a slot is not used again until the table is packed.
+    """
+
+    slot_of: dict[Hashable, int] = field(default_factory=dict)
+    columns: dict[Hashable, list[int]] = field(default_factory=dict)
+    began: list[int] = field(default_factory=list)
+    n_bytes: int = 0
+
+    @property
+    def n_sizes(self) -> int:
+        return len(self.columns) * len(self.slot_of)
+
+    def enter(self, keys: list[Hashable], columns: Columns, began: int) -> int:
+        """Write a row per key; of a key that is repeated the last stands. Returns how the bytes grew."""
+        first, n_rows, n_held = len(self.began), len(keys), len(self.slot_of)
+        for name in columns:
+            self.columns.setdefault(name, [0] * first)
+        for name, column in self.columns.items():
+            # By slice, so that what an interrupted put left behind is overwritten.
+            column[first:] = repeated(columns.get(name, 0), n_rows)
+        self.began.extend(repeat(began, n_rows))
+        slots = list(map(self.slot_of.setdefault, keys, range(first, first + n_rows)))
+        if len(self.slot_of) == n_held + n_rows:
+            return sum(total_bytes(column, n_rows) for column in columns.values())
+        return self._rewrite(slots, columns, first)
+
+    def _rewrite(self, slots: list[int], columns: Columns, first: int) -> int:
+        """Move the rows entered from slot `first` on to the slots that their keys have."""
+        held = {slot for slot in slots if slot < first}
+        written = held.union(slots)
+        grown = 0
+        for name in columns:
+            column = self.columns[name]
+            grown -= sum(map(column.__getitem__, held))
+            for slot, size in zip(slots, column[first:], strict=True):
+                column[slot] = size
+            grown += sum(map(column.__getitem__, written))
+        for slot in written:
+            self.began[slot] = max(self.began[slot], self.began[-1])
+        self._pack_if_sparse()
+        return grown
+
+    def remove(self, keys: Collection[Hashable], before: int) -> int:
+        """Drop those of the keys that are held and whose put began before. Returns the bytes they held."""
+        popped = list(map(self.slot_of.pop, keys, repeat(-1)))
+        slots = [slot for slot in popped if slot >= 0]
+        if any(self.began[slot] > before for slot in slots):
+            later = {key: slot for key, slot in zip(keys, popped, strict=True) if slot >= 0}
+            self.slot_of.update((key, slot) for key, slot in later.items() if self.began[slot] > before)
+            slots = [slot for slot in slots if self.began[slot] < before]
+        freed = sum(sum(map(column.__getitem__, slots)) for column in self.columns.values())
+        self._pack_if_sparse()
+        return freed
+
+    def recount(self) -> None:
+        slots = self.slot_of.values()
+        self.n_bytes = sum(sum(map(column.__getitem__, slots)) for column in self.columns.values())
+
+    def _pack_if_sparse(self) -> None:
+        if len(self.began) > 2 * len(self.slot_of) + 64:
+            self.pack()
+
+    def pack(self) -> None:
+        """Take back the slots of keys, and the columns of fields, that are no longer held."""
+        slots = list(self.slot_of.values())
+        packed = {name: list(map(column.__getitem__, slots)) for name, column in self.columns.items()}
+        columns = {name: column for name, column in packed.items() if any(column)}
+        began = list(map(self.began.__getitem__, slots))
+        slot_of = dict(zip(self.slot_of, range(len(slots)), strict=True))
+        self.columns, self.began, self.slot_of = columns, began, slot_of
+
+
+class Outstanding:
+    """The bytes that were put and not cleared.
+
+    Of a put and a clear that overlap, the one that began later stands: a consumer may clear a key before the
+    producer's put of it has returned. A clear of a whole partition names no key, and spares puts under way.
+
+    At most `max_keys` keys are held. Past that, the partition written to longest ago gives up its oldest
+    keys: they are the likeliest to have been cleared by another process.
+
+    Puts are entered when somebody asks, or in lots: by the end of a put a table this large has left the
+    processor's cache, and going through it once for many puts costs a fraction of doing so for each.
+    """
+
+    def __init__(self, max_keys: int) -> None:
+        self.max_keys = max_keys
+        self._failures: list[Exception] = []
+        self._held = Held()
+        self._n_sizes = 0
+        self._n_begun = 0
+        self._under_way: dict[int, PendingPut] = {}
+        self._waiting: deque[tuple[PendingPut, Columns]] = deque()
+        self._n_waiting = 0
+        self._partitions: OrderedDict[str, _Partition] = OrderedDict()
+
+    def begin(self) -> int:
+        self._n_begun += 1
+        return self._n_begun
+
+    def begin_put(self, partition_id: str, keys: Iterable[Hashable]) -> PendingPut:
+        """Announce a put of one row per key, in order."""
+        put = PendingPut(partition_id, self.begin(), list(keys))
+        self._under_way[put.began] = put
+        return put
+
+    def abandon(self, put: PendingPut) -> None:
+        self._under_way.pop(put.began, None)
+
+    def finish_put(self, put: PendingPut, columns: Columns) -> None:
+        """Take a put that succeeded, with the bytes of its rows in each field it wrote."""
+        self.abandon(put)
+        self._waiting.append((put, columns))
+        self._n_waiting += len(put.keys)
+        if self._n_waiting > _ROWS_PER_LOT:
+            self._enter_waiting()
+
+    def clear(self, partition_id: str, keys: Collection[Hashable], began: int) -> None:
+        """Forget keys; those that are not held are ignored."""
+        self._enter_waiting()
+        for put in self._under_way.values():
+            if put.partition_id == partition_id and put.began < began:
+                put.withdrawn.update(set(put.keys).intersection(keys))
+        self._forget(partition_id, keys, began)
+
+    def clear_partition(self, partition_id: str, began: int) -> int:
+        """Forget all keys of a partition. Returns how many they were."""
+        self._enter_waiting()
+        partition = self._partitions.get(partition_id)
+        if partition is None:
+            return 0
+        n_keys = len(partition.slot_of)
+        if max(partition.began) > began:
+            self._forget(partition_id, list(partition.slot_of), began)
+            return n_keys - len(partition.slot_of)
+        del self._partitions[partition_id]
+        self._held.n_keys -= n_keys
+        self._held.n_bytes -= partition.n_bytes
+        self._n_sizes -= partition.n_sizes
+        return n_keys
+
+    def clear_everything(self) -> None:
+        self._enter_waiting()
+        self._partitions.clear()
+        self._recount()
+
+    def held(self) -> Held:
+        self._enter_waiting()
+        return replace(self._held)
+
+    @property
+    def overflowed(self) -> bool:
+        return self._held.keys_overflowed > 0
+
+    def taken_failures(self) -> list[Exception]:
+        """Why puts could not be entered since this was last asked."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def n_keys_of(self, partition_id: str) -> int:
+        self._enter_waiting()
+        partition = self._partitions.get(partition_id)
+        return len(partition.slot_of) if partition else 0
+
+    def bytes_by_partition(self) -> dict[str, int]:
+        self._enter_waiting()
+        return {partition_id: partition.n_bytes for partition_id, partition in self._partitions.items()}
+
+    def __getstate__(self) -> dict[str, object]:
+        # Without the puts under way: they end where they began.
+        return self.__dict__ | {"_under_way": {}}
+
+    def _enter_waiting(self) -> None:
+        self._n_waiting = 0
+        while self._waiting:
+            try:
+                self._enter(*self._waiting.popleft())
+            except Exception as error:  # a put that cannot be entered costs itself, not who asks
+                self._failures.append(error)
+
+    def _enter(self, put: PendingPut, columns: Columns) -> None:
+        keys = put.keys
+        if put.withdrawn:
+            rows = [row for row, key in enumerate(keys) if key not in put.withdrawn]
+            keys, columns = [keys[row] for row in rows], picked(columns, rows)
+        if not keys:
+            return
+        partition = self._partitions.setdefault(put.partition_id, _Partition())
+        self._partitions.move_to_end(put.partition_id)
+        with self._counted(partition):
+            grown = partition.enter(keys, columns, put.began)
+            partition.n_bytes += grown
+            self._held.n_bytes += grown
+        while self._held.n_keys > self.max_keys or self._n_sizes > self.max_keys * FIELDS_PER_KEY:
+            self._give_up_oldest()
+        self._held.peak_bytes = max(self._held.peak_bytes, self._held.n_bytes)
+
+    def _forget(self, partition_id: str, keys: Collection[Hashable], before: int) -> int:
+        """Drop keys put before, and their partition with the last of them. Returns the bytes they held."""
+        partition = self._partitions.get(partition_id)
+        if partition is None:
+            return 0
+        with self._counted(partition):
+            freed = partition.remove(keys, before)
+            partition.n_bytes -= freed
+            self._held.n_bytes -= freed
+        if not partition.slot_of:
+            del self._partitions[partition_id]
+        return freed
+
+    def _give_up_oldest(self) -> None:
+        partition_id, partition = next(iter(self._partitions.items()))
+        n_keys = self._held.n_keys - self.max_keys
+        too_many_fields = n_keys <= 0
+        if too_many_fields:
+            n_keys = (len(partition.slot_of) + 1) // 2
+        oldest = list(islice(partition.slot_of, n_keys))
+        self._held.bytes_overflowed += self._forget(partition_id, oldest, self.begin())
+        self._held.keys_overflowed += len(oldest)
+        if too_many_fields:
+            with self._counted(partition):
+                partition.pack()
+
+    @contextmanager
+    def _counted(self, partition: _Partition) -> Iterator[None]:
+        """Follow keys and sizes as they come and go; count again if an interrupt comes between."""
+        n_keys, n_sizes = len(partition.slot_of), partition.n_sizes
+        try:
+            yield
+            self._held.n_keys += len(partition.slot_of) - n_keys
+            self._n_sizes += partition.n_sizes - n_sizes
+        except BaseException:
+            self._recount()
+            raise
+
+    def _recount(self) -> None:
+        self._partitions = OrderedDict(
+            (name, held) for name, held in self._partitions.items() if held.slot_of
+        )
+        partitions = self._partitions.values()
+        for partition in partitions:
+            partition.recount()
+        self._held.n_bytes = sum(partition.n_bytes for partition in partitions)
+        self._held.n_keys = sum(len(partition.slot_of) for partition in partitions)
+        self._n_sizes = sum(partition.n_sizes for partition in partitions)
