@@ -22,6 +22,7 @@ from fleetgauge._data_plane_events import (
     ignore_event,
     log_event,
 )
+from fleetgauge._data_plane_sinks import WandbEvents, chain
 from fleetgauge._operation_totals import BUCKET_ENDS_MS, OperationTotals
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "MetricsDataPlaneClient",
     "OpCounts",
     "OperationTotals",
+    "WandbEvents",
+    "chain",
     "log_event",
 ]
 
