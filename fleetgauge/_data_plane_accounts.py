@@ -105,13 +105,11 @@ class Accounts:
         with self._lock:
             put = self._outstanding.begin_put(call.partition_id, sample_ids)
         call.on_failure = lambda: self._outstanding.abandon(put)
-        largest = batch.largest_row(at_least=self._stats.max_bytes_per_key_seen)
 
         def book() -> None:
             self._outstanding.finish_put(put, batch.columns)
             if call.n_keys:
                 self._stats.last_put_bytes_per_key = call.n_bytes // call.n_keys
-                self._stats.max_bytes_per_key_seen = max(self._stats.max_bytes_per_key_seen, largest)
 
         call.on_success = book
 
@@ -163,6 +161,7 @@ class Accounts:
                 self._stats,
                 bytes_outstanding=held.n_bytes,
                 peak_bytes_outstanding=held.peak_bytes,
+                max_bytes_per_key_seen=held.largest_row,
                 n_keys_outstanding=held.n_keys,
                 keys_overflowed=held.keys_overflowed,
                 bytes_overflowed=held.bytes_overflowed,

@@ -6,13 +6,14 @@ clocks or threads: whoever calls it holds a lock.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 
-from fleetgauge._row_bytes import Columns, picked, repeated, total_bytes
+from fleetgauge._row_bytes import Columns, largest_row, picked, sizes_of, total_bytes
 
 # A table of `max_keys` keys has room for this many fields of each; past that, whole keys are given up.
 FIELDS_PER_KEY = 64
@@ -33,9 +34,12 @@ class PendingPut:
 
 @dataclass(slots=True)
 class Held:
+    """`largest_row` is the most bytes that one put gave one key."""
+
     n_keys: int = 0
     n_bytes: int = 0
     peak_bytes: int = 0
+    largest_row: int = 0
     keys_overflowed: int = 0
     bytes_overflowed: int = 0
 
@@ -48,8 +52,8 @@ class _Partition:
     """
 
     slot_of: dict[Hashable, int] = field(default_factory=dict)
-    columns: dict[Hashable, list[int]] = field(default_factory=dict)
-    began: list[int] = field(default_factory=list)
+    columns: dict[Hashable, array[int]] = field(default_factory=dict)
+    began: array[int] = field(default_factory=lambda: array("q"))
     n_bytes: int = 0
 
     @property
@@ -59,30 +63,45 @@ class _Partition:
     def enter(self, keys: list[Hashable], columns: Columns, began: int) -> int:
         """Write a row per key; of a key that is repeated the last stands. Returns how the bytes grew."""
         first, n_rows, n_held = len(self.began), len(keys), len(self.slot_of)
-        for name in columns:
-            self.columns.setdefault(name, [0] * first)
-        for name, column in self.columns.items():
-            # By slice, so that what an interrupted put left behind is overwritten.
-            column[first:] = repeated(columns.get(name, 0), n_rows)
-        self.began.extend(repeat(began, n_rows))
         slots = list(map(self.slot_of.setdefault, keys, range(first, first + n_rows)))
-        if len(self.slot_of) == n_held + n_rows:
+        n_fresh = len(self.slot_of) - n_held
+        for name in columns:
+            self.columns.setdefault(name, sizes_of(0, first))
+        if n_fresh == n_rows:
+            self._append(columns, n_rows, began)
             return sum(total_bytes(column, n_rows) for column in columns.values())
-        return self._rewrite(slots, columns, first)
+        if n_fresh == 0 and _side_by_side(slots):
+            return self._overwrite(slots[0], columns, n_rows, began)
+        self._append({}, n_rows, began)
+        return self._scatter(slots, columns, first, began)
 
-    def _rewrite(self, slots: list[int], columns: Columns, first: int) -> int:
-        """Move the rows entered from slot `first` on to the slots that their keys have."""
+    def _append(self, columns: Columns, n_rows: int, began: int) -> None:
+        for name, column in self.columns.items():
+            column.extend(sizes_of(columns.get(name, 0), n_rows))
+        self.began.extend(sizes_of(began, n_rows))
+
+    def _overwrite(self, first: int, columns: Columns, n_rows: int, began: int) -> int:
+        """The rows lie side by side, as when a batch is written again or more fields are added to it."""
+        rows = slice(first, first + n_rows)
+        grown = 0
+        for name, sizes in columns.items():
+            grown += total_bytes(sizes, n_rows) - sum(self.columns[name][rows])
+            self.columns[name][rows] = sizes_of(sizes, n_rows)
+        self.began[rows] = array("q", map(max, self.began[rows], repeat(began)))
+        return grown
+
+    def _scatter(self, slots: list[int], columns: Columns, first: int, began: int) -> int:
         held = {slot for slot in slots if slot < first}
         written = held.union(slots)
         grown = 0
-        for name in columns:
+        for name, sizes in columns.items():
             column = self.columns[name]
             grown -= sum(map(column.__getitem__, held))
-            for slot, size in zip(slots, column[first:], strict=True):
+            for slot, size in zip(slots, sizes_of(sizes, len(slots)), strict=True):
                 column[slot] = size
             grown += sum(map(column.__getitem__, written))
-        for slot in written:
-            self.began[slot] = max(self.began[slot], self.began[-1])
+        for slot in held:
+            self.began[slot] = max(began, self.began[slot])
         self._pack_if_sparse()
         return grown
 
@@ -94,13 +113,23 @@ class _Partition:
             later = {key: slot for key, slot in zip(keys, popped, strict=True) if slot >= 0}
             self.slot_of.update((key, slot) for key, slot in later.items() if self.began[slot] > before)
             slots = [slot for slot in slots if self.began[slot] < before]
-        freed = sum(sum(map(column.__getitem__, slots)) for column in self.columns.values())
+        freed = self._bytes_at(slots)
         self._pack_if_sparse()
         return freed
 
     def recount(self) -> None:
-        slots = self.slot_of.values()
-        self.n_bytes = sum(sum(map(column.__getitem__, slots)) for column in self.columns.values())
+        """Make good what an interrupt left half done: a slot without a row in every column is no slot."""
+        n_slots = min(map(len, (self.began, *self.columns.values())))
+        self.slot_of = {key: slot for key, slot in self.slot_of.items() if slot < n_slots}
+        for column in (self.began, *self.columns.values()):
+            del column[n_slots:]
+        self.n_bytes = self._bytes_at(list(self.slot_of.values()))
+
+    def _bytes_at(self, slots: list[int]) -> int:
+        columns = self.columns.values()
+        if _side_by_side(slots):
+            return sum(sum(column[slots[0] : slots[0] + len(slots)]) for column in columns)
+        return sum(sum(map(column.__getitem__, slots)) for column in columns)
 
     def _pack_if_sparse(self) -> None:
         if len(self.began) > 2 * len(self.slot_of) + 64:
@@ -109,11 +138,15 @@ class _Partition:
     def pack(self) -> None:
         """Take back the slots of keys, and the columns of fields, that are no longer held."""
         slots = list(self.slot_of.values())
-        packed = {name: list(map(column.__getitem__, slots)) for name, column in self.columns.items()}
+        packed = {name: array("q", map(column.__getitem__, slots)) for name, column in self.columns.items()}
         columns = {name: column for name, column in packed.items() if any(column)}
-        began = list(map(self.began.__getitem__, slots))
+        began = array("q", map(self.began.__getitem__, slots))
         slot_of = dict(zip(self.slot_of, range(len(slots)), strict=True))
         self.columns, self.began, self.slot_of = columns, began, slot_of
+
+
+def _side_by_side(slots: list[int]) -> bool:
+    return bool(slots) and slots == list(range(slots[0], slots[0] + len(slots)))
 
 
 class Outstanding:
@@ -226,6 +259,8 @@ class Outstanding:
 
     def _enter(self, put: PendingPut, columns: Columns) -> None:
         keys = put.keys
+        if keys:
+            self._held.largest_row = largest_row(columns, at_least=self._held.largest_row)
         if put.withdrawn:
             rows = [row for row, key in enumerate(keys) if key not in put.withdrawn]
             keys, columns = [keys[row] for row in rows], picked(columns, rows)

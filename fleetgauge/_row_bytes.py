@@ -8,16 +8,31 @@ to be measured. Knows nothing of keys or partitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from array import array
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import add
 from typing import Any
 
 # Tensors and batches are duck-typed here: naming their types would import torch and tensordict.
 Leaf = Any
 
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """The bytes of a field in rows that differ."""
+
+    sizes: array[int]
+    total: int
+    largest: int
+
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> Uneven:
+        packed = array("q", sizes)
+        return cls(packed, sum(packed), max(packed, default=0))
+
+
 # The bytes of a field in each row of a batch; a number stands for rows that are all alike.
-Column = int | list[int]
+Column = int | Uneven
 Columns = dict[Hashable, Column]
 
 
@@ -33,30 +48,30 @@ class BatchBytes:
     def total(self) -> int:
         return sum(total_bytes(column, self.n_rows) for column in self.columns.values())
 
-    def largest_row(self, at_least: int) -> int:
-        """The bytes of the largest row, or `at_least` if no row can be larger."""
-        columns = self.columns.values()
-        bound = sum(max(column) if isinstance(column, list) else column for column in columns)
-        if bound <= at_least:
-            return at_least
-        rows = _added(columns)
-        return max(at_least, *rows) if isinstance(rows, list) else rows
-
 
 def total_bytes(column: Column, n_rows: int) -> int:
-    return sum(column) if isinstance(column, list) else column * n_rows
+    return column * n_rows if isinstance(column, int) else column.total
 
 
-def repeated(column: Column, n_rows: int) -> list[int]:
-    return column if isinstance(column, list) else [column] * n_rows
+def sizes_of(column: Column, n_rows: int) -> array[int]:
+    return array("q", [column]) * n_rows if isinstance(column, int) else column.sizes
 
 
 def picked(columns: Columns, rows: list[int]) -> Columns:
     """The same fields of only these rows."""
     return {
-        name: list(map(column.__getitem__, rows)) if isinstance(column, list) else column
+        name: column if isinstance(column, int) else Uneven.of(map(column.sizes.__getitem__, rows))
         for name, column in columns.items()
     }
+
+
+def largest_row(columns: Columns, at_least: int) -> int:
+    """The bytes of the largest row, or `at_least` if no row can be larger."""
+    bound = sum(column if isinstance(column, int) else column.largest for column in columns.values())
+    if bound <= at_least:
+        return at_least
+    rows = _added(columns.values())
+    return max(at_least, rows if isinstance(rows, int) else rows.largest)
 
 
 def measure(fields: Leaf, n_rows: int) -> BatchBytes:
@@ -85,16 +100,12 @@ def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
     return {} if batch is None else {"": _rows(batch, n_rows, unmeasured)}
 
 
-def _stacked_by_row(members: Iterable[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
-    stacked: dict[Hashable, dict[int, int]] = {}
-    n_members = 0
-    for n_members, member in enumerate(members, 1):
+def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
+    stacked: dict[Hashable, array[int]] = {}
+    for row, member in enumerate(members):
         for name, column in _columns(member, 1, unmeasured).items():
-            stacked.setdefault(name, {})[n_members - 1] = total_bytes(column, 1)
-    return {
-        name: _fitted([sizes.get(row, 0) for row in range(n_members)], n_rows)
-        for name, sizes in stacked.items()
-    }
+            stacked.setdefault(name, array("q", [0]) * len(members))[row] = total_bytes(column, 1)
+    return {name: _fitted(Uneven.of(sizes), n_rows) for name, sizes in stacked.items()}
 
 
 def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
@@ -116,7 +127,7 @@ def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
         if callable(getattr(leaf, "offsets", None)):
             return _fitted(_jagged_rows(leaf), n_rows)
         if getattr(leaf, "is_nested", False) is True:
-            return _fitted([_dense_bytes(row) for row in leaf.unbind()], n_rows)
+            return _fitted(Uneven.of(map(_dense_bytes, leaf.unbind())), n_rows)
         return _fitted(_dense_bytes(leaf), n_rows)
     except Exception as error:  # one leaf that cannot be measured costs only itself
         unmeasured.append(error)
@@ -130,18 +141,30 @@ def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception
     """
     if not rows or not (_is_mapping(rows[0]) or _is_tensor(rows[0])):
         return 0
-    return [total_bytes(_rows(row, 1, unmeasured), 1) for row in rows]
+    return Uneven.of(total_bytes(_rows(row, 1, unmeasured), 1) for row in rows)
 
 
-def _jagged_rows(jagged: Leaf) -> list[int]:
+def _jagged_rows(jagged: Leaf) -> Uneven:
     # The ragged dimension, wherever it stands, is the one whose size is not a plain number.
     width = math.prod(size for size in jagged.shape[1:] if isinstance(size, int)) * jagged.element_size()
     # A narrowed view keeps its whole buffer and says in `lengths` how much of it is its own.
     if (lengths := jagged.lengths()) is None:
         offsets = jagged.offsets()
         lengths = offsets[1:] - offsets[:-1]
-    sizes: list[int] = (lengths * width).tolist()
-    return sizes
+    return _uneven(lengths * width)
+
+
+def _uneven(sizes: Leaf) -> Uneven:
+    """A tensor of sizes, by its memory where that can be shared: it spares a Python number a row."""
+    try:
+        shared = memoryview(sizes.numpy() if hasattr(sizes, "numpy") else sizes)
+        if shared.format in ("l", "q") and shared.itemsize == 8 and len(shared):
+            packed = array("q")
+            packed.frombytes(shared.cast("B"))
+            return Uneven(packed, int(sizes.sum()), int(sizes.max()))
+    except Exception:  # noqa: S110  # it lies on a device, or there is no numpy: then number by number
+        pass
+    return Uneven.of(sizes.tolist())
 
 
 def _dense_bytes(leaf: Leaf) -> int:
@@ -158,20 +181,22 @@ def _is_mapping(leaf: Leaf) -> bool:
 
 
 def _fitted(own: Column, n_rows: int) -> Column:
-    if isinstance(own, list):
-        if len(own) == n_rows:
-            return own
-        own = sum(own)
-    share, rest = divmod(own, n_rows)
-    return [share + 1] * rest + [share] * (n_rows - rest) if rest else share
+    if isinstance(own, Uneven) and len(own.sizes) == n_rows:
+        return own
+    share, rest = divmod(total_bytes(own, 1), n_rows)
+    return Uneven.of([share + 1] * rest + [share] * (n_rows - rest)) if rest else share
 
 
 def _added(columns: Iterable[Column]) -> Column:
     alike = 0
-    rows: list[int] = []
+    uneven: list[Uneven] = []
     for column in columns:
         if isinstance(column, int):
             alike += column
         else:
-            rows = list(map(add, rows, column)) if rows else column
-    return [size + alike for size in rows] if rows and alike else rows or alike
+            uneven.append(column)
+    if not uneven:
+        return alike
+    if len(uneven) == 1 and not alike:
+        return uneven[0]
+    return Uneven.of(sum(sizes, alike) for sizes in zip(*(column.sizes for column in uneven), strict=True))

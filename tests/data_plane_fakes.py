@@ -7,6 +7,7 @@ failure. The client is a true store: it knows, per partition, key and field, the
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -56,6 +57,45 @@ class Numbers:
         return self._numbers.copy()
 
 
+class SharedNumbers(Numbers):
+    """Whose memory can be had, as that of a tensor on the host can, in numbers of the C type `typecode`."""
+
+    typecode = "q"
+
+    def numpy(self) -> array[int]:
+        return array(self.typecode, self._numbers)
+
+    def __getitem__(self, part: slice) -> Numbers:
+        return type(self)(self._numbers[part])
+
+    def __sub__(self, other: Numbers) -> Numbers:
+        return type(self)(map(sub, self._numbers, other._numbers))
+
+    def __mul__(self, factor: int) -> Numbers:
+        return type(self)(number * factor for number in self._numbers)
+
+    def sum(self) -> int:
+        return sum(self._numbers)
+
+    def max(self) -> int:
+        return max(self._numbers)
+
+    def tolist(self) -> list[int]:
+        raise AssertionError("read number by number what could be shared")
+
+
+class SmallNumbers(SharedNumbers):
+    typecode = "i"
+
+    def tolist(self) -> list[int]:
+        return self._numbers
+
+
+class DeviceNumbers(SmallNumbers):
+    def numpy(self) -> array[int]:
+        raise TypeError("copy it to the host first")
+
+
 class RaggedSize:
     """Stands in a shape for the size that differs from row to row."""
 
@@ -66,12 +106,17 @@ class Jagged:
     is_nested = True
 
     def __init__(
-        self, lengths: Sequence[int], *inner: int, element_size: int = 4, buffer: int | None = None
+        self,
+        lengths: Sequence[int],
+        *inner: int,
+        element_size: int = 4,
+        buffer: int | None = None,
+        numbers: type[Numbers] = Numbers,
     ) -> None:
         self.shape = (len(lengths), RaggedSize(), *inner)
-        self._lengths = None if buffer is None else Numbers(lengths)
+        self._lengths = None if buffer is None else numbers(lengths)
         starts = accumulate(lengths if buffer is None else [buffer] * len(lengths), initial=0)
-        self._offsets = Numbers(starts)
+        self._offsets = numbers(starts)
         self._element_size = element_size
 
     def offsets(self) -> Numbers:

@@ -11,11 +11,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from data_plane_fakes import Events, Jagged, LazyStack, Nested, NonTensor, Numbers, Store, Tensor
+from data_plane_fakes import (
+    DeviceNumbers,
+    Events,
+    Jagged,
+    LazyStack,
+    Nested,
+    NonTensor,
+    Numbers,
+    SharedNumbers,
+    SmallNumbers,
+    Store,
+    Tensor,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge._row_bytes import measure, repeated, total_bytes
+from fleetgauge._row_bytes import Uneven, largest_row, measure, sizes_of, total_bytes
 from fleetgauge.data_plane import MetricsDataPlaneClient
 
 SIZES = {"int64": 8, "float32": 4, "bfloat16": 2, "bool": 1}
@@ -126,10 +138,10 @@ def make(request: pytest.FixtureRequest) -> Makes:
 def rows(fields: Any, n_rows: int) -> dict[Any, list[int]]:
     measured = measure(fields, n_rows)
     assert measured.unmeasured == []
-    by_field = {name: repeated(column, n_rows) for name, column in measured.columns.items()}
+    by_field = {name: list(sizes_of(column, n_rows)) for name, column in measured.columns.items()}
     assert measured.total == sum(map(sum, by_field.values())) == measure(fields, 1).total
     per_row = [sum(sizes) for sizes in zip(*by_field.values(), strict=True)]
-    assert measured.largest_row(at_least=0) == max(per_row, default=0)
+    assert largest_row(measured.columns, at_least=0) == max(per_row, default=0)
     return by_field
 
 
@@ -228,6 +240,19 @@ def test_no_contents_are_read_however_large() -> None:
     assert rows(fields, 2) == {"x": [4 * huge] * 2, "y": [4 * huge, 4], "z": [4 * huge, 0]}
 
 
+@pytest.mark.parametrize("numbers", [Numbers, SharedNumbers, SmallNumbers, DeviceNumbers])
+@pytest.mark.parametrize("buffer", [None, 100])
+def test_offsets_are_read_wherever_they_lie(numbers: type[Numbers], buffer: int | None) -> None:
+    jagged = Jagged([5, 0, 90], 2, buffer=buffer, numbers=numbers)
+    assert rows({"x": jagged, "y": Tensor(3)}, 3) == {"x": [40, 0, 720], "y": [4, 4, 4]}
+    assert rows({"x": jagged}, 2) == {"x": [380, 380]}
+
+
+def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
+    for numbers in (SmallNumbers, DeviceNumbers, Numbers):
+        assert rows({"x": Jagged([], numbers=numbers)}, 1) == {"x": [0]}
+
+
 def test_a_list_of_anything_but_tensors_is_not_walked() -> None:
     class Guarded(list[int]):
         def __iter__(self) -> Any:
@@ -263,11 +288,11 @@ def test_nested_only_if_it_says_so_itself() -> None:
 
 
 def test_the_largest_row_is_not_looked_for_when_none_can_be_larger() -> None:
-    measured = measure({"x": Jagged([5, 1]), "y": Jagged([1, 6]), "z": Tensor(2)}, 2)
-    assert [measured.largest_row(at_least=floor) for floor in (0, 31, 32, 33, 47, 48, 99)] == [
-        *(32, 32, 32, 33, 47, 48, 99)
+    columns = measure({"x": Jagged([5, 1]), "y": Jagged([1, 6]), "z": Tensor(2)}, 2).columns
+    assert [largest_row(columns, at_least=floor) for floor in (0, 31, 32, 33, 48, 99)] == [
+        *(32, 32, 32, 33, 48, 99)
     ]
-    assert measure({"z": Tensor(2, 3)}, 2).largest_row(at_least=5) == 12
+    assert largest_row(measure({"z": Tensor(2, 3)}, 2).columns, at_least=5) == 12
 
 
 lengths = st.lists(st.integers(0, 50), min_size=1, max_size=8)
@@ -286,5 +311,5 @@ def test_a_division_loses_nothing_and_is_even(total: int, n_rows: int) -> None:
 
 
 def test_a_column_of_rows_all_alike_is_worth_its_rows() -> None:
-    assert (total_bytes(3, 4), total_bytes([1, 2], 2)) == (12, 3)
+    assert (total_bytes(3, 4), total_bytes(Uneven.of([1, 2]), 2)) == (12, 3)
     assert Numbers([1]).tolist() == [1]
