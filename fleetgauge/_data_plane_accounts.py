@@ -7,7 +7,7 @@ figure of a snapshot is of the same instant. Knows nothing of the client that is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sized
+from collections.abc import Callable, Hashable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -99,11 +99,13 @@ class Accounts:
         call.n_keys = int(num_samples)
 
     def plan_put(self, call: Call, sample_ids: Iterable[Hashable], fields: object) -> None:
-        batch = self.measured(fields, len(sample_ids) if isinstance(sample_ids, Sized) else 0)
+        # A copy: the inner client may change the list it is given.
+        keys = list(sample_ids) if isinstance(sample_ids, Iterable) else []
+        batch = self.measured(fields, len(keys))
         call.n_bytes = batch.total
-        call.n_keys = len(set(sample_ids))
+        call.n_keys = len(set(keys))
         with self._lock:
-            put = self._outstanding.begin_put(call.partition_id, sample_ids)
+            put = self._outstanding.begin_put(call.partition_id, keys)
         call.on_failure = lambda: self._outstanding.abandon(put)
 
         def book() -> None:
@@ -114,7 +116,6 @@ class Accounts:
         call.on_success = book
 
     def plan_clear(self, call: Call, sample_ids: Iterable[Hashable] | None) -> None:
-        # A copy: the inner client may change the list it is given.
         keys = None if sample_ids is None else dict.fromkeys(sample_ids)
         with self._lock:
             began = self._outstanding.begin()

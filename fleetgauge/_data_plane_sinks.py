@@ -17,6 +17,9 @@ from typing import Any, Protocol
 from fleetgauge._data_plane_events import DataPlaneEvent, EventSink, EventStatus, HasSnapshot, Losses, OnEvent
 from fleetgauge._operation_totals import OperationTotals
 
+# How long a program's end may be held up by a log that hangs.
+LAST_LOG_WAIT_S = 5.0
+
 
 class _Chain(EventSink):
     def __init__(self, callbacks: tuple[OnEvent, ...]) -> None:
@@ -98,13 +101,14 @@ class WandbEvents(EventSink):
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
             if self._counted_and_due(event):
-                self._log(wait=False)
+                self._log(wait_s=0)
         except Exception as error:
             self._losses.add(error)
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        self._log(wait=True)
+        if not self._log(wait_s=LAST_LOG_WAIT_S):
+            self._losses.add("an earlier log has not returned")
 
     def metrics(self) -> dict[str, float]:
         """What would be logged now."""
@@ -131,10 +135,10 @@ class WandbEvents(EventSink):
             self._due = now + self._interval_s
             return True
 
-    def _log(self, *, wait: bool) -> None:
+    def _log(self, *, wait_s: float) -> bool:
         # One at a time, or older values could land on newer ones; an operation does not wait its turn.
-        if not self._logging.acquire(blocking=wait):
-            return
+        if not self._logging.acquire(timeout=wait_s):
+            return False
         try:
             if metrics := self.metrics():
                 self._run.log(metrics, commit=False)
@@ -142,6 +146,7 @@ class WandbEvents(EventSink):
             self._losses.add(error)
         finally:
             self._logging.release()
+        return True
 
 
 def _flattened(op: str, by_status: dict[EventStatus, OperationTotals]) -> dict[str, float]:

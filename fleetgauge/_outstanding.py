@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
@@ -159,7 +159,8 @@ class Outstanding:
     keys: they are the likeliest to have been cleared by another process.
 
     Puts are entered when somebody asks, or in lots: by the end of a put a table this large has left the
-    processor's cache, and going through it once for many puts costs a fraction of doing so for each.
+    processor's cache, and going through it once for many puts costs a fraction of doing so for each. What is
+    asked in the midst of that, by a finalizer say, waits for its turn, or is answered as of before.
     """
 
     def __init__(self, max_keys: int) -> None:
@@ -169,17 +170,18 @@ class Outstanding:
         self._n_sizes = 0
         self._n_begun = 0
         self._under_way: dict[int, PendingPut] = {}
-        self._waiting: deque[tuple[PendingPut, Columns]] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
         self._n_waiting = 0
+        self._entering = False
         self._partitions: OrderedDict[str, _Partition] = OrderedDict()
 
     def begin(self) -> int:
         self._n_begun += 1
         return self._n_begun
 
-    def begin_put(self, partition_id: str, keys: Iterable[Hashable]) -> PendingPut:
+    def begin_put(self, partition_id: str, keys: list[Hashable]) -> PendingPut:
         """Announce a put of one row per key, in order."""
-        put = PendingPut(partition_id, self.begin(), list(keys))
+        put = PendingPut(partition_id, self.begin(), keys)
         self._under_way[put.began] = put
         return put
 
@@ -189,39 +191,28 @@ class Outstanding:
     def finish_put(self, put: PendingPut, columns: Columns) -> None:
         """Take a put that succeeded, with the bytes of its rows in each field it wrote."""
         self.abandon(put)
-        self._waiting.append((put, columns))
+        self._waiting.append(lambda: self._enter(put, columns))
         self._n_waiting += len(put.keys)
         if self._n_waiting > _ROWS_PER_LOT:
             self._enter_waiting()
 
     def clear(self, partition_id: str, keys: Collection[Hashable], began: int) -> None:
         """Forget keys; those that are not held are ignored."""
-        self._enter_waiting()
         for put in self._under_way.values():
             if put.partition_id == partition_id and put.began < began:
                 put.withdrawn.update(set(put.keys).intersection(keys))
-        self._forget(partition_id, keys, began)
+        self._waiting.append(lambda: self._forget(partition_id, keys, began))
+        self._enter_waiting()
 
     def clear_partition(self, partition_id: str, began: int) -> int:
         """Forget all keys of a partition. Returns how many they were."""
-        self._enter_waiting()
-        partition = self._partitions.get(partition_id)
-        if partition is None:
-            return 0
-        n_keys = len(partition.slot_of)
-        if max(partition.began) > began:
-            self._forget(partition_id, list(partition.slot_of), began)
-            return n_keys - len(partition.slot_of)
-        del self._partitions[partition_id]
-        self._held.n_keys -= n_keys
-        self._held.n_bytes -= partition.n_bytes
-        self._n_sizes -= partition.n_sizes
-        return n_keys
+        n_keys = self.n_keys_of(partition_id)
+        self._waiting.append(lambda: self._forget_partition(partition_id, began))
+        return n_keys - self.n_keys_of(partition_id)
 
     def clear_everything(self) -> None:
+        self._waiting.append(self._forget_everything)
         self._enter_waiting()
-        self._partitions.clear()
-        self._recount()
 
     def held(self) -> Held:
         self._enter_waiting()
@@ -247,15 +238,22 @@ class Outstanding:
 
     def __getstate__(self) -> dict[str, object]:
         # Without the puts under way: they end where they began.
-        return self.__dict__ | {"_under_way": {}}
+        self._enter_waiting()
+        return self.__dict__ | {"_under_way": {}, "_waiting": deque(), "_entering": False}
 
     def _enter_waiting(self) -> None:
+        if self._entering:
+            return
+        self._entering = True
         self._n_waiting = 0
-        while self._waiting:
-            try:
-                self._enter(*self._waiting.popleft())
-            except Exception as error:  # a put that cannot be entered costs itself, not who asks
-                self._failures.append(error)
+        try:
+            while self._waiting:
+                try:
+                    self._waiting.popleft()()
+                except Exception as error:  # what cannot be entered costs itself, not who asks
+                    self._failures.append(error)
+        finally:
+            self._entering = False
 
     def _enter(self, put: PendingPut, columns: Columns) -> None:
         keys = put.keys
@@ -276,28 +274,44 @@ class Outstanding:
             self._give_up_oldest()
         self._held.peak_bytes = max(self._held.peak_bytes, self._held.n_bytes)
 
-    def _forget(self, partition_id: str, keys: Collection[Hashable], before: int) -> int:
-        """Drop keys put before, and their partition with the last of them. Returns the bytes they held."""
+    def _forget(self, partition_id: str, keys: Collection[Hashable], before: int) -> None:
+        """Drop keys put before, and their partition with the last of them."""
         partition = self._partitions.get(partition_id)
         if partition is None:
-            return 0
+            return
         with self._counted(partition):
             freed = partition.remove(keys, before)
             partition.n_bytes -= freed
             self._held.n_bytes -= freed
         if not partition.slot_of:
             del self._partitions[partition_id]
-        return freed
+
+    def _forget_partition(self, partition_id: str, before: int) -> None:
+        partition = self._partitions.get(partition_id)
+        if partition is None:
+            return
+        if max(partition.began) > before:
+            self._forget(partition_id, list(partition.slot_of), before)
+            return
+        del self._partitions[partition_id]
+        self._held.n_keys -= len(partition.slot_of)
+        self._held.n_bytes -= partition.n_bytes
+        self._n_sizes -= partition.n_sizes
+
+    def _forget_everything(self) -> None:
+        self._partitions.clear()
+        self._recount()
 
     def _give_up_oldest(self) -> None:
         partition_id, partition = next(iter(self._partitions.items()))
-        n_keys = self._held.n_keys - self.max_keys
+        n_keys, n_bytes = self._held.n_keys - self.max_keys, self._held.n_bytes
         too_many_fields = n_keys <= 0
         if too_many_fields:
             n_keys = (len(partition.slot_of) + 1) // 2
         oldest = list(islice(partition.slot_of, n_keys))
-        self._held.bytes_overflowed += self._forget(partition_id, oldest, self.begin())
+        self._forget(partition_id, oldest, self.begin())
         self._held.keys_overflowed += len(oldest)
+        self._held.bytes_overflowed += n_bytes - self._held.n_bytes
         if too_many_fields:
             with self._counted(partition):
                 partition.pack()
@@ -315,12 +329,12 @@ class Outstanding:
             raise
 
     def _recount(self) -> None:
-        self._partitions = OrderedDict(
-            (name, held) for name, held in self._partitions.items() if held.slot_of
-        )
-        partitions = self._partitions.values()
-        for partition in partitions:
+        for partition in self._partitions.values():
             partition.recount()
-        self._held.n_bytes = sum(partition.n_bytes for partition in partitions)
-        self._held.n_keys = sum(len(partition.slot_of) for partition in partitions)
-        self._n_sizes = sum(partition.n_sizes for partition in partitions)
+        held = OrderedDict(
+            (name, partition) for name, partition in self._partitions.items() if partition.slot_of
+        )
+        self._partitions = held
+        self._held.n_bytes = sum(partition.n_bytes for partition in held.values())
+        self._held.n_keys = sum(len(partition.slot_of) for partition in held.values())
+        self._n_sizes = sum(partition.n_sizes for partition in held.values())

@@ -301,6 +301,26 @@ def test_an_operation_does_not_wait_for_a_log_that_hangs() -> None:
     assert [logged["data_plane/put/ops"] for logged in run.logged] == [1, 2]
 
 
+def test_a_program_that_ends_does_not_wait_for_ever_for_a_log_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fleetgauge._data_plane_sinks.LAST_LOG_WAIT_S", 0.01)
+    inside, let_go = threading.Event(), threading.Event()
+
+    class Hanging(Run):
+        def log(self, data: dict[str, Any], *, commit: bool) -> None:
+            inside.set()
+            assert let_go.wait(30)
+
+    sink = WandbEvents(Hanging(), interval_s=0)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(sink, event())
+        assert inside.wait(30)
+        sink.close()
+        assert sink.errors == 1
+        let_go.set()
+
+
 def test_no_event_is_lost_between_threads() -> None:
     run = Run()
     sink = WandbEvents(run, interval_s=0)

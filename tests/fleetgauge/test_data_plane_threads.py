@@ -248,18 +248,35 @@ def test_11_the_bound_holds_under_threads() -> None:
     assert snapshot["bytes_outstanding"] + snapshot["bytes_overflowed"] == 4 * 50 * 7 * THREADS
 
 
-def test_a_client_used_by_a_finalizer_while_it_counts_does_not_hang() -> None:
+def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscounts() -> None:
     """A key's hash stands for the garbage collector: code of the host that runs while the lock is held."""
-    client = MetricsDataPlaneClient(Store())
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    calls: list[Callable[[], object]] = [
+        client.snapshot,
+        client.bytes_outstanding_by_partition,
+        lambda: client.put_samples(["f"], "p", fields=SizedRows({"x": 32})),
+        lambda: client.clear_samples(["a"], "p"),
+        lambda: client.put_samples(["g"], "q", fields=SizedRows({"x": 64})),
+        lambda: client.clear_samples(None, "q"),
+        lambda: client.register_partition("r", [], 0, []),
+    ]
 
     class Reentrant:
         def __hash__(self) -> int:
-            client.snapshot()
+            if calls and client._accounts._outstanding._entering:
+                calls.pop(0)()
             return 1
 
-    keys: Any = [Reentrant()]
-    client.put_samples(keys, "p", fields={"x": Tensor(1)})
-    assert client.snapshot()["bytes_outstanding"] == 4
+    client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 1}, {"x": 2}))
+    key: Any = Reentrant()
+    while calls:
+        client.put_samples(["b", key, "c"], "p", fields=SizedRows({"x": 4}, {"x": 8}, {"x": 16}))
+        held = client.snapshot()["bytes_outstanding"]
+        assert held == sum(client.bytes_outstanding_by_partition().values())
+    assert client.bytes_outstanding_by_partition() == {"p": 4 + 8 + 16 + 32}
+    client.clear_samples([key, "b", "c", "f"], "p")
+    assert_true_to(store, client)
 
 
 def test_an_event_is_told_outside_the_lock() -> None:
