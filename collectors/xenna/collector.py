@@ -7,23 +7,13 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from collectors.xenna.metrics import (
-    BACKLOG,
-    BAD_RECORDS,
-    BYTES,
-    FILES,
-    LAG,
-    METRICS,
-    RECORDS,
-    find,
-)
-from collectors.xenna.record import Record, Unusable, interpret
+from collectors.xenna.metrics import METRICS, READING, find
+from collectors.xenna.record import Record, interpret
 from collectors.xenna.runs import Runs
 from collectors.xenna.totals import Series, Totals
-from common import tail_paths
 from common.collector import Collector, Context
-from common.datadog import FURTHEST, OLDEST
-from common.errors import ConfigurationError
+from common.datadog import OLDEST
+from common.ingest import Unusable, Window, look_into
 from common.jsonl import Entry, Limits, Tail, TailedFile
 from common.metric import Mark, Metric, Sample
 from common.settings import CollectorSettings, Duration, Texts, named
@@ -78,7 +68,7 @@ class Ingest:
         settings = context.settings
         self._context = context
         self._now = context.now
-        self._settled = context.now - settings.settle
+        self._window = Window(context.now, settings.settle)
         self._runs = Runs(context.state, context.now, settings.stalled_after, settings.forget_after)
         self._totals = (
             None
@@ -111,7 +101,7 @@ class Ingest:
             yield from self._totals.samples()
             self._saved |= self._totals.changes()
         yield from self._runs.samples()
-        yield from self._own()
+        yield from READING.samples(self._tail, self._bad, self._now)
         yield Mark({**self._saved, **self._tail.expired(), **self._runs.expired()})
 
     def _mark(self, changes: dict[str, object]) -> Iterator[Mark]:
@@ -126,7 +116,7 @@ class Ingest:
         since, second = 0, -1
         for entry in file.entries():
             record = self._interpret(entry, file.head)
-            if held or (record and self._fresh(record)):
+            if held or (record and self._window.may_grow(record.timestamp)):
                 if len(held) >= MOST_HELD:
                     break
                 held.append((entry, record))
@@ -153,9 +143,6 @@ class Ingest:
             self._context.drop(str(reason))
             return None
 
-    def _fresh(self, record: Record) -> bool:
-        return self._settled < record.timestamp <= self._now + FURTHEST
-
     @staticmethod
     def _all_of(run: str, held: list[tuple[Entry, Record | None]]) -> bool:
         return all(record is None or record.run == run for _, record in held)
@@ -163,7 +150,7 @@ class Ingest:
     def _samples(self, record: Record) -> list[Sample]:
         """The points of a record that can be sent; those of stages go into the totals where there are any."""
         self._runs.hear(record)
-        reason = self._reason_to_drop(record)
+        reason = self._window.refuses(record.timestamp)
         if reason:
             self._context.drop(reason, len(record.metrics))
             return []
@@ -202,21 +189,6 @@ class Ingest:
             else:
                 self._context.drop("not_a_number")
 
-    def _reason_to_drop(self, record: Record) -> str | None:
-        if record.timestamp < self._now - OLDEST:
-            return "too_old"
-        return "in_future" if record.timestamp > self._now + FURTHEST else None
-
-    def _own(self) -> Iterator[Sample]:
-        """How the reading itself went."""
-        tail, now = self._tail, self._now
-        yield FILES(tail.files_found, now)
-        yield RECORDS(tail.taken - self._bad, now)
-        yield BAD_RECORDS(sum(tail.damage.values()) + self._bad, now)
-        yield BYTES(tail.bytes, now)
-        yield BACKLOG(tail.backlog_bytes, now)
-        yield LAG(0 if tail.waiting_since is None else max(0.0, now - tail.waiting_since), now)
-
 
 def _find(record: Record, key: str) -> _Found | None:
     declared = find(key)
@@ -234,10 +206,7 @@ def collect(context: Context[XennaSettings]) -> Iterator[Sample | Mark]:
 
 def check(context: Context[XennaSettings]) -> Iterator[str]:
     """Whether everything that was configured can be looked into."""
-    found = tail_paths.find(context.settings.paths)
-    for path, why in found.unreadable:
-        raise ConfigurationError(f"FLEETGAUGE_XENNA_PATHS: cannot look into {path}: {why}")
-    yield f"{', '.join(context.settings.paths)}: {len(found.files)} files"
+    yield look_into("FLEETGAUGE_XENNA_PATHS", context.settings.paths)
 
 
 COLLECTOR = Collector(

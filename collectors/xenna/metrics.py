@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from common.ingest import Reading
 from common.metric import Metric, gauge
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
@@ -99,14 +100,7 @@ ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not
 ENDED_OK = gauge("xenna.runs.ended_ok_24h", "run", "Runs that ended well in the last 24 hours.")
 ENDED_ERROR = gauge("xenna.runs.ended_error_24h", "run", "Runs that ended in an error in the last 24 hours.")
 
-FILES = gauge("xenna.ingest.files", "file", "Files that the configured paths stand for.")
-RECORDS = gauge("xenna.ingest.records", "record", "Records read in this tick.")
-BAD_RECORDS = gauge("xenna.ingest.bad_records", "record", "Lines of this tick that could not be used.")
-BYTES = gauge("xenna.ingest.bytes", "byte", "Bytes read in this tick.")
-BACKLOG = gauge("xenna.ingest.backlog_bytes", "byte", "Bytes left for the next tick: this one had its share.")
-LAG = gauge(
-    "xenna.ingest.lag_seconds", "second", "How long the oldest file with a backlog has waited; 0 without one."
-)
+READING = Reading("xenna")
 
 METRICS = (
     *(keyed.metric for family in (PIPELINE, CLUSTER, STAGE) for keyed in family.values()),
@@ -115,12 +109,7 @@ METRICS = (
     ACTIVE,
     ENDED_OK,
     ENDED_ERROR,
-    FILES,
-    RECORDS,
-    BAD_RECORDS,
-    BYTES,
-    BACKLOG,
-    LAG,
+    *READING.metrics,
 )
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
+from common.ingest import Unusable, envelope, text, timestamp
+from fleetgauge.records import Event, Json
 
 KIND = "xenna"
-
-
-class Unusable(Exception):  # noqa: N818  # it is counted, never reported
-    """A line that is JSON and still no record; the message is the reason it is counted under."""
 
 
 class Record(NamedTuple):
@@ -39,51 +34,23 @@ def interpret(value: Json, head: str) -> Record | None:
     if "schema_version" in value:
         return _record(value)
     if isinstance(value.get("metrics"), dict) and "timestamp" in value:
-        kind, run_hash = _text(value, "pipeline_kind"), _text(value, "run_hash")
+        kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
         run = f"plain:{head}:{kind}:{run_hash}"
-        return Record(run, _timestamp(value), kind, run_hash, None, value["metrics"], plain=True)
+        return Record(run, timestamp(value), kind, run_hash, None, value["metrics"], plain=True)
     raise Unusable("not_a_record")
 
 
 def _record(value: Json) -> Record | None:
-    if value.get("kind") != KIND:
+    known = envelope(value, KIND)
+    if known is None:
         return None
-    version = value["schema_version"]
-    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
-        raise Unusable("unknown_schema_version")
-    known = identity(value)
-    event = value.get("event")
-    if known is None or event not in tuple(Event):
-        raise Unusable("not_a_record")
     metrics = value.get("metrics")
-    rank = value.get("rank")
     return Record(
-        run=known[0],
-        timestamp=_timestamp(value),
-        pipeline_kind=_text(value, "pipeline_kind"),
-        run_hash=_text(value, "run_hash"),
-        rank=None if rank is None else str(rank)[:20],
+        run=known.run,
+        timestamp=known.timestamp,
+        pipeline_kind=text(value, "pipeline_kind"),
+        run_hash=text(value, "run_hash"),
+        rank=known.rank,
         metrics=metrics if isinstance(metrics, dict) else {},
-        ended_well=value.get("status") == "ok" if event == Event.END else None,
+        ended_well=value.get("status") == "ok" if known.event is Event.END else None,
     )
-
-
-def _text(value: Json, key: str) -> str:
-    text = value.get(key)
-    return "" if text is None else str(text)[:200]
-
-
-def _timestamp(value: Json) -> float:
-    """Seconds since the epoch, from a number or from ISO 8601, which is UTC where it does not say."""
-    stamp = value.get("timestamp")
-    if isinstance(stamp, str):
-        try:
-            moment = datetime.fromisoformat(stamp)
-        except ValueError:
-            raise Unusable("bad_timestamp") from None
-        stamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if isinstance(stamp, bool) or not isinstance(stamp, int | float) or not math.isfinite(stamp):
-        raise Unusable("bad_timestamp")
-    if not 0 < stamp < 2**33:
-        raise Unusable("bad_timestamp")
-    return float(stamp)

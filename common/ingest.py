@@ -1,0 +1,134 @@
+"""What collectors over records share: a record's envelope, the times that can be sent, how the reading went.
+
+Knows the fields that every kind of record has, and nothing of any kind's body.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from common import tail_paths
+from common.datadog import FURTHEST, OLDEST
+from common.errors import ConfigurationError
+from common.jsonl import Tail
+from common.metric import Metric, Sample, gauge
+from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
+
+
+class Unusable(Exception):  # noqa: N818  # it is counted, never reported
+    """A line that is JSON and still no record; the message is the reason it is counted under."""
+
+
+class Envelope(NamedTuple):
+    """What every record says of itself. `run` tells writers apart; `job` is empty where it is not known."""
+
+    run: str
+    timestamp: float
+    event: Event
+    job: str
+    rank: str | None
+
+
+def envelope(value: Json, kind: str) -> Envelope | None:
+    """The envelope of a record; None for another kind's."""
+    if "schema_version" not in value:
+        raise Unusable("not_a_record")
+    if value.get("kind") != kind:
+        return None
+    version = value["schema_version"]
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
+        raise Unusable("unknown_schema_version")
+    known = identity(value)
+    event = value.get("event")
+    if known is None or event not in tuple(Event):
+        raise Unusable("not_a_record")
+    rank = value.get("rank")
+    return Envelope(
+        run=known[0],
+        timestamp=timestamp(value),
+        event=Event(event),
+        job=text(value, "job"),
+        rank=None if rank is None else str(rank)[:20],
+    )
+
+
+def text(value: Json, key: str) -> str:
+    """What a field says, cut to the length of a tag; empty where it is absent."""
+    said = value.get(key)
+    return "" if said is None else str(said)[:200]
+
+
+def timestamp(value: Json) -> float:
+    """Seconds since the epoch, from a number or from ISO 8601, which is UTC where it does not say."""
+    stamp = value.get("timestamp")
+    if isinstance(stamp, str):
+        try:
+            moment = datetime.fromisoformat(stamp)
+        except ValueError:
+            raise Unusable("bad_timestamp") from None
+        stamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if isinstance(stamp, bool) or not isinstance(stamp, int | float) or not math.isfinite(stamp):
+        raise Unusable("bad_timestamp")
+    if not 0 < stamp < 2**33:
+        raise Unusable("bad_timestamp")
+    return float(stamp)
+
+
+class Window(NamedTuple):
+    """Which times a tick can send: what the intake takes, but for the last `settle` seconds."""
+
+    now: int
+    settle: int
+
+    def may_grow(self, timestamp: float) -> bool:
+        """Whether more may still be written of that second."""
+        return self.now - self.settle < timestamp <= self.now + FURTHEST
+
+    def refuses(self, timestamp: float) -> str | None:
+        """Why the intake would not take a point of that time; None where it does."""
+        if timestamp < self.now - OLDEST:
+            return "too_old"
+        return "in_future" if timestamp > self.now + FURTHEST else None
+
+
+class Reading:
+    """The metrics of a collector's own reading, named `<prefix>.ingest.…`."""
+
+    def __init__(self, prefix: str) -> None:
+        def declared(name: str, unit: str, meaning: str) -> Metric:
+            return gauge(f"{prefix}.ingest.{name}", unit, meaning)
+
+        self._files = declared("files", "file", "Files that the configured paths stand for.")
+        self._records = declared("records", "record", "Records read in this tick.")
+        self._bad_records = declared("bad_records", "record", "Lines of this tick that could not be used.")
+        self._bytes = declared("bytes", "byte", "Bytes read in this tick.")
+        self._backlog = declared(
+            "backlog_bytes", "byte", "Bytes left for the next tick: this one had its share."
+        )
+        self._lag = declared(
+            "lag_seconds", "second", "How long the oldest file with a backlog has waited; 0 without one."
+        )
+        self.metrics = (
+            *(self._files, self._records, self._bad_records),
+            *(self._bytes, self._backlog, self._lag),
+        )
+
+    def samples(self, tail: Tail, unusable: int, now: int) -> Iterator[Sample]:
+        """How a tick's reading went, once it is over; `unusable` lines were objects and still no records."""
+        yield self._files(tail.files_found, now)
+        yield self._records(tail.taken - unusable, now)
+        yield self._bad_records(sum(tail.damage.values()) + unusable, now)
+        yield self._bytes(tail.bytes, now)
+        yield self._backlog(tail.backlog_bytes, now)
+        yield self._lag(0 if tail.waiting_since is None else max(0.0, now - tail.waiting_since), now)
+
+
+def look_into(variable: str, paths: Sequence[str]) -> str:
+    """How many files the paths that a variable configures stand for; raises where one cannot be entered."""
+    found = tail_paths.find(paths)
+    for path, why in found.unreadable:
+        raise ConfigurationError(f"{variable}: cannot look into {path}: {why}")
+    return f"{', '.join(paths)}: {len(found.files)} files"
