@@ -22,6 +22,7 @@ from fleetgauge._data_plane_events import (
     ignore_event,
     log_event,
 )
+from fleetgauge._data_plane_jsonl import JsonlEvents
 from fleetgauge._data_plane_sinks import WandbEvents, chain
 from fleetgauge._operation_totals import BUCKET_ENDS_MS, OperationTotals
 
@@ -31,6 +32,7 @@ __all__ = [
     "DataPlaneStats",
     "EventSink",
     "EventStatus",
+    "JsonlEvents",
     "MetricsDataPlaneClient",
     "OpCounts",
     "OperationTotals",
