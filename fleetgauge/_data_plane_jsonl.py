@@ -10,6 +10,7 @@ import atexit
 import math
 import threading
 import time
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -57,6 +58,7 @@ class JsonlEvents(EventSink):
         if not (math.isfinite(interval_s) and interval_s > 0):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, more than 0")
         self._copy = partial(JsonlEvents, path, interval_s, job=job, rank=rank, clock=clock)
+        self._source = uuid.uuid4().hex  # stays the same where a close makes it another run
         self._interval_s = interval_s
         self._clock = clock
         self._stamp = clock()
@@ -202,6 +204,7 @@ class JsonlEvents(EventSink):
             for partition_id, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():
                 by_partition[partition_id] = by_partition.get(partition_id, 0) + n_bytes
         return {
+            "source": self._source,
             "bytes_outstanding": largest(by_partition),
             "peak_bytes_outstanding": peak,
             "keys_outstanding": keys,

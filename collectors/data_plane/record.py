@@ -25,9 +25,10 @@ class Operations(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What the clients of one writer hold."""
+    """What the clients of one source hold; its next word replaces this one, in whichever run it says it."""
 
     envelope: Envelope
+    source: str
     bytes_by_partition: dict[str, int]
     peak_bytes: int
     keys: int
@@ -45,6 +46,7 @@ def interpret(value: Json) -> Operations | Held | None:
         return Operations(known, op, text(value, "partition_id"), status, totals_of(value))
     return Held(
         known,
+        text(value, "source") or known.run,
         by_partition(value.get("bytes_outstanding")),
         whole(value.get("peak_bytes_outstanding")),
         whole(value.get("keys_outstanding")),

@@ -54,7 +54,7 @@ class Tagging(NamedTuple):
 
 @dataclass
 class Bucket:
-    """One stretch of time: operations by series and status, holdings by writer."""
+    """One stretch of time: operations by series and status, holdings by source."""
 
     operations: dict[Series, dict[str, OperationTotals]] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
@@ -156,11 +156,11 @@ class Totals:
     def _hold(self, bucket: Bucket, record: Held) -> None:
         """Let a writer's last word in a bucket stand for it."""
         run, on = record.envelope, self._tagging
-        before = bucket.holdings.get(run.run)
+        before = bucket.holdings.get(record.source)
         if before and before.timestamp > run.timestamp:
             return
         held = record.bytes_by_partition
-        bucket.holdings[run.run] = Holding(
+        bucket.holdings[record.source] = Holding(
             run.timestamp,
             run.job if on.job else "",
             (run.rank or "") if on.rank else "",

@@ -102,6 +102,14 @@ def test_without_ranks_each_writer_counts_once_in_a_bucket_with_its_last_word(tm
     }
 
 
+def test_a_source_that_goes_on_in_another_run_counts_once(tmp_path: Path) -> None:
+    ticks = DataPlaneTicks(tmp_path, tag_rank="false")
+    ticks.write(held(0, NOW - START - 3, {"p": 1000}, source="s"))
+    ticks.write(held(0, NOW - START - 50, {"p": 10}, source="s", run_id="other"), to="b.jsonl")
+    ticks.write(held(0, NOW - START - 20, {"p": 2}, source="t", run_id="third"), to="c.jsonl")
+    assert list(the(ticks.tick(), "bytes_outstanding").values()) == [12]
+
+
 def test_without_jobs_ranks_are_still_told_apart(tmp_path: Path) -> None:
     ticks = DataPlaneTicks(tmp_path, tag_job="false")
     ticks.write(operations(0, NOW - START - 3))

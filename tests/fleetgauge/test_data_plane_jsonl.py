@@ -355,6 +355,17 @@ def test_events_that_follow_a_close_are_written_by_another_run(sinks: Sinks) -> 
     assert len({one["run_id"] for one in found}) == 2
 
 
+def test_what_is_held_names_its_source_whatever_the_run(sinks: Sinks) -> None:
+    for sink in (sinks.new(), sinks.new()):
+        client = MetricsDataPlaneClient(Store(), sink)
+        for key in "ab":
+            client.put_samples([key], "p", fields={"x": Tensor(1)})
+            sink.close()
+    found = sinks.held()
+    assert len({one["run_id"] for one in found}) >= 4
+    assert len({one["source"] for one in found}) == 2
+
+
 def test_closing_gives_up_on_a_thread_that_does_not_come_to_an_end(
     sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
