@@ -206,6 +206,17 @@ def test_a_large_tick_is_marked_on_the_way_between_two_seconds(
     assert seconds == [199, 197, 196]
 
 
+def test_a_tick_killed_behind_a_mark_on_the_way_adds_nothing_twice(
+    ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "MARK_EVERY", 5)
+    ticks.write(*(operations(seq, 200 - seq // 4) for seq in range(20)))
+    items = COLLECTOR.collect(ticks.context())
+    ticks.save(next(item for item in items if isinstance(item, Mark)))
+    ticks.write(operations(0, 200, run_id="late"), to="b.jsonl")
+    assert the(ticks.tick(), "ops") == {(TAGS, 200): 5} | {(TAGS, ago): 4 for ago in (198, 197, 196)}
+
+
 def test_unchanged_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = DataPlaneTicks(tmp_path)
     ticks.write(operations(0, 100))
