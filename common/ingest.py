@@ -83,9 +83,9 @@ class Window(NamedTuple):
     now: int
     settle: int
 
-    def may_grow(self, timestamp: float) -> bool:
-        """Whether more may still be written of that second."""
-        return self.now - self.settle < timestamp <= self.now + FURTHEST
+    def may_grow(self, timestamp: float, lasts: int = 0) -> bool:
+        """Whether more may still be written of that second, or of a time that begins then and lasts."""
+        return timestamp + lasts > self.now - self.settle and timestamp <= self.now + FURTHEST
 
     def refuses(self, timestamp: float) -> str | None:
         """Why the intake would not take a point of that time; None where it does."""

@@ -1,4 +1,4 @@
-"""Runs the xenna collector tick by tick, as the runner would, over files a test writes."""
+"""Runs a collector over records tick by tick, as the runner would, over files a test writes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collectors.xenna.collector import COLLECTOR, XennaSettings
-from common.collector import Context, Tally
+from collectors.xenna.collector import COLLECTOR
+from common.collector import Collector, Context, Tally
 from common.metric import Mark, Sample
 from common.retry import Deadline
 from common.settings import ConfigurationFile, load
@@ -23,25 +23,30 @@ Points = dict[tuple[str, tuple[str, ...], int], float]
 class Ticks:
     """Runs the collector again and again, as the runner would, and keeps what an intake would hold."""
 
+    collector: Collector[Any] = COLLECTOR
+
     def __init__(self, path: Path, **settings: str) -> None:
-        environ = {f"FLEETGAUGE_XENNA_{name.upper()}": value for name, value in settings.items()}
+        prefix = f"FLEETGAUGE_{self.collector.name.upper()}"
+        environ = {f"{prefix}_{name.upper()}": value for name, value in settings.items()}
         self.path = path
-        environ.setdefault("FLEETGAUGE_XENNA_PATHS", str(path))
-        self.settings = load(XennaSettings, "xenna", environ=environ, file=ConfigurationFile())
+        environ.setdefault(f"{prefix}_PATHS", str(path))
+        self.settings = load(
+            self.collector.settings, self.collector.name, environ=environ, file=ConfigurationFile()
+        )
         self.state: dict[str, object] = {}
         self.points: Points = {}
         self.now = NOW
         self.tally = Tally()
         self.items: list[Sample | Mark] = []
 
-    def context(self) -> Context[XennaSettings]:
+    def context(self) -> Context[Any]:
         self.tally = Tally()
         log, deadline = logging.getLogger("test"), Deadline(60)
         return Context(self.settings, self.now, self.now, "node", self.state, deadline, log, self.tally)
 
     def tick(self) -> Points:
         """The points of one tick."""
-        self.items = list(COLLECTOR.collect(self.context()))
+        self.items = list(self.collector.collect(self.context()))
         points: Points = {}
         for item in self.items:
             if isinstance(item, Mark):

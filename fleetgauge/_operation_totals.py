@@ -1,0 +1,67 @@
+"""What many operations add up to: counts, keys, bytes and how long they took.
+
+Pure values: two aggregates of the same kind add up to the aggregate of all their operations, in any order and
+on any machine, because the buckets of their times are fixed. Percentiles are read from the buckets.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Where each bucket ends, four to a doubling from 10 microseconds to over an hour; one more has no end.
+# Written records name buckets by index: ends may be added, never moved.
+BUCKET_ENDS_MS = tuple(0.01 * 2 ** (step / 4) for step in range(116))
+
+
+@dataclass(frozen=True, slots=True)
+class OperationTotals:
+    """Some operations, at least one. `buckets` counts them by the index of the bucket of their time."""
+
+    count: int
+    keys: int
+    bytes: int
+    wall_ms_sum: float
+    wall_ms_min: float
+    wall_ms_max: float
+    buckets: Mapping[int, int]
+
+    @classmethod
+    def of_one(cls, keys: int, n_bytes: int, wall_ms: float) -> OperationTotals:
+        return cls(1, keys, n_bytes, wall_ms, wall_ms, wall_ms, {bisect_left(BUCKET_ENDS_MS, wall_ms): 1})
+
+    def __add__(self, other: OperationTotals) -> OperationTotals:
+        buckets = dict(self.buckets)
+        for index, count in other.buckets.items():
+            buckets[index] = buckets.get(index, 0) + count
+        return OperationTotals(
+            self.count + other.count,
+            self.keys + other.keys,
+            self.bytes + other.bytes,
+            self.wall_ms_sum + other.wall_ms_sum,
+            min(self.wall_ms_min, other.wall_ms_min),
+            max(self.wall_ms_max, other.wall_ms_max),
+            buckets,
+        )
+
+    @property
+    def wall_ms_avg(self) -> float:
+        return self.wall_ms_sum / self.count
+
+    def wall_ms_percentile(self, percent: float) -> float:
+        """The time that `percent` of the operations did not exceed, to within its bucket (19 %)."""
+        rank = max(1, math.ceil(self.count * percent / 100))
+        reached = 0
+        for index in sorted(self.buckets):
+            inside = self.buckets[index]
+            if reached + inside >= rank:
+                return self._within(index, (rank - reached) / inside)
+            reached += inside
+        return self.wall_ms_max
+
+    def _within(self, index: int, share: float) -> float:
+        start = max(BUCKET_ENDS_MS[index - 1] if index else 0.0, self.wall_ms_min)
+        end = min(BUCKET_ENDS_MS[index] if index < len(BUCKET_ENDS_MS) else math.inf, self.wall_ms_max)
+        return start + (end - start) * share

@@ -1,0 +1,202 @@
+"""How many bytes each row of a batch carries, field by field.
+
+Knows tensors by what they can do and reads only their shapes, element sizes and offsets, never their
+contents: no tensor library is imported, and a batch that lies on a device or in a lazy stack is not copied
+to be measured. Knows nothing of keys or partitions.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Tensors and batches are duck-typed here: naming their types would import torch and tensordict.
+Leaf = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """The bytes of a field in rows that differ."""
+
+    sizes: array[int]
+    total: int
+    largest: int
+
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> Uneven:
+        packed = array("q", sizes)
+        return cls(packed, sum(packed), max(packed, default=0))
+
+
+# The bytes of a field in each row of a batch; a number stands for rows that are all alike.
+Column = int | Uneven
+Columns = dict[Hashable, Column]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBytes:
+    """The bytes of a batch, field by field. What is `unmeasured` is in no count."""
+
+    n_rows: int
+    columns: Columns
+    unmeasured: list[Exception]
+
+    @property
+    def total(self) -> int:
+        return sum(total_bytes(column, self.n_rows) for column in self.columns.values())
+
+
+def total_bytes(column: Column, n_rows: int) -> int:
+    return column * n_rows if isinstance(column, int) else column.total
+
+
+def sizes_of(column: Column, n_rows: int) -> array[int]:
+    return array("q", [column]) * n_rows if isinstance(column, int) else column.sizes
+
+
+def picked(columns: Columns, rows: list[int]) -> Columns:
+    """The same fields of only these rows."""
+    return {
+        name: column if isinstance(column, int) else Uneven.of(map(column.sizes.__getitem__, rows))
+        for name, column in columns.items()
+    }
+
+
+def largest_row(columns: Columns, at_least: int) -> int:
+    """The bytes of the largest row, or `at_least` if no row can be larger."""
+    bound = sum(column if isinstance(column, int) else column.largest for column in columns.values())
+    if bound <= at_least:
+        return at_least
+    rows = _added(columns.values())
+    return max(at_least, rows if isinstance(rows, int) else rows.largest)
+
+
+def measure(fields: Leaf, n_rows: int) -> BatchBytes:
+    """Measure `fields`, the batch of `n_rows` rows.
+
+    A leaf that has rows of its own (jagged, nested, stacked) is counted row by row when they are `n_rows`.
+    Any other total is divided evenly, which for a dense batch is each row's own bytes. Never raises: what
+    cannot be measured is named in the answer. Without rows, the batch is measured as one.
+    """
+    unmeasured: list[Exception] = []
+    try:
+        return BatchBytes(n_rows or 1, _columns(fields, n_rows or 1, unmeasured), unmeasured)
+    except Exception as error:
+        return BatchBytes(n_rows or 1, {}, [*unmeasured, error])
+
+
+def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
+    members = getattr(batch, "tensordicts", None)
+    # Reading a field of a lazy stack would copy its rows together, or fail where their shapes differ.
+    if isinstance(members, list | tuple):
+        if getattr(batch, "stack_dim", 0) == 0:
+            return _stacked_by_row(members, n_rows, unmeasured)
+        return _stacked_across_rows(members, n_rows, unmeasured)
+    if _is_mapping(batch):
+        return {name: _rows(leaf, n_rows, unmeasured) for name, leaf in batch.items()}
+    return {} if batch is None else {"": _rows(batch, n_rows, unmeasured)}
+
+
+def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
+    stacked: dict[Hashable, array[int]] = {}
+    for row, member in enumerate(members):
+        for name, column in _columns(member, 1, unmeasured).items():
+            stacked.setdefault(name, array("q", [0]) * len(members))[row] = total_bytes(column, 1)
+    return {name: _fitted(Uneven.of(sizes), n_rows) for name, sizes in stacked.items()}
+
+
+def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
+    columns: Columns = {}
+    for member in members:
+        for name, sizes in _columns(member, n_rows, unmeasured).items():
+            columns[name] = _added([columns[name], sizes]) if name in columns else sizes
+    return columns
+
+
+def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
+    try:
+        if getattr(type(leaf), "_is_non_tensor", False):
+            return 0
+        if isinstance(leaf, list | tuple):
+            return _fitted(_listed_rows(leaf, unmeasured), n_rows)
+        if _is_mapping(leaf):
+            return _added(_columns(leaf, n_rows, unmeasured).values())
+        if callable(getattr(leaf, "offsets", None)):
+            return _fitted(_jagged_rows(leaf), n_rows)
+        if getattr(leaf, "is_nested", False) is True:
+            return _fitted(Uneven.of(map(_dense_bytes, leaf.unbind())), n_rows)
+        return _fitted(_dense_bytes(leaf), n_rows)
+    except Exception as error:  # one leaf that cannot be measured costs only itself
+        unmeasured.append(error)
+        return 0
+
+
+def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception]) -> Column:
+    """A list of tensors or of batches, one a row. A list of anything else is a non-tensor leaf.
+
+    Its first item decides, so that a million Python numbers are not walked.
+    """
+    if not rows or not (_is_mapping(rows[0]) or _is_tensor(rows[0])):
+        return 0
+    return Uneven.of(total_bytes(_rows(row, 1, unmeasured), 1) for row in rows)
+
+
+def _jagged_rows(jagged: Leaf) -> Uneven:
+    # The ragged dimension, wherever it stands, is the one whose size is not a plain number.
+    width = math.prod(size for size in jagged.shape[1:] if isinstance(size, int)) * jagged.element_size()
+    # A narrowed view keeps its whole buffer and says in `lengths` how much of it is its own.
+    if (lengths := jagged.lengths()) is None:
+        offsets = jagged.offsets()
+        lengths = offsets[1:] - offsets[:-1]
+    return _uneven(lengths * width)
+
+
+def _uneven(sizes: Leaf) -> Uneven:
+    """A tensor of sizes, by its memory where that can be shared: it spares a Python number a row."""
+    try:
+        shared = memoryview(sizes.numpy() if hasattr(sizes, "numpy") else sizes)
+        if shared.format in ("l", "q") and shared.itemsize == 8 and len(shared):
+            packed = array("q")
+            packed.frombytes(shared.cast("B"))
+            return Uneven(packed, int(sizes.sum()), int(sizes.max()))
+    except Exception:  # noqa: S110  # it lies on a device, or there is no numpy: then number by number
+        pass
+    return Uneven.of(sizes.tolist())
+
+
+def _dense_bytes(leaf: Leaf) -> int:
+    size = leaf.numel() * leaf.element_size() if _is_tensor(leaf) else getattr(leaf, "nbytes", 0)
+    return size if isinstance(size, int) else 0
+
+
+def _is_tensor(leaf: Leaf) -> bool:
+    return callable(getattr(leaf, "numel", None)) and callable(getattr(leaf, "element_size", None))
+
+
+def _is_mapping(leaf: Leaf) -> bool:
+    return callable(getattr(leaf, "items", None)) and callable(getattr(leaf, "keys", None))
+
+
+def _fitted(own: Column, n_rows: int) -> Column:
+    if isinstance(own, Uneven) and len(own.sizes) == n_rows:
+        return own
+    share, rest = divmod(total_bytes(own, 1), n_rows)
+    return Uneven.of([share + 1] * rest + [share] * (n_rows - rest)) if rest else share
+
+
+def _added(columns: Iterable[Column]) -> Column:
+    alike = 0
+    uneven: list[Uneven] = []
+    for column in columns:
+        if isinstance(column, int):
+            alike += column
+        else:
+            uneven.append(column)
+    if not uneven:
+        return alike
+    if len(uneven) == 1 and not alike:
+        return uneven[0]
+    return Uneven.of(sum(sizes, alike) for sizes in zip(*(column.sizes for column in uneven), strict=True))

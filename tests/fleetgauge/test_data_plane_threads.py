@@ -1,0 +1,331 @@
+"""The wrapper under many threads: no sum is ever torn, and at rest all of them are the truth of the store."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from data_plane_fakes import SizedRows, Store, Tensor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
+
+THREADS = 8
+
+
+@pytest.fixture(autouse=True, scope="module")
+def switching_often() -> Iterator[None]:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Run all at once; whatever one raises is raised here."""
+    start = threading.Barrier(len(works))
+
+    def run(work: Callable[[], object]) -> None:
+        start.wait()
+        work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        for done in [pool.submit(run, work) for work in works]:
+            done.result()
+
+
+def assert_true_to(store: Store, client: MetricsDataPlaneClient) -> None:
+    truth = store.bytes_by_partition()
+    snapshot = client.snapshot()
+    assert client.bytes_outstanding_by_partition() == truth
+    assert snapshot["bytes_outstanding"] == sum(truth.values())
+    assert snapshot["n_keys_outstanding"] == store.n_keys()
+    assert (snapshot["callback_errors"], snapshot["measure_errors"]) == (0, 0)
+
+
+def test_4_two_clears_of_the_same_keys_subtract_them_once() -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    for step in range(20):
+        ids = [f"{step}-{index}" for index in range(50)]
+        client.put_samples(["stays", *ids], "p", fields={"x": Tensor(51)})
+        in_threads(
+            *[partial(client.clear_samples, ids, "p")] * 2,
+            *[partial(client.clear_samples, ids[::-1], "p")] * 2,
+        )
+        snapshot = client.snapshot()
+        assert (snapshot["bytes_outstanding"], snapshot["n_keys_outstanding"]) == (4, 1)
+        assert client.bytes_outstanding_by_partition() == {"p": 4}
+
+
+def test_4_a_snapshot_during_puts_is_of_one_instant() -> None:
+    client = MetricsDataPlaneClient(Store())
+    stop = threading.Event()
+    seen: list[dict[str, Any]] = []
+
+    def put(thread: int) -> None:
+        for step in range(60):
+            ids = [f"{thread}-{step}-{index}" for index in range(10)]
+            client.put_samples(ids, f"p{thread}", fields={"x": Tensor(10, 3), "y": Tensor(10)})
+
+    def watch() -> None:
+        while not stop.is_set():
+            seen.append(client.snapshot())
+
+    watchers = [threading.Thread(target=watch) for _ in range(2)]
+    for watcher in watchers:
+        watcher.start()
+    in_threads(*[partial(put, thread) for thread in range(THREADS)])
+    stop.set()
+    for watcher in watchers:
+        watcher.join()
+    for snapshot in seen:
+        n_puts = snapshot["total_ops"]
+        assert snapshot["total_bytes"] == snapshot["bytes_outstanding"] == n_puts * 160
+        assert snapshot["peak_bytes_outstanding"] == n_puts * 160
+        assert snapshot["total_keys"] == snapshot["n_keys_outstanding"] == n_puts * 10
+        counts = snapshot["by_op"]["put"]
+        assert (counts["ops"], counts["keys"], counts["bytes"]) == (n_puts, n_puts * 10, n_puts * 160)
+    assert client.snapshot()["total_ops"] == 60 * THREADS
+
+
+def test_4_totals_stay_true_to_partitions_while_threads_put_and_clear_the_same_ones() -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store, max_keys=100_000)
+    peaks: list[bool] = []
+
+    def work(thread: int) -> None:
+        for step in range(40):
+            partition = f"p{(thread + step) % 3}"
+            ids = [f"{thread}-{step}-{index}" for index in range(6)]
+            client.put_samples(ids, partition, fields=SizedRows(*[{"x": n, "y": 2} for n in range(6)]))
+            client.put_samples(ids[:3], partition, fields=SizedRows(*[{"x": 9, "z": 1}] * 3))
+            client.clear_samples(ids[1:5], partition)
+            snapshot = client.snapshot()
+            peaks.append(0 <= snapshot["bytes_outstanding"] <= snapshot["peak_bytes_outstanding"])
+
+    in_threads(*[partial(work, thread) for thread in range(THREADS)])
+    assert all(peaks)
+    assert_true_to(store, client)
+    in_threads(*[partial(client.clear_samples, None, partition) for partition in ("p0", "p1", "p2")])
+    assert client.snapshot()["bytes_outstanding"] == client.snapshot()["n_keys_outstanding"] == 0
+
+
+def test_4_a_key_cleared_by_its_consumer_before_the_put_returns_is_not_held() -> None:
+    """The store wakes the consumer while the producer is still on its way back."""
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+
+    def consume() -> None:
+        in_threads(lambda: client.clear_samples(["b", "elsewhere"], "p"))
+        in_threads(lambda: client.clear_samples(["a"], "another partition"))
+
+    store.before_return = consume
+    client.put_samples(["a", "b", "c"], "p", fields=SizedRows({"x": 1}, {"x": 10}, {"x": 100}))
+    assert client.bytes_outstanding_by_partition() == store.bytes_by_partition() == {"p": 101}
+    client.put_samples(["b"], "p", fields=SizedRows({"x": 1000}))
+    assert_true_to(store, client)
+
+
+def test_4_all_keys_of_a_put_may_be_cleared_before_it_returns() -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    store.before_return = lambda: in_threads(lambda: client.clear_samples(["a"], "p"))
+    client.put_samples(["a"], "p", fields=SizedRows({"x": 1}))
+    assert_true_to(store, client)
+    assert client.bytes_outstanding_by_partition() == {}
+
+
+def test_4_a_key_put_again_before_its_clear_returns_is_held() -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 1}, {"x": 2}))
+    again = SizedRows({"x": 7})
+    store.before_return = lambda: in_threads(lambda: client.put_samples(["b"], "p", fields=again))
+    client.clear_samples(["a", "b", "c"], "p")
+    assert client.bytes_outstanding_by_partition() == store.bytes_by_partition() == {"p": 7}
+
+
+@pytest.mark.parametrize("empty", ["clear", "register"])
+def test_4_a_key_put_while_its_partition_is_being_emptied_is_held(empty: str) -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 1}, {"x": 2}))
+    again = SizedRows({"x": 7})
+    store.before_return = lambda: in_threads(lambda: client.put_samples(["b"], "p", fields=again))
+    if empty == "clear":
+        client.clear_samples(None, "p")
+    else:
+        client.register_partition("p", [], 0, [])
+    assert client.bytes_outstanding_by_partition() == store.bytes_by_partition() == {"p": 7}
+    assert client.snapshot()["n_keys_outstanding"] == 1
+
+
+def test_4_a_put_under_way_survives_a_clear_that_does_not_name_its_keys() -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    store.before_return = lambda: in_threads(lambda: client.clear_samples(None, "p"))
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    assert client.bytes_outstanding_by_partition() == {"p": 4}
+
+
+def test_4_a_put_that_failed_leaves_no_trace_for_later_clears() -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    store.error = RuntimeError()
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    store.error = None
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    assert client._accounts._outstanding._under_way == {}
+
+
+def test_4_producers_and_consumers_at_full_speed_end_with_the_truth() -> None:
+    """Consumers take keys off the store itself, so they are often ahead of the producers' accounting."""
+    ready: SimpleQueue[tuple[str, list[str]] | None] = SimpleQueue()
+
+    class Announcing(Store):
+        def _called(self, *call: Any) -> Any:
+            if call[0] == "put":
+                ready.put((call[2], [key for key in call[1] if not key.endswith("-keep")]))
+
+    store = Announcing()
+    client = MetricsDataPlaneClient(store)
+
+    def produce(thread: int) -> None:
+        for step in range(60):
+            ids = [f"{thread}-{step}-{suffix}" for suffix in ("0", "1", "keep")]
+            client.put_samples(ids, f"p{step % 3}", fields=SizedRows({"x": 1}, {"x": 50}, {"x": 7}))
+
+    def consume() -> None:
+        while (claimed := ready.get()) is not None:
+            client.clear_samples(claimed[1], claimed[0])
+
+    consumers = [threading.Thread(target=consume) for _ in range(THREADS // 2)]
+    for consumer in consumers:
+        consumer.start()
+    in_threads(*[partial(produce, thread) for thread in range(THREADS // 2)])
+    for _ in consumers:
+        ready.put(None)
+    for consumer in consumers:
+        consumer.join()
+    assert_true_to(store, client)
+    assert client.snapshot()["bytes_outstanding"] == THREADS // 2 * 60 * 7
+
+
+def test_3_no_failing_callback_goes_uncounted() -> None:
+    def raising(_: DataPlaneEvent) -> None:
+        raise ValueError
+
+    client = MetricsDataPlaneClient(Store(), raising)
+    in_threads(*[lambda: [client.close() for _ in range(200)]] * THREADS)
+    snapshot = client.snapshot()
+    assert snapshot["callback_errors"] == snapshot["total_ops"] == 200 * THREADS
+
+
+def test_11_the_bound_holds_under_threads() -> None:
+    client = MetricsDataPlaneClient(Store(), max_keys=50)
+    over: list[int] = []
+
+    def work(thread: int) -> None:
+        for step in range(50):
+            ids = [f"{thread}-{step}-{index}" for index in range(7)]
+            client.put_samples(ids, f"p{thread % 3}", fields={"x": Tensor(7)})
+            over.append(client.snapshot()["n_keys_outstanding"])
+
+    in_threads(*[partial(work, thread) for thread in range(THREADS)])
+    snapshot = client.snapshot()
+    assert max(over) <= 50
+    assert snapshot["n_keys_outstanding"] + snapshot["keys_overflowed"] == 50 * 7 * THREADS
+    assert snapshot["bytes_outstanding"] + snapshot["bytes_overflowed"] == 4 * 50 * 7 * THREADS
+
+
+def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscounts() -> None:
+    """A key's hash stands for the garbage collector: code of the host that runs while the lock is held."""
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+    calls: list[Callable[[], object]] = [
+        client.snapshot,
+        client.bytes_outstanding_by_partition,
+        lambda: client.put_samples(["f"], "p", fields=SizedRows({"x": 32})),
+        lambda: client.clear_samples(["a"], "p"),
+        lambda: client.put_samples(["g"], "q", fields=SizedRows({"x": 64})),
+        lambda: client.clear_samples(None, "q"),
+        lambda: client.register_partition("r", [], 0, []),
+    ]
+
+    class Reentrant:
+        def __hash__(self) -> int:
+            if calls and client._accounts._outstanding._entering:
+                calls.pop(0)()
+            return 1
+
+    client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 1}, {"x": 2}))
+    key: Any = Reentrant()
+    while calls:
+        client.put_samples(["b", key, "c"], "p", fields=SizedRows({"x": 4}, {"x": 8}, {"x": 16}))
+        held = client.snapshot()["bytes_outstanding"]
+        assert held == sum(client.bytes_outstanding_by_partition().values())
+    assert client.bytes_outstanding_by_partition() == {"p": 4 + 8 + 16 + 32}
+    client.clear_samples([key, "b", "c", "f"], "p")
+    assert_true_to(store, client)
+
+
+def test_an_event_is_told_outside_the_lock() -> None:
+    """A callback that waits for another thread's call must not wait for ever."""
+    store = Store()
+    client: MetricsDataPlaneClient
+
+    def ask_in_another_thread(_: DataPlaneEvent) -> None:
+        in_threads(client.snapshot, client.bytes_outstanding_by_partition)
+
+    client = MetricsDataPlaneClient(store, ask_in_another_thread)
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    assert client.snapshot()["callback_errors"] == 0
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "clear", "clear all"]),
+        st.integers(0, 1),
+        st.lists(st.integers(0, 4), min_size=1, max_size=4, unique=True),
+        st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 9), min_size=1),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(plans=st.lists(steps, min_size=THREADS, max_size=THREADS))
+def test_4_any_interleaving_of_threads_with_keys_of_their_own_ends_with_the_truth(
+    plans: list[list[tuple[str, int, list[int], dict[str, int]]]],
+) -> None:
+    store = Store()
+    client = MetricsDataPlaneClient(store)
+
+    def follow(thread: int, plan: list[tuple[str, int, list[int], dict[str, int]]]) -> None:
+        for what, where, who, row in plan:
+            ids = [f"{thread}-{index}" for index in who]
+            if what == "put":
+                client.put_samples(ids, f"shared{where}", fields=SizedRows(*[row] * len(ids)))
+            elif what == "clear":
+                client.clear_samples(ids, f"shared{where}")
+            else:
+                client.put_samples(ids, f"own{thread}", fields=SizedRows(*[row] * len(ids)))
+                client.clear_samples(None, f"own{thread}")
+            snapshot = client.snapshot()
+            assert 0 <= snapshot["bytes_outstanding"] <= snapshot["peak_bytes_outstanding"]
+
+    in_threads(*[partial(follow, thread, plan) for thread, plan in enumerate(plans)])
+    assert_true_to(store, client)
+    totals = client.snapshot()
+    assert totals["total_ops"] == sum(row["ops"] for row in totals["by_op"].values())
+    assert totals["total_bytes"] == totals["by_op"]["put"]["bytes"]
