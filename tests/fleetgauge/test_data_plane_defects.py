@@ -379,6 +379,17 @@ def test_11_puts_and_clears_without_end_take_no_more_memory() -> None:
     assert len(pickle.dumps(client)) < 2 * size_at_first
 
 
+def test_11_writing_the_same_keys_without_end_takes_no_more_memory() -> None:
+    client = MetricsDataPlaneClient(PicklableStore())
+    sizes = []
+    for step in range(400):
+        ids = ["a", "b", "c"] if step % 2 else ["c", "a", "b"]
+        client.put_samples(ids, "p", fields={"x": Tensor(3)})
+        sizes.append(len(pickle.dumps(client)))
+        assert held(client) == 12
+    assert max(sizes[200:]) < 1.1 * max(sizes[:200])
+
+
 def test_11_many_more_puts_than_wait_to_be_entered(store: Store) -> None:
     client = MetricsDataPlaneClient(store)
     for step in range(30):
