@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -290,6 +291,49 @@ def test_9_a_key_that_fails_half_way_leaves_the_sums_true(
     client.clear_samples(None, "p")
     assert held(client) == 0
     assert client.snapshot()["n_keys_outstanding"] == 0
+
+
+class Interrupted:
+    """A key at whose hashing, once armed, somebody presses Ctrl-C."""
+
+    after: int | None = None
+
+    def __hash__(self) -> int:
+        if self.after is not None:
+            self.after -= 1
+            if self.after < 0:
+                self.after = None
+                raise KeyboardInterrupt
+        return 1
+
+
+@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("op", ["put", "clear", "snapshot"])
+def test_5_an_interrupt_in_the_midst_of_counting_leaves_the_sums_true(op: str, after: int) -> None:
+    client = MetricsDataPlaneClient(Store())
+    key = Interrupted()
+    keys: Any = ["a", key, "b"]
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100])})
+    client.put_samples(["z"], "q", fields={"x": Tensor(1)})
+    assert held(client) == 448
+    key.after = after
+    with suppress(KeyboardInterrupt):
+        if op == "put":
+            client.put_samples(keys, "p", fields={"x": Jagged([2, 20, 200]), "y": Tensor(3)})
+        elif op == "clear":
+            client.clear_samples(keys, "p")
+        else:
+            client.put_samples(["c", *keys], "p", fields={"x": Tensor(4)})
+            client.snapshot()
+    key.after = None
+    snapshot = client.snapshot()
+    assert snapshot["bytes_outstanding"] == sum(client.bytes_outstanding_by_partition().values())
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100]), "y": Tensor(3)})
+    client.clear_samples(["c"], "p")
+    assert client.bytes_outstanding_by_partition() == {"q": 4, "p": 444 + 12}
+    assert client.snapshot()["n_keys_outstanding"] == 4
+    client.clear_samples(keys, "p")
+    assert (held(client), client.snapshot()["n_keys_outstanding"]) == (4, 1)
 
 
 def test_9_a_failure_that_is_found_late_is_counted_when_asked(store: Store) -> None:
