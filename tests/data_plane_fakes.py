@@ -156,7 +156,14 @@ class LazyStack:
 
 
 class NonTensor:
+    """A leaf of Python objects, which tensordict holds in a batch of its own."""
+
     _is_non_tensor = True
+
+    def keys(self) -> list[str]:
+        raise AssertionError("walked the objects of a leaf without tensors")
+
+    items = keys
 
 
 @dataclass

@@ -233,6 +233,11 @@ def test_no_fields_are_no_bytes(client: MetricsDataPlaneClient, events: Events) 
     assert client.snapshot()["n_keys_outstanding"] == 2
 
 
+def test_a_put_of_no_keys_still_tells_its_bytes(client: MetricsDataPlaneClient, events: Events) -> None:
+    client.put_samples([], "p", fields={"x": Tensor(7)})
+    assert (events.last["n_keys"], events.last["n_bytes"], held(client)) == (0, 28, 0)
+
+
 def test_statuses_are_three() -> None:
     assert get_args(EventStatus) == ("ok", "error", "timeout")
 

@@ -243,9 +243,9 @@ def test_no_contents_are_read_however_large() -> None:
 @pytest.mark.parametrize("numbers", [Numbers, SharedNumbers, SmallNumbers, DeviceNumbers])
 @pytest.mark.parametrize("buffer", [None, 100])
 def test_offsets_are_read_wherever_they_lie(numbers: type[Numbers], buffer: int | None) -> None:
-    jagged = Jagged([5, 0, 90], 2, buffer=buffer, numbers=numbers)
-    assert rows({"x": jagged, "y": Tensor(3)}, 3) == {"x": [40, 0, 720], "y": [4, 4, 4]}
-    assert rows({"x": jagged}, 2) == {"x": [380, 380]}
+    jagged = Jagged([5, 0, 90, 1], 2, buffer=buffer, numbers=numbers)
+    assert rows({"x": jagged, "y": Tensor(4)}, 4) == {"x": [40, 0, 720, 8], "y": [4] * 4}
+    assert rows({"x": jagged}, 2) == {"x": [384, 384]}
 
 
 def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
@@ -275,6 +275,21 @@ def test_what_claims_to_be_a_tensor_and_answers_nonsense_has_no_bytes() -> None:
             return "many"
 
     assert rows({"x": Odd(1), "y": type("Odd", (), {"nbytes": "many"})()}, 1) == {"x": [0], "y": [0]}
+
+
+def test_half_of_a_protocol_is_none_of_it() -> None:
+    def asked(_: object) -> None:
+        raise AssertionError("called on the strength of its name alone")
+
+    halves = [type("Half", (), {name: asked})() for name in ("numel", "element_size", "items", "keys")]
+    assert rows({str(index): half for index, half in enumerate(halves)}, 1) == {
+        str(index): [0] for index in range(4)
+    }
+
+
+def test_a_batch_for_no_keys_is_measured_whole() -> None:
+    measured = measure({"x": Tensor(7), "y": Jagged([1, 2])}, 0)
+    assert (measured.total, measured.n_rows) == (40, 1)
 
 
 def test_nested_only_if_it_says_so_itself() -> None:

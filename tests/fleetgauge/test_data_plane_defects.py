@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -292,6 +293,49 @@ def test_9_a_key_that_fails_half_way_leaves_the_sums_true(
     assert client.snapshot()["n_keys_outstanding"] == 0
 
 
+class Interrupted:
+    """A key at whose hashing, once armed, somebody presses Ctrl-C."""
+
+    after: int | None = None
+
+    def __hash__(self) -> int:
+        if self.after is not None:
+            self.after -= 1
+            if self.after < 0:
+                self.after = None
+                raise KeyboardInterrupt
+        return 1
+
+
+@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("op", ["put", "clear", "snapshot"])
+def test_5_an_interrupt_in_the_midst_of_counting_leaves_the_sums_true(op: str, after: int) -> None:
+    client = MetricsDataPlaneClient(Store())
+    key = Interrupted()
+    keys: Any = ["a", key, "b"]
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100])})
+    client.put_samples(["z"], "q", fields={"x": Tensor(1)})
+    assert held(client) == 448
+    key.after = after
+    with suppress(KeyboardInterrupt):
+        if op == "put":
+            client.put_samples(keys, "p", fields={"x": Jagged([2, 20, 200]), "y": Tensor(3)})
+        elif op == "clear":
+            client.clear_samples(keys, "p")
+        else:
+            client.put_samples(["c", *keys], "p", fields={"x": Tensor(4)})
+            client.snapshot()
+    key.after = None
+    snapshot = client.snapshot()
+    assert snapshot["bytes_outstanding"] == sum(client.bytes_outstanding_by_partition().values())
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100]), "y": Tensor(3)})
+    client.clear_samples(["c"], "p")
+    assert client.bytes_outstanding_by_partition() == {"q": 4, "p": 444 + 12}
+    assert client.snapshot()["n_keys_outstanding"] == 4
+    client.clear_samples(keys, "p")
+    assert (held(client), client.snapshot()["n_keys_outstanding"]) == (4, 1)
+
+
 def test_9_a_failure_that_is_found_late_is_counted_when_asked(store: Store) -> None:
     client = MetricsDataPlaneClient(store)
     keys: Any = [Fragile(1)]
@@ -377,6 +421,17 @@ def test_11_puts_and_clears_without_end_take_no_more_memory() -> None:
         if step == 9:
             size_at_first = len(pickle.dumps(client))
     assert len(pickle.dumps(client)) < 2 * size_at_first
+
+
+def test_11_writing_the_same_keys_without_end_takes_no_more_memory() -> None:
+    client = MetricsDataPlaneClient(PicklableStore())
+    sizes = []
+    for step in range(400):
+        ids = ["a", "b", "c"] if step % 2 else ["c", "a", "b"]
+        client.put_samples(ids, "p", fields={"x": Tensor(3)})
+        sizes.append(len(pickle.dumps(client)))
+        assert held(client) == 12
+    assert max(sizes[200:]) < 1.1 * max(sizes[:200])
 
 
 def test_11_many_more_puts_than_wait_to_be_entered(store: Store) -> None:
