@@ -110,7 +110,7 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
     version = record.get("schema_version")
     if version is None:
         record = _modern(record)
-    elif isinstance(version, bool) or version not in _SCHEMA_VERSIONS:
+    elif version not in _SCHEMA_VERSIONS:
         raise BadEvent("unknown_version")
     if all(record.get(name) is None for name in _TELLING):
         raise BadEvent("not_an_event")
@@ -127,7 +127,7 @@ def _reader(event: object) -> Callable[[str], object]:
 def _seconds(value: Callable[[str], object]) -> float | None:
     seconds = value("timestamp")
     if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-        return float(seconds) if abs(seconds) < _LARGEST and math.isfinite(seconds) else None
+        return float(seconds) if abs(seconds) < _LARGEST else None  # neither infinite nor not a number
     nanoseconds = _whole(value, "timestamp_ns")
     return None if nanoseconds is None else nanoseconds / 1_000_000_000.0
 

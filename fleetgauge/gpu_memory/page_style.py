@@ -38,7 +38,7 @@ section,.note{padding:1rem;margin-top:1rem}
 .status{font-size:.8125rem;font-weight:600;border:1px solid currentColor;border-radius:99px;padding:0 .6rem}
 .status{overflow-wrap:anywhere;min-width:0}
 .completed{color:var(--good)}.interrupted{color:var(--bad)}.running{color:var(--busy)}.incomplete{color:var(--odd)}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.5rem,1fr));gap:.6rem;margin-top:.9rem}
+.cards{display:grid;grid-template-columns:repeat(6,minmax(0,1fr));gap:.6rem;margin-top:.9rem}
 .card{border:1px solid var(--edge);border-radius:8px;padding:.55rem .75rem;min-width:0}
 .card dt{font-size:.8125rem;color:var(--muted)}
 .card dd{margin:0;font-size:1.15rem;font-weight:650;line-height:1.35;font-variant-numeric:tabular-nums}
@@ -65,10 +65,11 @@ td.number{white-space:nowrap}
 .mark.warning{stroke:var(--warning)}
 .plot .mark.critical,.legend .mark.critical{stroke:var(--critical);stroke-linecap:square;stroke-width:9px}
 .plot .mark.error,.legend .mark.error{stroke:var(--error);stroke-linecap:square;stroke-width:9px}
+@media (max-width:60rem){.cards{grid-template-columns:repeat(3,minmax(0,1fr))}}
 @media (max-width:40rem){
 main{padding:.9rem .6rem 2rem}section{padding:.75rem}
 .plot{height:13rem}
-.cards{grid-template-columns:1fr 1fr}
+.cards{grid-template-columns:repeat(2,minmax(0,1fr))}
 thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 table,tbody,td{display:block}
 tr{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.3rem .75rem}
@@ -84,7 +85,7 @@ td.number{white-space:normal}
     """
 body{font-size:11pt}main{max-width:none;padding:0}
 section{border:0;border-top:1px solid var(--edge);border-radius:0;padding:.5rem 0}
-.cards,.chart,tr{break-inside:avoid}h2,h3{break-after:avoid}
+.cards{grid-template-columns:repeat(3,minmax(0,1fr))}.cards,.chart,tr{break-inside:avoid}h2,h3{break-after:avoid}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """
