@@ -99,14 +99,15 @@ class XennaWandbStatsHook:
     ) -> None:
         config = XennaObservabilityConfig.of(observability)
         directory = None if run_dir is None else fspath(run_dir)
+        named = None if run_hash is None else str(run_hash)
         path = config.pipeline_stats_jsonl_path
         if path is not None:
             path = _within(directory, fspath(path))
-            resolve_path(path, kind=KIND, run_id="0", run_hash=run_hash)
+            resolve_path(path, kind=KIND, run_id="0", run_hash=named)
         names = (dataset_names,) if isinstance(dataset_names, str) else dataset_names or ()
         self._run = Run(
             pipeline_kind=str(pipeline_kind),
-            run_hash=None if run_hash is None else str(run_hash),
+            run_hash=named,
             run_dir=directory,
             dataset_names=tuple(map(str, names)),
             jsonl_path=path,
