@@ -45,6 +45,17 @@ class _TooLarge(Exception):  # noqa: N818  # answered by splitting
     pass
 
 
+class _Ready(dict[str, Any]):
+    """A body that is plain already.
+
+    The client converts a body, value by value, before it serialises it: half the cost of a delivery, and
+    nothing to do for ours. It skips one that is false.
+    """
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class DatadogSink:
     """Delivers samples. `send` returning means that the intake accepted them; otherwise it raises."""
 
@@ -106,7 +117,7 @@ class DatadogSink:
         from datadog_api_client.v2.api.metrics_api import MetricsApi
 
         # The body's declared type is a model class; check_input_type=False documents dictionaries as well.
-        body: Any = {"series": payload.series}
+        body: Any = _Ready(series=payload.series)
         return MetricsApi(client).submit_metrics(body=body, content_encoding=_gzip())
 
     def _count(self, payload: Payload, server_time: float | None) -> None:
