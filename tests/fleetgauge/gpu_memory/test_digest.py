@@ -50,6 +50,10 @@ def test_a_long_session_is_drawn_over_its_whole_span() -> None:
     assert (points[0], points[-1]) == ((0.0, 0), (9999.0, 9999))
 
 
+def test_a_gap_is_where_it_began() -> None:
+    assert picture([(1.0004, None), (1.0002, None), (1.0003, None)]).points(0) == [(1.0002, None)]
+
+
 def test_series_stay_aligned_where_a_value_is_missing() -> None:
     made = Picture()
     made.add(read_event({"timestamp": 1.0, "memory_allocated": 1}))
