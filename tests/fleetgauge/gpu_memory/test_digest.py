@@ -143,6 +143,14 @@ def test_statistics_hold_the_latest_by_time_and_forget_an_error_that_is_over() -
     assert "collector_last_error" not in statistics.as_mapping()
 
 
+def test_the_backend_is_the_one_named_and_else_the_one_that_measured() -> None:
+    measured = {"memory_capabilities": {"backend": "cpu"}}
+    for metadata, backend in ((measured, "cpu"), (measured | {"backend": "cuda"}, "cuda")):
+        statistics = Statistics()
+        statistics.add(read_event({"timestamp": 1.0, "metadata": metadata}))
+        assert statistics.as_mapping()["backend"] == backend
+
+
 def test_statistics_count_bytes_both_ways_and_peaks_are_no_alerts() -> None:
     statistics = Statistics()
     for kind, change in (
