@@ -62,8 +62,9 @@ class MemoryEvent(NamedTuple):
         """Used memory of the device, at least what its allocator holds where the device does not tell."""
         if self.device_used is not None:
             return self.device_used
-        known = [held for held in (self.memory_allocated, self.memory_reserved) if held is not None]
-        return max(known, default=None)
+        if self.memory_allocated is None or self.memory_reserved is None:
+            return self.memory_reserved if self.memory_allocated is None else self.memory_allocated
+        return max(self.memory_allocated, self.memory_reserved)
 
     @property
     def utilization_percent(self) -> float | None:

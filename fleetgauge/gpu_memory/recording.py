@@ -191,7 +191,7 @@ def _cell(name: str, cell: object) -> object:
         number = float(cell)
     except ValueError:
         return cell
-    return int(number) if name != "timestamp" and number.is_integer() else number
+    return int(number) if number.is_integer() else number
 
 
 def _open_sink(directory: Path) -> Recording:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,15 @@ def test_the_dump_of_a_session_and_its_attribution_go_with_it(
     assert (
         sum("stormlog_attribution_history_recorded" in call[1] for call in calls if call[0] == "summary") == 1
     )
+
+
+def test_a_bundle_that_lies_in_the_sink_is_found(
+    samples: Path, tmp_path: Path, wandb: ModuleType, calls: Calls
+) -> None:
+    shutil.copytree(samples / "cpu-sink", tmp_path / "sink")
+    (tmp_path / "sink" / "cuda_native_debug_metadata.json").write_text('{"history_recorded": true}')
+    assert main(["export", str(tmp_path / "sink"), "--project", "p", "--attribution"]) == 0
+    assert ("summary", {"stormlog_attribution_history_recorded": True}) in calls
 
 
 class Terminal(io.StringIO):

@@ -50,6 +50,10 @@ def test_a_long_session_is_drawn_over_its_whole_span() -> None:
     assert (points[0], points[-1]) == ((0.0, 0), (9999.0, 9999))
 
 
+def test_a_gap_is_where_it_began() -> None:
+    assert picture([(1.0004, None), (1.0002, None), (1.0003, None)]).points(0) == [(1.0002, None)]
+
+
 def test_series_stay_aligned_where_a_value_is_missing() -> None:
     made = Picture()
     made.add(read_event({"timestamp": 1.0, "memory_allocated": 1}))
@@ -137,6 +141,14 @@ def test_statistics_hold_the_latest_by_time_and_forget_an_error_that_is_over() -
     assert "current_memory_reserved" not in found
     statistics.add(read_event({"timestamp": 4.0, "metadata": {"collector_last_error": None}}))
     assert "collector_last_error" not in statistics.as_mapping()
+
+
+def test_the_backend_is_the_one_named_and_else_the_one_that_measured() -> None:
+    measured = {"memory_capabilities": {"backend": "cpu"}}
+    for metadata, backend in ((measured, "cpu"), (measured | {"backend": "cuda"}, "cuda")):
+        statistics = Statistics()
+        statistics.add(read_event({"timestamp": 1.0, "metadata": metadata}))
+        assert statistics.as_mapping()["backend"] == backend
 
 
 def test_statistics_count_bytes_both_ways_and_peaks_are_no_alerts() -> None:

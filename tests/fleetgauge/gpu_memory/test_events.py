@@ -151,6 +151,7 @@ def test_what_the_device_uses_is_at_least_what_its_allocator_holds() -> None:
     assert read_event({"device_used": 0, "memory_allocated": 5}).device_used_or_held == 0
     assert read_event({"memory_allocated": 5, "memory_reserved": 9}).device_used_or_held == 9
     assert read_event({"memory_allocated": 5}).device_used_or_held == 5
+    assert read_event({"memory_reserved": 9}).device_used_or_held == 9
     assert read_event({}).device_used_or_held is None
     for total in (0, -1, None):
         assert read_event({"device_used": 5, "device_total": total}).utilization_percent is None

@@ -372,6 +372,7 @@ def test_a_run_too_old_to_define_a_step_is_exported_all_the_same(
 
 def test_without_a_timed_event_there_is_neither_table_nor_page(wandb: ModuleType, calls: Calls) -> None:
     export(WandbExportConfig(True, log_artifacts=True), events=[{"event_type": "error"}])
+    assert [call[0] for call in calls] == ["init", "summary", "log", "finish"]
     assert list(logged(calls)) == ["stormlog_alerts"]
     assert artifacts(calls) == {}
 

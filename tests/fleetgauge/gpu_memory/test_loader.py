@@ -155,10 +155,10 @@ def test_segments_are_read_by_number_and_pruned_ones_are_missed(tmp_path: Path) 
 
 
 def test_a_growing_file_is_read_up_to_where_it_was_when_opened(tmp_path: Path) -> None:
-    sink(tmp_path, line(1))
+    sink(tmp_path, line(1) + line(2)[:-20])
     loaded = load_recording(tmp_path)
     with (tmp_path / "segment-000001.jsonl").open("a") as file:
-        file.write(line(2))
+        file.write(line(2)[-20:] + line(3))
     assert [event.timestamp for event in loaded.sessions[0].events()] == [1.0]
     (tmp_path / "segment-000001.jsonl").unlink()
     assert list(loaded.sessions[0].events()) == []
@@ -247,6 +247,12 @@ def test_without_a_manifest_a_session_is_what_its_events_tell(tmp_path: Path) ->
         SessionSummary("t", "incomplete", started_at_ns=10**9, source="events"),
         SessionSummary("s", "completed", 3 * 10**9, 9 * 10**9, "h", 4, "j", 1, 1, 2, "events"),
     ]
+
+
+def test_sessions_that_share_a_segment_read_only_their_own_events(tmp_path: Path) -> None:
+    loaded = load_recording(sink(tmp_path, line(1, "a") + line(2, "b") + line(3, "a")))
+    found = {one.summary.session_id: [event.timestamp for event in one.events()] for one in loaded.sessions}
+    assert found == {"a": [1.0, 3.0], "b": [2.0]}
 
 
 def test_a_session_whose_events_were_pruned_is_still_listed(tmp_path: Path) -> None:
@@ -352,6 +358,7 @@ def test_an_oom_dump_tells_when_why_and_whose(tmp_path: Path) -> None:
     )
     assert dump.session == SessionSummary("s", "running")
     assert times(dump.path) == [1.0, 2.0]
+    assert load_recording(dump.path).oom_dumps == load_recording(tmp_path).oom_dumps == (dump,)
     assert times(tmp_path) == [1.0, 2.0]
 
 

@@ -324,6 +324,26 @@ def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Br
     assert said == "The first 32 are drawn below, 3 are not."
 
 
+def test_the_latest_alerts_are_listed_in_order_and_the_others_counted(
+    tmp_path: Path, browser: Browser
+) -> None:
+    digest = SessionDigest()
+    for at in range(60):
+        digest.add(
+            read_event({"timestamp": at, "type": "warning", "memory_allocated": 2**30, "memory_change": -at})
+        )
+    digest.add(read_event({"timestamp": 10, "type": "critical", "context": "worst"}))
+    (tmp_path / "page.html").write_text(render_page("Alerts", [PageSession(digest, None)]))
+    browser.show(tmp_path / "page.html")
+    assert browser.look("document.querySelector('h3 + p').innerText") == "10 earlier alerts are not listed."
+    rows = browser.look(
+        "[...document.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
+    )
+    assert len(rows) == 51
+    assert rows[0] == ["10.00 s", "critical", "worst", "unknown", "unknown", "unknown", "00:00:10.000"]
+    assert rows[1] == ["10.00 s", "warning", "", "1.00 GiB", "unknown", "-10 B", "00:00:10.000"]
+
+
 def test_a_session_without_anything_to_draw_says_so(tmp_path: Path, browser: Browser) -> None:
     digest = SessionDigest()
     digest.add(read_event({"event_type": "error", "context": "lost"}))

@@ -89,6 +89,24 @@ def test_249_alerts_are_all_kept() -> None:
     assert rows[0]["elapsed_seconds"] == 0.0
 
 
+def test_249_alerts_and_the_last_row_still_leave_the_start() -> None:
+    rows = tracking_timeline_rows(events(["sample"] * 300 + ["warning"] * 249 + ["stop"]))
+    assert (len(rows), rows[0]["elapsed_seconds"], rows[-1]["event_type"]) == (250, 0.0, "stop")
+    assert 95 <= kinds_of(rows)["sample"] <= 101
+
+
+def test_the_first_event_stays_although_worse_ones_follow() -> None:
+    rows = tracking_timeline_rows(events(["peak"] + ["critical"] * 5000 + ["sample"] * 5000))
+    assert (rows[0]["event_type"], rows[0]["elapsed_seconds"]) == ("peak", 0.0)
+
+
+def test_of_two_last_events_at_one_time_the_later_one_is_last() -> None:
+    timeline = Timeline(held=4)
+    for number in range(100):
+        timeline.add(read_event({"timestamp": min(number, 98), "memory_allocated": number}))
+    assert timeline.rows()[-1]["allocated_bytes"] == 99
+
+
 def test_thousands_of_alerts_leave_the_whole_span_and_the_severe_ones() -> None:
     kinds = (
         ["sample"] * 7000 + ["warning"] * 2990 + ["critical"] * 3 + ["peak"] * 2000 + ["error"] * 2 + ["stop"]
