@@ -26,8 +26,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import MISSING, OmegaConf
 
-from fleetgauge import _nvml, _once
-from fleetgauge.compute import Gpu, Host, collect_compute_metadata, read_host
+from fleetgauge import _nvml, _once, compute
+from fleetgauge.compute import Gpu, Host, Limits, collect_compute_metadata, read_host, read_limits
 
 GIB = 2**30
 NODE = Host(os_cpus=16, affinity=8, memory_bytes=64 * GIB, gpus=())
@@ -70,7 +70,15 @@ def test_memory_is_in_gibibytes_with_two_decimals() -> None:
 def test_the_process_itself_is_described_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    roots: list[Path] = []
+
+    def watched(root: Path) -> Limits:
+        roots.append(root)
+        return read_limits(root)
+
+    monkeypatch.setattr(compute, "read_limits", watched)
     metadata = collect_compute_metadata()
+    assert roots == [Path("/")]
     assert metadata["slurm"] == {"slurm_job_id": "4711"}
     assert (metadata["compute.gpu_count"], metadata["compute.gpu_source"]) == (0, "CUDA_VISIBLE_DEVICES")
     assert 1 <= metadata["compute.cpu_count"] <= (os.cpu_count() or 1)
@@ -96,6 +104,14 @@ def test_psutil_answers_where_the_operating_system_does_not(monkeypatch: pytest.
     assert read_host().memory_bytes == 0
 
 
+def test_cpus_that_this_process_may_not_use_are_still_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 4})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert (read_host().os_cpus, read_host().affinity) == (64, 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert (read_host().os_cpus, read_host().affinity) == (2, 2)
+
+
 def test_without_affinity_and_cpu_count_there_is_one_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
@@ -112,6 +128,37 @@ def test_a_uid_without_a_name_costs_the_user_only(monkeypatch: pytest.MonkeyPatc
     process, elsewhere = collect_compute_metadata(host=NODE), collect()
     for metadata in (process, elsewhere):
         assert set(metadata["system"]) == {"platform", "python_version", "hostname"}
+
+
+@pytest.mark.parametrize(
+    ("env", "user"),
+    [
+        ({"LOGNAME": "ada", "USER": "b", "LNAME": "c", "USERNAME": "d"}, "ada"),
+        ({"USER": "ada", "LNAME": "c", "USERNAME": "d"}, "ada"),
+        ({"LOGNAME": "", "LNAME": "ada", "USERNAME": "d"}, "ada"),
+        ({"USERNAME": "ada"}, "ada"),
+    ],
+)
+def test_the_user_of_a_described_machine_is_named_by_its_environment(env: dict[str, str], user: str) -> None:
+    assert collect(**env)["system"]["user"] == user
+
+
+def test_without_a_name_in_the_environment_the_operating_system_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "grace")
+    assert collect()["system"]["user"] == "grace"
+    assert collect_compute_metadata(host=NODE)["system"]["user"] == "grace"
+
+
+def test_on_a_machine_without_gpus_nothing_but_the_driver_is_missed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    binding(monkeypatch, Driver(recording("driver-not-loaded")))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    collect_compute_metadata({}, env={"USER": "ada"})
+    assert caplog.messages == ["NVML left out: NVMLError_DriverNotLoaded: Driver Not Loaded"]
 
 
 def test_a_machine_without_glibc_is_named_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +181,7 @@ def test_a_part_that_fails_is_left_out_and_said_once_at_debug(
     first, second = collect(USER="ada"), collect(USER="ada")
     assert first == second
     assert first["system"] == {"python_version": platform.python_version(), "user": "ada"}
+    assert "compute.cpu_architecture" not in first
     assert first["compute.memory_gb"] == 64.0
     assert first["compute.gpu_count"] == 0
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -401,6 +449,7 @@ class Unprintable:
         (np.bool_(True), True),
         (Path("/zoo/model"), "/zoo/model"),
         (b"model", "model"),
+        (b"caf\xe9", "caf\N{REPLACEMENT CHARACTER}"),
         (Dtype.BF16, "bfloat16"),
         ((1, 2), [1, 2]),
         ({"b"}, ["b"]),
@@ -429,6 +478,31 @@ def test_a_configuration_that_contains_itself_is_cut_off() -> None:
     loop["again"] = loop
     written = json.dumps(collect({"model": {"model_source": loop}}))
     assert 1 < written.count('"name"') <= 16
+
+
+def test_what_a_configuration_loses_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    collect({"model": {"batch_size": math.nan, "model_source": {"depth": 2**64}}})
+    assert caplog.messages == [
+        "value of depth left out: ValueError: an integer of more than 64 bits",
+        "configuration field batch_size left out: ValueError: nan is not a number that JSON knows",
+    ]
+
+
+class Listless:
+    """A configuration that cannot say what it holds."""
+
+    debug = True
+    use_llm_classify = True
+
+    def __dir__(self) -> list[str]:
+        raise RuntimeError("no list")
+
+
+def test_flags_that_cannot_be_listed_cost_themselves(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    assert collect({"runtime": Listless()})["runtime"] == {"debug": True}
+    assert caplog.messages == ["configuration flags left out: RuntimeError: no list"]
 
 
 class Hostile:

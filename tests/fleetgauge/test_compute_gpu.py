@@ -213,6 +213,7 @@ def test_without_variable_and_slurm_all_boards_are_visible() -> None:
 
 def test_where_nobody_can_be_asked_the_count_is_there_and_its_source_unknown() -> None:
     assert describe({}, on(None)) == {"gpu_count": 0, "gpu_source": "unknown"}
+    assert see_gpus({}, on(None)) == Visible(0, "unknown", None)
 
 
 def test_details_are_of_the_visible_boards_only() -> None:
@@ -259,6 +260,14 @@ def test_what_is_unknown_of_a_board_is_left_out_and_zero_is_not() -> None:
     ]
     assert described["gpu_type"] == "Tesla T4"
     assert "gpu_types" not in described
+
+
+def test_boards_without_a_name_have_no_type() -> None:
+    assert describe({}, on((Gpu(0), Gpu(1, major=9)))) == {
+        "gpu_count": 2,
+        "gpu_source": "nvml",
+        "gpus": [{"index": 0}, {"index": 1, "major": 9}],
+    }
 
 
 def test_a_name_in_bytes_that_are_no_text_is_still_a_name() -> None:
