@@ -369,6 +369,13 @@ def test_11_the_table_is_bounded_and_says_once_that_it_overflowed(
     )
 
 
+def test_11_an_overflow_is_said_even_if_nobody_asks(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=1)
+    for _ in range(2):
+        client.put_samples(list(map(str, range(10_000))), "p", fields={"x": Tensor(10_000)})
+    assert len(caplog.records) == 1
+
+
 def test_11_the_partition_written_to_longest_ago_gives_up_its_oldest_keys(store: Store) -> None:
     client = MetricsDataPlaneClient(store, max_keys=4)
     client.put_samples(["a", "b"], "old", fields={"x": Jagged([1, 2])})

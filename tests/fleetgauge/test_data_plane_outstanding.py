@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable
 
 from fleetgauge._outstanding import Outstanding
@@ -75,6 +76,17 @@ def test_few_empty_slots_are_left_alone() -> None:
     assert len(table._partitions["p"].began) == 100
     table.clear("p", [82], table.begin())
     assert len(table._partitions["p"].began) == 17
+
+
+def test_a_copy_has_what_waits_and_not_what_is_under_way() -> None:
+    table = Outstanding(max_keys=10)
+    put(table, ["a"], x=1)
+    under_way = table.begin_put("p", ["b"])
+    twin = copy.deepcopy(table)
+    table.finish_put(under_way, {"x": 10})
+    assert (table.held().n_bytes, twin.held().n_bytes) == (11, 1)
+    twin.clear("p", ["b"], twin.begin())
+    assert under_way.withdrawn == set()
 
 
 def test_puts_wait_until_somebody_asks_or_many_rows_do() -> None:
