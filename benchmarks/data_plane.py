@@ -14,11 +14,14 @@ import sys
 import time
 from collections import deque
 from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fleetgauge.data_plane import MetricsDataPlaneClient
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from fleetgauge.data_plane import MetricsDataPlaneClient  # noqa: E402
 
 KEYS = 1000
 INNER_S = 0.010
