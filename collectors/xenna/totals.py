@@ -106,7 +106,7 @@ def _saved_series(saved: object) -> Iterator[tuple[Series, object]]:
 def _sums(saved: object) -> Iterator[tuple[Series, list[float]]]:
     for series, value in _saved_series(saved):
         if isinstance(value, list) and [type(one) in (int, float) for one in value] == [True, True]:
-            yield series, value
+            yield series, [*value]  # a copy: what is saved must not change before the next save
 
 
 def _values(saved: object) -> Iterator[tuple[Series, float]]:

@@ -212,3 +212,14 @@ def killed(ticks: Ticks, after: int, unsaved: int) -> None:
             ticks.save(item)
         else:
             ticks.points[item.metric.name, item.tags, item.timestamp] = item.value
+
+
+def test_a_tick_that_is_not_saved_leaves_the_saved_state_as_it_was(ticks: Ticks) -> None:
+    ticks.write(record(0, NOW - START - 10, BODY), record(1, NOW - START - 70, BODY))
+    ticks.write(record(0, NOW - START - 10, BODY, run_id="r2"), to="b.jsonl")
+    ticks.tick()
+    ticks.write(record(1, NOW - START - 80, BODY, run_id="r2"), to="b.jsonl")
+    before = json.dumps(ticks.state, sort_keys=True)
+    once = list(COLLECTOR.collect(ticks.context()))
+    assert json.dumps(ticks.state, sort_keys=True) == before
+    assert list(COLLECTOR.collect(ticks.context())) == once
