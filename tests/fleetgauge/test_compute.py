@@ -86,11 +86,13 @@ def test_the_process_itself_is_described_by_default(monkeypatch: pytest.MonkeyPa
     assert metadata["system"]["user"] == getpass.getuser()
 
 
-def test_this_machine_answers_what_the_operating_system_does() -> None:
+def test_this_machine_answers_what_the_operating_system_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = psutil.virtual_memory().total
+    monkeypatch.setitem(sys.modules, "psutil", None)
     host = read_host()
     assert host.os_cpus == os.cpu_count()
     assert host.affinity == len(os.sched_getaffinity(0))
-    assert host.memory_bytes == psutil.virtual_memory().total
+    assert host.memory_bytes == total
 
 
 def test_psutil_answers_where_the_operating_system_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +107,7 @@ def test_psutil_answers_where_the_operating_system_does_not(monkeypatch: pytest.
 
 
 def test_cpus_that_this_process_may_not_use_are_still_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 4})
+    monkeypatch.setattr(os, "sched_getaffinity", {0: {3, 4}}.get)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     assert (read_host().os_cpus, read_host().affinity) == (64, 2)
     monkeypatch.setattr(os, "cpu_count", lambda: None)

@@ -275,8 +275,10 @@ def test_a_driver_without_gpus_answers_none_of_them_not_unknown(monkeypatch: pyt
 
 
 def test_the_inventory_lists_instances_after_their_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    binding(monkeypatch, Driver(recording("a100-mig")))
+    driver = Driver(recording("a100-mig"))
+    binding(monkeypatch, driver)
     gpus = read_host().gpus
+    assert "nvmlDeviceGetPowerUsage" not in driver.calls
     assert gpus is not None
     assert [str(gpu.uuid)[:8] for gpu in gpus] == ["GPU-5c89", "MIG-c738", "MIG-a28a", "MIG-5caa"]
 

@@ -267,7 +267,7 @@ def test_a_stage_beside_another_run_leaves_that_one_alone(tmp_path: Path) -> Non
     assert [run.exit_code for run in runs.values()] == [0, 0]
 
 
-def test_a_run_is_started_and_finished_once(tmp_path: Path) -> None:
+def test_a_run_is_started_and_finished_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stage = logger(tmp_path)
     stage.start()
     run = stage.run
@@ -275,13 +275,16 @@ def test_a_run_is_started_and_finished_once(tmp_path: Path) -> None:
     assert stage.run is run
     stage.finish(2)
     stage.finish(0)
+    # Before the start and after the end there is nothing to log to, and nothing to warn of.
+    stage.log_metrics({"accuracy": 1})
+    assert warnings(caplog) == []
     assert read_back(tmp_path)["classify"].exit_code == 2
 
 
 def test_w_and_b_is_given_less_patience_than_its_own_unless_the_user_said_otherwise(tmp_path: Path) -> None:
     with logger(tmp_path) as stage:
         settings = stage.run.settings
-        assert (settings.init_timeout, settings.finish_timeout) == (30.0, 300.0)
+        assert (settings.init_timeout, settings.login_timeout, settings.finish_timeout) == (30, 30, 300)
     own = {**JOB, "WANDB_FINISH_TIMEOUT": "0"}
     with WandbLogger(offline(tmp_path), "patient", env=own) as stage:
         assert stage.run.settings.init_timeout == 30.0
