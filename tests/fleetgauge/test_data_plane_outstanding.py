@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable
 
-from fleetgauge._outstanding import Outstanding
+from fleetgauge._outstanding import FIELDS_PER_KEY, Outstanding
 from fleetgauge._row_bytes import Column, Uneven
 
 
@@ -87,6 +87,31 @@ def test_a_copy_has_what_waits_and_not_what_is_under_way() -> None:
     assert (table.held().n_bytes, twin.held().n_bytes) == (11, 1)
     twin.clear("p", ["b"], twin.begin())
     assert under_way.withdrawn == set()
+
+
+def test_what_was_cleared_in_whatever_way_leaves_its_room_to_others() -> None:
+    table = Outstanding(max_keys=2)
+    many: dict[Hashable, Column] = dict.fromkeys(range(2 * FIELDS_PER_KEY), 1)
+    for clear in (
+        lambda: table.clear("p", ["a"], table.begin()),
+        lambda: table.clear_partition("p", table.begin()),
+        table.clear_everything,
+    ):
+        table.finish_put(table.begin_put("p", ["a"]), many)
+        assert table.held().n_bytes == 2 * FIELDS_PER_KEY
+        clear()
+    assert (table.held().n_bytes, table.held().keys_overflowed) == (0, 0)
+
+
+def test_a_partition_whose_first_put_failed_is_none() -> None:
+    class Unhashable:
+        def __hash__(self) -> int:
+            raise RuntimeError
+
+    table = Outstanding(max_keys=2)
+    put(table, [Unhashable()], x=1)
+    assert table.bytes_by_partition() == {}
+    assert len(table.taken_failures()) == 1
 
 
 def test_puts_wait_until_somebody_asks_or_many_rows_do() -> None:
