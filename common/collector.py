@@ -15,6 +15,7 @@ from common.http import Http, NoProxy, ProxySettings, proxy_for
 from common.metric import Mark, Metric, Sample
 from common.retry import Deadline
 from common.settings import CollectorSettings
+from common.span import Span
 
 S = TypeVar("S", bound=CollectorSettings)
 
@@ -67,6 +68,10 @@ class Collector(Generic[S]):
     `check` yields one line per thing it found to be good, and raises for what is not. A collector that
     `resumes` yields marks and cannot push without a checkpoint store. One that is `per_node` keeps a
     checkpoint for each node.
+
+    `past` is how it answers for a span of the past; None where only the present can be asked. It reads what
+    it must once, and returns a function that yields the samples of the span, and marks, as often as it is
+    called. Metrics that are `live_only` cannot be known for the past and are never among them.
     """
 
     name: str
@@ -76,3 +81,5 @@ class Collector(Generic[S]):
     check: Callable[[Context[S]], Iterator[str]]
     resumes: bool = False
     per_node: bool = False
+    past: Callable[[Context[S], Span], Callable[[], Iterator[Sample | Mark]]] | None = None
+    live_only: frozenset[Metric] = frozenset()
