@@ -17,6 +17,7 @@ from pathlib import Path
 
 from common import logs, registry, report, signals
 from common.errors import ConfigurationError, Interrupted
+from common.pieces import PieceFile
 from common.protocol import DATADOG, Job, Mode, Outcome, Status
 from common.runner import Runner
 from common.times import parse_duration
@@ -138,8 +139,8 @@ class Command:
             if self._mode is Mode.CHECK:
                 jobs.append(self._job(DATADOG, folder))
             outcomes = runner.run(jobs)
-            samples = {job.collector: _read_samples(job.samples_path) for job in jobs}
-        self._show(outcomes, samples)
+            paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}
+            self._show(outcomes, {name: PieceFile(path) for name, path in paths.items()})
         return 128 + runner.interrupted if runner.interrupted else exit_code(outcomes)
 
     def _job(self, name: str, folder: str) -> Job:
@@ -155,10 +156,10 @@ class Command:
             samples_path=str(Path(folder, name)) if self._mode is Mode.DRY else None,
         )
 
-    def _show(self, outcomes: list[Outcome], samples: dict[str, list[report.Shown]]) -> None:
+    def _show(self, outcomes: list[Outcome], pieces: Mapping[str, PieceFile]) -> None:
         pushed = self._mode is not Mode.DRY
         if self._options.json:
-            print(report.document(outcomes, None if pushed else samples), flush=True)
+            report.write_document(outcomes, None if pushed else pieces, sys.stdout)
             return
         if self._mode is Mode.CHECK:
             for outcome in outcomes:
@@ -166,7 +167,7 @@ class Command:
                 for finding in outcome.findings:
                     print(f"  {finding}")
             return
-        for line in report.table(outcomes, samples, shutil.get_terminal_size((120, 24)).columns):
+        for line in report.table(outcomes, pieces, shutil.get_terminal_size((120, 24)).columns):
             print(line)
         print(report.last_line(outcomes, pushed=pushed), flush=True)
 
@@ -177,13 +178,6 @@ def exit_code(outcomes: list[Outcome]) -> int:
     if any(outcome.error and outcome.error.configuration for outcome in bad):
         return MISCONFIGURED
     return FAILED if bad else OK
-
-
-def _read_samples(path: str | None) -> list[report.Shown]:
-    if path is None or not Path(path).exists():
-        return []
-    with Path(path).open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def _list(known: list[str], *, as_json: bool) -> int:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from common.datadog import FURTHEST, OLDEST
+import orjson
+
 from common.metric import Metric, Sample
 from common.payloads import SeriesTable
 
+MOST_POINTS = 5_000  # of one piece, so that whoever reads it holds little
+
 
 class FileSink:
-    """Writes what a delivery would send, one JSON object per point, without the common tags."""
+    """Writes what a delivery would send, without the common tags, as `common.pieces` reads it.
 
-    def __init__(self, path: Path, metrics: Iterable[Metric], cap: int, now: int) -> None:
+    Points before `oldest` or after `newest` are dropped, as the intake would.
+    """
+
+    def __init__(self, path: Path, metrics: Iterable[Metric], cap: int, oldest: int, newest: int) -> None:
         self._path = path
         self._metrics = {metric.name: metric for metric in metrics}
         self._table = SeriesTable((), cap)
-        self._now = now
+        self._oldest, self._newest = oldest, newest
         self.points_sent = 0
+        declared = [
+            {"name": metric.name, "type": metric.kind, "unit": metric.unit, "help": metric.help}
+            for metric in self._metrics.values()
+        ]
+        path.write_bytes(orjson.dumps({"metrics": declared}, option=orjson.OPT_APPEND_NEWLINE))
 
     @property
     def dropped(self) -> Counter[str]:
@@ -29,19 +39,19 @@ class FileSink:
 
     def send(self, samples: Iterable[Sample]) -> None:
         """Append the samples to the file."""
-        with self._path.open("a", encoding="utf-8") as lines:
-            for series in self._table.take(samples, self._now - OLDEST, self._now + FURTHEST):
+        with self._path.open("ab") as lines:
+            for series in self._table.take(samples, self._oldest, self._newest):
                 metric = self._metrics[series["metric"]]
                 resources = series.get("resources")
-                for point in series["points"]:
-                    line = {
-                        "metric": metric.name,
-                        "type": metric.kind,
-                        "unit": metric.unit,
-                        "value": point["value"],
-                        "timestamp": point["timestamp"],
-                        "host": resources[0]["name"] if resources else None,
-                        "tags": series["tags"],
-                    }
-                    lines.write(json.dumps(line, allow_nan=False) + "\n")
-                    self.points_sent += 1
+                piece = {
+                    "metric": metric.name,
+                    "type": metric.kind,
+                    "unit": metric.unit,
+                    "host": resources[0]["name"] if resources else None,
+                    "tags": series["tags"],
+                }
+                points = [(point["timestamp"], point["value"]) for point in series["points"]]
+                for start in range(0, len(points), MOST_POINTS):
+                    cut = {**piece, "points": points[start : start + MOST_POINTS]}
+                    lines.write(orjson.dumps(cut, option=orjson.OPT_APPEND_NEWLINE))
+                self.points_sent += len(points)

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TypedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TextIO
 
+from common.pieces import Piece
 from common.protocol import Outcome, Status
 
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
-
-
-class Shown(TypedDict):
-    """One sample of a dry run, as the child wrote it."""
-
-    metric: str
-    type: str
-    unit: str
-    value: float
-    timestamp: int
-    host: str | None
-    tags: list[str]
 
 
 def overall(outcomes: list[Outcome]) -> Status:
@@ -28,38 +17,69 @@ def overall(outcomes: list[Outcome]) -> Status:
     return min((outcome.status for outcome in outcomes), key=_WORST_FIRST.index, default=Status.EMPTY)
 
 
-def document(outcomes: list[Outcome], samples: dict[str, list[Shown]] | None) -> str:
-    """The whole run as one JSON document; `samples` is None where they were pushed instead."""
-    collectors = []
-    for outcome in outcomes:
-        error = outcome.error and {"type": outcome.error.type, "message": outcome.error.message}
-        entry: dict[str, object] = {
-            "collector": outcome.collector,
-            "status": outcome.status,
-            "seconds": outcome.seconds,
-            "error": error,
-            "lost": outcome.lost,
-            "dropped": outcome.dropped,
-        }
-        if outcome.findings:
-            entry["findings"] = outcome.findings
-        elif samples is None:
-            entry["points_sent"] = outcome.points_sent
-        else:
-            entry["samples"] = samples.get(outcome.collector, [])
-        collectors.append(entry)
-    return json.dumps({"status": overall(outcomes), "collectors": collectors}, indent=2)
+def write_document(
+    outcomes: list[Outcome], pieces: Mapping[str, Iterable[Piece]] | None, stream: TextIO
+) -> None:
+    """The whole run as one JSON document; `pieces` is None where they were pushed instead.
+
+    It is laid out as `json.dumps` would with an indent of 2, but written while it is read: a backfill may
+    have more samples than there is memory.
+    """
+    stream.write(f'{{\n  "status": {json.dumps(overall(outcomes))},\n  "collectors": [')
+    for number, outcome in enumerate(outcomes):
+        entry = json.dumps(_entry(outcome, pushed=pieces is None), indent=2).replace("\n", "\n    ")
+        stream.write(",\n    " if number else "\n    ")
+        if pieces is None or outcome.findings:
+            stream.write(entry)
+            continue
+        stream.write(entry.removesuffix("\n    }") + ',\n      "samples": [')
+        separator = end = ""
+        for piece in pieces.get(outcome.collector, ()):
+            for sample in _samples(piece):
+                stream.write(separator + sample)
+                separator, end = ",", "\n      "
+        stream.write(end + "]\n    }")
+    stream.write("\n  ]\n}\n" if outcomes else "]\n}\n")
+    stream.flush()
 
 
-def table(outcomes: list[Outcome], samples: dict[str, list[Shown]], width: int) -> Iterator[str]:
+def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
+    error = outcome.error and {"type": outcome.error.type, "message": outcome.error.message}
+    entry: dict[str, object] = {
+        "collector": outcome.collector,
+        "status": outcome.status,
+        "seconds": outcome.seconds,
+        "error": error,
+        "lost": outcome.lost,
+        "dropped": outcome.dropped,
+    }
+    if outcome.findings:
+        entry["findings"] = outcome.findings
+    elif pushed:
+        entry["points_sent"] = outcome.points_sent
+    return entry
+
+
+def _samples(piece: Piece) -> Iterator[str]:
+    """Each sample as an object on lines of its own. All but time and value is written out once per piece."""
+    (metric, tags, host), margin = piece.series, "\n" + 8 * " "
+    before = json.dumps({"metric": metric, "type": piece.type, "unit": piece.unit}, indent=2)
+    behind = json.dumps({"host": host, "tags": tags}, indent=2)
+    before = margin + before.removesuffix("\n}").replace("\n", margin)
+    behind = behind.removeprefix("{").replace("\n", margin)
+    for second, value in zip(piece.seconds, piece.values, strict=True):
+        yield f'{before},{margin}  "value": {value!r},{margin}  "timestamp": {second},{behind}'
+
+
+def table(outcomes: list[Outcome], pieces: Mapping[str, Iterable[Piece]], width: int) -> Iterator[str]:
     """Lines for a person: one block per collector, columns aligned, no row wider than the terminal."""
     for outcome in outcomes:
         yield headline(outcome)
-        rows = [_row(sample) for sample in samples.get(outcome.collector, [])]
+        rows = [row for piece in pieces.get(outcome.collector, ()) for row in _rows(piece)]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
         for metric, value, unit, tags in rows:
             line = f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {tags}"
-            yield _shorten(line.rstrip(), width)
+            yield shorten(line.rstrip(), width)
         if rows:
             yield ""
 
@@ -97,9 +117,10 @@ def _plural(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def _row(sample: Shown) -> tuple[str, str, str, str]:
-    tags = [*sample["tags"], *([f"host:{sample['host']}"] if sample["host"] else [])]
-    return sample["metric"], number(sample["value"]), sample["unit"], " ".join(tags)
+def _rows(piece: Piece) -> Iterator[tuple[str, str, str, str]]:
+    labels = " ".join(piece.series.labels)
+    for value in piece.values:
+        yield piece.series.metric, number(value), piece.unit, labels
 
 
 def number(value: float) -> str:
@@ -109,5 +130,6 @@ def number(value: float) -> str:
     return f"{value:,.3f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
-def _shorten(text: str, room: int) -> str:
+def shorten(text: str, room: int) -> str:
+    """The text, cut at its end where it is longer than the room."""
     return text if len(text) <= room else text[: room - 1] + "…"

@@ -156,12 +156,17 @@ class Run:
     def _open_sink(self, configuration: Configuration, collector: Collector[Any]) -> Sink:
         if self._job.mode is Mode.PUSH:
             return self._datadog_sink(configuration, self._deadline)
+        from common.datadog import FURTHEST, OLDEST
         from common.dry import FileSink
 
         if self._job.samples_path is None:
             raise ValueError("a dry run needs a file for its samples")
         return FileSink(
-            Path(self._job.samples_path), collector.metrics, configuration.core.series_cap, self._job.now
+            Path(self._job.samples_path),
+            collector.metrics,
+            configuration.core.series_cap,
+            oldest=self._job.now - OLDEST,
+            newest=self._job.now + FURTHEST,
         )
 
     def _datadog_sink(self, configuration: Configuration, deadline: Deadline) -> DatadogSink:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterable, Mapping
 from itertools import permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from common.pieces import Piece, Series
 from common.protocol import Failure, Outcome, Status
-from common.report import Shown, document, headline, last_line, number, overall, table
+from common.report import headline, last_line, number, overall, table, write_document
 
-ACTIVE: Shown = {
-    "metric": "wandb.runs.active",
-    "type": "gauge",
-    "unit": "run",
-    "value": 3,
-    "timestamp": 1794786458,
-    "host": None,
-    "tags": ["entity:acme", "project:ants"],
-}
-LOAD: Shown = {
-    **ACTIVE,
-    "metric": "host.load_1m",
-    "unit": "process",
-    "value": 12345.5,
-    "tags": [],
-    "host": "n1",
-}
-BARE: Shown = {**LOAD, "metric": "m", "unit": "", "host": None}
+AT = 1794786458
+ACTIVE = Piece(
+    Series("wandb.runs.active", ("entity:acme", "project:ants"), None), "gauge", "run", (AT,), (3,)
+)
+LOAD = Piece(Series("host.load_1m", (), "n1"), "gauge", "process", (AT,), (12345.5,))
+BARE = Piece(Series("m", (), None), "gauge", "", (AT,), (12345.5,))
+
+
+def document(outcomes: list[Outcome], pieces: Mapping[str, Iterable[Piece]] | None) -> str:
+    stream = io.StringIO()
+    write_document(outcomes, pieces, stream)
+    return stream.getvalue()
 
 
 class TestDocument:
@@ -42,7 +41,17 @@ class TestDocument:
                     "seconds": 0.41,
                     "error": None,
                     "lost": [],
-                    "samples": [ACTIVE],
+                    "samples": [
+                        {
+                            "metric": "wandb.runs.active",
+                            "type": "gauge",
+                            "unit": "run",
+                            "value": 3,
+                            "timestamp": AT,
+                            "host": None,
+                            "tags": ["entity:acme", "project:ants"],
+                        }
+                    ],
                     "dropped": {"not_finite": 1},
                 }
             ],
@@ -72,9 +81,50 @@ class TestDocument:
             ],
         }
 
+    def test_a_check_has_findings_and_no_samples(self) -> None:
+        made = json.loads(document([Outcome("host", Status.OK, findings=["all is well"])], {}))
+        assert made["collectors"][0]["findings"] == ["all is well"]
+        assert "samples" not in made["collectors"][0]
+
     def test_a_collector_without_samples_has_an_empty_list(self) -> None:
         made = json.loads(document([Outcome("host", Status.EMPTY)], {}))
         assert made["collectors"][0]["samples"] == []
+
+    @given(st.data())
+    def test_writing_bit_by_bit_lays_it_out_as_writing_it_whole(self, data: st.DataObject) -> None:
+        values = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
+        points = st.lists(st.tuples(st.integers(0, 2**32), values), min_size=1, max_size=3)
+        text = st.text(max_size=5) | st.sampled_from(['"', "\n}", "},", "{\n", '"value": 0'])
+        series = st.builds(Series, text, st.lists(text, max_size=2).map(tuple), st.none() | text)
+        names = data.draw(st.lists(st.sampled_from("abc"), max_size=3, unique=True))
+        made: dict[str, list[Piece]] = {}
+        expected = []
+        for name in names:
+            samples, made[name] = [], []
+            for one, unit in data.draw(st.lists(st.tuples(series, text), max_size=3)):
+                pairs = data.draw(points)
+                made[name].append(
+                    Piece(
+                        one, "gauge", unit, tuple(at for at, _ in pairs), tuple(value for _, value in pairs)
+                    )
+                )
+                samples += [
+                    {
+                        "metric": one.metric,
+                        "type": "gauge",
+                        "unit": unit,
+                        "value": value,
+                        "timestamp": at,
+                        "host": one.host,
+                        "tags": one.tags,
+                    }
+                    for at, value in pairs
+                ]
+            entry = {"collector": name, "status": "ok", "seconds": 0.0, "error": None, "lost": [name]}
+            expected.append({**entry, "dropped": {}, "samples": samples})
+        whole = json.dumps({"status": "ok" if names else "empty", "collectors": expected}, indent=2)
+        outcomes = [Outcome(name, Status.OK, lost=[name]) for name in names]
+        assert document(outcomes, made) == whole + "\n"
 
 
 @pytest.mark.parametrize(
@@ -103,6 +153,14 @@ class TestTable:
             "  m                  12,345.500",
             "",
             "host: empty in 0.0 s",
+        ]
+
+    def test_every_point_of_a_series_has_a_row(self) -> None:
+        twice = ACTIVE._replace(seconds=(AT, AT + 1), values=(3, 14))
+        assert list(table([Outcome("wandb", Status.OK)], {"wandb": [twice]}, 80))[1:] == [
+            "  wandb.runs.active   3  run  entity:acme project:ants",
+            "  wandb.runs.active  14  run  entity:acme project:ants",
+            "",
         ]
 
     def test_tags_are_shortened_to_the_width(self) -> None:
