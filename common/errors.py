@@ -53,7 +53,16 @@ class DeliveryError(FleetgaugeError):
 
 
 class Refused(DeliveryError):  # noqa: N818
-    """The intake will never accept this: retrying cannot help."""
+    """The intake will never accept this: retrying cannot help.
+
+    `status` is what it answered, and `problems` what its own error document said; a stranger on the way
+    to it has no such document.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problems = problems
 
 
 class Interrupted(BaseException):

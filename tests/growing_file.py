@@ -75,7 +75,7 @@ def service(folder: Path, intake: Intake) -> CrashHarness:
     (folder / "service").mkdir()
     project = Project(folder / "service", {"DD_ENV": "test", "DD_API_KEY": KEY})
     add_numbers(project)
-    project.set_constant("datadog.py", "READ_TIMEOUT", "0.3")
+    project.set_constant("datadog_client.py", "READ_TIMEOUT", "0.3")
     return CrashHarness(project, intake, "numbers")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from common import datadog
+from common import datadog, datadog_client
 from common.datadog import DatadogSink
 from common.errors import DeadlineExceeded, DeliveryError, Refused
 from common.metric import Sample, count, gauge
@@ -230,7 +230,7 @@ class TestTryingAgain:
     def test_no_answer_in_time_is_tried_again(
         self, intake: Intake, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch, applied: bool
     ) -> None:
-        monkeypatch.setattr(datadog, "READ_TIMEOUT", 0.05)
+        monkeypatch.setattr(datadog_client, "READ_TIMEOUT", 0.05)
         intake.faults.add(Fault(hang=True, applied=applied))
         sink = make_sink()
         sink.send([DONE(3, NOW)])
@@ -325,7 +325,7 @@ class TestTryingAgain:
                 sink.send([LOAD(1, NOW)])
 
     def test_without_a_deadline_in_sight_a_request_has_explicit_timeouts(self) -> None:
-        assert (datadog.CONNECT_TIMEOUT, datadog.READ_TIMEOUT) == (5, 15)
+        assert (datadog_client.CONNECT_TIMEOUT, datadog_client.READ_TIMEOUT) == (5, 15)
 
 
 class TestFailingAtOnce:
@@ -367,6 +367,24 @@ class TestFailingAtOnce:
         intake.faults.add(Fault(status=400, body=b"\xff\xfe\xfd"))
         with pytest.raises(Refused, match=r"answered 400; it said: something that cannot be read$"):
             make_sink().send([LOAD(1, NOW)])
+
+    @pytest.mark.parametrize(
+        ("errors", "said"),
+        [
+            (["one", "two"], "one; two"),
+            ([{"title": "Bad Request", "detail": "no such unit", "status": "400"}], "no such unit"),
+            ([{"title": "Bad Request"}, {}, ""], "Bad Request"),
+            ([], "{'errors': []}"),
+            ("odd", "{'errors': 'odd'}"),
+        ],
+    )
+    def test_an_error_document_is_quoted_by_what_it_says(
+        self, intake: Intake, make_sink: MakeSink, errors: object, said: str
+    ) -> None:
+        intake.faults.add(Fault(status=400, body=json.dumps({"errors": errors})))
+        with pytest.raises(Refused) as caught:
+            make_sink().send([LOAD(1, NOW)])
+        assert str(caught.value) == f"{intake.url} answered 400; it said: {said}"
 
     def test_a_redirect_is_not_followed_with_the_key(self, intake: Intake, make_sink: MakeSink) -> None:
         with Intake(KEY) as elsewhere:
@@ -475,4 +493,11 @@ class TestValidate:
     def test_an_answer_that_denies_the_key_is_a_refusal(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(body='{"valid": false}'))
         with pytest.raises(Refused, match="answered 403; check that DD_API_KEY"):
+            make_sink().validate()
+
+    def test_a_413_to_the_question_is_a_refusal_like_any_other(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.faults.add(Fault(status=413))
+        with pytest.raises(Refused, match="answered 413; it said: "):
             make_sink().validate()
