@@ -1,22 +1,27 @@
 """A Datadog intake: the door metrics are pushed through, and what a dashboard would show afterwards.
 
 Takes what the real one takes, refuses what it refuses, and drops points outside the time window without a
-word as it does, counting them. Historical ingestion and everything that needs an application key are absent.
+word as it does, counting them. Of all that needs an application key only historical ingestion is here.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from servers.loopback import Answer, LoopbackServer, Request
 from servers.series import Rejected, Series, decoded, normalised, parsed, series_of
 
 OLDEST = 3600
 FURTHEST_AHEAD = 600
+HISTORICAL = "/api/v2/metrics/historical-metrics-configurations"
 
 
 class PointKey(NamedTuple):
@@ -46,16 +51,28 @@ class Push(Request):
 
 
 class Intake(LoopbackServer[Push]):
-    """`POST /api/v2/series` and `GET /api/v1/validate` for one API key.
+    """`POST /api/v2/series`, `GET /api/v1/validate` and historical ingestion, for one pair of keys.
 
     `clock` may be set at any time: the time window and the `Date` header follow it. What is put in
-    `accepted_errors` comes back inside every 202.
+    `accepted_errors` comes back inside every 202. Points older than the window are kept for the names in
+    `historical`; those in `tag_configured` and `distributions` cannot be turned on, and `permissions` are
+    those of the application key.
     """
 
     request_type = Push
 
-    def __init__(self, key: str = "test-api-key", clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        key: str = "test-api-key",
+        clock: Callable[[], float] = time.time,
+        app_key: str = "test-app-key",
+    ) -> None:
         self.key = key
+        self.app_key = app_key
+        self.permissions = {"metrics_read", "late_metrics_config_write"}
+        self.historical: set[str] = set()
+        self.tag_configured: set[str] = set()
+        self.distributions: set[str] = set()
         self.accepted_errors: list[str] = []
         self.points: dict[PointKey, float] = {}
         self.write_log: list[Write] = []
@@ -106,6 +123,9 @@ class Intake(LoopbackServer[Push]):
         # Datadog documents one status, 403, for a wrong key and for none at all.
         if request.headers.get("DD-API-KEY") != self.key:
             return Answer.json(403, {"errors": ["Forbidden"]})
+        if request.path.startswith(HISTORICAL):
+            with self._lock:
+                return self._configure(request, unquote(request.path.removeprefix(HISTORICAL)).lstrip("/"))
         match request.method, request.path:
             case "GET", "/api/v1/validate":
                 return Answer.json(200, {"valid": True})
@@ -116,6 +136,52 @@ class Intake(LoopbackServer[Push]):
                     return Answer.json(rejected.status, {"errors": list(rejected.errors)})
                 return Answer.json(202, {"errors": self.accepted_errors})
         return Answer.json(404, {"errors": ["Not Found"]})
+
+    def _configure(self, request: Push, name: str) -> Answer:
+        # That a key is refused is documented for no operation here: it is what the API does everywhere.
+        if request.headers.get("DD-APPLICATION-KEY") != self.app_key:
+            return _refused(403, "The application key is missing or invalid")
+        needed = "metrics_read" if request.method == "GET" else "late_metrics_config_write"
+        if needed not in self.permissions:
+            return _refused(403, f"The application key lacks the permission {needed}")
+        match request.method, name:
+            case "POST", "":
+                return self._enable(request.body)
+            case "GET", _ if name in self.historical:
+                return self._configuration(200, name)
+            case "DELETE", _ if name:
+                self.historical.discard(name)
+                return Answer(204, headers={"Content-Length": None})
+        return _refused(404, f"Historical metrics ingestion is not enabled for {name}")
+
+    def _enable(self, body: bytes) -> Answer:
+        try:
+            document = json.loads(body)
+        except ValueError as error:
+            return _refused(400, f"Unable to parse payload: {error}")
+        match document:
+            case {"data": {"id": str(name), "type": "historical_metrics_configurations"}}:
+                pass
+            case _:
+                return _refused(400, "Payload is not a historical metrics configuration")
+        if name in self.historical:
+            return self._configuration(200, name)
+        # 400 and 422 are both documented, and both kinds as unsupported; which is answered is not.
+        if name in self.tag_configured:
+            return _refused(422, f"{name} has a tag configuration")
+        if name in self.distributions:
+            return _refused(422, f"{name} is a distribution")
+        if not any(key.metric == name for key in self.points):
+            return _refused(404, f"Metric {name} does not exist")
+        self.historical.add(name)
+        return self._configuration(201, name)
+
+    def _configuration(self, status: int, name: str) -> Answer:
+        """The resource, whose existence is the switch; when it was made is not kept, so it is now."""
+        created = datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds")
+        attributes = {"created_at": created.replace("+00:00", "Z")}
+        data = {"id": name, "type": "historical_metrics_configurations", "attributes": attributes}
+        return Answer.json(status, {"data": data})
 
     def _accept(self, push: Push) -> None:
         raw = decoded(push.body, push.headers.get("Content-Encoding", "identity"))
@@ -150,12 +216,18 @@ class Intake(LoopbackServer[Push]):
             if normalised(tag) != tag
         ]
         now = self.clock()
+        oldest = float("-inf") if series.metric in self.historical else now - OLDEST
         dropped = 0
         for second, value in series.points:
-            if not now - OLDEST <= second <= now + FURTHEST_AHEAD:
+            if not oldest <= second <= now + FURTHEST_AHEAD:
                 dropped += 1
                 continue
             key = PointKey(series.metric, tags, series.host, second)
             self.write_log.append(Write(key, value, self.points.get(key)))
             self.points[key] = value
         return dropped
+
+
+def _refused(status: int, detail: str) -> Answer:
+    error = {"status": str(status), "title": HTTPStatus(status).phrase, "detail": detail}
+    return Answer.json(status, {"errors": [error]})
