@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 15.0
+MOST_PROBLEMS = 5  # of one answer that are quoted
 
 _HINTS = {
     401: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
@@ -182,7 +183,8 @@ def _problems(body: object) -> tuple[str, ...]:
     errors = body.get("errors") if isinstance(body, dict) else None
     if not isinstance(errors, list):
         return ()
-    said = ((one.get("detail") or one.get("title")) if isinstance(one, dict) else one for one in errors)
+    first = errors[:MOST_PROBLEMS]
+    said = ((one.get("detail") or one.get("title")) if isinstance(one, dict) else one for one in first)
     return tuple(_quote(str(one), 200) for one in said if one)
 
 

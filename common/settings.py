@@ -121,6 +121,11 @@ class Settings(BaseSettings):
     """The base of every settings class; built by `load`, which supplies the sources."""
 
     model_config = named(PREFIX)
+    _looked: tuple[str, ...] = ()
+
+    def not_set(self, variable: str) -> str:
+        """What to say where an optional value turns out to be needed."""
+        return f"{variable} is not set; looked in: {'; '.join(self._looked)}"
 
     @classmethod
     def settings_customise_sources(
@@ -276,20 +281,25 @@ def load(
     names = variables(model)
     looked = ["the environment"]
     sources: list[PydanticBaseSettingsSource] = [_Environment(model, environ)]
-    wanted = [name for name in secret_variables(model) if not environ.get(name, "").strip()]
+    held = secret_variables(model)
+    wanted = [name for name in held if not environ.get(name, "").strip()]
     if wanted and secrets is not None and secret_id is not None:
         found = secrets.source(model, secret_id)
         looked.append(f"the AWS secret {secret_id}" + ("" if found else " (there is no such secret)"))
         sources += [found] if found else []
     elif wanted:
         looked.append("AWS Secrets Manager was not asked (FLEETGAUGE_SECRET_PREFIX is not set)")
+    elif held and secret_id is not None:
+        looked.append(f"the AWS secret {secret_id} was not asked ({', '.join(held)} being set)")
     given = _table(model, table, file)
     looked.append(f"the configuration file {file.path}" if file.path else "no configuration file was given")
     sources.append(InitSettingsSource(model, {names[key]: value for key, value in given.items()}))
 
     token = _sources.set(tuple(sources))
     try:
-        return model()
+        settings = model()
+        settings._looked = tuple(looked)
+        return settings
     except ValidationError as error:
         raise _explain(error, looked) from None
     finally:

@@ -1,4 +1,4 @@
-"""Stand-ins for what the core is given: a clock that only sleeping moves, settings, an instant and a key."""
+"""Stand-ins for what the core is given: a clock that only sleeping moves, settings, an instant and keys."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from common.settings import ConfigurationFile, CoreSettings, DatadogSettings, lo
 
 NOW = 1_800_000_000
 KEY = "canary-key-0123456789abcdef"
+APP_KEY = "canary-application-key-fedcba9876543210"
 
 
 class Time:

@@ -9,16 +9,18 @@ from hypothesis import HealthCheck, settings
 
 from common import logs
 from common.datadog import DatadogSink
+from common.history import History
 from common.retry import Deadline
 from servers.aws import Aws
 from servers.datadog import Intake
-from standins import KEY, NOW, Time, core_settings, datadog_settings
+from standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
 
 # A loaded machine, or the first run that builds the tables of Unicode, is not a failure.
 settings.register_profile("core", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("core")
 
 MakeSink = Callable[..., DatadogSink]
+MakeHistory = Callable[..., History]
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +30,7 @@ def _no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def intake() -> Iterator[Intake]:
-    with Intake(KEY, clock=lambda: NOW) as running:
+    with Intake(KEY, clock=lambda: NOW, app_key=APP_KEY) as running:
         yield running
 
 
@@ -45,6 +47,17 @@ def make_sink(intake: Intake, time: Time) -> MakeSink:
         datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
         deadline = Deadline(seconds, clock=time)
         return DatadogSink(datadog, core_settings(**environ), deadline, clock=time, sleep=time.sleep)
+
+    return make
+
+
+@pytest.fixture
+def make_history(intake: Intake, time: Time) -> MakeHistory:
+    """Make one that asks the intake, with both keys unless the variables given say otherwise."""
+
+    def make(seconds: float = 1000, **environ: str) -> History:
+        settings = datadog_settings(**{"FLEETGAUGE_DD_URL": intake.url, "DD_APP_KEY": APP_KEY, **environ})
+        return History(settings, core_settings(), Deadline(seconds, time), clock=time, sleep=time.sleep)
 
     return make
 

@@ -87,6 +87,11 @@ class LoopbackServer(Generic[R]):
     def url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
+    @property
+    def connections(self) -> int:
+        """How many connections were made to it so far."""
+        return self._http.accepted
+
     def respond(self, request: R) -> Answer:
         """Act on a request and say what to answer; called from many threads at once."""
         raise NotImplementedError
@@ -161,6 +166,7 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, serve: Callable[[_Connection], None]) -> None:
         self.serve = serve
         self.connections: set[socket.socket] = set()
+        self.accepted = 0
         super().__init__(("127.0.0.1", 0), _Connection)
 
     def server_bind(self) -> None:
@@ -169,6 +175,7 @@ class _Http(ThreadingHTTPServer):
     # typeshed types a request as a socket or a datagram pair; of a TCP server it is a socket
     def process_request(self, request: Any, client_address: Any) -> None:
         self.connections.add(request)
+        self.accepted += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
