@@ -38,7 +38,11 @@ class _Ready(dict[str, Any]):
 
 
 class DatadogSink:
-    """Delivers samples. `send` returning means that the intake accepted them; otherwise it raises."""
+    """Delivers samples. `send` returning means that the intake accepted them; otherwise it raises.
+
+    `oldest` is the earliest second to send, for metrics that have historical ingestion on; without it the
+    intake's window holds.
+    """
 
     def __init__(
         self,
@@ -48,8 +52,10 @@ class DatadogSink:
         *,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
+        oldest: int | None = None,
     ) -> None:
         self._clock = clock
+        self._oldest = oldest
         self._table = SeriesTable((f"env:{core.env}", f"service:{core.service}"), core.series_cap)
         self._client = DatadogClient(settings, core, deadline, clock=clock, sleep=sleep)
         self.points_sent = 0
@@ -67,7 +73,8 @@ class DatadogSink:
     def send(self, samples: Iterable[Sample]) -> None:
         """Deliver samples; of one series and second the last gauge stands and counts add up."""
         now = int(self._clock())
-        for payload in payloads(self._table.take(samples, now - OLDEST, now + FURTHEST)):
+        oldest = now - OLDEST if self._oldest is None else self._oldest
+        for payload in payloads(self._table.take(samples, oldest, now + FURTHEST)):
             self._deliver(payload)
 
     def validate(self) -> str:
@@ -106,7 +113,8 @@ class DatadogSink:
         if server_time is None:
             self.points_sent += len(stamps)
             return
-        old = sum(stamp < server_time - OLDEST for stamp in stamps)
+        oldest = server_time - OLDEST if self._oldest is None else self._oldest
+        old = sum(stamp < oldest for stamp in stamps)
         early = sum(stamp > server_time + FURTHEST for stamp in stamps)
         self.points_sent += len(stamps) - old - early
         self.dropped.update({reason: n for reason, n in (("too_old", old), ("in_future", early)) if n})

@@ -43,10 +43,12 @@ def time() -> Time:
 def make_sink(intake: Intake, time: Time) -> MakeSink:
     """Make a sink that delivers to the intake, with settings from the variables given."""
 
-    def make(seconds: float = 1000, url: str | None = None, **environ: str) -> DatadogSink:
+    def make(
+        seconds: float = 1000, url: str | None = None, oldest: int | None = None, **environ: str
+    ) -> DatadogSink:
         datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
-        deadline = Deadline(seconds, clock=time)
-        return DatadogSink(datadog, core_settings(**environ), deadline, clock=time, sleep=time.sleep)
+        core, deadline = core_settings(**environ), Deadline(seconds, clock=time)
+        return DatadogSink(datadog, core, deadline, clock=time, sleep=time.sleep, oldest=oldest)
 
     return make
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from common import datadog, datadog_client
+from common import datadog_client
 from common.datadog import DatadogSink
 from common.errors import DeadlineExceeded, DeliveryError, Refused
 from common.metric import Sample, count, gauge
@@ -137,12 +137,9 @@ class TestLimits:
         assert (points(intake), set(statuses(intake))) == (split, {202})
         assert (sink.points_sent, len(intake.points)) == (number, number)
 
-    def test_points_of_one_series(
-        self, intake: Intake, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(datadog, "OLDEST", 30_000)
-        monkeypatch.setattr("servers.datadog.OLDEST", 30_000)
-        sink = make_sink()
+    def test_points_of_one_series(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.historical.add("host.load")
+        sink = make_sink(oldest=NOW - 30_000)
         sink.send([LOAD(n, NOW - n) for n in range(20_001)])
         assert (points(intake), set(statuses(intake))) == ([10_000, 10_000, 1], {202})
         assert intake.points == {PointKey("host.load", COMMON, None, NOW - n): n for n in range(20_001)}
@@ -477,6 +474,38 @@ class TestClocks:
         intake.clock = lambda: NOW - 5
         sink.send([LOAD(1, NOW + 595), LOAD(1, NOW + 596)])
         assert (sink.points_sent, sink.dropped, intake.dropped) == (2, {"too_old": 1, "in_future": 1}, 2)
+
+
+class TestHistory:
+    def test_points_are_sent_from_the_earliest_second_that_was_given(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.historical.add("host.load")
+        sink = make_sink(oldest=NOW - 86_400)
+        sink.send([LOAD(age, NOW - age) for age in (0, 3601, 86_400, 86_401)] + [LOAD(1, NOW + 601)])
+        assert {key.second: value for key, value in intake.points.items()} == {
+            NOW - age: age for age in (0, 3601, 86_400)
+        }
+        assert (sink.points_sent, sink.dropped) == (3, {"too_old": 1, "in_future": 1})
+
+    @pytest.mark.parametrize("ahead", [-120, 0, 120])
+    def test_old_points_are_counted_as_sent_whatever_the_clock_of_the_intake(
+        self, intake: Intake, make_sink: MakeSink, ahead: int
+    ) -> None:
+        intake.historical.add("host.load")
+        intake.clock = lambda: NOW + ahead
+        sink = make_sink(oldest=NOW - 86_400)
+        sink.send([LOAD(1, NOW - 86_400), LOAD(1, NOW - 3600)])
+        assert (sink.points_sent, sink.dropped, intake.dropped) == (2, {}, 0)
+
+    def test_points_too_far_ahead_for_the_intake_are_still_found_out(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.historical.add("host.load")
+        intake.clock = lambda: NOW - 60
+        sink = make_sink(oldest=NOW - 86_400)
+        sink.send([LOAD(1, NOW - 86_400), LOAD(1, NOW + 600)])
+        assert (sink.points_sent, sink.dropped, intake.dropped) == (1, {"in_future": 1}, 1)
 
 
 class TestValidate:
