@@ -41,14 +41,22 @@ LAST_SUCCESS = gauge(
     "collector",
 )
 
-METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, REQUESTS, SKEW, LAST_SUCCESS)
+GAP = gauge(
+    "collector.gap_seconds",
+    "second",
+    "Time before this run that was missed and could not be filled any more; 0 where nothing is missing; "
+    "needs a checkpoint store.",
+    "collector",
+)
+
+METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, REQUESTS, SKEW, LAST_SUCCESS, GAP)
 
 # Reported even when zero, so that a monitor on them has data to look at.
 REASONS = ("not_finite", "too_old", "in_future", "tag_collision", "series_cap")
 
 
 def samples(
-    outcome: Outcome, at: int, clock_skew: float | None, last_success: int | None
+    outcome: Outcome, at: int, clock_skew: float | None, last_success: int | None, gap: int | None
 ) -> Iterator[Sample]:
     """The self-metrics of one run."""
     name = outcome.collector
@@ -63,3 +71,5 @@ def samples(
         yield SKEW(clock_skew, at, collector=name)
     if last_success is not None:
         yield LAST_SUCCESS(max(0, at - last_success), at, collector=name)
+    if gap is not None:
+        yield GAP(gap, at, collector=name)

@@ -231,12 +231,13 @@ def report(
     deadline: Deadline,
     clock_skew: float | None,
     last_success: int | None,
+    gap: int | None = None,
 ) -> None:
     """Deliver the self-metrics of a run."""
     from common.datadog import DatadogSink
 
     sink = DatadogSink(configuration.datadog(), configuration.core, deadline)
-    sink.send(health.samples(outcome, int(time.time()), clock_skew, last_success))
+    sink.send(health.samples(outcome, int(time.time()), clock_skew, last_success, gap))
 
 
 def _failure(error: BaseException) -> Failure:

@@ -10,8 +10,10 @@ from common.protocol import Outcome, Status
 from standins import NOW
 
 
-def reported(outcome: Outcome, skew: float | None = None, success: int | None = None) -> list[Sample]:
-    return list(health.samples(outcome, NOW, skew, success))
+def reported(
+    outcome: Outcome, skew: float | None = None, success: int | None = None, gap: int | None = None
+) -> list[Sample]:
+    return list(health.samples(outcome, NOW, skew, success, gap))
 
 
 def test_every_number_of_the_run_is_reported_at_its_end() -> None:
@@ -24,7 +26,7 @@ def test_every_number_of_the_run_is_reported_at_its_end() -> None:
         requests=3,
         dropped={"too_old": 2, "odd": 4},
     )
-    samples = reported(outcome, skew=-0.5, success=NOW - 40)
+    samples = reported(outcome, skew=-0.5, success=NOW - 40, gap=1800)
     assert [(one.metric.name, one.tags, one.value) for one in samples] == [
         ("collector.up", ("collector:wandb",), 1),
         ("collector.duration_seconds", ("collector:wandb",), 1.25),
@@ -39,7 +41,9 @@ def test_every_number_of_the_run_is_reported_at_its_end() -> None:
         ("collector.requests", ("collector:wandb",), 3),
         ("collector.clock_skew_seconds", ("collector:wandb",), -0.5),
         ("collector.last_success_age_seconds", ("collector:wandb",), 40),
+        ("collector.gap_seconds", ("collector:wandb",), 1800),
     ]
+    assert {one.metric for one in samples} == set(health.METRICS)
     assert {(one.timestamp, one.host) for one in samples} == {(NOW, None)}
 
 
@@ -50,7 +54,8 @@ def test_it_is_up_only_when_everything_was_read_and_delivered(status: Status, up
     assert [one.value for one in reported(Outcome("host", status)) if one.metric is health.UP] == [up]
 
 
-def test_a_skew_that_is_not_known_is_absent_and_one_of_zero_is_not() -> None:
+def test_what_is_not_known_is_absent_and_what_is_zero_is_not() -> None:
     names = {one.metric for one in reported(Outcome("host", Status.OK))}
-    assert names == set(health.METRICS) - {health.SKEW, health.LAST_SUCCESS}
-    assert [one.value for one in reported(Outcome("host", Status.OK), 0.0)][-1] == 0.0
+    assert names == set(health.METRICS) - {health.SKEW, health.LAST_SUCCESS, health.GAP}
+    assert reported(Outcome("host", Status.OK), 0.0)[-1] == health.SKEW(0.0, NOW, collector="host")
+    assert reported(Outcome("host", Status.OK), gap=0)[-1] == health.GAP(0, NOW, collector="host")
