@@ -139,16 +139,16 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("lacking", "refused", "allowed"),
         [
-            ("metrics_read", {found}, {created, deleted}),
-            ("late_metrics_config_write", {created, deleted}, {found}),
+            ("metrics_read", [found], [created, deleted]),
+            ("late_metrics_config_write", [created, deleted], [found]),
         ],
     )
     def test_each_operation_needs_its_permission(
         self,
         intake: Intake,
         lacking: str,
-        refused: set[Callable[[MetricsApi, str], Any]],
-        allowed: set[Callable[[MetricsApi, str], Any]],
+        refused: list[Callable[[MetricsApi, str], Any]],
+        allowed: list[Callable[[MetricsApi, str], Any]],
     ) -> None:
         intake.historical.add("host.load")
         intake.permissions.discard(lacking)

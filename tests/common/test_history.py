@@ -106,6 +106,12 @@ class TestTurningOn:
             "Datadog said: host.load has a tag configuration"
         )
 
+    def test_only_the_first_of_many_problems_are_quoted(
+        self, intake: Intake, make_history: MakeHistory
+    ) -> None:
+        intake.faults.add(Fault(status=422, body=json.dumps({"errors": list("abcdefg")})))
+        assert str(make_history().enable("host.load")).endswith("Datadog said: a; b; c; d; e")
+
     def test_a_tag_configuration_is_a_refusal(self, intake: Intake, make_history: MakeHistory) -> None:
         intake.tag_configured.add("host.load")
         assert str(make_history().enable("host.load")).endswith("said: host.load has a tag configuration")
