@@ -53,6 +53,11 @@ class Saved:
         return cls(state, last_success)
 
 
+def changed(state: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """A state with the changes of a mark; None forgets its key."""
+    return {key: value for key, value in {**state, **changes}.items() if value is not None}
+
+
 class Checkpoint(Protocol):
     """One key of a store, held by this run until it is closed."""
 

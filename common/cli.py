@@ -15,14 +15,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from common import logs, registry, report, signals
+from common import logs, past_options, progress, registry, report, signals
 from common.errors import ConfigurationError, Interrupted
+from common.past_options import interval
 from common.pieces import PieceFile
-from common.protocol import DATADOG, Job, Mode, Outcome, Status
+from common.protocol import DATADOG, Backfill, Job, Mode, Outcome, Status
 from common.runner import Runner
-from common.times import parse_duration
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
+LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
 
 _EPILOG = """\
 examples:
@@ -30,6 +31,10 @@ examples:
   run_collector.py all --check          are settings, secrets and keys good? nothing is sent
   run_collector.py all --push           what the CronJob does every fifteen minutes
   run_collector.py wandb --json | jq .  one JSON document on stdout, everything else on stderr
+  run_collector.py wandb --since 7d --html week.html
+                                        the past week, recomputed, to look at before it is sent
+  run_collector.py wandb --since 7d --push
+                                        send it; interrupted, the same command goes on
 
 settings come from the environment, AWS Secrets Manager and --config, in that order; docs/settings.md
 lists them all.
@@ -59,16 +64,16 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
         "--timeout",
         metavar="SECONDS",
         type=_seconds,
-        default=120.0,
-        help="deadline of each collector (default: 120)",
+        help=f"deadline of each collector (default: {LIVE:g}, or {PAST:g} with --since)",
     )
     made.add_argument(
         "--every",
         metavar="INTERVAL",
-        type=_interval,
+        type=interval,
         help="stay and run again at every multiple of this, such as 60s or 15m",
     )
     made.add_argument("--verbose", action="store_true", help="log what is being done")
+    past_options.add(made)
     return made
 
 
@@ -76,16 +81,6 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value <= 86_400:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400")
-    return value
-
-
-def _interval(text: str) -> int:
-    try:
-        value = parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if not 1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 s and 1 day")
     return value
 
 
@@ -103,23 +98,35 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         return MISCONFIGURED
     try:
         names = registry.expand(options.names, known)
+        backfill = past_options.parse(options, environ, int(time.time()), person=_a_person_is_there())
     except ConfigurationError as error:
         print(f"run_collector.py: {error}", file=sys.stderr)
         return MISCONFIGURED
     signals.install()
-    command = Command(options, names, environ)
+    command = Command(options, names, backfill, environ)
     try:
         return command.repeat(options.every) if options.every else command.once()
     except Interrupted as error:
         return 128 + error.signal_number
 
 
+def _a_person_is_there() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
 class Command:
     """One parsed command line, ready to run once or again and again."""
 
-    def __init__(self, options: argparse.Namespace, names: list[str], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        names: list[str],
+        backfill: Backfill | None,
+        environ: Mapping[str, str],
+    ) -> None:
         self._options = options
         self._names = names
+        self._backfill = backfill
         self._environ = environ
         self._mode = Mode.PUSH if options.push else Mode.CHECK if options.check else Mode.DRY
 
@@ -133,12 +140,16 @@ class Command:
 
     def once(self) -> int:
         """Run every collector once, show what came of it, and say it as an exit code."""
-        runner = Runner(self._environ)
+        watcher = progress.watcher(sys.stderr)
+        runner = Runner(self._environ, watcher)
         with tempfile.TemporaryDirectory(prefix="fleetgauge-") as folder:
             jobs = [self._job(name, folder) for name in self._names]
             if self._mode is Mode.CHECK:
                 jobs.append(self._job(DATADOG, folder))
-            outcomes = runner.run(jobs)
+            try:
+                outcomes = runner.run(jobs)
+            finally:
+                watcher.close()
             paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}
             self._show(outcomes, {name: PieceFile(path) for name, path in paths.items()})
         return 128 + runner.interrupted if runner.interrupted else exit_code(outcomes)
@@ -148,12 +159,13 @@ class Command:
             collector=name,
             mode=self._mode,
             now=int(time.time()),
-            timeout=self._options.timeout,
-            step=self._options.every,
+            timeout=self._options.timeout or (PAST if self._backfill else LIVE),
+            step=self._options.every or self._options.step,
             named=self._options.names != ["all"],
             verbose=self._options.verbose,
             config=self._options.config and str(Path(self._options.config).resolve()),
             samples_path=str(Path(folder, name)) if self._mode is Mode.DRY else None,
+            backfill=self._backfill,
         )
 
     def _show(self, outcomes: list[Outcome], pieces: Mapping[str, PieceFile]) -> None:

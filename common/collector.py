@@ -13,9 +13,12 @@ from typing import Generic, TypeVar
 
 from common.http import Http, NoProxy, ProxySettings, proxy_for
 from common.metric import Mark, Metric, Sample
+from common.protocol import Absent, Parent
 from common.retry import Deadline
 from common.settings import CollectorSettings
-from common.span import Span
+from common.span import Missed, Span, missed
+
+REACH = 3600 - 120  # how far back a missed tick is still sent: the intake's hour, less the time that takes
 
 S = TypeVar("S", bound=CollectorSettings)
 
@@ -27,6 +30,7 @@ class Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
     requests: int = 0
+    gap: Span | None = None  # the longest that was missed and could not be filled
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,21 @@ class Context(Generic[S]):
     log: logging.Logger
     tally: Tally = field(default_factory=Tally)
     network: ProxySettings = field(default_factory=NoProxy)
+    step: int | None = None  # of the grid that `at` is on; None where what was missed is not to be filled
+    parent: Parent = field(default_factory=Absent)
 
     def http(self, url: str) -> Http:
         """Connections to one service, through the proxy where one is configured; each request is counted."""
         return Http(proxy_for(url, self.network), self.tally)
+
+    def missed(self, last: object) -> list[int]:
+        """The ticks after the last delivered one that can still be sent; what cannot is noted as a gap."""
+        if self.step is None or not isinstance(last, int):
+            return []
+        found: Missed = missed(last, self.at, self.step, self.now - REACH)
+        if self.tally.gap is None or found.gap.seconds > self.tally.gap.seconds:
+            self.tally.gap = found.gap
+        return found.ticks
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count records or points that could not be used; this never changes the outcome's status."""

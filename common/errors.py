@@ -4,9 +4,11 @@
     └── FleetgaugeError              said in one line, without a traceback
         ├── ConfigurationError       a person must change a setting, a secret or a permission: exit code 2
         │   └── NotConfigured        a required setting is absent: skipped under `all`
+        │       └── NoPast           the collector knows only the present: skipped under `all --since`
         ├── SourceError              what a collector reads could not be read
         ├── DeadlineExceeded         the collector's time is over
         ├── Busy                     another run of the collector is at work: skipped
+        ├── Declined                 the person at the terminal said no: skipped
         ├── CheckpointError          what was done could not be remembered
         └── DeliveryError            Datadog did not accept what was sent
             └── Refused              and never will: the key, the site or the payload is wrong
@@ -32,6 +34,10 @@ class NotConfigured(ConfigurationError):  # noqa: N818  # reads as a state, whic
     """A required setting has no value anywhere."""
 
 
+class NoPast(NotConfigured):
+    """A backfill asks about the past, and this collector can only look at what is there now."""
+
+
 class SourceError(FleetgaugeError):
     """A source could not be read now; a later run may succeed."""
 
@@ -42,6 +48,10 @@ class DeadlineExceeded(FleetgaugeError):  # noqa: N818
 
 class Busy(FleetgaugeError):  # noqa: N818
     """Another run holds the checkpoint, or has moved it meanwhile; the work is left to it."""
+
+
+class Declined(FleetgaugeError):  # noqa: N818
+    """What was about to be sent was shown, and not agreed to."""
 
 
 class CheckpointError(FleetgaugeError):

@@ -19,10 +19,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from common import registry
 from common.errors import Interrupted
-from common.protocol import DATADOG, Failure, Job, Mode, Outcome, Status
+from common.protocol import DATADOG, Failure, Job, Mode, Outcome, Progress, Question, Status, message
 from common.signals import shielded
 
 AT_ONCE = 2
@@ -53,11 +54,13 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
         secrets.extend(declared)
     if job.collector == DATADOG or job.mode in {Mode.PUSH, Mode.REPORT}:
         secrets.append("DD_API_KEY")
+    if job.backfill and job.mode is Mode.PUSH:
+        secrets.append("DD_APP_KEY")
     others = tuple(f"FLEETGAUGE_{name.upper()}_" for name in registry.names() if name != job.collector)
     # Whoever needs a secret talks to a service, perhaps through a proxy whose address holds a password.
     exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets else ())}
-    asks_aws = any(not environ.get(name) for name in secrets) and _configured(job, environ, "secret_prefix")
-    if asks_aws or _configured(job, environ, "checkpoints").startswith("s3://"):
+    asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
+    if asks_aws or configured(job, environ, "checkpoints").startswith("s3://"):
         own += ("AWS_",)
     passed = {
         name: value
@@ -69,7 +72,7 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     return passed | {"PYTHONPATH": str(registry.ROOT)}
 
 
-def _configured(job: Job, environ: Mapping[str, str], name: str) -> str:
+def configured(job: Job, environ: Mapping[str, str], name: str) -> str:
     """One core setting, as the child will see it. A file that cannot be read is the child's to report."""
     text = environ.get(f"FLEETGAUGE_{name.upper()}", "").strip()
     if text or job.config is None:
@@ -87,12 +90,23 @@ def interpreter() -> str:
     return sys.executable
 
 
+class Watcher(Protocol):
+    """Whoever sees what children say on their way."""
+
+    def progress(self, collector: str, progress: Progress) -> None:
+        """A child is so far."""
+
+    def agrees(self, collector: str, question: Question) -> bool:
+        """A child asks."""
+
+
 class _Child:
     """One running child and what it has said so far."""
 
     def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
         self.job = job
         self.said = b""
+        self.messages: list[Progress | Question] = []
         self.closed = False
         self.why_ended: str | None = None
         self.started = time.monotonic()
@@ -113,9 +127,22 @@ class _Child:
             self.lifeline.flush()
 
     def read(self) -> None:
+        """Take what it says: messages on its way, and in the end its outcome."""
         chunk = os.read(self.answer.fileno(), 65536)
         self.closed = not chunk
-        self.said = (self.said + chunk)[:LONGEST_REPORT]
+        *lines, rest = (self.said + chunk).split(b"\n")
+        others = []
+        for line in lines:
+            if told := message(line):
+                self.messages.append(told)
+            else:
+                others.append(line + b"\n")
+        self.said = b"".join([*others, rest])[:LONGEST_REPORT]
+
+    def reply(self, agreed: bool) -> None:
+        with suppress(BrokenPipeError):
+            self.lifeline.write(b"y" if agreed else b"n")
+            self.lifeline.flush()
 
     def over(self) -> bool:
         """Whether it has exited. It is not reaped: while its pid is taken its group cannot be another's."""
@@ -168,8 +195,9 @@ def failed(job: Job, kind: str, message: str, seconds: float = 0.0) -> Outcome:
 class Runner:
     """Runs jobs, at most two at once, until all have an outcome or it is told to stop."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], watcher: Watcher | None = None) -> None:
         self._environ = environ
+        self._watcher = watcher
         self.interrupted: int | None = None
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
@@ -179,7 +207,7 @@ class Runner:
         for job, outcome in zip(jobs, outcomes, strict=True):
             if outcome.error and outcome.error.type in _SILENT:
                 log.error("%s: %s", job.collector, outcome.error.message)
-                if job.mode is Mode.PUSH:
+                if job.mode is Mode.PUSH and job.backfill is None:
                     said = outcome.to_json()
                     reports.append(replace(job, mode=Mode.REPORT, outcome=said, timeout=REPORT_TIMEOUT))
         self._run(reports)
@@ -199,6 +227,9 @@ class Runner:
                 with shielded():
                     for child in ready:
                         child.read()
+                for child in ready:
+                    self._pass_on(child)
+                with shielded():
                     for place in [place for place, child in running.items() if child.over()]:
                         outcomes[place] = running.pop(place).reap()
             except Interrupted as error:
@@ -209,6 +240,15 @@ class Runner:
                     outcomes[place] = failed(job, "NotStarted", f"signal {error.signal_number} came first")
                 waiting.clear()
         return [outcomes[place] for place in range(len(jobs))]
+
+    def _pass_on(self, child: _Child) -> None:
+        """Tell the watcher what a child said, and the child what was answered. Here a signal may come."""
+        messages, child.messages = child.messages, []
+        for told in messages:
+            if isinstance(told, Question):
+                child.reply(self._watcher is None or self._watcher.agrees(child.job.collector, told))
+            elif self._watcher:
+                self._watcher.progress(child.job.collector, told)
 
 
 def _wait(children: list[_Child]) -> list[_Child]:

@@ -1,10 +1,12 @@
-"""A span of the past, and the grid of instants in it that a backfill answers for."""
+"""A span of the past, the grid of instants in it that a backfill answers for, and what live ticks missed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from common.metric import Sample
+from common.times import iso, tick
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,14 @@ class Span:
     since: int
     until: int
     step: int
+
+    def __str__(self) -> str:
+        return f"{iso(self.since)} to {iso(self.until)}"
+
+    @property
+    def seconds(self) -> int:
+        """How long it is."""
+        return self.until - self.since
 
     @property
     def ticks(self) -> range:
@@ -28,5 +38,21 @@ class Span:
         """One of `count` parts that follow each other without a gap, cut at ticks; it may be empty."""
         ticks = self.ticks
         cuts = [ticks.start + len(ticks) * number // count * self.step for number in range(1, count)]
-        ends = [self.since, *cuts, self.until]
+        ends = [self.since, *(min(cut, self.until) for cut in cuts), self.until]
         return Span(ends[index], ends[index + 1], self.step)
+
+
+class Missed(NamedTuple):
+    """What lies between the last delivered tick and this one: what can still be sent, and what cannot."""
+
+    ticks: list[int]
+    gap: Span
+
+
+def missed(last: int, at: int, step: int, oldest: int) -> Missed:
+    """The ticks after `last` and before `at`: those not older than `oldest`, and the span of the others."""
+    first = tick(last, step) + step
+    ticks = range(first, at, step)
+    sendable = [moment for moment in ticks if moment >= oldest]
+    lost = len(ticks) - len(sendable)
+    return Missed(sendable, Span(first, first + lost * step, step))

@@ -1,10 +1,12 @@
-"""Durations as people write them, and dates as HTTP headers write them."""
+"""Durations and moments as people write them, and dates as HTTP headers write them."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+EARLIEST = 946_684_800  # the year 2000: anything before is a number that was meant otherwise
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"(\d+)\s*([smhdw])\s*")
@@ -18,6 +20,38 @@ def parse_duration(text: str) -> int:
     if not plain or _PART.sub("", plain):
         raise ValueError(f"{text!r} is not a duration: write seconds (900) or units (15m, 1h30m, 7d)")
     return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(plain))
+
+
+def parse_moment(text: str, now: int) -> int:
+    """Seconds since the epoch from `7d` (so long ago), `now` or `2026-11-14T00:00Z`.
+
+    A time without a zone is refused: on a laptop and in a pod it would be two different ones.
+    """
+    plain = text.strip()
+    if plain.lower() == "now":
+        return now
+    try:
+        moment = now - parse_duration(plain)
+    except ValueError:
+        try:
+            date = datetime.fromisoformat(plain)
+        except ValueError:
+            raise ValueError(
+                f"{text!r} is not a time: write how long ago (7d, 12h) or a moment (2026-11-14T00:00Z)"
+            ) from None
+        if date.tzinfo is None:
+            time_of_day = f"{plain}Z" if "T" in plain or " " in plain else f"{plain}T00:00Z"
+            raise ValueError(f"{text!r} does not say its time zone: write {time_of_day} for UTC") from None
+        moment = int(date.timestamp())
+    if not EARLIEST <= moment <= now:
+        which = "in the future" if moment > now else "too long ago"
+        raise ValueError(f"{text!r} is {which}: write how long ago (7d) or a moment (2026-11-14T00:00Z)")
+    return moment
+
+
+def iso(moment: int) -> str:
+    """A moment as `parse_moment` takes it: `2026-11-14T00:00:00Z`."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_http_date(text: str) -> float | None:

@@ -73,12 +73,13 @@ class CrashHarness:
             self._zygote.stdout.close()
             self._zygote.wait(timeout=30)
 
-    def run(self, kill: Kill | None = None) -> dict[str, Any] | None:
+    # Any: fields of a job, as JSON
+    def run(self, kill: Kill | None = None, **more: Any) -> dict[str, Any] | None:
         """One forked run of the child; its outcome, or None where it was killed."""
         zygote = self._start_zygote()
         assert zygote.stdin is not None
         assert zygote.stdout is not None
-        job = {"collector": self.collector, "mode": "push", "now": int(time.time()), "timeout": 30}
+        job = {"collector": self.collector, "mode": "push", "now": int(time.time()), "timeout": 30, **more}
         plan = asdict(kill) if kill and kill.point in AT_THE_STORE else None
         with self._at_the_intake(kill, lambda: pid) if kill else _nothing():
             print(json.dumps({"job": job, "plan": plan, "environment": self.environment}), file=zygote.stdin)
@@ -91,7 +92,7 @@ class CrashHarness:
             self.kills += 1
             return None
         assert ended["signal"] == 0, ended
-        outcome: dict[str, Any] = json.loads(ended["said"])
+        outcome: dict[str, Any] = json.loads(ended["said"].splitlines()[-1])  # behind what it said on its way
         return outcome
 
     def run_whole(self, kill: Kill | None = None) -> int:

@@ -15,8 +15,9 @@ import tenacity  # noqa: F401
 from datadog_api_client.v2.api import metrics_api  # noqa: F401
 from datadog_api_client.v2.model import metric_content_encoding  # noqa: F401
 
-import common.datadog
-import common.dry  # noqa: F401
+import common.backfill
+import common.history
+import common.live  # noqa: F401
 import crash_faults  # type: ignore[import-not-found,unused-ignore]  # copied beside this file
 from common import child
 

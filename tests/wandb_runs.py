@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from collectors.wandb import collector
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Tally
-from common.metric import Sample
+from common.metric import Mark, Sample
 from common.retry import Deadline
 from common.settings import ConfigurationFile, load
+from common.span import Span
 from servers.fleet import Row
 from servers.wandb import KEY, Wandb
 
@@ -24,6 +26,7 @@ class Ran:
     """What one run of the collector left behind, also where it raised."""
 
     samples: list[Sample] = field(default_factory=list)
+    state: dict[str, object] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     waits: list[float] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
@@ -54,31 +57,57 @@ def settings(server: Wandb, **variables: str) -> WandbSettings:
     return load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
 
 
-def context(server: Wandb, ran: Ran, deadline: float = 60, **variables: str) -> Context[WandbSettings]:
+def context(
+    server: Wandb,
+    ran: Ran,
+    deadline: float = 60,
+    *,
+    at: int = AT,
+    state: Mapping[str, object] | None = None,
+    step: int | None = None,
+    **variables: str,
+) -> Context[WandbSettings]:
+    """The context of a run at a tick, seven seconds after it."""
     return Context(
         settings=settings(server, **variables),
-        at=AT,
-        now=AT + 7,
+        at=at,
+        now=at + 7,
         node_name="node",
-        state={},
+        state=state or {},
         deadline=Deadline(deadline),
         log=logging.getLogger("collectors.wandb"),
         tally=ran.tally,
+        step=step,
     )
 
 
-def collect(server: Wandb, deadline: float = 60, **variables: str) -> Ran:
+# Any: options of `context`, and variables
+def collect(server: Wandb, deadline: float = 60, **options: Any) -> Ran:
     """Run the collector without waiting for anything; what it would have waited is noted."""
     ran = Ran()
-    try:
-        for sample in collector.collect(context(server, ran, deadline, **variables), ran.waits.append):
-            ran.samples.append(sample)
-    except Exception as error:
-        ran.error = error
+    _gather(ran, lambda: collector.collect(context(server, ran, deadline, **options), ran.waits.append))
     return ran
 
 
-def check(server: Wandb, **variables: str) -> Ran:
+def recompute(server: Wandb, span: Span, **options: Any) -> Ran:
+    """Have the collector answer for a span of the past."""
+    ran = Ran()
+    _gather(ran, lambda: collector.past(context(server, ran, **options), span, ran.waits.append)())
+    return ran
+
+
+def _gather(ran: Ran, begin: Callable[[], Iterator[Sample | Mark]]) -> None:
+    try:
+        for item in begin():
+            if isinstance(item, Mark):
+                ran.state |= item.changes
+            else:
+                ran.samples.append(item)
+    except Exception as error:
+        ran.error = error
+
+
+def check(server: Wandb, **variables: Any) -> Ran:
     ran = Ran()
     try:
         for finding in collector.check(context(server, ran, 60, **variables), ran.waits.append):

@@ -1,4 +1,4 @@
-"""Reads the runs of each project and says how the fleet is doing, as of one instant."""
+"""Reads the runs of each project and says how the fleet is doing, as of one instant or of many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from collectors.wandb import metrics
 from collectors.wandb.api import Api, UnknownProject, Unservable
-from collectors.wandb.evaluate import Figures, Rules, evaluate
+from collectors.wandb.evaluate import Figures, Rules, evaluate_many
 from collectors.wandb.fetch import TRIES, Listing, Request, fetch
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
 from collectors.wandb.query import touched_since
@@ -15,32 +15,76 @@ from collectors.wandb.runs import Reading
 from collectors.wandb.settings import Project, WandbSettings
 from common.collector import Collector, Context
 from common.errors import DeadlineExceeded, FleetgaugeError, SourceError
-from common.metric import Sample
+from common.metric import Mark, Sample
 from common.retry import Deadline
+from common.span import Span
 
 Sleep = Callable[[float], None]
 
 
-def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Sample]:
-    """The metrics of every project. One that fails costs itself; if all do, the run has failed."""
+def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Sample | Mark]:
+    """The metrics of every project, now and at the ticks that were missed and can still be sent."""
+    settings = context.settings
+    rules = Rules(settings.window, settings.stale_after)
+    missed = {project: context.missed(context.state.get(_key(project))) for project in settings.chosen()}
+
+    def since(project: Project) -> int:
+        return min([*missed[project], context.at]) - settings.window
+
+    for listing in _listings(context, since, sleep):
+        project = listing.project
+        *past, present = evaluate_many(listing.runs, [*missed[project], context.at], rules)
+        for figures in past:
+            yield from samples(project, figures, live=False)
+        yield from live_samples(listing, present)
+        yield Mark({_key(project): context.at})
+
+
+def past(
+    context: Context[WandbSettings], span: Span, sleep: Sleep = time.sleep
+) -> Callable[[], Iterator[Sample | Mark]]:
+    """The metrics of every project at each tick of a span, from one listing of its runs."""
+    settings = context.settings
+    rules = Rules(settings.window, settings.stale_after)
+    listings = list(_listings(context, lambda _: span.since - settings.window, sleep))
+
+    def recompute() -> Iterator[Sample | Mark]:
+        for listing in listings:
+            sent = context.state.get(_key(listing.project))
+            ticks = [at for at in span.ticks if not isinstance(sent, int) or at > sent]
+            for figures in evaluate_many(listing.runs, ticks, rules):
+                yield from samples(listing.project, figures, live=False)
+                yield Mark({_key(listing.project): figures.at})
+
+    return recompute
+
+
+def _key(project: Project) -> str:
+    """Where the state remembers the last tick of a project that was delivered."""
+    return f"tick:{project}"
+
+
+def _listings(
+    context: Context[WandbSettings], since: Callable[[Project], int], sleep: Sleep
+) -> Iterator[Listing]:
+    """The runs of every project. One that fails costs itself; if all do, the run has failed."""
     settings = context.settings
     reading, api = _open(context, sleep)
-    rules = Rules(settings.window, settings.stale_after)
     projects = settings.chosen()
     failures: list[tuple[Project, FleetgaugeError]] = []
     for left, project in zip(range(len(projects), 0, -1), projects, strict=True):
         # A project that hangs uses up its own share of the time, not that of the others.
         deadline = Deadline(max(0.0, context.deadline.remaining()) / left)
-        request = Request(project, context.at - settings.window, settings.most_runs)
+        request = Request(project, since(project), settings.most_runs)
         try:
-            listing = fetch(api, request, reading, deadline)
+            listing = fetch(api, request, reading, deadline, context.parent)
         except (SourceError, UnknownProject, DeadlineExceeded) as error:
             failures.append((project, error))
             continue
         for reason, number in listing.dropped.items():
             context.drop(reason, number)
         context.log.info("%s: %d runs listed, %s unseen", project, listing.listed, listing.unseen)
-        yield from live_samples(listing, evaluate(listing.runs, context.at, rules))
+        yield listing
     if len(failures) == len(projects):
         raise failures[0][1]
     for project, why in failures:
@@ -86,4 +130,12 @@ def _open(context: Context[WandbSettings], sleep: Sleep) -> tuple[Reading, Api]:
     return reading, Api(settings, reading, context.http(settings.base_url), sleep)
 
 
-COLLECTOR = Collector(name="wandb", settings=WandbSettings, metrics=METRICS, collect=collect, check=check)
+COLLECTOR = Collector(
+    name="wandb",
+    settings=WandbSettings,
+    metrics=METRICS,
+    collect=collect,
+    check=check,
+    past=past,
+    live_only=LIVE_ONLY,
+)

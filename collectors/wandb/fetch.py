@@ -18,6 +18,7 @@ from collectors.wandb.query import touched_since
 from collectors.wandb.runs import Reading, Run
 from collectors.wandb.settings import Project
 from common.errors import SourceError
+from common.protocol import Parent
 from common.retry import Deadline
 
 TRIES = 4  # of a whole page that answers 500, before it is halved
@@ -138,7 +139,9 @@ class _Walk:
         self.after = _moved(self.after, -rows)
 
 
-def fetch(api: Api, request: Request, reading: Reading, deadline: Deadline) -> Listing:
+def fetch(
+    api: Api, request: Request, reading: Reading, deadline: Deadline, parent: Parent | None = None
+) -> Listing:
     """List the runs; raises where the listing cannot be complete, for a part of it counts wrong."""
     listing = Listing(request.project)
     walk = _Walk(api)
@@ -156,6 +159,8 @@ def fetch(api: Api, request: Request, reading: Reading, deadline: Deadline) -> L
                 f"{request.project} has more than {request.most_runs:,} runs to read; "
                 "raise FLEETGAUGE_WANDB_MOST_RUNS"
             )
+        if parent:
+            parent.progress(f"listing the runs of {request.project}", listing.listed, page.total)
         gone = listing.shrunk_to(page.total)
         if gone > 0 and walk.after is not None:
             walk.back(gone)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.times import parse_duration, parse_http_date, tick
+from common.times import iso, parse_duration, parse_http_date, parse_moment, tick
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -69,3 +70,51 @@ def test_a_date_that_cannot_be_read_is_none(text: str) -> None:
 @given(st.text())
 def test_no_text_makes_a_date_raise(text: str) -> None:
     assert isinstance(parse_http_date(text), float | None)
+
+
+NOON = 1_794_744_000  # 2026-11-15T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("7d", "2026-11-08T12:00:00Z"),
+        ("90", "2026-11-15T11:58:30Z"),
+        (" Now ", "2026-11-15T12:00:00Z"),
+        ("2026-11-14T00:00Z", "2026-11-14T00:00:00Z"),
+        ("2026-11-14 01:30+02:00", "2026-11-13T23:30:00Z"),
+        ("2026-11-14T00:00:01.9Z", "2026-11-14T00:00:01Z"),
+    ],
+)
+def test_a_moment_is_how_long_ago_or_a_time_with_its_zone(text: str, moment: str) -> None:
+    assert iso(parse_moment(text, NOON)) == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "2026-11-14T10:00",
+            "'2026-11-14T10:00' does not say its time zone: write 2026-11-14T10:00Z for UTC",
+        ),
+        ("2026-11-14", "'2026-11-14' does not say its time zone: write 2026-11-14T00:00Z for UTC"),
+        ("yesterday", "'yesterday' is not a time: write how long ago (7d, 12h) or a moment"),
+        ("2026-11-15T12:00:01Z", "'2026-11-15T12:00:01Z' is in the future"),
+        ("1794744000", "'1794744000' is too long ago"),
+        ("", "'' is not a time"),
+    ],
+)
+def test_a_moment_that_could_mean_two_things_is_refused_with_what_to_write(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(said)):
+        parse_moment(text, NOON)
+
+
+@given(st.integers(946_684_800, NOON))
+def test_a_moment_is_read_back_as_it_is_written(moment: int) -> None:
+    assert parse_moment(iso(moment), NOON) == moment
+
+
+@given(st.text(max_size=30))
+def test_no_text_makes_a_moment_fail_in_any_other_way(text: str) -> None:
+    with suppress(ValueError):
+        assert 946_684_800 <= parse_moment(text, NOON) <= NOON
