@@ -167,8 +167,10 @@ class BackfillRun(Run):
         self._sink = sink = self._datadog_sink(configuration, self._deadline, oldest)
         remember = _Memory(checkpoint, replace(begun, left_out=sorted(past.left_out)))
         with self._told_how_to_go_on(configuration):
-            items = self._counted(past.items(), "sending", survey.points.total(), sink)
+            total = survey.points.total()
+            items = self._counted(past.items(), "sending", total, sink)
             self._deliver(collector, items, Delivery(sink, remember))
+            self._parent.progress("sending", sink.points_sent, total)
         if not self._tally.lost:  # a project that could not be read is what is left to do
             checkpoint.save(Saved())
 

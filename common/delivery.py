@@ -8,7 +8,7 @@ from typing import Protocol
 from common.metric import Mark, Sample
 from common.signals import shielded
 
-BATCH = 10_000  # points of one payload
+BATCH = 9_500  # a little less than a payload takes, because a batch ends at the first mark behind it
 MOST_UNMARKED = 200_000
 
 

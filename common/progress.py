@@ -51,6 +51,7 @@ class Terminal:
         self._bars: Bars | None = None
         self._lines = Lines()
         self._tasks: dict[str, TaskID] = {}
+        self._doing: dict[str, str] = {}
 
     def progress(self, collector: str, progress: Progress) -> None:
         """Move the collector's bar."""
@@ -59,10 +60,14 @@ class Terminal:
             self._lines.progress(collector, progress)
             return
         bars.start()
-        if collector not in self._tasks:
-            self._tasks[collector] = bars.add_task(collector)
         doing = f"{collector}: {progress.doing}"
-        bars.update(self._tasks[collector], description=doing, completed=progress.done, total=progress.total)
+        if self._doing.get(collector) != doing:
+            # A bar of its own for each thing done: rich takes a total of None for one that did not change.
+            if collector in self._tasks:
+                bars.remove_task(self._tasks[collector])
+            self._tasks[collector] = bars.add_task(doing, total=progress.total)
+            self._doing[collector] = doing
+        bars.update(self._tasks[collector], completed=progress.done, total=progress.total)
 
     def agrees(self, collector: str, question: Question) -> bool:
         """Show what will happen, and wait for a yes; anything else is a no."""

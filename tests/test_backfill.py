@@ -113,7 +113,8 @@ class TestPush:
         assert len({at for _, at, _ in expected}) == 120
         assert len(wandb.requests) == 1
         assert f"{len(expected):,} points in " in ran.stderr
-        assert "14 h" in ran.stderr
+        assert "visible within 14 hours" in ran.stderr
+        assert f"wandb: sending, {len(expected)} of {len(expected)}" in ran.stderr
 
     def test_sending_it_again_changes_nothing(self, fleet: Project, intake: Intake) -> None:
         options = fixed(3)
@@ -288,7 +289,7 @@ class TestAPerson:
 
     def test_is_not_asked_who_said_yes(self, fleet: Project, intake: Intake) -> None:
         code, shown = on_a_terminal(fleet, b"", "wandb", *fixed(3), "--push", "--yes")
-        assert (code, "[y/N]" in shown) == (0, False)
+        assert (code, "[y/N]" in shown, "wandb: sending" in shown) == (0, False, True)
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 12
 
     def test_may_interrupt_instead_of_answering(self, fleet: Project, intake: Intake) -> None:
