@@ -54,7 +54,7 @@ class Begun:
             document: dict[str, Any] = dict(saved)
             begun = cls(**document)
             return begun if 0 <= now - int(begun.began) < GOES_ON_FOR else None
-        except TypeError:
+        except (TypeError, ValueError):
             return None
 
 
