@@ -153,3 +153,11 @@ def test_what_reads_on_from_where_it_was_misses_only_what_the_intake_does_not_ta
     world.tick(0, "xenna", **records)
     world.tick(away, "xenna", **records)
     assert world.gap("xenna") == gap
+
+
+def test_a_run_that_lost_something_is_not_the_last_success(world: World) -> None:
+    world.tick(0)
+    assert world.tick(15, WANDB_PROJECTS="acme/ants,acme/gone").status is Status.PARTIAL
+    assert world.intake.value("collector.last_success_age_seconds") == STEP
+    world.tick(30)
+    assert world.intake.value("collector.last_success_age_seconds") == 0
