@@ -14,7 +14,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
 _CLOCK_STEPS = (
     *(1, 5, 15, 30, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
-    *(_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, _WEEK, 2 * _WEEK),
+    *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, _WEEK, 2 * _WEEK),
 )
 _MONTH_STEPS = (1, 3, 6, 12, 24, 60, 120, 600)
 _MONDAY = 4 * _DAY  # the first one there was

@@ -24,9 +24,10 @@ CHART_STYLE = """
 .plot{background:var(--plot);border:1px solid var(--edge);border-radius:6px}
 .plot path{fill:none;vector-effect:non-scaling-stroke;stroke-linejoin:round;stroke-linecap:round}
 .plot .grid{stroke:var(--edge);stroke-width:1px}
+.plot .dots{stroke-width:5px;stroke-dasharray:none}
 .plot .limit{stroke:var(--limit);stroke-width:1.5px;stroke-dasharray:7 4;stroke-linecap:butt}
 .plot .area{stroke:none;opacity:.14}
-.plot .band{stroke-width:1px;opacity:.22}
+.plot .band{stroke-width:1px;opacity:.3}
 .axis{position:relative;color:var(--muted);font-size:.75rem;line-height:1;font-variant-numeric:tabular-nums}
 .axis span{position:absolute;white-space:nowrap}
 .axis-y span{right:0;transform:translateY(-50%)}
@@ -41,12 +42,16 @@ CHART_STYLE = """
 
 @dataclass(frozen=True)
 class Line:
-    """A series in x order. None is a gap; `kind` is the class that gives it its look."""
+    """A series in x order. None is a gap; `kind` is the class that gives it its look.
+
+    With `dots`, a value alone between gaps is more than a speck.
+    """
 
     label: str
     kind: str
     points: Sequence[tuple[float, float | None]]
     filled: bool = False
+    dots: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ def draw_chart(
     drawn += [_path(f"area fill-{line.kind}", _area(x, y, line.points)) for line in lines if line.filled]
     drawn += [_path(f"band fill-{band.kind}", _between(x, y, band.points)) for band in bands]
     drawn += [_path(f"line {line.kind}", _strokes(x, y, line.points)) for line in lines]
+    dots = [(line.kind, _dots(x, y, line.points)) for line in lines if line.dots]
+    drawn += [_path(f"dots {kind}", places) for kind, places in dots if places]
     drawn += [_path("limit", f"M0 {_up(y, limit.y)}H{_EXTENT}") for limit in limits]
     drawn += [
         f'<path class="mark {mark.kind}" d="M{_across(x, mark.x)} {_up(y, mark.y)}h0">'
@@ -148,6 +155,11 @@ def _strokes(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> 
         places = [f"{_across(x, across)} {_up(y, up)}" for across, up in piece]
         strokes.append("M" + "L".join(places) + ("h0" if len(places) == 1 else ""))
     return "".join(strokes)
+
+
+def _dots(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
+    alone = (piece[0] for piece in _pieces(points) if len(piece) == 1)
+    return "".join(f"M{_across(x, across)} {_up(y, up)}h0" for across, up in alone)
 
 
 def _area(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:

@@ -15,6 +15,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),
     "--remote-debugging-pipe",
 )
+COMPLAINTS = {"Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"}
 
 LIGHT = """
 const parse = colour => colour.match(/[\\d.]+/g).map(Number);
@@ -52,9 +53,12 @@ class Browser:
             os.close(fd)
         self._out, self._in = os.fdopen(ours_out, "wb"), os.fdopen(ours_in, "rb")
         self._number, self._session, self._left = 0, "", b""
+        self.complaints: list[Any] = []  # what the page wrote to the console, or failed in
+        self.requests: list[str] = []  # what it asked for, itself first
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.ask("Page.enable")
+        for domain in ("Page", "Log", "Network", "Runtime"):
+            self.ask(f"{domain}.enable")
 
     # What the protocol takes and gives differs from method to method.
     def ask(self, method: str, until: str | None = None, **parameters: Any) -> dict[str, Any]:
@@ -72,6 +76,10 @@ class Browser:
                 result = answer["result"]
             elif answer.get("method") == until:
                 until = None
+            elif answer.get("method") == "Network.requestWillBeSent":
+                self.requests.append(answer["params"]["request"]["url"])
+            elif answer.get("method") in COMPLAINTS:
+                self.complaints.append(answer["params"])
         return result
 
     def _receive(self) -> dict[str, Any]:
@@ -92,6 +100,8 @@ class Browser:
             deviceScaleFactor=1,
             mobile=width < 500,
         )
+        self.complaints.clear()
+        self.requests.clear()
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.ask("Emulation.setEmulatedMedia", media=media, features=features)
         self.ask("Page.navigate", until="Page.loadEventFired", url=path.as_uri())
@@ -101,6 +111,17 @@ class Browser:
         answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def every(self, selector: str, expression: str) -> list[Any]:
+        """The value of an expression of each element `e` that a selector finds."""
+        found: list[Any] = self.look(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map(e => {expression})"
+        )
+        return found
+
+    def texts(self, selector: str) -> list[str]:
+        """What a person reads in each element that a selector finds."""
+        return self.every(selector, "e.innerText.trim()")
 
     def close(self) -> None:
         self._session = ""

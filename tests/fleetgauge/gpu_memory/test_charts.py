@@ -41,6 +41,12 @@ def test_a_line_without_a_value_is_neither_drawn_nor_named() -> None:
     assert "Empty" not in chart
 
 
+def test_a_value_alone_between_gaps_may_be_a_dot() -> None:
+    points = [(0, 0), (1, 0), (5, None), (6, 5), (7, None), (8, 10), (9, 10)]
+    assert drawing("dots a", Line("A", "a", points, dots=True)) == ["M600.0 500.0h0"]
+    assert drawing("dots a", Line("A", "a", points)) == []
+
+
 def test_a_band_goes_there_along_its_highs_and_back_along_its_lows_between_gaps() -> None:
     band = Band("a", [(0, (1, 2)), (5, (2, 10)), (6, None), (7, (5, 6))])
     chart = draw_chart(UNIT, UNIT, (), (), (), "text", bands=(band,))

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from browser import CHROMIUM, LEAST_CONTRAST, LIGHT, Browser
+from browser import LEAST_CONTRAST, LIGHT, Browser
 from fleetgauge.gpu_memory import PageSession, SessionDigest, SessionSummary, load_recording, read_event
 from fleetgauge.gpu_memory.page import MOST_DRAWN, render_page, render_recording
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="the page is drawn in Chromium, which is not installed"
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all pages."""
-    started = Browser(tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 @pytest.fixture
@@ -80,6 +67,8 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(
 @ALL
 def test_the_page_needs_nothing_but_itself(page: Path, browser: Browser) -> None:
     browser.show(page)
+    assert browser.requests == [page.as_uri()]
+    assert browser.complaints == []
     assert browser.look("document.scripts.length") == 0
     assert browser.look("performance.getEntriesByType('resource').length") == 0
     assert (
