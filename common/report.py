@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import TextIO
 
-from common.pieces import Piece
+from common.pieces import Piece, Series
 from common.protocol import Outcome, Status
 
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
@@ -61,14 +62,21 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
 
 
 def _samples(piece: Piece) -> Iterator[str]:
-    """Each sample as an object on lines of its own. All but time and value is written out once per piece."""
-    (metric, tags, host), margin = piece.series, "\n" + 8 * " "
-    before = json.dumps({"metric": metric, "type": piece.type, "unit": piece.unit}, indent=2)
-    behind = json.dumps({"host": host, "tags": tags}, indent=2)
-    before = margin + before.removesuffix("\n}").replace("\n", margin)
-    behind = behind.removeprefix("{").replace("\n", margin)
+    """Each sample as an object on lines of its own."""
+    before, between, behind = _frame(piece.series, piece.type, piece.unit)
     for second, value in zip(piece.seconds, piece.values, strict=True):
-        yield f'{before},{margin}  "value": {value!r},{margin}  "timestamp": {second},{behind}'
+        yield f"{before}{value!r}{between}{second}{behind}"
+
+
+@lru_cache(maxsize=2**15)  # pieces are many more than series, and laying out is slow
+def _frame(series: Series, kind: str, unit: str) -> tuple[str, str, str]:
+    """What stands before the value of any sample of a series, between it and the time, and behind that."""
+    margin = "\n" + 8 * " "
+    before = json.dumps({"metric": series.metric, "type": kind, "unit": unit}, indent=2)
+    before = margin + before.removesuffix("\n}").replace("\n", margin)
+    behind = json.dumps({"host": series.host, "tags": series.tags}, indent=2)
+    behind = behind.removeprefix("{").replace("\n", margin)
+    return f'{before},{margin}  "value": ', f',{margin}  "timestamp": ', f",{behind}"
 
 
 def table(outcomes: list[Outcome], pieces: Mapping[str, Iterable[Piece]], width: int) -> Iterator[str]:

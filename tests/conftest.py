@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from browser import CHROMIUM, Browser
 from growing_file import KEY
 from project import Project
 from servers.aws import Aws
@@ -39,3 +40,13 @@ def project(tmp_path: Path, intake: Intake) -> Project:
     root = tmp_path / "service"
     root.mkdir()
     return Project(root, {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url})
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all pages."""
+    if CHROMIUM is None:
+        pytest.skip("pages are drawn in Chromium, which is not installed")
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()

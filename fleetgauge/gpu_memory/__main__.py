@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TextIO
+
+from fleetgauge._whole_file import whole_file
 
 from .attribution import attribution_files
 from .loader import Loaded, LoadedSession, load_recording
@@ -70,7 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         loaded = _load(options.sink)
         if options.command == "report":
-            _write(options.output, render_recording(loaded))
+            page = render_recording(loaded)
+            with whole_file(options.output) as file:
+                file.write(page)
             _say(f"{options.output}: {_counted(loaded)}")
         else:
             _export(options, loaded)
@@ -125,19 +127,6 @@ def _dump_of(session: LoadedSession, loaded: Loaded) -> Path | None:
         if dump.session is not None and dump.session.session_id == session.summary.session_id
     ]
     return of_session[-1] if of_session else None
-
-
-def _write(path: Path, page: str) -> None:
-    """Put a page in place whole: whoever looks at it meanwhile sees the old one."""
-    handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _counted(loaded: Loaded) -> str:

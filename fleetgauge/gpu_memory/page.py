@@ -11,16 +11,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from fleetgauge._charts import (
-    Limit,
-    Line,
-    Mark,
-    byte_axis,
-    draw_chart,
-    format_bytes,
-    format_duration,
-    time_axis,
-)
+from fleetgauge._axes import byte_axis, format_bytes, format_duration, time_axis
+from fleetgauge._charts import Limit, Line, Mark, draw_chart
+from fleetgauge._page import render_cards, render_document, render_row, render_table
 
 from .digest import SERIES, RankDigest
 from .events import ALERT_TYPES, MemoryEvent
@@ -77,13 +70,7 @@ def render_page(
     body += [_oom_table(oom_dumps)] if oom_dumps else []
     body += [_overview(sections)] if len(sections) > 1 else []
     body += [_section(section) for section in sections[:MOST_DRAWN]]
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
-        f"<body><main>{''.join(body)}</main></body></html>\n"
-    )
+    return render_document(title, STYLE, "".join(body))
 
 
 def _ranks(sessions: Iterable[PageSession]) -> Iterable[tuple[RankDigest, Any]]:
@@ -108,7 +95,7 @@ def _overview(sections: Sequence[_Section]) -> str:
         rank, drawn = section.rank, section.number <= MOST_DRAWN
         name = html.escape(_name(section.summary))
         rows.append(
-            _row(
+            render_row(
                 ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, ""),
                 ("Rank", _rank(section), ""),
                 ("Status", html.escape(_status(section.summary)), ""),
@@ -131,7 +118,7 @@ def _overview(sections: Sequence[_Section]) -> str:
         "Highest utilisation",
         "Alerts",
     )
-    return f"<section><h2>Sessions</h2>{_table(heads, rows)}{more}</section>"
+    return f"<section><h2>Sessions</h2>{render_table(heads, rows)}{more}</section>"
 
 
 def _section(section: _Section) -> str:
@@ -157,21 +144,15 @@ def _facts(summary: Any) -> Iterable[tuple[str, object]]:
 def _cards(rank: RankDigest) -> str:
     kinds = [f"{rank.counts[kind]:,} {kind}" for kind in ALERT_TYPES if rank.counts[kind]]
     capacity = f"of {format_bytes(rank.capacity)}" if rank.capacity else "capacity unknown"
-    cards = (
-        ("Samples", f"{rank.samples:,}", f"{rank.counts['sample']:,} regular"),
-        ("Duration", format_duration(rank.duration), "first to last sample"),
-        ("Peak allocated", format_bytes(rank.peak_allocated), capacity),
-        ("Peak reserved", format_bytes(rank.peak_reserved), capacity),
-        ("Highest utilisation", _percent(rank.peak_utilization), f"{format_bytes(rank.peak_used)} used"),
-        ("Alerts", f"{rank.alerts:,}", ", ".join(kinds) or "none"),
-    )
-    return (
-        '<dl class="cards">'
-        + "".join(
-            f'<div class="card"><dt>{name}</dt><dd>{value}<small>{detail}</small></dd></div>'
-            for name, value, detail in cards
+    return render_cards(
+        (
+            ("Samples", f"{rank.samples:,}", f"{rank.counts['sample']:,} regular"),
+            ("Duration", format_duration(rank.duration), "first to last sample"),
+            ("Peak allocated", format_bytes(rank.peak_allocated), capacity),
+            ("Peak reserved", format_bytes(rank.peak_reserved), capacity),
+            ("Highest utilisation", _percent(rank.peak_utilization), f"{format_bytes(rank.peak_used)} used"),
+            ("Alerts", f"{rank.alerts:,}", ", ".join(kinds) or "none"),
         )
-        + "</dl>"
     )
 
 
@@ -206,12 +187,12 @@ def _alert_table(rank: RankDigest) -> str:
     missing = rank.alerts - len(shown)
     more = f"<p>{missing:,} earlier alerts are not listed.</p>" if missing else ""
     heads = ("After", "Kind", "Context", "Allocated", "Reserved", "Change", "At (UTC)")
-    return f"<h3>Alerts</h3>{more}{_table(heads, rows)}"
+    return f"<h3>Alerts</h3>{more}{render_table(heads, rows)}"
 
 
 def _alert_row(event: MemoryEvent, start: float | None) -> str:
     after = None if event.timestamp is None or start is None else event.timestamp - start
-    return _row(
+    return render_row(
         ("After", format_duration(after), "number"),
         ("Kind", html.escape(event.event_type), f"kind {event.event_type}"),
         ("Context", html.escape(event.context or ""), "wide"),
@@ -224,7 +205,7 @@ def _alert_row(event: MemoryEvent, start: float | None) -> str:
 
 def _oom_table(dumps: Sequence[OomDump]) -> str:
     rows = [
-        _row(
+        render_row(
             ("Dump", html.escape(dump.path.name), "wide"),
             ("At", dump.created_at.strftime("%Y-%m-%d %H:%M:%S") if dump.created_at else "unknown", "number"),
             ("Reason", html.escape(dump.reason or "unknown"), ""),
@@ -233,23 +214,7 @@ def _oom_table(dumps: Sequence[OomDump]) -> str:
         for dump in dumps[-MOST_DRAWN:]
     ]
     heads = ("Dump", "At (UTC)", "Reason", "Message")
-    return f"<section><h2>Out of memory</h2>{_table(heads, rows)}</section>"
-
-
-def _table(heads: Iterable[str], rows: Iterable[str]) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def _row(*cells: tuple[str, str, str]) -> str:
-    return (
-        "<tr>"
-        + "".join(
-            f'<td data-label="{label}" class="{look}"><span>{content}</span></td>'
-            for label, content, look in cells
-        )
-        + "</tr>"
-    )
+    return f"<section><h2>Out of memory</h2>{render_table(heads, rows)}</section>"
 
 
 def _name(summary: Any) -> str:

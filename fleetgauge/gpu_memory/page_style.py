@@ -1,61 +1,25 @@
-"""The look of the page: light, dark and print, from a phone up."""
+"""What the page adds to the look that all pages share: the colours of lines, marks and kinds of alerts."""
 
 from __future__ import annotations
 
-from fleetgauge._charts import CHART_STYLE
+from fleetgauge._page_style import page_style
 
 _LIGHT = (
-    "--page:#f4f6f9;--card:#fff;--plot:#fff;--text:#111827;--muted:#4b5563;--edge:#dde3ea;--link:#1d4ed8;"
-    "--allocated:#1d4ed8;--reserved:#9333ea;--used:#0f766e;--limit:#64748b;"
-    "--critical:#dc2626;--error:#9f1239;--warning:#d97706;--peak:#475569;"
-    "--good:#166534;--bad:#b91c1c;--busy:#1d4ed8;--odd:#92400e;--note:#fff7e6"
+    "--allocated:#1d4ed8;--reserved:#9333ea;--used:#0f766e;"
+    "--critical:#dc2626;--error:#9f1239;--warning:#d97706;--peak:#475569"
 )
 _DARK = (
-    "--page:#0b1120;--card:#131c2f;--plot:#0f172a;--text:#e5e9f0;--muted:#a8b3c4;--edge:#2a3650;--link:#93b4ff;"
-    "--allocated:#7aa2ff;--reserved:#d0a2ff;--used:#4fd1c5;--limit:#94a3b8;"
-    "--critical:#ff6b6b;--error:#ff8fb0;--warning:#fbbf24;--peak:#cbd5e1;"
-    "--good:#86efac;--bad:#fca5a5;--busy:#93b4ff;--odd:#fcd34d;--note:#2a2413"
+    "--allocated:#7aa2ff;--reserved:#d0a2ff;--used:#4fd1c5;"
+    "--critical:#ff6b6b;--error:#ff8fb0;--warning:#fbbf24;--peak:#cbd5e1"
 )
-
-STYLE = (
-    f":root{{color-scheme:light dark;{_LIGHT}}}"
-    f"@media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}"
-    """
-*{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--text);
-font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-main{max-width:68rem;margin:0 auto;padding:1.25rem 1rem 3rem}
-h1{font-size:1.5rem;line-height:1.2;margin:0 0 .25rem;overflow-wrap:anywhere}
-h2{font-size:1.125rem;line-height:1.3;margin:0;overflow-wrap:anywhere}
-h3{font-size:.9375rem;margin:1.5rem 0 .25rem}
-p{margin:.25rem 0;color:var(--muted);font-size:.875rem;overflow-wrap:anywhere}
-a{color:var(--link)}
-section,.note{background:var(--card);border:1px solid var(--edge);border-radius:10px}
-section,.note{padding:1rem;margin-top:1rem}
-.note{background:var(--note);padding:.5rem 1rem}
-.note p{color:var(--text)}
-.head{display:flex;flex-wrap:wrap;gap:.25rem .75rem;align-items:baseline}
-.status{font-size:.8125rem;font-weight:600;border:1px solid currentColor;border-radius:99px;padding:0 .6rem}
-.status{overflow-wrap:anywhere;min-width:0}
+_RULES = """
 .completed{color:var(--good)}.interrupted{color:var(--bad)}.running{color:var(--busy)}.incomplete{color:var(--odd)}
-.cards{display:grid;grid-template-columns:repeat(6,minmax(0,1fr));gap:.6rem;margin-top:.9rem}
-.card{border:1px solid var(--edge);border-radius:8px;padding:.55rem .75rem;min-width:0}
-.card dt{font-size:.8125rem;color:var(--muted)}
-.card dd{margin:0;font-size:1.15rem;font-weight:650;line-height:1.35;font-variant-numeric:tabular-nums}
-.card small{display:block;font-size:.75rem;font-weight:400;color:var(--muted);overflow-wrap:anywhere}
-dl{margin:0}
-table{width:100%;border-collapse:collapse;font-size:.8125rem;margin-top:.5rem;font-variant-numeric:tabular-nums}
-th,td{text-align:left;vertical-align:top;padding:.4rem .75rem .4rem 0}
-th,td{border-bottom:1px solid var(--edge);overflow-wrap:anywhere}
-th{color:var(--muted);font-weight:600;overflow-wrap:normal}
-td.number{white-space:nowrap}
 .kind{font-weight:600;white-space:nowrap}
 .kind span::before{content:"";display:inline-block;width:.55rem;height:.55rem;margin-right:.4rem}
 .kind span::before{background:var(--peak);border-radius:50%}
 .kind.critical span::before{background:var(--critical);border-radius:0}
 .kind.error span::before{background:var(--error);border-radius:0}
 .kind.warning span::before{background:var(--warning)}
-""" + CHART_STYLE + """
 .used{stroke:var(--used);stroke-width:6px;opacity:.45}.plot .fill-used{fill:var(--used)}
 .reserved{stroke:var(--reserved);stroke-width:3px;stroke-dasharray:6 6}
 .allocated{stroke:var(--allocated);stroke-width:1.5px}
@@ -65,28 +29,6 @@ td.number{white-space:nowrap}
 .mark.warning{stroke:var(--warning)}
 .plot .mark.critical,.legend .mark.critical{stroke:var(--critical);stroke-linecap:square;stroke-width:9px}
 .plot .mark.error,.legend .mark.error{stroke:var(--error);stroke-linecap:square;stroke-width:9px}
-@media (max-width:60rem){.cards{grid-template-columns:repeat(3,minmax(0,1fr))}}
-@media (max-width:40rem){
-main{padding:.9rem .6rem 2rem}section{padding:.75rem}
-.plot{height:13rem}
-.cards{grid-template-columns:repeat(2,minmax(0,1fr))}
-thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
-table,tbody,td{display:block}
-tr{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.3rem .75rem}
-tr{border-bottom:1px solid var(--edge);padding:.55rem 0}
-td{border:0;padding:0;line-height:1.35}
-td.wide{grid-column:1/-1}
-td::before{content:attr(data-label);display:block;color:var(--muted);font-size:.75rem;font-weight:400}
-td.number{white-space:normal}
-}
-@media print{
 """
-    f":root{{{_LIGHT};--page:#fff;--note:#fff}}"
-    """
-body{font-size:11pt}main{max-width:none;padding:0}
-section{border:0;border-top:1px solid var(--edge);border-radius:0;padding:.5rem 0}
-.cards{grid-template-columns:repeat(3,minmax(0,1fr))}.cards,.chart,tr{break-inside:avoid}h2,h3{break-after:avoid}
-*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-}
-"""
-)
+
+STYLE = page_style(_LIGHT, _DARK, _RULES)

@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge._charts import (
-    Axis,
-    Limit,
-    Line,
-    Mark,
-    byte_axis,
-    draw_chart,
-    format_bytes,
-    format_duration,
-    time_axis,
-)
+from fleetgauge._axes import Axis, byte_axis, format_bytes, format_duration, time_axis
+from fleetgauge._charts import Band, Limit, Line, Mark, draw_chart, draw_key
 
 UNIT = Axis(0.0, 10.0, ())
 
@@ -48,6 +39,28 @@ def test_a_line_without_a_value_is_neither_drawn_nor_named() -> None:
     )
     assert "Nothing" not in chart
     assert "Empty" not in chart
+
+
+def test_a_value_alone_between_gaps_may_be_a_dot() -> None:
+    points = [(0, 0), (1, 0), (5, None), (6, 5), (7, None), (8, 10), (9, 10)]
+    assert drawing("dots a", Line("A", "a", points, dots=True)) == ["M600.0 500.0h0"]
+    assert drawing("dots a", Line("A", "a", points)) == []
+
+
+def test_a_band_goes_there_along_its_highs_and_back_along_its_lows_between_gaps() -> None:
+    band = Band("a", [(0, (1, 2)), (5, (2, 10)), (6, None), (7, (5, 6))])
+    chart = draw_chart(UNIT, UNIT, (), (), (), "text", bands=(band,))
+    assert re.findall(r'<path class="band fill-a" d="([^"]*)"', chart) == [
+        "M0.0 800.0L500.0 0.0L500.0 800.0L0.0 900.0ZM700.0 400.0L700.0 500.0Z"
+    ]
+
+
+def test_a_page_may_say_itself_what_the_lines_are() -> None:
+    lines = [Line("A", "a", [(0, 0)])]
+    assert draw_key("line", "a") in draw_chart(UNIT, UNIT, lines, (), (), "text").split("</svg>", 1)[1]
+    bare = draw_chart(UNIT, UNIT, lines, (), (), "text", legend=False)
+    assert '<path class="line a"' in bare
+    assert "figcaption" not in bare
 
 
 def test_marks_and_limits_are_placed_named_and_kept_inside() -> None:

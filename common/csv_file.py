@@ -1,0 +1,35 @@
+"""Every sample of a dry run as a row of a CSV file, for a spreadsheet or a notebook."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+from common.output import output_file
+from common.pieces import Piece
+from common.protocol import Outcome
+
+COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
+
+
+def write(path: Path, outcomes: Iterable[Outcome], pieces: Mapping[str, Iterable[Piece]]) -> None:
+    """Write the file; raises ConfigurationError where it cannot be."""
+    with output_file(path, "--csv") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        for outcome in outcomes:
+            for piece in pieces.get(outcome.collector, ()):
+                metric, tags, host = piece.series
+                same = (metric, piece.type, piece.unit, host or "", " ".join(tags))
+                rows.writerows(
+                    (_time(second), second, *same, value)
+                    for second, value in zip(piece.seconds, piece.values, strict=True)
+                )
+
+
+@lru_cache(maxsize=4096)  # the series of a tick share its time
+def _time(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
