@@ -13,17 +13,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from common import logs, past_options, progress, registry, report, signals
 from common.errors import ConfigurationError, Interrupted
+from common.output import check_output
 from common.past_options import interval
 from common.pieces import PieceFile
 from common.protocol import DATADOG, Backfill, Job, Mode, Outcome, Status
-from common.runner import Runner
+from common.runner import Runner, configured
+from common.span import Span
+from common.times import parse_duration
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
 LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
+STEP = 900  # where FLEETGAUGE_STEP is not set
 
 _EPILOG = """\
 examples:
@@ -99,6 +104,9 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     try:
         names = registry.expand(options.names, known)
         backfill = past_options.parse(options, environ, int(time.time()), person=_a_person_is_there())
+        for option, path in (("--csv", options.csv), ("--html", options.html)):
+            if path:
+                check_output(Path(path), option)
     except ConfigurationError as error:
         print(f"run_collector.py: {error}", file=sys.stderr)
         return MISCONFIGURED
@@ -108,6 +116,9 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         return command.repeat(options.every) if options.every else command.once()
     except Interrupted as error:
         return 128 + error.signal_number
+    except ConfigurationError as error:  # a file that was asked for could not be written after all
+        print(f"run_collector.py: {error}", file=sys.stderr)
+        return MISCONFIGURED
 
 
 def _a_person_is_there() -> bool:
@@ -151,8 +162,30 @@ class Command:
             finally:
                 watcher.close()
             paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}
-            self._show(outcomes, {name: PieceFile(path) for name, path in paths.items()})
+            pieces = {name: PieceFile(path) for name, path in paths.items()}
+            if self._backfill and self._mode is Mode.DRY and not self._options.json:
+                self._show_past(outcomes, pieces, self._span(self._backfill, jobs[0]))
+            else:
+                self._show(outcomes, pieces)
         return 128 + runner.interrupted if runner.interrupted else exit_code(outcomes)
+
+    def _span(self, backfill: Backfill, job: Job) -> Span:
+        """The span that the children answered for; a step that cannot be read is theirs to report."""
+        step = job.step
+        with suppress(ValueError):
+            step = step or parse_duration(configured(job, self._environ, "step"))
+        return Span(backfill.since, backfill.until, step or STEP).part(backfill.part, backfill.parts)
+
+    def _show_past(self, outcomes: list[Outcome], pieces: Mapping[str, PieceFile], span: Span) -> None:
+        from common import csv_file, overview, page
+
+        if self._options.csv:
+            csv_file.write(Path(self._options.csv), outcomes, pieces)
+        if self._options.html:
+            page.write(Path(self._options.html), outcomes, pieces, span)
+        for line in overview.show(outcomes, pieces, span, _width()):
+            print(line)
+        print(report.last_line(outcomes, pushed=False), flush=True)
 
     def _job(self, name: str, folder: str) -> Job:
         return Job(
@@ -179,9 +212,13 @@ class Command:
                 for finding in outcome.findings:
                     print(f"  {finding}")
             return
-        for line in report.table(outcomes, pieces, shutil.get_terminal_size((120, 24)).columns):
+        for line in report.table(outcomes, pieces, _width()):
             print(line)
         print(report.last_line(outcomes, pushed=pushed), flush=True)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((120, 24)).columns
 
 
 def exit_code(outcomes: list[Outcome]) -> int:
