@@ -26,6 +26,8 @@ WRITING = "late_metrics_config_write"
 _PREVIEWS = ("get_historical_metrics_configuration", "create_historical_metrics_configuration")
 _FORBIDDEN = {401, 403}
 _TYPE = "historical_metrics_configurations"
+KEPT = 456 * 86_400  # seconds that Datadog keeps a metric for by default: 15 months
+
 _HOUR = 3600
 _DAY = 24 * _HOUR
 
@@ -140,4 +142,7 @@ def visible(oldest_age_seconds: float) -> str:
         return "within an hour"
     if oldest_age_seconds <= 30 * _DAY:
         return "within 14 hours"
-    return "after more than 14 hours: for points older than 30 days Datadog promises no time"
+    late = "after more than 14 hours: for points older than 30 days Datadog promises no time"
+    if oldest_age_seconds <= KEPT:
+        return late
+    return f"{late}, and those older than 15 months it keeps only where the contract says so"

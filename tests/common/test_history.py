@@ -10,7 +10,7 @@ import pytest
 
 from common.datadog import DatadogSink
 from common.errors import DeadlineExceeded, DeliveryError, Refused
-from common.history import History, refusal, visible
+from common.history import KEPT, History, refusal, visible
 from common.metric import gauge
 from common.retry import Deadline
 from servers.datadog import HISTORICAL, Intake
@@ -211,3 +211,7 @@ class TestWords:
     )
     def test_how_long_points_take_to_be_seen_follows_their_age(self, age: int, words: str) -> None:
         assert visible(age) == words
+
+    def test_what_is_older_than_is_kept_is_said(self) -> None:
+        assert "15 months" not in visible(KEPT)
+        assert visible(KEPT + 1).endswith("older than 15 months it keeps only where the contract says so")
