@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -45,13 +44,11 @@ def test_a_link_keeps_pointing_to_what_it_pointed_to(tmp_path: Path) -> None:
 def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
-    reader.start()
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with whole_file(pipe) as file:
         file.write("row")
-    reader.join()
-    assert read == ["row"]
+    assert os.read(reader, 10) == b"row"
+    os.close(reader)
     assert pipe.is_fifo()
 
 
