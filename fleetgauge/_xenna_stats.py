@@ -194,7 +194,7 @@ class Pipeline:
     def _usage(self, snapshot: Snapshot) -> Metrics:
         metrics: Metrics = {}
         for name, key in zip(self._names, self._keys, strict=True):
-            if key and name in snapshot.usage:
+            if key and isinstance(name, str) and name in snapshot.usage:
                 usage = _numbers(_OF_USAGE, snapshot.usage[name])
                 if "mem" in usage:
                     usage["mem_gb"] = usage.pop("mem") / _GIGA

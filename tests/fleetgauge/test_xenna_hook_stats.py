@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from xenna_pipeline import standin
 from xenna_pipeline.standin import dumps, metrics, one, read, stats
@@ -271,6 +271,7 @@ def _paths(value: Any, *path: object) -> list[tuple[object, ...]]:
     return [path, *(found for key, one in inner for found in _paths(one, *path, key))]
 
 
+@example(("actor_pools", 2, "name"), [])  # a name that nothing can be looked up by
 @given(st.sampled_from([path for path in _paths(one()) if path]), st.sampled_from([*ODD, "gone", [], {}]))
 def test_whatever_is_missing_or_odd_costs_only_itself(path: tuple[object, ...], odd: object) -> None:
     given = one()
