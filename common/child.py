@@ -17,7 +17,8 @@ import time
 from queue import SimpleQueue
 
 from common import logs, signals
-from common.protocol import Job, Outcome, Parent, Progress, Question
+from common.errors import Interrupted
+from common.protocol import Failure, Job, Outcome, Parent, Progress, Question, Status
 
 TELL_EVERY = 0.2  # seconds: more often than an eye can follow would only cost
 
@@ -87,7 +88,10 @@ def main() -> int:
     logs.set_up(job.collector, verbose=job.verbose)
     signals.install()
     threading.Thread(target=parent.listen, daemon=True).start()
-    outcome = _execute(job, parent)
+    try:
+        outcome = _execute(job, parent)
+    except Interrupted as error:  # while it was still importing
+        outcome = Outcome(job.collector, Status.FAILED, error=Failure("Interrupted", str(error)))
     signals.ignore()
     parent.say(outcome.to_json())
     return 0

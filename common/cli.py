@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -91,6 +92,20 @@ def _seconds(text: str) -> float:
 
 def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run the command line; the process's exit code."""
+    signals.install()
+    try:
+        return _main(argv, environ)
+    except Interrupted as error:
+        return 128 + error.signal_number
+    except ConfigurationError as error:
+        print(f"run_collector.py: {error}", file=sys.stderr)
+        return MISCONFIGURED
+    except BrokenPipeError:  # whoever read the output has had enough, and nothing is left to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _main(argv: list[str], environ: Mapping[str, str]) -> int:
     arguments = parser()
     options = arguments.parse_args(argv)
     logs.set_up("run_collector", verbose=options.verbose)
@@ -99,26 +114,14 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         return _list(known, as_json=options.json)
     if not options.names:
         arguments.print_usage(sys.stderr)
-        print(f"name a collector, or all; there are: {', '.join(known)}", file=sys.stderr)
-        return MISCONFIGURED
-    try:
-        names = registry.expand(options.names, known)
-        backfill = past_options.parse(options, environ, int(time.time()), person=_a_person_is_there())
-        for option, path in (("--csv", options.csv), ("--html", options.html)):
-            if path:
-                check_output(Path(path), option)
-    except ConfigurationError as error:
-        print(f"run_collector.py: {error}", file=sys.stderr)
-        return MISCONFIGURED
-    signals.install()
+        raise ConfigurationError(f"name a collector, or all; there are: {', '.join(known)}")
+    names = registry.expand(options.names, known)
+    backfill = past_options.parse(options, environ, int(time.time()), person=_a_person_is_there())
+    for option, path in (("--csv", options.csv), ("--html", options.html)):
+        if path:
+            check_output(Path(path), option)
     command = Command(options, names, backfill, environ)
-    try:
-        return command.repeat(options.every) if options.every else command.once()
-    except Interrupted as error:
-        return 128 + error.signal_number
-    except ConfigurationError as error:  # a file that was asked for could not be written after all
-        print(f"run_collector.py: {error}", file=sys.stderr)
-        return MISCONFIGURED
+    return command.repeat(options.every) if options.every else command.once()
 
 
 def _a_person_is_there() -> bool:

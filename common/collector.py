@@ -18,8 +18,6 @@ from common.retry import Deadline
 from common.settings import CollectorSettings
 from common.span import Missed, Span, missed
 
-REACH = 3600 - 120  # how far back a missed tick is still sent: the intake's hour, less the time that takes
-
 S = TypeVar("S", bound=CollectorSettings)
 
 
@@ -51,6 +49,7 @@ class Context(Generic[S]):
     tally: Tally = field(default_factory=Tally)
     network: ProxySettings = field(default_factory=NoProxy)
     step: int | None = None  # of the grid that `at` is on; None where what was missed is not to be filled
+    sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
     parent: Parent = field(default_factory=Absent)
 
     def http(self, url: str) -> Http:
@@ -61,7 +60,7 @@ class Context(Generic[S]):
         """The ticks after the last delivered one that can still be sent; what cannot is noted as a gap."""
         if self.step is None or not isinstance(last, int):
             return []
-        found: Missed = missed(last, self.at, self.step, self.now - REACH)
+        found: Missed = missed(last, self.at, self.step, self.sendable_since)
         if self.tally.gap is None or found.gap.seconds > self.tally.gap.seconds:
             self.tally.gap = found.gap
         return found.ticks

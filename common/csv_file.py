@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
 from common.output import output_file
 from common.pieces import Piece
 from common.protocol import Outcome
+from common.times import iso
 
 COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
 
@@ -30,6 +30,4 @@ def write(path: Path, outcomes: Iterable[Outcome], pieces: Mapping[str, Iterable
                 )
 
 
-@lru_cache(maxsize=4096)  # the series of a tick share its time
-def _time(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+_time = lru_cache(maxsize=4096)(iso)  # the series of a tick share its time

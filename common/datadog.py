@@ -41,7 +41,7 @@ class DatadogSink:
     """Delivers samples. `send` returning means that the intake accepted them; otherwise it raises.
 
     `oldest` is the earliest second to send, for metrics that have historical ingestion on; without it the
-    intake's window holds.
+    intake's window holds. `past` says that the samples are of many ticks.
     """
 
     def __init__(
@@ -53,10 +53,12 @@ class DatadogSink:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         oldest: int | None = None,
+        past: bool = False,
     ) -> None:
         self._clock = clock
         self._oldest = oldest
-        self._table = SeriesTable((f"env:{core.env}", f"service:{core.service}"), core.series_cap)
+        tags = (f"env:{core.env}", f"service:{core.service}")
+        self._table = SeriesTable(tags, core.series_cap, past=past)
         self._client = DatadogClient(settings, core, deadline, clock=clock, sleep=sleep)
         self.points_sent = 0
 

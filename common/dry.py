@@ -20,10 +20,19 @@ class FileSink:
     Points before `oldest` or after `newest` are dropped, as the intake would.
     """
 
-    def __init__(self, path: Path, metrics: Iterable[Metric], cap: int, oldest: int, newest: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        metrics: Iterable[Metric],
+        cap: int,
+        oldest: int,
+        newest: int,
+        *,
+        past: bool = False,
+    ) -> None:
         self._path = path
         self._metrics = {metric.name: metric for metric in metrics}
-        self._table = SeriesTable((), cap)
+        self._table = SeriesTable((), cap, past=past)
         self._oldest, self._newest = oldest, newest
         self.points_sent = 0
         declared = [

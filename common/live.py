@@ -91,11 +91,9 @@ class LiveRun(Run):
             return
         # A collector that resumes had left its youngest records for the run that did not come.
         since = iso(gap.since - gap.step if collector.resumes else gap.since)
-        log.warning(
-            "the points from %s were not sent and are too old now; to send them: "
-            "run_collector.py %s --since %s --until %s --push",
-            *(gap, collector.name, since, iso(gap.until)),
-        )
+        grid = ("--step", f"{self._job.step}s") if self._job.step else ()
+        command = self._job.command("--since", since, "--until", iso(gap.until), *grid, "--push")
+        log.warning("the points from %s were not sent and are too old now; to send them: %s", gap, command)
 
     def _hold(self, configuration: Configuration, collector: Collector[Any]) -> Checkpoint:
         """The collector's checkpoint, held by this run; in a dry run only read, and never moved."""

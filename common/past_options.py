@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Mapping
 
 from common.errors import ConfigurationError
@@ -132,9 +131,8 @@ def _slice(text: str | None, environ: Mapping[str, str]) -> tuple[int, int]:
     return part, parts
 
 
-def _asked(options: argparse.Namespace) -> str:
+def _asked(options: argparse.Namespace) -> tuple[str, ...]:
     """The span as it was typed."""
-    words = ["--since", options.since]
-    words += ["--until", options.until] if options.until else []
-    words += ["--step", f"{options.step}s"] if options.step else []
-    return shlex.join(words)
+    step = f"{options.step}s" if options.step else None
+    given = {"--since": options.since, "--until": options.until, "--step": step, "--slice": options.slice}
+    return tuple(word for option, value in given.items() if value for word in (option, value))

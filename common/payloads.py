@@ -64,12 +64,14 @@ class SeriesTable:
     """Turns samples into series, dropping and counting what must not leave.
 
     It lives as long as one run of one collector, so that the cap on series and the refusal of tag sets
-    that Datadog would merge hold across several sends.
+    that Datadog would merge hold across several sends. In a backfill, where a name may have been respelt
+    along the way, such tag sets are refused only for the seconds that both have a point of.
     """
 
-    def __init__(self, common_tags: Iterable[str], cap: int) -> None:
+    def __init__(self, common_tags: Iterable[str], cap: int, *, past: bool = False) -> None:
         self._common = {normalise_tag(tag) for tag in common_tags}
         self._cap = cap
+        self._past = past
         self._owners: dict[_Key, _Key] = {}  # series on the wire -> the one series of ours that it stands for
         self._ambiguous: set[_Key] = set()
         self.dropped: Counter[str] = Counter()
@@ -101,6 +103,8 @@ class SeriesTable:
         for key, timestamp in overflowed:
             self.dropped["not_finite"] += 1
             del groups[key][timestamp]
+        if self._past:
+            self._merge_respelt(groups)
         claims = self._claims(groups)
         self._refuse_above_cap(claims, groups)
         for wire, key in claims.items():
@@ -114,7 +118,8 @@ class SeriesTable:
         wires = self._wires(groups)
         claims: dict[_Key, _Key] = {}
         for key, wire in wires.items():
-            if self._owners.get(wire, key) != key or claims.setdefault(wire, key) != key:
+            owner = key if self._past else self._owners.get(wire, key)
+            if owner != key or claims.setdefault(wire, key) != key:
                 self._ambiguous.add(wire)
         if self._ambiguous:
             for key, wire in wires.items():
@@ -122,6 +127,24 @@ class SeriesTable:
                     self.dropped["tag_collision"] += len(groups[key])
                     claims.pop(wire, None)
         return claims
+
+    def _merge_respelt(self, groups: dict[_Key, dict[int, float]]) -> None:
+        """Make one series of those that Datadog would merge, without the seconds that several have."""
+        sharing: dict[_Key, list[_Key]] = {}
+        for key, wire in self._wires(groups).items():
+            sharing.setdefault(wire, []).append(key)
+        for keys in sharing.values():
+            if len(keys) > 1:
+                counts = Counter(second for key in keys for second in groups[key])
+                if contested := sum(number for number in counts.values() if number > 1):
+                    self.dropped["tag_collision"] += contested
+                merged = {
+                    second: value
+                    for key in keys
+                    for second, value in groups.pop(key).items()
+                    if counts[second] == 1
+                }
+                groups[keys[0]] = merged
 
     def _wires(self, groups: dict[_Key, dict[int, float]]) -> dict[_Key, _Key]:
         """Our series and their names on the wire: tags normalised, the common ones added."""

@@ -33,9 +33,15 @@ class Lines:
             self._said[collector] = progress.doing, tenth
             log.info("%s: %s, %d of %d", collector, progress.doing, progress.done, progress.total)
 
-    def agrees(self, collector: str, question: Question) -> bool:
+    answers = sys.stdin
+
+    def ask(self, collector: str, question: Question) -> bool | None:
         """Nobody is asked where nobody looks."""
         log.info("%s: %s", collector, question.text)
+        return True
+
+    def answer(self) -> bool:
+        """Nobody answers either."""
         return True
 
     def close(self) -> None:
@@ -47,7 +53,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO, answers: TextIO) -> None:
         self._stream = stream
-        self._answers = answers
+        self.answers = answers
         self._bars: Bars | None = None
         self._lines = Lines()
         self._tasks: dict[str, TaskID] = {}
@@ -69,12 +75,16 @@ class Terminal:
             self._doing[collector] = doing
         bars.update(self._tasks[collector], completed=progress.done, total=progress.total)
 
-    def agrees(self, collector: str, question: Question) -> bool:
-        """Show what will happen, and wait for a yes; anything else is a no."""
+    def ask(self, collector: str, question: Question) -> bool | None:
+        """Show what will happen; the answer is a line on `answers`."""
         self.close()
         self._stream.write(f"{collector}: {question.text}\nSend it? [y/N] ")
         self._stream.flush()
-        return self._answers.readline().strip().lower() in {"y", "yes"}
+        return None
+
+    def answer(self) -> bool:
+        """Whether the line says yes; anything else is a no."""
+        return self.answers.readline().strip().lower() in {"y", "yes"}
 
     def close(self) -> None:
         """Take the bars away."""

@@ -8,6 +8,7 @@ Standard library only, because the parent is.
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -135,13 +136,13 @@ class Absent:
 class Backfill:
     """A span of the past to answer for.
 
-    `asked` is the span as it was typed: an interrupted backfill is known by it when it is called again,
-    though `7d` has come to mean something else by then.
+    `asked` is the span as it was typed, as options: an interrupted backfill is known by it when it is called
+    again, though `7d` has come to mean something else by then.
     """
 
     since: int
     until: int
-    asked: str
+    asked: tuple[str, ...]
     part: int = 0
     parts: int = 1
     only_enabled: bool = False  # send what Datadog takes the past of, and leave out the rest
@@ -165,6 +166,11 @@ class Job:
     outcome: str | None = None  # with REPORT: the outcome to report, as JSON
     backfill: Backfill | None = None
 
+    def command(self, *words: str) -> str:
+        """The command line that asks the same collector for something else."""
+        config = ("--config", self.config) if self.config else ()
+        return shlex.join(["run_collector.py", self.collector, *words, *config])
+
     def to_json(self) -> str:
         """One line for the child."""
         return json.dumps(asdict(self))
@@ -175,5 +181,7 @@ class Job:
         fields = json.loads(text)
         backfill = fields.pop("backfill", None)
         return cls(
-            mode=Mode(fields.pop("mode")), backfill=Backfill(**backfill) if backfill else None, **fields
+            mode=Mode(fields.pop("mode")),
+            backfill=Backfill(**{**backfill, "asked": tuple(backfill["asked"])}) if backfill else None,
+            **fields,
         )

@@ -6,6 +6,7 @@ Whatever happens on the way becomes part of the outcome; only the process around
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from common import logs, registry
 from common.collector import Collector, Context, Tally
 from common.configuration import Configuration
-from common.datadog import FURTHEST
+from common.datadog import FURTHEST, OLDEST
 from common.delivery import Delivery, Sink
 from common.errors import Busy, ConfigurationError, Declined, FleetgaugeError, Interrupted, NotConfigured
 from common.metric import Mark, Sample
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from common.datadog import DatadogSink
 
 MOST_NAMED = 20  # lost units that an outcome names; the log names them all
+SLACK = 30  # seconds between our clock and the intake's that a missed tick may lose
 RESERVE = 10.0  # seconds of a collector's time kept back to deliver what it found
 
 log = logging.getLogger(__name__)
@@ -124,6 +126,7 @@ class Run(ABC):
             tally=self._tally,
             network=core,
             step=step,
+            sendable_since=job.now - OLDEST + math.ceil(job.timeout) + SLACK,
             parent=self._parent if job.backfill else Absent(),
         )
 
@@ -156,15 +159,13 @@ class Run(ABC):
             configuration.core.series_cap,
             oldest=oldest,
             newest=self._job.now + FURTHEST,
+            past=self._job.backfill is not None,
         )
 
-    def _datadog_sink(
-        self, configuration: Configuration, deadline: Deadline, oldest: int | None = None
-    ) -> DatadogSink:
+    def _datadog_sink(self, configuration: Configuration, deadline: Deadline) -> DatadogSink:
         from common.datadog import DatadogSink
 
-        core = configuration.core
-        return DatadogSink(configuration.datadog(), core, deadline, oldest=oldest, clock=self._clock)
+        return DatadogSink(configuration.datadog(), configuration.core, deadline, clock=self._clock)
 
     def _outcome(self, failure: Failure | None, *, skipped: bool) -> Outcome:
         dropped = dict(self._tally.dropped)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from common import registry
 from common.errors import Interrupted
@@ -96,15 +96,23 @@ class Watcher(Protocol):
     def progress(self, collector: str, progress: Progress) -> None:
         """A child is so far."""
 
-    def agrees(self, collector: str, question: Question) -> bool:
-        """A child asks."""
+    def ask(self, collector: str, question: Question) -> bool | None:
+        """A child asks: the answer, or None where a person will give it, on `answers`."""
+
+    @property
+    def answers(self) -> TextIO:
+        """Where a person answers."""
+
+    def answer(self) -> bool:
+        """What the person said, once something is there to read."""
 
 
 class _Child:
     """One running child and what it has said so far."""
 
     def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
-        self.job = job
+        # It may have waited for others: what it answers for, and what is too old, is judged from now on.
+        self.job = job = replace(job, now=int(time.time()))
         self.said = b""
         self.messages: list[Progress | Question] = []
         self.closed = False
@@ -198,6 +206,7 @@ class Runner:
     def __init__(self, environ: Mapping[str, str], watcher: Watcher | None = None) -> None:
         self._environ = environ
         self._watcher = watcher
+        self._questions: list[tuple[_Child, Question]] = []  # the first one is being asked
         self.interrupted: int | None = None
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
@@ -223,7 +232,7 @@ class Runner:
                     while waiting and len(running) < AT_ONCE:
                         place, job = waiting.pop(0)
                         running[place] = _Child(job, self._environ)
-                ready = _wait(list(running.values()))
+                ready = self._wait(list(running.values()))
                 with shielded():
                     for child in ready:
                         child.read()
@@ -231,7 +240,7 @@ class Runner:
                     self._pass_on(child)
                 with shielded():
                     for place in [place for place, child in running.items() if child.over()]:
-                        outcomes[place] = running.pop(place).reap()
+                        outcomes[place] = self._reap(running.pop(place))
             except Interrupted as error:
                 self.interrupted = error.signal_number
                 for child in running.values():
@@ -241,27 +250,59 @@ class Runner:
                 waiting.clear()
         return [outcomes[place] for place in range(len(jobs))]
 
+    def _reap(self, child: _Child) -> Outcome:
+        """A child that has ended waits for no answer."""
+        asked = [place for place, (one, _) in enumerate(self._questions) if one is child]
+        for place in reversed(asked):
+            del self._questions[place]
+        if 0 in asked:
+            self._ask()
+        return child.reap()
+
     def _pass_on(self, child: _Child) -> None:
-        """Tell the watcher what a child said, and the child what was answered. Here a signal may come."""
+        """Tell the watcher what a child said."""
         messages, child.messages = child.messages, []
         for told in messages:
             if isinstance(told, Question):
-                child.reply(self._watcher is None or self._watcher.agrees(child.job.collector, told))
+                self._questions.append((child, told))
+                if len(self._questions) == 1:
+                    self._ask()
             elif self._watcher:
                 self._watcher.progress(child.job.collector, told)
 
+    def _ask(self) -> None:
+        """Have the first question answered, at once where nobody has to think about it."""
+        while self._questions:
+            child, question = self._questions[0]
+            agreed = self._watcher.ask(child.job.collector, question) if self._watcher else True
+            if agreed is None:
+                return
+            self._answered(agreed)
 
-def _wait(children: list[_Child]) -> list[_Child]:
-    """End those whose time is over, then wait; the children that have something to say."""
-    now = time.monotonic()
-    for child in children:
-        if child.end_at <= now:
-            child.time_is_over()
-    with selectors.DefaultSelector() as selector:
+    def _answered(self, agreed: bool) -> None:
+        child, _ = self._questions.pop(0)
+        child.reply(agreed)
+
+    def _wait(self, children: list[_Child]) -> list[_Child]:
+        """End those whose time is over, then wait; the children that have something to say.
+
+        While a person thinks, time goes on for all, and for the child that asked.
+        """
+        now = time.monotonic()
         for child in children:
-            if not child.closed:
-                selector.register(child.answer, selectors.EVENT_READ, child)
-        soonest = min(child.end_at for child in children) - now
-        # A child that closed its answer is about to exit, and nothing tells us when.
-        closing = any(child.closed for child in children)
-        return [key.data for key, _ in selector.select(0.01 if closing else max(0.01, soonest))]
+            if child.end_at <= now:
+                child.time_is_over()
+        with selectors.DefaultSelector() as selector:
+            for child in children:
+                if not child.closed:
+                    selector.register(child.answer, selectors.EVENT_READ, child)
+            if self._questions and self._watcher:
+                selector.register(self._watcher.answers, selectors.EVENT_READ, None)
+            soonest = min(child.end_at for child in children) - now
+            # A child that closed its answer is about to exit, and nothing tells us when.
+            closing = any(child.closed for child in children)
+            ready = [key.data for key, _ in selector.select(0.01 if closing else max(0.01, soonest))]
+        if None in ready and self._watcher:
+            self._answered(self._watcher.answer())
+            self._ask()
+        return [child for child in ready if child is not None]

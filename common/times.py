@@ -25,16 +25,17 @@ def parse_duration(text: str) -> int:
 def parse_moment(text: str, now: int) -> int:
     """Seconds since the epoch from `7d` (so long ago), `now` or `2026-11-14T00:00Z`.
 
-    A time without a zone is refused: on a laptop and in a pod it would be two different ones.
+    A time without a zone is refused: on a laptop and in a pod it would be two different ones. So is a mere
+    number, which could be seconds, a year or a date.
     """
     plain = text.strip()
     if plain.lower() == "now":
         return now
     try:
-        moment = now - parse_duration(plain)
+        moment = now - parse_duration("" if plain.isdecimal() else plain)
     except ValueError:
         try:
-            date = datetime.fromisoformat(plain)
+            date = datetime.fromisoformat("" if plain.isdecimal() else plain)
         except ValueError:
             raise ValueError(
                 f"{text!r} is not a time: write how long ago (7d, 12h) or a moment (2026-11-14T00:00Z)"

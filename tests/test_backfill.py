@@ -131,8 +131,9 @@ class TestPush:
         assert fleet.run("wandb", "--push").returncode == 0
         live = {key: value for key, value in held(intake).items() if key[0] in NAMES}
         assert len(live) > 20
+        intake.points.clear()
         assert fleet.run("wandb", "--since", "20m", "--push").returncode == 0
-        assert {key: held(intake)[key] for key in live} == live
+        assert {key: value for key, value in held(intake).items() if key in live} == live
 
     def test_the_live_checkpoint_is_not_moved_and_no_self_metric_is_sent(
         self, fleet: Project, intake: Intake, tmp_path: Path
@@ -171,6 +172,8 @@ class TestPreflight:
         assert "wandb.sweep.active_sweeps" in ran.stdout
         assert "wandb.runs.failed_24h" not in ran.stdout
         assert "run_collector.py wandb --since 3h --push --enable-historical" in ran.stdout
+        part = fleet.run("wandb", *fixed(3), "--push", "--slice", "0/2")
+        assert "--slice 0/2 --push --enable-historical" in part.stdout
 
     def test_only_what_is_enabled_can_be_sent(self, fleet: Project, intake: Intake) -> None:
         intake.historical &= {"wandb.runs.active", "wandb.runs.failed_24h"}
@@ -178,6 +181,30 @@ class TestPreflight:
         assert ran.returncode == 0, ran.stderr
         assert intake.names() == ["wandb.runs.active", "wandb.runs.failed_24h"]
         assert len(intake.points) == 24
+        assert "24 points in 2 series" in ran.stderr
+        assert (
+            "Historical Metrics Ingestion is off, and they are left out, for wandb.push_to_main" in ran.stderr
+        )
+
+    def test_where_nothing_is_enabled_nothing_is_sent_and_that_is_no_success(
+        self, fleet: Project, intake: Intake
+    ) -> None:
+        intake.historical.clear()
+        ran = fleet.run("wandb", *fixed(3), "--push", "--only-enabled")
+        assert ran.returncode == 2
+        assert "Historical Metrics Ingestion is off for all metrics: nothing was sent" in ran.stdout
+
+    def test_more_series_than_the_cap_are_refused(self, fleet: Project, intake: Intake) -> None:
+        ran = fleet.run("wandb", *fixed(3), "--push", FLEETGAUGE_SERIES_CAP="7")
+        assert ran.returncode == 2
+        assert re.search(r"would send \d+ series, more than FLEETGAUGE_SERIES_CAP \(7\)", ran.stdout)
+        assert not intake.requests
+
+    def test_more_steps_than_can_be_computed_are_refused(self, fleet: Project, wandb: Wandb) -> None:
+        ran = fleet.run("wandb", "--since", "30d", "--step", "1s")
+        assert ran.returncode == 2
+        assert "has 2,592,000 steps of 1 s, more than 500,000: widen --step" in ran.stdout
+        assert not wandb.requests
 
     def test_it_can_be_turned_on_first(self, fleet: Project, intake: Intake) -> None:
         assert fleet.run("wandb", "--push").returncode == 0  # a metric must exist
@@ -198,6 +225,7 @@ class TestPreflight:
         assert pushes(intake) == pushed
         again = fleet.run("wandb", "--since", "3h", "--push", "--enable-historical", "--only-enabled")
         assert again.returncode == 0
+        assert re.search(r"wandb\.runs\.active: .*not turned on: it has a tag configuration", again.stderr)
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 1
         assert len(intake.series("wandb.runs.failed_24h").popitem()[1]) >= 12
 
@@ -230,6 +258,42 @@ class TestPreflight:
         seen = [path.read_text() for path in (project.root / "seen").iterdir()]
         assert len(seen) == 2
         assert not [text for text in seen if APP_KEY in text]
+
+
+TOY_PAST = """, past=lambda context, span: lambda: (
+    item
+    for at in span.ticks
+    if at > context.state.get("at", 0)
+    for item in (*([TOTAL(1, at)] if at < span.since + 3600 else []), VALUE(1, at), Mark({"at": at}))
+)"""
+
+
+def test_a_metric_that_is_still_off_and_has_no_points_left_is_not_taken_for_on(
+    project: Project, intake: Intake, tmp_path: Path
+) -> None:
+    project.add("toy", "yield VALUE(1, context.at)", options=TOY_PAST)
+    project.set_constant("delivery.py", "BATCH", "2")
+    project.environment |= {"DD_APP_KEY": APP_KEY, "FLEETGAUGE_CHECKPOINTS": str(tmp_path)}
+    intake.historical = {"toy.value"}
+    intake.faults.add(Fault(), times=5, match="/api/v2/series")
+    intake.faults.add(Fault(status=403), match="/api/v2/series")
+    options = [*fixed(6), "--push", "--only-enabled"]
+    assert project.run("toy", *options).returncode == 1
+    ran = project.run("toy", *options)
+    assert ran.returncode == 0, ran.stdout
+    assert "beginning anew" not in ran.stderr
+    assert len(intake.write_log) == len(intake.points) == 24
+
+
+def test_whoever_has_seen_enough_of_the_output_sees_no_traceback(fleet: Project) -> None:
+    run = fleet.start("wandb", *fixed(30), "--json")
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.read(10)
+    run.stdout.close()
+    assert "Traceback" not in run.stderr.read()
+    run.stderr.close()
+    assert run.wait(60) == 141
 
 
 class TestThePresentOnly:
@@ -285,6 +349,20 @@ class TestAPerson:
         code, shown = on_a_terminal(fleet, b"n\n", "wandb", *fixed(3), "--push")
         assert re.search(r"wandb: [\d,]+ points in \d+ series, .* to .*; .*\r?\nSend it\? \[y/N\]", shown)
         assert (code, pushes(intake)) == (0, 0)
+
+    def test_is_asked_before_anything_is_turned_on(self, fleet: Project, intake: Intake) -> None:
+        assert fleet.run("wandb", "--push").returncode == 0
+        intake.historical.clear()
+        code, shown = on_a_terminal(fleet, b"n\n", "wandb", *fixed(3), "--push", "--enable-historical")
+        assert "Historical Metrics Ingestion will be turned on for wandb.push_to_main" in shown
+        assert (code, intake.historical) == (0, set())
+
+    def test_who_does_not_answer_is_not_waited_for_beyond_the_deadline(
+        self, fleet: Project, intake: Intake
+    ) -> None:
+        code, shown = on_a_terminal(fleet, b"", "wandb", *fixed(3), "--push", "--timeout", "4")
+        assert "[y/N]" in shown
+        assert (code, pushes(intake)) == (1, 0)
 
     def test_is_asked_and_may_agree(self, fleet: Project, intake: Intake) -> None:
         code, _ = on_a_terminal(fleet, b"y\n", "wandb", *fixed(3), "--push")
@@ -372,16 +450,19 @@ class TestInterrupted:
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
         fleet.set_constant("delivery.py", "BATCH", "60")
-        chance = random.Random(time.time_ns())
+        seed = time.time_ns()
+        chance = random.Random(seed)
         options = fixed(48)
         span = span_of(options)
-        asked = {"since": span.since, "until": span.until, "asked": " ".join(options)}
+        asked = {"since": span.since, "until": span.until, "asked": options}
         with CrashHarness(fleet, intake, "wandb") as harness:
             for _ in range(10):
                 point = chance.choice(AT_THE_INTAKE + AT_THE_STORE)
-                # The first requests are the preflight's, one for each name.
-                kill = Kill(point, chance.randint(1, 36 if point in AT_THE_INTAKE else 3))
-                assert harness.run(kill, backfill=asked) is None, f"{kill} did not happen"
+                nth = chance.randint(1, 3)
+                if point in AT_THE_INTAKE and chance.random() < 0.75:
+                    nth += len(NAMES)  # behind the preflight, which asks about each name
+                kill = Kill(point, nth)
+                assert harness.run(kill, backfill=asked) is None, f"{kill} did not happen, seed {seed}"
             assert harness.kills == 10
             outcome = harness.run(backfill=asked)
         assert outcome is not None

@@ -9,13 +9,13 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from common import logs
+from common.backfill import BackfillRun
 from common.live import LiveRun
-from common.protocol import Job, Mode, Outcome, Status
+from common.protocol import Absent, Backfill, Job, Mode, Outcome, Status
 from growing_file import KEY
 from servers.datadog import Intake
 from servers.faults import Fault
@@ -57,10 +57,18 @@ class World:
             "WANDB_BASE_URL": wandb.url,
         }
 
-    def tick(self, minutes: float, collector: str = "wandb", **environment: str) -> Outcome:
+    def tick(
+        self,
+        minutes: float,
+        collector: str = "wandb",
+        *,
+        timeout: float = 60,
+        step: int | None = None,
+        **environment: str,
+    ) -> Outcome:
         """Run the collector so many minutes after midnight, a few seconds late as schedules are."""
         self.now = MIDNIGHT + minutes * 60 + 7
-        job = Job(collector, Mode.PUSH, now=int(self.now), timeout=60)
+        job = Job(collector, Mode.PUSH, now=int(self.now), timeout=timeout, step=step)
         return LiveRun(job, {**self.environment, **environment}, clock=lambda: self.now).run()
 
     def minutes(self, metric: str) -> list[int]:
@@ -149,9 +157,8 @@ def test_a_machine_that_was_away_has_missed_every_tick_of_it(world: World, away:
 def test_what_reads_on_from_where_it_was_misses_only_what_the_intake_does_not_take(
     world: World, tmp_path: Path, away: int, gap: int
 ) -> None:
-    records: dict[str, Any] = {"FLEETGAUGE_XENNA_PATHS": str(tmp_path / "*.jsonl")}
-    world.tick(0, "xenna", **records)
-    world.tick(away, "xenna", **records)
+    for minutes in (0, away):
+        world.tick(minutes, "xenna", FLEETGAUGE_XENNA_PATHS=str(tmp_path / "*.jsonl"))
     assert world.gap("xenna") == gap
 
 
@@ -161,3 +168,46 @@ def test_a_run_that_lost_something_is_not_the_last_success(world: World) -> None
     assert world.intake.value("collector.last_success_age_seconds") == STEP
     world.tick(30)
     assert world.intake.value("collector.last_success_age_seconds") == 0
+
+
+def test_a_tick_that_may_become_too_old_before_the_run_is_over_is_part_of_the_gap(world: World) -> None:
+    world.tick(0)
+    world.tick(60, timeout=900)
+    assert world.minutes("wandb.runs.completed_24h") == [0, 30, 45, 60]
+    assert world.gap() == STEP
+
+
+def test_the_command_for_a_gap_keeps_the_step(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.tick(0, step=60)
+    world.tick(120, step=60)
+    assert "--until 2026-11-15T01:02:00Z --step 60s --push" in capsys.readouterr().err
+
+
+class Slow(Absent):
+    """A person who agrees after twenty minutes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def agrees(self, text: str) -> bool:
+        self._world.now += 1200
+        return True
+
+
+def test_what_becomes_too_old_while_a_person_thinks_is_not_sent_into_the_void(world: World) -> None:
+    world.now = MIDNIGHT + 3 * 3600
+    since, until = int(world.now) - 55 * 60, int(world.now)
+    backfill = Backfill(since, until, ("--since", "55m"), ask=True)
+    job = Job("wandb", Mode.PUSH, now=until, timeout=600, backfill=backfill)
+
+    def run() -> Outcome:
+        return BackfillRun(job, world.environment, Slow(world), clock=lambda: world.now).run()
+
+    outcome = run()
+    assert outcome.status is Status.FAILED
+    assert outcome.error is not None
+    assert outcome.error.message == "points became older than an hour before they were sent: call it again"
+    assert not world.intake.points
+    again = run()
+    assert again.error is not None
+    assert "DD_APP_KEY" in again.error.message  # now it is asked whether Datadog takes them

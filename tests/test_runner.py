@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from common.pieces import PieceFile
+from common.protocol import Job, Mode, Status
+from common.runner import Runner
 from processes import ended
 from project import Project
 from servers.datadog import Intake
@@ -326,3 +330,13 @@ def test_a_job_in_a_directory_with_its_own_common_still_runs_ours(project: Proje
     project.directory = tmp_path / "job"
     ran = project.run("toy")
     assert ran.returncode == 0, ran.stderr
+
+
+def test_what_a_child_answers_for_is_told_by_the_time_it_starts(tmp_path: Path) -> None:
+    """It may have waited for others, and what was sendable when it was asked for may not be any more."""
+    began = int(time.time())
+    job = Job("host", Mode.DRY, now=0, timeout=30, samples_path=str(tmp_path / "samples"))
+    [outcome] = Runner({"PATH": os.environ["PATH"]}).run([job])
+    assert outcome.status is Status.OK
+    seconds = {second for piece in PieceFile(tmp_path / "samples") for second in piece.seconds}
+    assert min(seconds) >= began

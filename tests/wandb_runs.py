@@ -78,6 +78,7 @@ def context(
         log=logging.getLogger("collectors.wandb"),
         tally=ran.tally,
         step=step,
+        sendable_since=at + 7 - 3450,
     )
 
 

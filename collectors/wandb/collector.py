@@ -46,7 +46,7 @@ def past(
     """The metrics of every project at each tick of a span, from one listing of its runs."""
     settings = context.settings
     rules = Rules(settings.window, settings.stale_after)
-    listings = list(_listings(context, lambda _: span.since - settings.window, sleep))
+    listings = list(_listings(context, lambda _: span.since - settings.window, sleep, span.until))
 
     def recompute() -> Iterator[Sample | Mark]:
         for listing in listings:
@@ -65,7 +65,10 @@ def _key(project: Project) -> str:
 
 
 def _listings(
-    context: Context[WandbSettings], since: Callable[[Project], int], sleep: Sleep
+    context: Context[WandbSettings],
+    since: Callable[[Project], int],
+    sleep: Sleep,
+    created_before: int | None = None,
 ) -> Iterator[Listing]:
     """The runs of every project. One that fails costs itself; if all do, the run has failed."""
     settings = context.settings
@@ -75,7 +78,7 @@ def _listings(
     for left, project in zip(range(len(projects), 0, -1), projects, strict=True):
         # A project that hangs uses up its own share of the time, not that of the others.
         deadline = Deadline(max(0.0, context.deadline.remaining()) / left)
-        request = Request(project, since(project), settings.most_runs)
+        request = Request(project, since(project), settings.most_runs, created_before)
         try:
             listing = fetch(api, request, reading, deadline, context.parent)
         except (SourceError, UnknownProject, DeadlineExceeded) as error:

@@ -88,11 +88,12 @@ class Listing:
 
 @dataclass(frozen=True)
 class Request:
-    """Which runs are wanted: of which project, touched since when, at most how many."""
+    """Which runs are wanted: of which project, touched since when, created before when, at most how many."""
 
     project: Project
     since: int
     most_runs: int
+    created_before: int | None = None
 
 
 class _Walk:
@@ -145,7 +146,7 @@ def fetch(
     """List the runs; raises where the listing cannot be complete, for a part of it counts wrong."""
     listing = Listing(request.project)
     walk = _Walk(api)
-    filters = touched_since(request.since)
+    filters = touched_since(request.since, request.created_before)
     for _ in range(2 * request.most_runs // api.page_size + SPARE_PAGES):
         try:
             page = api.page(request.project, filters, walk.size, walk.after, walk.tries, deadline)

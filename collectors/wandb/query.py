@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from enum import Enum
+
+from common.times import iso
 
 _UNKNOWN_FIELD = re.compile(r"Cannot query field [\"'`]?(\w+)")
 _UNKNOWN_ARGUMENT = re.compile(r"Unknown argument [\"'`]?(\w+)[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)")
@@ -82,13 +83,16 @@ def unknown_parts(messages: Iterable[str]) -> set[Extra]:
     return {part for part in parts if part is not None}
 
 
-def touched_since(cutoff: int) -> str:
+def touched_since(cutoff: int, created_before: int | None = None) -> str:
     """The filter for runs that were created or seen since an instant, or that run at all.
 
     By creation alone, the long runs that end today would be missed; by heartbeat alone, those that never
-    had one.
+    had one. For a span of the past, what was created behind it does not matter.
     """
-    since = datetime.fromtimestamp(cutoff, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return json.dumps(
-        {"$or": [{"heartbeatAt": {"$gte": since}}, {"createdAt": {"$gte": since}}, {"state": "running"}]}
-    )
+    since = {"$gte": iso(cutoff)}
+    touched: dict[str, object] = {
+        "$or": [{"heartbeatAt": since}, {"createdAt": since}, {"state": "running"}],
+    }
+    if created_before is not None:
+        touched = {"$and": [touched, {"createdAt": {"$lt": iso(created_before)}}]}
+    return json.dumps(touched)

@@ -112,10 +112,16 @@ def test_what_only_the_present_shows_is_absent(server: Wandb) -> None:
 def test_a_span_takes_one_listing_that_reaches_back_by_the_window(server: Wandb) -> None:
     span = Span(AT - 7 * DAY, AT, STEP)
     ended_before_the_window = row("c", started=-24 * 9, ended=-24 * 8 - 0.1)
-    server.add("acme", "ants", [row("a", started=-24 * 8, ended=-24 * 8 + 1), ended_before_the_window])
+    began_behind_the_span = row("d", started=0, ended=1)
+    server.add(
+        "acme",
+        "ants",
+        [row("a", started=-24 * 8, ended=-24 * 8 + 1), ended_before_the_window, began_behind_the_span],
+    )
     again = recompute(server, span)
-    assert len(server.requests) == 1
-    assert '"heartbeatAt": {"$gte": "2026-11-07T00:00:00Z"}' in server.requests[0].variables["filters"]
+    [request] = server.requests
+    assert '"heartbeatAt": {"$gte": "2026-11-07T00:00:00Z"}' in request.variables["filters"]
+    assert '{"createdAt": {"$lt": "2026-11-15T00:00:00Z"}}' in request.variables["filters"]
     values = points(again.samples)
     tags = ("entity:acme", "project:ants")
     assert values["wandb.runs.completed_24h", tags, span.since] == 1

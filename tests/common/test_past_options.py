@@ -26,13 +26,13 @@ def test_without_since_nothing_is_asked_about_the_past() -> None:
 
 def test_the_past_ends_now_unless_it_is_told_otherwise() -> None:
     found = asked("wandb --since 7d")
-    assert found == Backfill(NOON - 7 * DAY, NOON, asked="--since 7d")
+    assert found == Backfill(NOON - 7 * DAY, NOON, asked=("--since", "7d"))
 
 
 def test_a_span_has_two_ends_and_a_step() -> None:
     found = asked("wandb --since 2026-11-14T00:00Z --until 2026-11-15T00:00Z --step 1h --push")
-    text = "--since 2026-11-14T00:00Z --until 2026-11-15T00:00Z --step 3600s"
-    assert found == Backfill(NOON - 36 * 3600, NOON - 12 * 3600, asked=text)
+    words = ("--since", "2026-11-14T00:00Z", "--until", "2026-11-15T00:00Z", "--step", "3600s")
+    assert found == Backfill(NOON - 36 * 3600, NOON - 12 * 3600, asked=words)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import math
 import random
 import zlib
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -374,3 +375,36 @@ class TestHalving:
             assert [[len(one["points"]) for one in half.series] for half in halves] == parts
             assert points_of([*halves[0].series, *halves[1].series]) == points_of([a_series(points)])
         assert Payload.of([a_series(1)]).halves() is None
+
+
+class TestATableOfThePast:
+    def take(self, *samples: Sample, past: bool = True) -> tuple[dict[str, dict[int, float]], Counter[str]]:
+        table = SeriesTable((), 100, past=past)
+        found = {
+            " ".join(series["tags"]): {point["timestamp"]: point["value"] for point in series["points"]}
+            for series in table.take(samples, 0, 10)
+        }
+        return found, table.dropped
+
+    def test_a_name_that_was_respelt_along_the_way_is_one_series(self) -> None:
+        found, dropped = self.take(
+            Sample(LOAD, 1, 1, ("kind:Arena",), None), Sample(LOAD, 2, 2, ("kind:arena",), None)
+        )
+        assert found == {"kind:arena": {1: 1, 2: 2}}
+        assert not dropped
+
+    def test_two_spellings_of_one_second_are_both_refused_for_it(self) -> None:
+        found, dropped = self.take(
+            Sample(LOAD, 1, 1, ("kind:Arena",), None),
+            Sample(LOAD, 2, 2, ("kind:arena",), None),
+            Sample(LOAD, 3, 2, ("kind:ARENA",), None),
+        )
+        assert found == {"kind:arena": {1: 1}}
+        assert dropped == {"tag_collision": 2}
+
+    def test_a_live_tick_refuses_them_wherever_they_stand(self) -> None:
+        found, dropped = self.take(
+            Sample(LOAD, 1, 1, ("kind:Arena",), None), Sample(LOAD, 2, 2, ("kind:arena",), None), past=False
+        )
+        assert found == {}
+        assert dropped == {"tag_collision": 2}

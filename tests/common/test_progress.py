@@ -46,7 +46,7 @@ def test_without_a_terminal_there_is_one_line_per_tenth(caplog: pytest.LogCaptur
 
 
 def test_without_a_terminal_nobody_is_asked() -> None:
-    assert Lines().agrees("wandb", Question("7 points")) is True
+    assert Lines().ask("wandb", Question("7 points")) is True
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,9 @@ def test_without_a_terminal_nobody_is_asked() -> None:
 )
 def test_only_a_yes_is_a_yes(answer: str, agreed: bool) -> None:
     screen = Screen()
-    assert Terminal(screen, io.StringIO(answer)).agrees("wandb", Question("7 points")) is agreed
+    terminal = Terminal(screen, io.StringIO(answer))
+    assert terminal.ask("wandb", Question("7 points")) is None
+    assert terminal.answer() is agreed
     assert screen.getvalue() == "wandb: 7 points\nSend it? [y/N] "
 
 

@@ -79,7 +79,7 @@ NOON = 1_794_744_000  # 2026-11-15T12:00:00Z
     ("text", "moment"),
     [
         ("7d", "2026-11-08T12:00:00Z"),
-        ("90", "2026-11-15T11:58:30Z"),
+        ("90s", "2026-11-15T11:58:30Z"),
         (" Now ", "2026-11-15T12:00:00Z"),
         ("2026-11-14T00:00Z", "2026-11-14T00:00:00Z"),
         ("2026-11-14 01:30+02:00", "2026-11-13T23:30:00Z"),
@@ -100,7 +100,9 @@ def test_a_moment_is_how_long_ago_or_a_time_with_its_zone(text: str, moment: str
         ("2026-11-14", "'2026-11-14' does not say its time zone: write 2026-11-14T00:00Z for UTC"),
         ("yesterday", "'yesterday' is not a time: write how long ago (7d, 12h) or a moment"),
         ("2026-11-15T12:00:01Z", "'2026-11-15T12:00:01Z' is in the future"),
-        ("1794744000", "'1794744000' is too long ago"),
+        ("1794744000", "'1794744000' is not a time"),
+        ("20261114", "'20261114' is not a time"),
+        ("99999w", "'99999w' is too long ago"),
         ("", "'' is not a time"),
     ],
 )

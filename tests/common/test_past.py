@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from common.backfill import GOES_ON_FOR, Begun, Past, Survey
+from common.checkpoints import Saved, Unkept
 from common.collector import Collector, Context
-from common.errors import NoPast
+from common.errors import ConfigurationError, NoPast
 from common.metric import Mark, Sample, gauge
+from common.past import GOES_ON_FOR, NO_TIME, Begun, Memory, Past, Survey
 from common.retry import Deadline
 from common.settings import CollectorSettings
 from common.span import Span
@@ -60,10 +61,18 @@ def test_a_survey_counts_points_and_series_and_their_age() -> None:
     assert (dict(without.points), len(without.series)) == ({"toy.two": 1}, 1)
 
 
-@pytest.mark.parametrize(("now", "needed"), [(NOW - 200 + 3600, False), (NOW - 200 + 3601, True)])
-def test_points_older_than_an_hour_need_to_be_taken_as_history(now: int, needed: bool) -> None:
+@pytest.mark.parametrize(("age", "needed"), [(3600 - NO_TIME, False), (3601 - NO_TIME, True)])
+def test_points_older_than_an_hour_or_nearly_so_need_to_be_taken_as_history(age: int, needed: bool) -> None:
+    now = NOW - 200 + age
     assert Survey.of(stream()).needs_history(now) is needed
     assert Survey().needs_history(now) is False
+
+
+def test_more_series_than_the_cap_are_refused_before_anything_is_sent() -> None:
+    survey = Survey.of(stream())
+    survey.check_cap(3)
+    with pytest.raises(ConfigurationError, match=r"3 series, more than FLEETGAUGE_SERIES_CAP \(2\)"):
+        survey.check_cap(2)
 
 
 def past_of(span: Span, items: list[Sample | Mark] | None) -> Past:
@@ -103,3 +112,26 @@ def test_only_what_is_of_the_span_and_can_be_known_passes() -> None:
 def test_a_collector_without_a_past_says_so() -> None:
     with pytest.raises(NoPast, match="the past of toy cannot be asked"):
         past_of(Span(100, 200, 900), None)
+
+
+class Listener(Unkept):
+    """A checkpoint that notes what is saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saves: list[Saved] = []
+
+    def save(self, saved: Saved) -> None:
+        self.saves.append(saved)
+
+
+def test_every_save_renews_the_time_in_which_a_backfill_can_be_gone_on_with() -> None:
+    kept = Listener()
+    clock = iter([NOW + 100, NOW + 200])
+    memory = Memory(kept, Begun(1, 2, NOW, ["toy.one"], {"a": 1}), clock=lambda: next(clock))
+    memory({"b": 2})
+    memory({"a": None})
+    assert [save.state for save in kept.saves] == [
+        {"since": 1, "until": 2, "saved_at": NOW + 100, "left_out": ["toy.one"], "state": {"a": 1, "b": 2}},
+        {"since": 1, "until": 2, "saved_at": NOW + 200, "left_out": ["toy.one"], "state": {"b": 2}},
+    ]
