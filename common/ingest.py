@@ -6,15 +6,16 @@ Knows the fields that every kind of record has, and nothing of any kind's body.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from common import tail_paths
 from common.datadog import FURTHEST, OLDEST
+from common.delivery import BATCH
 from common.errors import ConfigurationError
 from common.jsonl import Tail
-from common.metric import Metric, Sample, gauge
+from common.metric import Mark, Metric, Sample, gauge
 from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
 
 
@@ -92,6 +93,17 @@ class Window(NamedTuple):
         if timestamp < self.now - OLDEST:
             return "too_old"
         return "in_future" if timestamp > self.now + FURTHEST else None
+
+
+def in_batches(samples: Iterable[Sample]) -> Iterator[Sample | Mark]:
+    """Samples that are all of their series and second, with marks between them that change nothing.
+
+    Delivery holds back what no mark stands behind; what is delivered before the state is saved is sent again.
+    """
+    for number, sample in enumerate(samples, 1):
+        yield sample
+        if number % BATCH == 0:
+            yield Mark({})
 
 
 class Reading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from pydantic import Field
 
@@ -14,7 +15,7 @@ from collectors.gpu_memory.sinks import Sinks, patterns
 from collectors.gpu_memory.totals import Totals
 from common.collector import Collector, Context
 from common.datadog import OLDEST
-from common.ingest import Window, look_into
+from common.ingest import Window, in_batches, look_into
 from common.jsonl import Entry, Limits, Tail, TailedFile
 from common.metric import Mark, Sample
 from common.settings import CollectorSettings, Duration, Texts, named
@@ -57,7 +58,7 @@ class Ingest:
     """One tick: from lines to samples, with everything that must be saved along.
 
     All that was read becomes samples only once reading is over, because segments and sessions share seconds;
-    `bytes_per_tick` bounds it. One mark at the end carries everything.
+    `bytes_per_tick` bounds it. The mark at the end carries everything.
     """
 
     def __init__(self, context: Context[GpuMemorySettings]) -> None:
@@ -91,8 +92,7 @@ class Ingest:
             self._context.lose(path, why)
         for damage, count in self._tail.damage.items():
             self._context.drop(damage, count)
-        yield from self._measured()
-        yield from self._alerts.samples()
+        yield from in_batches(chain(self._measured(), self._alerts.samples()))
         yield from self._sinks.samples(self._context)
         yield from READING.samples(self._tail, self._bad, self._context.now)
         for part in (self._sessions, self._alerts, self._totals):

@@ -13,7 +13,7 @@ from collectors.xenna.runs import Runs
 from collectors.xenna.totals import Series, Totals
 from common.collector import Collector, Context
 from common.datadog import OLDEST
-from common.ingest import Unusable, Window, look_into
+from common.ingest import Unusable, Window, in_batches, look_into
 from common.jsonl import Entry, Limits, Tail, TailedFile
 from common.metric import Mark, Metric, Sample
 from common.settings import CollectorSettings, Duration, Texts, named
@@ -98,7 +98,7 @@ class Ingest:
         for damage, count in self._tail.damage.items():
             self._context.drop(damage, count)
         if self._totals:
-            yield from self._totals.samples()
+            yield from in_batches(self._totals.samples())
             self._saved |= self._totals.changes()
         yield from self._runs.samples()
         yield from READING.samples(self._tail, self._bad, self._now)
@@ -107,8 +107,7 @@ class Ingest:
     def _mark(self, changes: dict[str, object]) -> Iterator[Mark]:
         if self._totals:
             self._saved |= changes
-        else:
-            yield Mark(changes)
+        yield Mark({} if self._totals else changes)
 
     def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """The records of one file, but for the last ones where their second may still grow."""
