@@ -83,7 +83,9 @@ class Ingest:
             identity=identity,
             enough=lambda: context.deadline.remaining() <= 0,
         )
-        self._saved: dict[str, object] = {}  # while totals are open, one mark at the end carries it all
+        # While totals are open, or a series is contested, the mark at the end carries it all.
+        self._saved: dict[str, object] = {}
+        self._contested: list[tuple[Record, list[Sample]]] = []  # until all files are read
         self._keys: dict[str, dict[str, _Found | None]] = {}  # by run, then by key
         self._bad = 0
 
@@ -97,6 +99,7 @@ class Ingest:
             self._context.lose(path, why)
         for damage, count in self._tail.damage.items():
             self._context.drop(damage, count)
+        yield from in_batches(one for held in self._contested for one in self._shown(*held))
         if self._totals:
             yield from in_batches(self._totals.samples())
             self._saved |= self._totals.changes()
@@ -105,9 +108,10 @@ class Ingest:
         yield Mark({**self._saved, **self._tail.expired(), **self._runs.expired()})
 
     def _mark(self, changes: dict[str, object]) -> Iterator[Mark]:
-        if self._totals:
+        if self._totals or self._contested:
             self._saved |= changes
-        yield Mark({} if self._totals else changes)
+            changes = {}
+        yield Mark(changes)
 
     def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """The records of one file, but for the last ones where their second may still grow."""
@@ -165,6 +169,12 @@ class Ingest:
                 self._context.drop("not_finite")
         if self._totals and shared and not self._totals.add(record.run, record.timestamp, shared):
             self._context.drop("late", len(shared))
+        if samples and self._runs.contested(record):
+            self._contested.append((record, samples))
+            return []
+        return self._shown(record, samples)
+
+    def _shown(self, record: Record, samples: list[Sample]) -> list[Sample]:
         if samples and self._runs.superseded(record):
             self._context.drop("superseded", len(samples))
             return []

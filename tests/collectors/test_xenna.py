@@ -247,6 +247,36 @@ def test_a_job_that_starts_again_takes_its_series_over(ticks: Ticks) -> None:
     assert points["xenna.runs.active", (), NOW] == 2
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "c.jsonl"])
+def test_of_two_runs_that_go_on_side_by_side_the_later_is_shown_whichever_is_read_first(
+    ticks: Ticks, name: str
+) -> None:
+    ticks.now = NOW - 1000
+    ticks.write(record(0, 2000), to=name)
+    ticks.write(record(0, 1900, {"progress": 1.0}, run_id="r2"), to="b.jsonl")
+    ticks.tick()
+    ticks.now = NOW
+    ticks.write(*(record(seq, 1100 - seq * 10) for seq in range(1, 100)), to=name)
+    younger = (record(seq, 1105 - seq * 10, {"progress": 1.0}, run_id="r2") for seq in range(1, 100))
+    ticks.write(*younger, to="b.jsonl")
+    points = named(ticks.tick(), "xenna.pipeline")
+    assert list(points.values()) == [1.0] * 99
+    assert ticks.tally.dropped == {"superseded": 99}
+
+
+def test_a_contested_record_is_marked_as_read_only_behind_what_became_of_it(ticks: Ticks) -> None:
+    ticks.write(record(0, 2000))
+    ticks.write(record(0, 1900, run_id="r2"), to="b.jsonl")
+    ticks.tick()
+    ticks.write(record(1, 100, {"progress": 7.0}))
+    ticks.tick()
+    marks = [mark.changes for mark in ticks.items if isinstance(mark, Mark)]
+    assert ticks.points["xenna.pipeline.progress", RUN, NOW - 100] == 7.0
+    assert not any(marks[:-1])
+    assert {"run:r1", "seen:r1"} <= marks[-1].keys()
+    assert ticks.items[-1] == Mark(marks[-1])
+
+
 def test_an_older_run_has_its_series_back_once_the_later_one_ended_or_fell_silent(ticks: Ticks) -> None:
     ticks.write(record(0, 2000))
     ticks.write(
