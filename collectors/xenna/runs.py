@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from collectors.xenna.metrics import ACTIVE, ENDED_ERROR, ENDED_OK, LAST_RECORD_AGE, STALLED
 from collectors.xenna.record import Record
@@ -95,7 +95,7 @@ class Runs:
     def changes(self) -> dict[str, object]:
         """What to save of the runs heard of since this was last asked."""
         touched, self._touched = self._touched, set()
-        return {PREFIX + name: asdict(self._runs[name]) for name in sorted(touched)}
+        return {PREFIX + name: {**vars(self._runs[name])} for name in sorted(touched)}
 
     def expired(self) -> dict[str, None]:
         """The keys of runs not heard of for long, and of what is not ours, as changes that forget them."""

@@ -162,13 +162,12 @@ def test_points_the_intake_would_not_take_are_dropped_and_counted_and_never_rest
 
 
 def test_a_second_that_may_still_grow_waits_for_the_next_tick(ticks: Ticks) -> None:
-    ticks.write(
-        record(0, 5, {"progress": 1.0}), record(1, 4.5, {"progress": 2.0}), record(2, 3, {"progress": 3.0})
-    )
+    ages = (5.25, 5, 4.5, 3)
+    ticks.write(*(record(seq, ago, {"progress": float(seq)}) for seq, ago in enumerate(ages)))
     points = ticks.tick()
-    assert named(points, "xenna.pipeline") == {("xenna.pipeline.progress", RUN, NOW - 5): 1.0}
+    assert named(points, "xenna.pipeline") == {("xenna.pipeline.progress", RUN, NOW - 6): 0.0}
     assert points["xenna.ingest.records", (), NOW] == 1
-    ticks.write(record(3, 4.25, {"progress": 2.5}))
+    ticks.write(record(4, 4.25, {"progress": 2.5}))
     ticks.now += 60
     assert named(ticks.tick(), "xenna.pipeline") == {
         ("xenna.pipeline.progress", RUN, NOW - 5): 2.5,
@@ -192,6 +191,15 @@ def test_the_end_of_one_run_does_not_let_another_in_the_same_file_go(ticks: Tick
     assert named(ticks.tick(), "xenna.pipeline") == {}
     ticks.now += 60
     assert len(named(ticks.tick(), "xenna.pipeline")) == 2
+
+
+def test_a_clock_that_is_a_little_ahead_is_waited_for_whenever_the_file_was_written(ticks: Ticks) -> None:
+    ticks.write(record(0, -300))
+    os.utime(ticks.path / "a.jsonl", (NOW - 400, NOW - 400))
+    assert named(ticks.tick(), "xenna.pipeline") == {}
+    assert ticks.tally.dropped == {}
+    ticks.now += 400
+    assert named(ticks.tick(), "xenna.pipeline") == {("xenna.pipeline.progress", RUN, NOW + 300): 50.0}
 
 
 def test_a_flood_of_records_from_a_clock_that_is_ahead_is_not_held_in_memory(ticks: Ticks) -> None:
