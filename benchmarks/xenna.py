@@ -44,11 +44,11 @@ def write_files(directory: Path, runs: int, now: float) -> None:
         ) as writer:
             for number in range(RECORDS):
                 event = "start" if number == 0 else "stats"
-                writer.write(event, _body(run, number))
+                writer.write(event, body(run, number))
         os.utime(writer.path, (now - 60, now - 60))
 
 
-def _body(run: int, number: int) -> dict[str, Any]:
+def body(run: int, number: int) -> dict[str, Any]:
     metrics: dict[str, float] = {
         "pipeline_duration_s": number * 60.123456,
         "main_loop_rate_hz": 56.17753358446917 + number,

@@ -6,15 +6,18 @@ Knows the fields that every kind of record has, and nothing of any kind's body.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from common import tail_paths
 from common.datadog import FURTHEST, OLDEST
+from common.delivery import BATCH
 from common.errors import ConfigurationError
-from common.jsonl import Tail
-from common.metric import Metric, Sample, gauge
+from common.jsonl import Identity, Limits, Tail, TailedFile
+from common.metric import Mark, Metric, Sample, gauge
+from common.tail_file import NotDue
 from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
 
 
@@ -77,21 +80,90 @@ def timestamp(value: Json) -> float:
     return float(stamp)
 
 
+def bucket_end(timestamp: float, width: int = 1) -> int:
+    """When the bucket of a time is over: its second, where no wider one is asked for."""
+    return (int(timestamp) // width + 1) * width
+
+
 class Window(NamedTuple):
-    """Which times a tick can send: what the intake takes, but for the last `settle` seconds."""
+    """Which times a tick can send: what was over by `due`, and lies between `oldest` and `furthest`."""
 
-    now: int
-    settle: int
+    due: int
+    oldest: int
+    furthest: float
 
-    def may_grow(self, timestamp: float, lasts: int = 0) -> bool:
-        """Whether more may still be written of that second, or of a time that begins then and lasts."""
-        return timestamp + lasts > self.now - self.settle and timestamp <= self.now + FURTHEST
+    def may_grow(self, timestamp: float, width: int = 1) -> bool:
+        """Whether more may still be written of that second, or of the bucket of a width that it is in."""
+        return bucket_end(timestamp, width) > self.due and timestamp <= self.furthest
 
     def refuses(self, timestamp: float) -> str | None:
-        """Why the intake would not take a point of that time; None where it does."""
-        if timestamp < self.now - OLDEST:
+        """Why a point of that time cannot be sent; None where it can."""
+        if timestamp < self.oldest:
             return "too_old"
-        return "in_future" if timestamp > self.now + FURTHEST else None
+        return "in_future" if timestamp > self.furthest else None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One reading of the files: which times it takes, and which files it looks into.
+
+    A pass of a replay is a tick whose time lies in the past: what its files hold of later times is not due
+    yet, and waits. `now` is the machine's time all the same, because files' own times are told by that.
+    """
+
+    window: Window
+    now: int
+    forget_after: int  # files that nobody wrote to for so long are neither read nor remembered
+    not_due: NotDue = field(default_factory=NotDue)
+    live: bool = True
+
+    @classmethod
+    def at(cls, now: int, settle: int, forget_after: int) -> Tick:
+        """The tick of this moment: it takes what the intake does, but for the last `settle` seconds."""
+        return cls(Window(now - settle, now - OLDEST, now + FURTHEST), now, forget_after)
+
+    def window_of(self, file: TailedFile) -> Window:
+        """The times that can be sent of one file.
+
+        In a replay what comes later is no sign of a wrong clock, unless it is later than the last write.
+        """
+        if self.live:
+            return self.window
+        return self.window._replace(furthest=min(self.window.furthest, file.written + FURTHEST))
+
+    def tail(
+        self,
+        patterns: Sequence[str],
+        state: Mapping[str, object],
+        bytes_per_tick: int,
+        enough: Callable[[], bool],
+        *,
+        identity: Identity | None = None,
+        family: Callable[[str], str] = str,
+    ) -> Tail:
+        """The files of this tick. A replay also reads what is of one family with a file that it must read."""
+        return Tail(
+            patterns,
+            state,
+            now=self.now,
+            limits=Limits(bytes_per_tick, expire_after=self.forget_after),
+            identity=identity,
+            enough=enough,
+            family=str if self.live else family,
+            due=self.window.due,
+            not_due=self.not_due,
+        )
+
+
+def in_batches(samples: Iterable[Sample]) -> Iterator[Sample | Mark]:
+    """Samples that are all of their series and second, with marks between them that change nothing.
+
+    Delivery holds back what no mark stands behind; what is delivered before the state is saved is sent again.
+    """
+    for number, sample in enumerate(samples, 1):
+        yield sample
+        if number % BATCH == 0:
+            yield Mark({})
 
 
 class Reading:

@@ -14,12 +14,13 @@ and a digest of its first line, and one per run where the lines are records of o
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from common.tail_file import CorruptFile, OpenFile, Place, looks, opened
+from common.tail_file import CorruptFile, NotDue, OpenFile, Place, looks, opened
 from common.tail_paths import find
 from common.tail_runs import Runs
 from fleetgauge.records import LONGEST_LINE, Json, lines
@@ -71,6 +72,9 @@ class Tail:
         limits: Limits | None = None,
         identity: Identity | None = None,
         enough: Callable[[], bool] = lambda: False,
+        family: Callable[[str], str] = str,
+        due: float = math.inf,
+        not_due: NotDue | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.identity = identity
@@ -84,8 +88,11 @@ class Tail:
         self.waiting_since: float | None = None  # last change of the file that has waited longest
         self.damage: Counter[str] = Counter()
         self.lost: list[tuple[str, str]] = []  # paths that could not be read, and why
+        self.not_due = not_due or NotDue()
         self._patterns = patterns
         self._enough = enough
+        self._family = family
+        self._due = due
         self._places: dict[str, dict[str, Place]] = {}  # by path, then by head
         self._by_head: dict[str, Place] = {}
         self._needed: set[str] = set()
@@ -112,11 +119,13 @@ class Tail:
         found = find(self._patterns)
         self.lost += found.unreadable
         self.files_found = len(found.files)
+        oldest = self.now - self.limits.expire_after
+        news = {self._family(path) for path, status in found.files.items() if status.st_mtime >= oldest}
         for path, status in sorted(found.files.items(), key=lambda item: (item[1].st_mtime_ns, item[0])):
             places = self._places.get(path, {})
             if status.st_size == 0 or any(place.whole == looks(status) for place in places.values()):
                 continue
-            if not places and status.st_mtime < self.now - self.limits.expire_after:
+            if (not places and self._family(path) not in news) or self.not_due.has(path, status, self._due):
                 continue
             if self.spent():
                 self._needed.update(f"{PREFIX}{head}:{path}" for head in places)
@@ -133,6 +142,7 @@ class Tail:
                     yield TailedFile(self, path, stream, self._place(path, stream))
                 elif stream.corrupt:
                     self.damage["corrupt_gzip"] += 1
+                    self.not_due.add(path, stream.status, math.inf)
         except FileNotFoundError:
             return  # gone since it was listed; if renamed, the next tick finds it
         except OSError as error:
@@ -147,6 +157,11 @@ class Tail:
         start = Place(0, "", self.now)
         stream.resume(start)
         return start
+
+    @property
+    def behind(self) -> bool:
+        """Whether something was left for the next tick because this one has had its share."""
+        return self.waiting_since is not None
 
     def spent(self) -> bool:
         """Whether this tick has taken its share of bytes or of time."""
@@ -175,6 +190,7 @@ class TailedFile:
     def __init__(self, tail: Tail, path: str, stream: OpenFile, place: Place) -> None:
         self.path = path
         self.head = stream.head
+        self.written = stream.status.st_mtime
         self._tail = tail
         self._stream = stream
         self._offset = place.offset
@@ -235,6 +251,10 @@ class TailedFile:
         self._tail.bytes -= self._offset - entries[0].start
         self._offset, self._skipping, self._finished = entries[0].start, False, False
 
+    def wait_until(self, time: float) -> None:
+        """Say that nothing is due before a time from the entry on at which the loop was left."""
+        self._tail.not_due.add(self.path, self._stream.status, time)
+
     def changes(self) -> dict[str, object]:
         """What to save so that the next tick goes on behind the last entry that counts as read."""
         status = self._stream.status
@@ -247,4 +267,4 @@ class TailedFile:
             whole=looks(status) if settled else None,
         )
         self._tail.remember(self.head, place)
-        return {f"{PREFIX}{self.head}:{self.path}": asdict(place), **self._tail.runs.changes(self._touched)}
+        return {f"{PREFIX}{self.head}:{self.path}": {**vars(place)}, **self._tail.runs.changes(self._touched)}

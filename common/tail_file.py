@@ -6,6 +6,7 @@ A file is known by its first line, because names change in a rotation and device
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from hashlib import blake2b
 from io import FileIO
 
 HEAD = 4096  # bytes of the first line that count: enough to tell files apart, cheap to read again
+PORTION = 4096  # bytes of the first read; each one after it takes up to twice as many as the last
+LARGEST = 1 << 20  # bytes of any read
 TAIL = 64  # bytes before the resume point that must still be the same
 
 
@@ -53,6 +56,22 @@ def looks(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino]
 
 
+class NotDue:
+    """Files of which nothing is due before some time, so that not every tick of a process opens them."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, tuple[list[int], float]] = {}
+
+    def add(self, path: str, status: os.stat_result, until: float) -> None:
+        """Note when something of a file will be due, unless it changes."""
+        self._until[path] = (looks(status), until)
+
+    def has(self, path: str, status: os.stat_result, due: float) -> bool:
+        """Whether a file looks as it did then, and its time has not come."""
+        seen, until = self._until.get(path, ([], -math.inf))
+        return until > due and seen == looks(status)
+
+
 @contextmanager
 def opened(path: str) -> Iterator[OpenFile]:
     """Open a file for as long as the block lasts; raises OSError."""
@@ -74,6 +93,7 @@ class OpenFile:
         self.status = os.fstat(raw.fileno())
         self._raw = raw
         self._compressed = compressed
+        self._portion = PORTION
         self.corrupt = False
         first = b""
         try:
@@ -100,7 +120,11 @@ class OpenFile:
         return bool(place.tail) or (place.whole is not None and place.whole[:1] == [self.status.st_size])
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes. The end of a compressed file that is still being written is an end."""
+        """At most `size` bytes. The end of a compressed file that is still being written is an end.
+
+        The first bytes come in small portions: often only a few lines of a large file are wanted.
+        """
+        size, self._portion = min(size, self._portion), min(2 * self._portion, LARGEST)
         if self._compressed is None:
             return self._raw.read(size) or b""
         try:

@@ -105,6 +105,12 @@ def _add(entry: os.DirEntry[str], found: Found) -> None:
         found.files[entry.path] = status
 
 
+def first_name(path: str) -> str:
+    """The path that a file was written under, before it was rotated or compressed."""
+    directory, slash, name = path.rpartition("/")
+    return directory + slash + min(former_names(name), key=len)
+
+
 def former_names(name: str) -> Iterator[str]:
     """The name, and the names it may have had before it was compressed or rotated.
 

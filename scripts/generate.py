@@ -25,6 +25,10 @@ COLUMNS = (
     *("metric_name", "metric_type", "interval", "unit_name", "per_unit_name", "description"),
     *("orientation", "integration", "short_name", "curated_metric", "sample_tags"),
 )
+METRICS = """\
+Every point also carries the tags `env` and `service`. Of a metric whose `past` is yes, a backfill sends what
+live ticks would have sent; the others are true only at the time of the tick itself.
+"""
 SETTINGS = """\
 A value is looked for in the environment, then in AWS Secrets Manager, then in the file given with
 `--config`, and is the default otherwise. A variable set to nothing counts as unset. Unknown names under
@@ -37,18 +41,26 @@ def families() -> dict[str, tuple[Metric, ...]]:
     return {name: registry.load(name).metrics for name in registry.names()} | {"every run": health.METRICS}
 
 
+def known_for_the_past() -> set[Metric]:
+    """The metrics that a backfill can send."""
+    collectors = [registry.load(name) for name in registry.names()]
+    return {metric for one in collectors if one.past for metric in one.metrics if metric not in one.live_only}
+
+
 def metric_table(metrics: Iterable[Metric]) -> str:
     """A Markdown table of metrics, in the order of their declaration."""
-    rows = ["| metric | kind | unit | tags | meaning |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| metric | kind | unit | tags | meaning | past |", "| --- | --- | --- | --- | --- | --- |"]
+    known = known_for_the_past()
     for metric in metrics:
         tags = ", ".join(f"`{tag}`" for tag in metric.tags)
-        rows.append(f"| `{metric.name}` | {metric.kind} | {metric.unit} | {tags} | {metric.help} |")
+        past = "yes" if metric in known else "no"
+        rows.append(f"| `{metric.name}` | {metric.kind} | {metric.unit} | {tags} | {metric.help} | {past} |")
     return "\n".join(rows) + "\n"
 
 
 def metrics_page() -> str:
     """docs/metrics.md"""
-    parts = [NOTE, "# Metrics\n", "Every point also carries the tags `env` and `service`.\n"]
+    parts = [NOTE, "# Metrics\n", METRICS]
     for name, metrics in families().items():
         parts += [f"## {name}\n", metric_table(metrics)]
     return "\n".join(parts)

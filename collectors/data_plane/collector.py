@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from collectors.data_plane.metrics import METRICS, READING
+from collectors.data_plane.metrics import LIVE_ONLY, METRICS, READING
 from collectors.data_plane.record import Held, Operations, interpret
 from collectors.data_plane.totals import Tagging, Totals
 from common.collector import Collector, Context
-from common.datadog import OLDEST
-from common.ingest import Unusable, Window, look_into
-from common.jsonl import Entry, Limits, Tail, TailedFile
+from common.ingest import Tick, Unusable, look_into
+from common.jsonl import Entry, TailedFile
 from common.metric import Mark, Sample
+from common.replay import Replay
 from common.settings import CollectorSettings, Duration, Texts, named
+from common.span import Span
 from fleetgauge.records import identity
 
 MARK_EVERY = 5000  # series that grew; each is up to ten samples
@@ -51,32 +52,42 @@ class DataPlaneSettings(CollectorSettings):
         64_000_000, ge=1_000_000, description="Most bytes read in one run; the rest waits for the next one."
     )
 
+    @property
+    def width(self) -> int:
+        """How much time one point stands for.
+
+        Writers keep their own time: where several share a series, each has to be in every bucket.
+        """
+        return 1 if self.tag_job and self.tag_rank else self.aggregate_interval
+
 
 class Ingest:
     """One tick: from lines to samples, with everything that must be saved along."""
 
-    def __init__(self, context: Context[DataPlaneSettings]) -> None:
+    def __init__(self, context: Context[DataPlaneSettings], tick: Tick) -> None:
         settings = context.settings
         self._context = context
-        self._window = Window(context.now, settings.settle)
-        # Writers keep their own time: where several share a series, each has to be in every bucket.
-        alone = settings.tag_job and settings.tag_rank
+        self._tick = tick
         self._totals = Totals(
             context.state,
             Tagging(settings.tag_job, settings.tag_rank, settings.tag_partition_id),
-            1 if alone else settings.aggregate_interval,
-            context.now - OLDEST,
+            settings.width,
+            tick.window.oldest,
         )
-        self._tail = Tail(
+        self._tail = tick.tail(
             settings.paths,
             context.state,
-            now=context.now,
-            limits=Limits(settings.bytes_per_tick, expire_after=settings.forget_after),
-            identity=identity,
+            settings.bytes_per_tick,
             enough=lambda: context.deadline.remaining() <= 0,
+            identity=identity,
         )
         self._saved: dict[str, object] = {}
         self._bad = 0
+
+    @property
+    def behind(self) -> bool:
+        """Whether something due was left for later, once all is collected."""
+        return self._tail.behind
 
     def collect(self) -> Iterator[Sample | Mark]:
         """Every file's records, added up, then how the reading itself went."""
@@ -100,17 +111,19 @@ class Ingest:
     def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """The records of one file, up to the first one whose time is not over yet."""
         last = -1
+        window = self._tick.window_of(file)
         for entry in file.entries():
             record = self._interpret(entry)
             if record is None:
                 continue
             timestamp = record.envelope.timestamp
             start = self._totals.start_of(timestamp)
-            reason = self._window.refuses(timestamp) or self._window.refuses(start)
+            reason = window.refuses(timestamp) or window.refuses(start)
             if reason:
                 self._context.drop(reason)
                 continue
-            if self._window.may_grow(start, self._totals.width):
+            if window.may_grow(timestamp, self._totals.width):
+                file.wait_until(start + self._totals.width)
                 return
             if self._totals.growth >= MARK_EVERY and start != last:
                 self._saved |= file.changes()
@@ -130,7 +143,14 @@ class Ingest:
 
 def collect(context: Context[DataPlaneSettings]) -> Iterator[Sample | Mark]:
     """What the records say that were written since the last tick."""
-    yield from Ingest(context).collect()
+    settings = context.settings
+    yield from Ingest(context, Tick.at(context.now, settings.settle, settings.forget_after)).collect()
+
+
+def past(context: Context[DataPlaneSettings], span: Span) -> Replay[DataPlaneSettings]:
+    """What the records say of a span."""
+    settings = context.settings
+    return Replay(context, span, Ingest, LIVE_ONLY, settings.settle, settings.width)
 
 
 def check(context: Context[DataPlaneSettings]) -> Iterator[str]:
@@ -145,4 +165,6 @@ COLLECTOR = Collector(
     collect=collect,
     check=check,
     resumes=True,
+    past=past,
+    live_only=LIVE_ONLY,
 )

@@ -53,6 +53,8 @@ KEYS_OUTSTANDING = gauge(
 
 READING = Reading("data_plane")
 
+LIVE_ONLY = frozenset(READING.metrics)  # true at the time of a tick itself
+
 METRICS = (
     *(OPS, ERRORS, TIMEOUTS, KEYS, BYTES),
     *(WALL_AVG, *WALL_PERCENTILES.values(), WALL_MAX),

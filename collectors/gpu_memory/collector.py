@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 
 from pydantic import Field
 
 from collectors.gpu_memory.alerts import Alerts
-from collectors.gpu_memory.metrics import GAUGES, METRICS, READING
+from collectors.gpu_memory.metrics import GAUGES, LIVE_ONLY, METRICS, READING
 from collectors.gpu_memory.second import Second
 from collectors.gpu_memory.sessions import Sessions, Source, seconds_in_order, source_of
 from collectors.gpu_memory.sinks import Sinks, patterns
 from collectors.gpu_memory.totals import Totals
 from common.collector import Collector, Context
-from common.datadog import OLDEST
-from common.ingest import Window, look_into
-from common.jsonl import Entry, Limits, Tail, TailedFile
+from common.ingest import Tick, in_batches, look_into
+from common.jsonl import Entry, TailedFile
 from common.metric import Mark, Sample
+from common.replay import Replay
 from common.settings import CollectorSettings, Duration, Texts, named
+from common.span import Span
 from fleetgauge.gpu_memory import BadEvent, MemoryEvent, parse_event
 
 Interpreted = MemoryEvent | BadEvent
@@ -57,32 +60,39 @@ class Ingest:
     """One tick: from lines to samples, with everything that must be saved along.
 
     All that was read becomes samples only once reading is over, because segments and sessions share seconds;
-    `bytes_per_tick` bounds it. One mark at the end carries everything.
+    `bytes_per_tick` bounds it. The mark at the end carries everything.
     """
 
-    def __init__(self, context: Context[GpuMemorySettings]) -> None:
-        settings, oldest = context.settings, context.now - OLDEST
-        reserve = context.deadline.seconds / 2  # what is read is saved only once all of it is delivered
+    def __init__(self, context: Context[GpuMemorySettings], tick: Tick, sinks: Sinks) -> None:
+        settings, oldest = context.settings, tick.window.oldest
+        # What is read is saved only once all of it is delivered; the passes of a replay are short.
+        reserve = context.deadline.seconds / 2 if tick.live else 0
         self._context = context
         self._tag_job_id = settings.tag_job_id
-        self._window = Window(context.now, settings.settle)
-        self._sinks = Sinks(settings.paths)
+        self._tick = tick
+        self._window = tick.window
+        self._sinks = sinks
         self._sessions = Sessions(context.state, context.now - settings.forget_after)
         self._alerts = Alerts(context.state, oldest)
         self._totals = Totals(context.state, settings.aggregate_interval, oldest)
-        self._tail = Tail(
+        self._tail = tick.tail(
             patterns(settings.paths),
             context.state,
-            now=context.now,
-            limits=Limits(settings.bytes_per_tick, expire_after=settings.forget_after),
+            settings.bytes_per_tick,
             enough=lambda: self._cut or context.deadline.remaining() <= reserve,
+            family=lambda path: path.rpartition("/")[0],
         )
         self._seconds: dict[tuple[Source, int], Second] = {}
         self._took = self._bad = 0  # lines, and those of them that were no events
         self._cut = False  # inside a second: what follows must wait until that is read
 
+    @property
+    def behind(self) -> bool:
+        """Whether something due was left for later, once all is collected."""
+        return self._tail.behind or self._cut
+
     def collect(self) -> Iterator[Sample | Mark]:
-        """The events of all files, then how the sessions and the reading itself are."""
+        """The events of all files, then how the reading itself went."""
         saved: dict[str, object] = {}
         for file in self._tail.files():
             self._read(file)
@@ -91,9 +101,7 @@ class Ingest:
             self._context.lose(path, why)
         for damage, count in self._tail.damage.items():
             self._context.drop(damage, count)
-        yield from self._measured()
-        yield from self._alerts.samples()
-        yield from self._sinks.samples(self._context)
+        yield from in_batches(chain(self._measured(), self._alerts.samples()))
         yield from READING.samples(self._tail, self._bad, self._context.now)
         for part in (self._sessions, self._alerts, self._totals):
             saved |= part.changes()
@@ -103,14 +111,16 @@ class Ingest:
         """Take a file's events second by second, but for a last one that is not whole yet."""
         session, second = self._sinks.session_of(file.path), -1
         together: list[tuple[Entry, Interpreted]] = []
+        self._window = self._tick.window_of(file)
         for entry in file.entries():
             found = _interpret(entry, session)
             at = second if isinstance(found, BadEvent) else int(found.timestamp or 0)
             if at != second:
-                if self._window.may_grow(at + 0.999):
-                    break  # this event and what follows it wait for the next tick
                 self._take_all(together)
                 second, together = at, []
+                if self._window.may_grow(at):
+                    file.wait_until(at + 1)
+                    break  # this event and what follows it wait for the next tick
             together.append((entry, found))
         if together and self._took and self._tail.spent():
             file.leave([entry for entry, _ in together])
@@ -174,7 +184,17 @@ def _interpret(entry: Entry, session: str) -> Interpreted:
 
 def collect(context: Context[GpuMemorySettings]) -> Iterator[Sample | Mark]:
     """What the sessions measured since the last tick."""
-    yield from Ingest(context).collect()
+    settings, sinks = context.settings, Sinks(context.settings.paths)
+    yield from sinks.samples(context)
+    tick = Tick.at(context.now, settings.settle, settings.forget_after)
+    yield from Ingest(context, tick, sinks).collect()
+
+
+def past(context: Context[GpuMemorySettings], span: Span) -> Replay[GpuMemorySettings]:
+    """What the sessions measured in a span. Manifests only tell whose their segments are."""
+    settings, sinks = context.settings, Sinks(context.settings.paths)
+    width = 1 if settings.tag_job_id else settings.aggregate_interval
+    return Replay(context, span, partial(Ingest, sinks=sinks), LIVE_ONLY, settings.settle, width)
 
 
 def check(context: Context[GpuMemorySettings]) -> Iterator[str]:
@@ -183,5 +203,12 @@ def check(context: Context[GpuMemorySettings]) -> Iterator[str]:
 
 
 COLLECTOR = Collector(
-    name="gpu_memory", settings=GpuMemorySettings, metrics=METRICS, collect=collect, check=check, resumes=True
+    name="gpu_memory",
+    settings=GpuMemorySettings,
+    metrics=METRICS,
+    collect=collect,
+    check=check,
+    resumes=True,
+    past=past,
+    live_only=LIVE_ONLY,
 )

@@ -43,4 +43,8 @@ OOM_DUMPS = gauge("gpu_memory.oom_dumps_24h", "", "Out-of-memory dumps written i
 
 READING = Reading("gpu_memory")
 
+# What is true at the time of a tick itself: manifests tell only how sessions are now, and dumps are cleared
+# away, so that those still there of an earlier day may be too few.
+LIVE_ONLY = frozenset({SESSIONS, INTERRUPTED, OOM_DUMPS, *READING.metrics})
+
 METRICS = (*GAUGES.values(), ALERTS, SESSIONS, INTERRUPTED, OOM_DUMPS, *READING.metrics)

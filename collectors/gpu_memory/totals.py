@@ -32,6 +32,7 @@ class Totals:
         self._closed: dict[int, dict[Place, Values]] = {}
         self._open: dict[Source, tuple[int, Values]] = {}
         self._touched: set[int] = set()
+        self._left: set[int] = set()  # by a session, which changes what is kept of them and not their sums
         self._heard: set[Source] = set()
         for key, saved in state.items():
             if not isinstance(saved, dict):
@@ -54,7 +55,7 @@ class Totals:
             return False
         if start > before:
             _add(self._closed.setdefault(before, {}), source, known)
-            self._touched.add(before)
+            self._left.add(before)
             known = {}
         measured = {"measured": values["used"]} if "total" in values else {}
         self._open[source] = (start, {**known, **values, **measured})
@@ -84,7 +85,7 @@ class Totals:
         """What to save, and what is too old to be sent again and is forgotten."""
         saved: dict[str, object] = {
             f"{BUCKET}{start}": {json.dumps(place): values for place, values in self._closed[start].items()}
-            for start in self._touched & self._closed.keys()
+            for start in self._left
         }
         for source in self._heard:
             start, values = self._open[source]

@@ -7,16 +7,19 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from collectors.xenna.metrics import METRICS, READING, find
+from collectors.xenna.metrics import LIVE_ONLY, METRICS, READING, find
 from collectors.xenna.record import Record, interpret
 from collectors.xenna.runs import Runs
 from collectors.xenna.totals import Series, Totals
 from common.collector import Collector, Context
-from common.datadog import OLDEST
-from common.ingest import Unusable, Window, look_into
-from common.jsonl import Entry, Limits, Tail, TailedFile
+from common.datadog import FURTHEST
+from common.ingest import Tick, Unusable, bucket_end, in_batches, look_into
+from common.jsonl import Entry, TailedFile
 from common.metric import Mark, Metric, Sample
+from common.replay import Replay
 from common.settings import CollectorSettings, Duration, Texts, named
+from common.span import Span
+from common.tail_paths import first_name
 from fleetgauge.records import identity
 
 MOST_HELD = 1000  # records held back in one file
@@ -64,28 +67,37 @@ class _Found(NamedTuple):
 class Ingest:
     """One tick: from lines to samples, with everything that must be saved along."""
 
-    def __init__(self, context: Context[XennaSettings]) -> None:
+    def __init__(self, context: Context[XennaSettings], tick: Tick) -> None:
         settings = context.settings
         self._context = context
         self._now = context.now
-        self._window = Window(context.now, settings.settle)
+        self._tick = tick
+        self._window = tick.window
         self._runs = Runs(context.state, context.now, settings.stalled_after, settings.forget_after)
         self._totals = (
             None
             if settings.stage_run_hash
-            else Totals(context.state, settings.aggregate_interval, context.now - OLDEST)
+            else Totals(context.state, settings.aggregate_interval, tick.window.oldest)
         )
-        self._tail = Tail(
+        self._tail = tick.tail(
             settings.paths,
             context.state,
-            now=context.now,
-            limits=Limits(settings.bytes_per_tick, expire_after=settings.forget_after),
-            identity=identity,
+            settings.bytes_per_tick,
             enough=lambda: context.deadline.remaining() <= 0,
+            identity=identity,
+            family=first_name,
         )
-        self._saved: dict[str, object] = {}  # while totals are open, one mark at the end carries it all
+        # While totals are open, or a series is contested, the mark at the end carries it all.
+        self._saved: dict[str, object] = {}
+        self._contested: list[tuple[Record, list[Sample]]] = []  # until all files are read
         self._keys: dict[str, dict[str, _Found | None]] = {}  # by run, then by key
+        self._tags: dict[tuple[str, str | None], tuple[str, ...]] = {}  # by run and stage
         self._bad = 0
+
+    @property
+    def behind(self) -> bool:
+        """Whether something due was left for later, once all is collected."""
+        return self._tail.behind
 
     def collect(self) -> Iterator[Sample | Mark]:
         """Every file's records, then how the runs and the reading itself are."""
@@ -93,30 +105,37 @@ class Ingest:
             yield from self._read(file)
             yield from self._mark({**file.changes(), **self._runs.changes()})
             self._keys.clear()
+            self._tags.clear()
         for path, why in self._tail.lost:
             self._context.lose(path, why)
         for damage, count in self._tail.damage.items():
             self._context.drop(damage, count)
+        yield from in_batches(one for held in self._contested for one in self._shown(*held))
         if self._totals:
-            yield from self._totals.samples()
+            yield from in_batches(self._totals.samples())
             self._saved |= self._totals.changes()
         yield from self._runs.samples()
         yield from READING.samples(self._tail, self._bad, self._now)
         yield Mark({**self._saved, **self._tail.expired(), **self._runs.expired()})
 
     def _mark(self, changes: dict[str, object]) -> Iterator[Mark]:
-        if self._totals:
+        if self._totals or self._contested:
             self._saved |= changes
-        else:
-            yield Mark(changes)
+            changes = {}
+        yield Mark(changes)
 
     def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """The records of one file, but for the last ones where their second may still grow."""
         held: list[tuple[Entry, Record | None]] = []
         since, second = 0, -1
+        self._window = self._tick.window_of(file)
         for entry in file.entries():
             record = self._interpret(entry, file.head)
-            if held or (record and self._window.may_grow(record.timestamp)):
+            waits = record is not None and self._window.may_grow(record.timestamp)
+            if record and waits and not self._tick.live:
+                file.wait_until(bucket_end(record.timestamp))
+                break
+            if held or waits:
                 if len(held) >= MOST_HELD:
                     break
                 held.append((entry, record))
@@ -166,6 +185,12 @@ class Ingest:
                 self._context.drop("not_finite")
         if self._totals and shared and not self._totals.add(record.run, record.timestamp, shared):
             self._context.drop("late", len(shared))
+        if samples and self._runs.contested(record):
+            self._contested.append((record, samples))
+            return []
+        return self._shown(record, samples)
+
+    def _shown(self, record: Record, samples: list[Sample]) -> list[Sample]:
         if samples and self._runs.superseded(record):
             self._context.drop("superseded", len(samples))
             return []
@@ -180,7 +205,8 @@ class Ingest:
             if key not in keys:
                 if len(keys) >= MOST_KEYS:
                     keys.clear()
-                keys[key] = _find(record, key)
+                    self._tags.clear()
+                keys[key] = self._find(record, key)
             found = keys[key]
             if found is None:
                 self._context.drop("unknown_metric")
@@ -189,19 +215,35 @@ class Ingest:
             else:
                 self._context.drop("not_a_number")
 
-
-def _find(record: Record, key: str) -> _Found | None:
-    declared = find(key)
-    if declared is None:
-        return None
-    keyed, stage = declared
-    tags = record.tags() | ({"stage": stage} if stage else {})
-    return _Found(keyed.metric, keyed.key, stage, keyed.metric(0, 0, **tags).tags)
+    def _find(self, record: Record, key: str) -> _Found | None:
+        declared = find(key)
+        if declared is None:
+            return None
+        keyed, stage = declared
+        if (record.run, stage) not in self._tags:
+            tags = record.tags() | ({"stage": stage} if stage else {})
+            self._tags[record.run, stage] = keyed.metric(0, 0, **tags).tags
+        return _Found(keyed.metric, keyed.key, stage, self._tags[record.run, stage])
 
 
 def collect(context: Context[XennaSettings]) -> Iterator[Sample | Mark]:
     """What the records say that were written since the last tick."""
-    yield from Ingest(context).collect()
+    settings = context.settings
+    yield from Ingest(context, Tick.at(context.now, settings.settle, settings.forget_after)).collect()
+
+
+def past(context: Context[XennaSettings], span: Span) -> Replay[XennaSettings]:
+    """What the records say of a span. Runs that fell silent before it may still own their series then."""
+    settings = context.settings
+    return Replay(
+        context,
+        span,
+        Ingest,
+        LIVE_ONLY,
+        settings.settle,
+        width=1 if settings.stage_run_hash else settings.aggregate_interval,
+        history=max(FURTHEST, settings.stalled_after),
+    )
 
 
 def check(context: Context[XennaSettings]) -> Iterator[str]:
@@ -210,5 +252,12 @@ def check(context: Context[XennaSettings]) -> Iterator[str]:
 
 
 COLLECTOR = Collector(
-    name="xenna", settings=XennaSettings, metrics=METRICS, collect=collect, check=check, resumes=True
+    name="xenna",
+    settings=XennaSettings,
+    metrics=METRICS,
+    collect=collect,
+    check=check,
+    resumes=True,
+    past=past,
+    live_only=LIVE_ONLY,
 )

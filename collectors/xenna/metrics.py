@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from common.ingest import Reading
@@ -102,6 +103,9 @@ ENDED_ERROR = gauge("xenna.runs.ended_error_24h", "run", "Runs that ended in an 
 
 READING = Reading("xenna")
 
+# What is true at the time of a tick itself: a run that was stalled then may have gone on since.
+LIVE_ONLY = frozenset({LAST_RECORD_AGE, STALLED, ACTIVE, ENDED_OK, ENDED_ERROR, *READING.metrics})
+
 METRICS = (
     *(keyed.metric for family in (PIPELINE, CLUSTER, STAGE) for keyed in family.values()),
     LAST_RECORD_AGE,
@@ -113,6 +117,7 @@ METRICS = (
 )
 
 
+@lru_cache(maxsize=10_000)
 def find(key: str) -> tuple[Keyed, str | None] | None:
     """The metric of a record's key, and the stage it names; None for a key nobody declared."""
     key = key.lstrip("/")

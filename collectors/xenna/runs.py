@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from collectors.xenna.metrics import ACTIVE, ENDED_ERROR, ENDED_OK, LAST_RECORD_AGE, STALLED
 from collectors.xenna.record import Record
@@ -73,23 +73,29 @@ class Runs:
             run.ended, run.ok = record.timestamp, record.ended_well
         self._touched.add(record.run)
 
+    def contested(self, record: Record) -> bool:
+        """Whether a run that began later may own the series: it depends on what it has written since."""
+        return any(run.ended is None and run.started <= record.timestamp for run in self._later(record))
+
     def superseded(self, record: Record) -> bool:
         """Whether a run that began later was alive with the same tags then, and so owns the series.
 
         A job that starts again takes the series over at once; of two at the same time, one is shown.
         """
+        return any(run.alive_at(record.timestamp, self._stalled_after) for run in self._later(record))
+
+    def _later(self, record: Record) -> list[Run]:
+        """The runs with the same tags that began later."""
         rivals = self._sharing[_group(record.tags())]
+        if len(rivals) == 1:
+            return []
         began = (self._runs[record.run].started, record.run)
-        return len(rivals) > 1 and any(
-            (self._runs[name].started, name) > began
-            and self._runs[name].alive_at(record.timestamp, self._stalled_after)
-            for name in rivals
-        )
+        return [self._runs[name] for name in rivals if (self._runs[name].started, name) > began]
 
     def changes(self) -> dict[str, object]:
         """What to save of the runs heard of since this was last asked."""
         touched, self._touched = self._touched, set()
-        return {PREFIX + name: asdict(self._runs[name]) for name in sorted(touched)}
+        return {PREFIX + name: {**vars(self._runs[name])} for name in sorted(touched)}
 
     def expired(self) -> dict[str, None]:
         """The keys of runs not heard of for long, and of what is not ours, as changes that forget them."""

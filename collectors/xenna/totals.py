@@ -28,6 +28,7 @@ class Totals:
         self._closed: dict[int, Sums] = {}
         self._open: dict[str, tuple[int, dict[Series, float]]] = {}
         self._touched: set[int] = set()
+        self._left: set[int] = set()  # by a run, which changes what is kept of the bucket and not its sums
         self._heard: set[str] = set()
         for key, saved in state.items():
             if key.startswith(BUCKET) and key.removeprefix(BUCKET).isdecimal():
@@ -43,7 +44,7 @@ class Totals:
             return False
         if start > before[0]:
             _add(self._closed.setdefault(before[0], {}), before[1])
-            self._touched.add(before[0])
+            self._left.add(before[0])
             before = (start, {})
         self._open[run] = (start, {**before[1], **values})
         self._touched.add(start)
@@ -71,7 +72,7 @@ class Totals:
         """What to save, and what is too old to be sent again and is forgotten."""
         saved: dict[str, object] = {
             f"{BUCKET}{start}": {json.dumps(series): sums for series, sums in self._closed[start].items()}
-            for start in self._touched & self._closed.keys()
+            for start in self._left
         }
         for run in self._heard:
             start, values = self._open[run]

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,18 @@ def test_alerts_of_a_second_that_two_segments_share_add_up_even_when_one_is_read
     ticks.now += 3600
     ticks.tick()
     assert [key for key in ticks.state if key.startswith("alerts:")] == []
+
+
+def test_however_many_seconds_there_are_marks_let_them_be_delivered_bit_by_bit(
+    ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.ingest.BATCH", 10)
+    ticks.write(*(event(100 - ago, kind="warning") for ago in range(50)))
+    items = list(COLLECTOR.collect(ticks.context()))
+    marks = [place for place, item in enumerate(items) if isinstance(item, Mark)]
+    assert len(marks) == 50 * 7 // 10 + 1
+    assert {after - before for before, after in pairwise(marks[:-1])} == {11}
+    assert [mark for mark in marks[:-1] if items[mark] != Mark({})] == []
 
 
 def test_a_second_that_may_grow_waits_and_is_then_sent_whole(ticks: Ticks) -> None:

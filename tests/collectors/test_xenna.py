@@ -162,13 +162,12 @@ def test_points_the_intake_would_not_take_are_dropped_and_counted_and_never_rest
 
 
 def test_a_second_that_may_still_grow_waits_for_the_next_tick(ticks: Ticks) -> None:
-    ticks.write(
-        record(0, 5, {"progress": 1.0}), record(1, 4.5, {"progress": 2.0}), record(2, 3, {"progress": 3.0})
-    )
+    ages = (5.25, 5, 4.5, 3)
+    ticks.write(*(record(seq, ago, {"progress": float(seq)}) for seq, ago in enumerate(ages)))
     points = ticks.tick()
-    assert named(points, "xenna.pipeline") == {("xenna.pipeline.progress", RUN, NOW - 5): 1.0}
+    assert named(points, "xenna.pipeline") == {("xenna.pipeline.progress", RUN, NOW - 6): 0.0}
     assert points["xenna.ingest.records", (), NOW] == 1
-    ticks.write(record(3, 4.25, {"progress": 2.5}))
+    ticks.write(record(4, 4.25, {"progress": 2.5}))
     ticks.now += 60
     assert named(ticks.tick(), "xenna.pipeline") == {
         ("xenna.pipeline.progress", RUN, NOW - 5): 2.5,
@@ -192,6 +191,15 @@ def test_the_end_of_one_run_does_not_let_another_in_the_same_file_go(ticks: Tick
     assert named(ticks.tick(), "xenna.pipeline") == {}
     ticks.now += 60
     assert len(named(ticks.tick(), "xenna.pipeline")) == 2
+
+
+def test_a_clock_that_is_a_little_ahead_is_waited_for_whenever_the_file_was_written(ticks: Ticks) -> None:
+    ticks.write(record(0, -300))
+    os.utime(ticks.path / "a.jsonl", (NOW - 400, NOW - 400))
+    assert named(ticks.tick(), "xenna.pipeline") == {}
+    assert ticks.tally.dropped == {}
+    ticks.now += 400
+    assert named(ticks.tick(), "xenna.pipeline") == {("xenna.pipeline.progress", RUN, NOW + 300): 50.0}
 
 
 def test_a_flood_of_records_from_a_clock_that_is_ahead_is_not_held_in_memory(ticks: Ticks) -> None:
@@ -245,6 +253,36 @@ def test_a_job_that_starts_again_takes_its_series_over(ticks: Ticks) -> None:
     points = ticks.tick()
     assert points["xenna.run.last_record_age_seconds", RUN, NOW] == 300
     assert points["xenna.runs.active", (), NOW] == 2
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "c.jsonl"])
+def test_of_two_runs_that_go_on_side_by_side_the_later_is_shown_whichever_is_read_first(
+    ticks: Ticks, name: str
+) -> None:
+    ticks.now = NOW - 1000
+    ticks.write(record(0, 2000), to=name)
+    ticks.write(record(0, 1900, {"progress": 1.0}, run_id="r2"), to="b.jsonl")
+    ticks.tick()
+    ticks.now = NOW
+    ticks.write(*(record(seq, 1100 - seq * 10) for seq in range(1, 100)), to=name)
+    younger = (record(seq, 1105 - seq * 10, {"progress": 1.0}, run_id="r2") for seq in range(1, 100))
+    ticks.write(*younger, to="b.jsonl")
+    points = named(ticks.tick(), "xenna.pipeline")
+    assert list(points.values()) == [1.0] * 99
+    assert ticks.tally.dropped == {"superseded": 99}
+
+
+def test_a_contested_record_is_marked_as_read_only_behind_what_became_of_it(ticks: Ticks) -> None:
+    ticks.write(record(0, 2000))
+    ticks.write(record(0, 1900, run_id="r2"), to="b.jsonl")
+    ticks.tick()
+    ticks.write(record(1, 100, {"progress": 7.0}))
+    ticks.tick()
+    marks = [mark.changes for mark in ticks.items if isinstance(mark, Mark)]
+    assert ticks.points["xenna.pipeline.progress", RUN, NOW - 100] == 7.0
+    assert not any(marks[:-1])
+    assert {"run:r1", "seen:r1"} <= marks[-1].keys()
+    assert ticks.items[-1] == Mark(marks[-1])
 
 
 def test_an_older_run_has_its_series_back_once_the_later_one_ended_or_fell_silent(ticks: Ticks) -> None:

@@ -102,8 +102,21 @@ def test_all_is_saved_in_one_mark_behind_the_totals(ticks: Ticks) -> None:
     for number in range(5):
         ticks.write(record(0, 100, BODY, run_id=f"r{number}"), to=f"{number}.jsonl")
     ticks.tick()
-    assert [isinstance(item, Mark) for item in ticks.items].count(True) == 1
-    assert isinstance(ticks.items[-1], Mark)
+    marks = [item for item in ticks.items if isinstance(item, Mark)]
+    assert [bool(mark.changes) for mark in marks] == [False] * 5 + [True]
+    assert ticks.items[-1] is marks[-1]
+
+
+def test_however_many_samples_there_are_marks_let_them_be_delivered_bit_by_bit(
+    ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.ingest.BATCH", 10)
+    for number in range(30):
+        ticks.write(record(0, 3000 - 70 * number, BODY, run_id=f"r{number}"), to=f"{number}.jsonl")
+    ticks.tick()
+    samples = [item.metric.name[:8] if not isinstance(item, Mark) else "" for item in ticks.items]
+    assert samples[:4] == ["xenna.pi", "", "xenna.pi", ""]
+    assert samples[60:82] == [*["xenna.st"] * 10, ""] * 2
 
 
 def test_buckets_too_old_to_be_sent_leave_the_state(ticks: Ticks) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from common.jsonl import Limits, Tail, loads
+from common.tail_file import NotDue
 from fleetgauge.records import identity
 
 NOW = 2_000_000_000
@@ -251,6 +252,29 @@ def test_an_unchanged_file_is_not_opened(tmp_path: Path) -> None:
     assert reader.tail.files_found == 1
 
 
+def test_a_file_of_which_nothing_is_due_is_not_opened_until_its_time_or_a_change(tmp_path: Path) -> None:
+    path, not_due = tmp_path / "a.jsonl", NotDue()
+
+    def taken(due: int, wanted: int) -> list[int]:
+        """What is read when all numbers up to `wanted` are."""
+        found = []
+        for file in Tail([str(tmp_path)], {}, now=NOW, due=due, not_due=not_due).files():
+            for entry in file.entries():
+                found.append(entry.value["n"])
+                if entry.value["n"] >= wanted:
+                    file.wait_until(entry.value["n"])
+                    break
+        return found
+
+    write(path, 1, 5)
+    assert taken(due=2, wanted=2) == [1, 5]
+    assert taken(due=4, wanted=4) == []
+    assert taken(due=5, wanted=9) == [1, 5]
+    assert taken(due=4, wanted=4) == []
+    write(path, 9)
+    assert taken(due=2, wanted=9) == [1, 5, 9]
+
+
 def test_a_file_changed_a_moment_ago_is_looked_into_again(tmp_path: Path) -> None:
     """Within the resolution of a file's time it can change and look the same."""
     path, reader = tmp_path / "a.jsonl", Reader(tmp_path)
@@ -423,6 +447,15 @@ def test_checkpoints_of_files_and_runs_that_nobody_needs_expire(tmp_path: Path) 
     reader.now += 1
     reader.tick()
     assert reader.state == {}
+
+
+def test_a_file_too_old_to_be_news_is_read_with_its_family(tmp_path: Path) -> None:
+    old = NOW - 7 * 86400 - 1
+    write(tmp_path / "a" / "1.jsonl", 1, at=old)
+    write(tmp_path / "a" / "2.jsonl", 2)
+    write(tmp_path / "b" / "1.jsonl", 3, at=old)
+    assert Reader(tmp_path).tick() == [2]
+    assert Reader(tmp_path, family=lambda path: path.rpartition("/")[0]).tick() == [1, 2]
 
 
 def test_a_file_too_old_to_be_news_is_not_opened_and_needs_no_checkpoint(tmp_path: Path) -> None:

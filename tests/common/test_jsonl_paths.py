@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common import tail_paths
-from common.tail_paths import find, former_names
+from common.tail_paths import find, first_name, former_names
 
 
 def found(*patterns: object) -> list[str]:
@@ -67,6 +67,7 @@ def test_a_name_with_brackets_is_found_as_it_is_written(tmp_path: Path) -> None:
 )
 def test_rotated_and_compressed_names_lead_back_to_the_first_one(name: str, former: list[str]) -> None:
     assert list(former_names(name)) == former
+    assert first_name(f"/shared/{name}") == "/shared/run.jsonl"
 
 
 def test_one_file_under_two_names_is_read_once(tmp_path: Path) -> None:
