@@ -248,6 +248,22 @@ def test_offsets_are_read_wherever_they_lie(numbers: type[Numbers], buffer: int 
     assert rows({"x": jagged}, 2) == {"x": [384, 384]}
 
 
+@pytest.mark.parametrize("buffer", [None, 2**29])
+def test_sizes_of_rows_may_be_more_than_offsets_can_hold(buffer: int | None) -> None:
+    jagged = Jagged([2**29, 2**28], 8, buffer=buffer, numbers=SmallNumbers)
+    assert rows({"x": jagged}, 2) == {"x": [2**34, 2**33]}
+
+
+@pytest.mark.parametrize("buffer", [None, 100])
+def test_offsets_that_are_used_again_after_the_put_change_no_count(buffer: int | None) -> None:
+    jagged = Jagged([5, 90, 1], buffer=buffer, numbers=SharedNumbers)
+    measured = measure({"x": jagged}, 3)
+    for numbers in (jagged.offsets(), jagged.lengths()):
+        if isinstance(numbers, SharedNumbers):
+            numbers.numpy()[:] = 7
+    assert list(sizes_of(measured.columns["x"], 3)) == [20, 360, 4]
+
+
 def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
     for numbers in (SmallNumbers, DeviceNumbers, Numbers):
         assert rows({"x": Jagged([], numbers=numbers)}, 1) == {"x": [0]}
