@@ -1,20 +1,26 @@
 """What the data-plane wrapper adds to a `put` of 1,000 keys x 3 fields whose inner call takes 10 ms.
 
-The claim: at most 5 % of the inner call, whatever its tensors hold. A cost is what a call through the wrapper
-took beyond the inner call it made, so that both halves of a ratio are of one call. Every put has keys of its
-own. In a training run twenty puts are kept outstanding; a lone producer's keys are cleared by somebody else.
+The claim: at most 5 % of the inner call, on average and in the median, whatever its tensors hold. A cost is
+what a call through the wrapper took beyond the inner call it made, so that both halves of a ratio are of one
+call. Every put has keys of its own. In a training run twenty puts are kept outstanding; the keys of a lone
+producer are cleared by somebody else. What giving up keys costs it once its table is full is printed as well,
+and not part of the claim.
 
-Run with `python benchmarks/data_plane.py`; it ends with status 1 if the claim does not hold.
+Run with `python benchmarks/data_plane.py`; it ends with status 1 if the claim does not hold. The tensors are
+torch's where that is installed, otherwise stand-ins that know as much of their sizes.
 """
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import sys
 import time
 from collections import deque
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +33,8 @@ KEYS = 1000
 INNER_S = 0.010
 ROUNDS = 90
 CLAIM = 0.05
+
+Fields = dict[str, object]
 
 
 class Store:
@@ -52,16 +60,15 @@ class Dense:
         return self._numel
 
     def element_size(self) -> int:
-        return 8
+        return 4
 
 
 class Jagged:
     is_nested = True
     shape = (KEYS, None)
 
-    def __init__(self, longest: int) -> None:
-        lengths = (row * 7 % longest for row in range(KEYS))
-        self._offsets = np.fromiter(accumulate(lengths, initial=0), dtype=np.int64)
+    def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
+        self._offsets = offsets
 
     def element_size(self) -> int:
         return 4
@@ -73,6 +80,41 @@ class Jagged:
         return self._offsets
 
 
+class Tensors:
+    """Makes the fields of a batch. What torch makes is `Any` here, as it may not be installed."""
+
+    def __init__(self) -> None:
+        self._torch: Any = importlib.import_module("torch") if find_spec("torch") else None
+
+    def __str__(self) -> str:
+        return f"torch {self._torch.__version__}" if self._torch else "stand-ins for torch"
+
+    def dense(self, width: int, *names: str) -> Fields:
+        # Expanded from one row: as large to whoever asks, without the memory.
+        return {
+            name: self._torch.zeros(width).expand(KEYS, width) if self._torch else Dense(width)
+            for name in names
+        }
+
+    def jagged(self, longest: int, *names: str) -> Fields:
+        lengths = (row * 7 % longest for row in range(KEYS))
+        offsets = np.fromiter(accumulate(lengths, initial=0), dtype=np.int64)
+        return {name: self._jagged(offsets.copy()) for name in names}
+
+    def _jagged(self, offsets: npt.NDArray[np.int64]) -> object:
+        if not self._torch:
+            return Jagged(offsets)
+        values = self._torch.zeros(1).expand(int(offsets[-1]))
+        return self._torch.nested.nested_tensor_from_jagged(values, self._torch.from_numpy(offsets))
+
+
+class Case(NamedTuple):
+    writes: list[Fields]
+    outstanding: int | None = 20
+    rounds_before: int = 0
+    claimed: bool = True
+
+
 class OwnCost:
     """Calls a wrapped client and keeps what each took beyond its inner call, as a share of that."""
 
@@ -82,44 +124,50 @@ class OwnCost:
         self.put: list[float] = []
         self.clear: list[float] = []
 
-    def run(self, *, writes: list[dict[str, object]], outstanding: int | None) -> None:
+    def run(self, case: Case) -> None:
         held: deque[list[str]] = deque()
-        for step in range(ROUNDS):
+        for step in range(case.rounds_before + ROUNDS):
             sample_ids = [f"step-{step}-sample-{index}" for index in range(KEYS)]
-            for fields in writes:
+            for fields in case.writes:
                 began = time.thread_time()
                 self._client.put_samples(sample_ids, "train", fields=fields)
                 self.put.append((time.thread_time() - began) / self._inner.took - 1)
             held.append(sample_ids)
-            if outstanding is not None and len(held) > outstanding:
+            if case.outstanding is not None and len(held) > case.outstanding:
                 began = time.thread_time()
                 self._client.clear_samples(held.popleft(), "train")
                 self.clear.append((time.thread_time() - began) / self._inner.took - 1)
+        del self.put[: case.rounds_before * len(case.writes)]
 
 
 def main() -> int:
-    dense: dict[str, object] = {name: Dense(512) for name in ("ids", "mask", "scores")}
-    huge: dict[str, object] = {name: Dense(512_000) for name in ("ids", "mask", "scores")}
-    jagged: dict[str, object] = {name: Jagged(2048) for name in ("ids", "mask", "scores")}
-    later: dict[str, object] = {name: Jagged(2048) for name in ("logprobs", "advantages", "returns")}
+    tensors = Tensors()
+    names = ("ids", "mask", "scores")
+    jagged = tensors.jagged(2048, *names)
+    later = tensors.jagged(2048, "logprobs", "advantages", "returns")
     cases = {
-        "dense": ([dense], 20),
-        "dense, 1,000 times the elements": ([huge], 20),
-        "jagged": ([jagged], 20),
-        "jagged, then three more fields": ([jagged, later], 20),
-        "jagged, lone producer": ([jagged], None),
+        "dense": Case([tensors.dense(512, *names)]),
+        "dense, 1,000 times the elements": Case([tensors.dense(512_000, *names)]),
+        "jagged": Case([jagged]),
+        "jagged, then three more fields": Case([jagged, later]),
+        "jagged, lone producer": Case([jagged], outstanding=None),
+        "jagged, lone producer, table full": Case(
+            [jagged], outstanding=None, rounds_before=101, claimed=False
+        ),
     }
-    print(f"own cost as a share of a {INNER_S * 1000:.0f} ms inner call, {KEYS} keys x 3 fields")
-    print(f"{'':34}{'put: median':>12}{'mean':>8}{'clear: median':>15}")
+    print(f"own cost as a share of a {INNER_S * 1000:.0f} ms inner call, {KEYS} keys x 3 fields, {tensors}")
+    print(f"{'':34}{'put: median':>12}{'mean':>8}{'clear: median':>15}{'mean':>8}")
     worst = 0.0
-    for name, (writes, outstanding) in cases.items():
+    for name, case in cases.items():
         cost = OwnCost()
-        cost.run(writes=writes, outstanding=outstanding)
-        put = statistics.median(cost.put)
-        worst = max(worst, put)
-        clear = f"{statistics.median(cost.clear):15.2%}" if cost.clear else ""
-        print(f"{name:34}{put:12.2%}{statistics.fmean(cost.put):8.2%}{clear}")
-    print(f"{'worst put':34}{worst:12.2%}  (claim: at most {CLAIM:.0%})")
+        cost.run(case)
+        line = f"{name:34}{statistics.median(cost.put):12.2%}{statistics.fmean(cost.put):8.2%}"
+        if cost.clear:
+            line += f"{statistics.median(cost.clear):15.2%}{statistics.fmean(cost.clear):8.2%}"
+        print(line)
+        if case.claimed:
+            worst = max(worst, statistics.median(cost.put), statistics.fmean(cost.put))
+    print(f"{'worst put claimed':34}{worst:12.2%}  (claim: at most {CLAIM:.0%})")
     return 0 if worst <= CLAIM else 1
 
 

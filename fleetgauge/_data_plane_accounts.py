@@ -94,18 +94,19 @@ class Accounts:
 
     def plan_register(self, call: Call, num_samples: int) -> None:
         with self._lock:
-            began = self._outstanding.begin()
-        call.on_success = lambda: self._outstanding.clear_partition(call.partition_id, began)
+            clear = self._outstanding.begin_clear(call.partition_id)
+        call.on_success = lambda: self._outstanding.finish_clear_of_partition(clear)
+        call.on_failure = lambda: self._outstanding.abandon(clear)
         call.n_keys = int(num_samples)
 
     def plan_put(self, call: Call, sample_ids: Iterable[Hashable], fields: object) -> None:
         # A copy: the inner client may change the list it is given.
-        keys = list(sample_ids) if isinstance(sample_ids, Iterable) else []
+        keys = tuple(sample_ids) if isinstance(sample_ids, Iterable) else ()
         batch = self.measured(fields, len(keys))
         call.n_bytes = batch.total
-        call.n_keys = len(set(keys))
         with self._lock:
             put = self._outstanding.begin_put(call.partition_id, keys)
+        call.n_keys = len(put.rows)
         call.on_failure = lambda: self._outstanding.abandon(put)
 
         def book() -> None:
@@ -118,14 +119,15 @@ class Accounts:
     def plan_clear(self, call: Call, sample_ids: Iterable[Hashable] | None) -> None:
         keys = None if sample_ids is None else dict.fromkeys(sample_ids)
         with self._lock:
-            began = self._outstanding.begin()
+            clear = self._outstanding.begin_clear(call.partition_id)
             call.n_keys = self._outstanding.n_keys_of(call.partition_id) if keys is None else len(keys)
+        call.on_failure = lambda: self._outstanding.abandon(clear)
 
         def book() -> None:
             if keys is None:
-                call.n_keys = self._outstanding.clear_partition(call.partition_id, began)
+                call.n_keys = self._outstanding.finish_clear_of_partition(clear)
             else:
-                self._outstanding.clear(call.partition_id, keys, began)
+                self._outstanding.finish_clear(clear, keys)
 
         call.on_success = book
 

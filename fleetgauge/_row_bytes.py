@@ -9,26 +9,49 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 # Tensors and batches are duck-typed here: naming their types would import torch and tensordict.
 Leaf = Any
 
 
-@dataclass(frozen=True, slots=True)
 class Uneven:
-    """The bytes of a field in rows that differ."""
+    """The bytes of a field in rows that differ. Their sum is known at once, the rest worked out when asked.
 
-    sizes: array[int]
-    total: int
-    largest: int
+    That is in a lot with others. Done by itself, between calls that take long, the same arithmetic takes ten
+    times as long, because the processor's caches have lost what it needs.
+    """
+
+    __slots__ = ("_rows", "n_rows", "total")
+
+    def __init__(self, n_rows: int, total: int, work_out: Callable[[], tuple[array[int], int]]) -> None:
+        self.n_rows = n_rows
+        self.total = total
+        self._rows: Callable[[], tuple[array[int], int]] | tuple[array[int], int] = work_out
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Uneven:
         packed = array("q", sizes)
-        return cls(packed, sum(packed), max(packed, default=0))
+        return cls(len(packed), sum(packed), lambda: (packed, max(packed, default=0)))
+
+    @property
+    def sizes(self) -> array[int]:
+        return self._worked_out()[0]
+
+    @property
+    def largest(self) -> int:
+        return self._worked_out()[1]
+
+    def _worked_out(self) -> tuple[array[int], int]:
+        if not isinstance(self._rows, tuple):
+            self._rows = self._rows()
+        return self._rows
+
+    def __reduce__(self) -> tuple[Callable[[Iterable[int]], Uneven], tuple[array[int]]]:
+        return Uneven.of, (self.sizes,)
 
 
 # The bytes of a field in each row of a batch; a number stands for rows that are all alike.
@@ -65,6 +88,24 @@ def picked(columns: Columns, rows: list[int]) -> Columns:
     }
 
 
+def bytes_of_rows(columns: Columns, rows: list[int]) -> int:
+    return sum(
+        column * len(rows) if isinstance(column, int) else sum(map(column.sizes.__getitem__, rows))
+        for column in columns.values()
+    )
+
+
+def joined(first: Columns, n_first: int, then: Columns, n_then: int) -> Columns:
+    """Rows after rows of the same fields."""
+    return {name: _joined(column, n_first, then[name], n_then) for name, column in first.items()}
+
+
+def _joined(first: Column, n_first: int, then: Column, n_then: int) -> Column:
+    if isinstance(first, int) and first == then:
+        return first
+    return Uneven.of(sizes_of(first, n_first) + sizes_of(then, n_then))
+
+
 def largest_row(columns: Columns, at_least: int) -> int:
     """The bytes of the largest row, or `at_least` if no row can be larger."""
     bound = sum(column if isinstance(column, int) else column.largest for column in columns.values())
@@ -91,7 +132,7 @@ def measure(fields: Leaf, n_rows: int) -> BatchBytes:
 def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
     members = getattr(batch, "tensordicts", None)
     # Reading a field of a lazy stack would copy its rows together, or fail where their shapes differ.
-    if isinstance(members, list | tuple):
+    if isinstance(members, (list, tuple)):
         if getattr(batch, "stack_dim", 0) == 0:
             return _stacked_by_row(members, n_rows, unmeasured)
         return _stacked_across_rows(members, n_rows, unmeasured)
@@ -120,7 +161,7 @@ def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
     try:
         if getattr(type(leaf), "_is_non_tensor", False):
             return 0
-        if isinstance(leaf, list | tuple):
+        if isinstance(leaf, (list, tuple)):
             return _fitted(_listed_rows(leaf, unmeasured), n_rows)
         if _is_mapping(leaf):
             return _added(_columns(leaf, n_rows, unmeasured).values())
@@ -148,23 +189,33 @@ def _jagged_rows(jagged: Leaf) -> Uneven:
     # The ragged dimension, wherever it stands, is the one whose size is not a plain number.
     width = math.prod(size for size in jagged.shape[1:] if isinstance(size, int)) * jagged.element_size()
     # A narrowed view keeps its whole buffer and says in `lengths` how much of it is its own.
-    if (lengths := jagged.lengths()) is None:
-        offsets = jagged.offsets()
-        lengths = offsets[1:] - offsets[:-1]
-    return _uneven(lengths * width)
+    if (lengths := jagged.lengths()) is not None:
+        if (own := _copied(lengths)) is None:
+            return Uneven.of(length * width for length in lengths.tolist())
+        return Uneven(len(own), int(own.sum()) * width, lambda: _packed(own * width))
+    offsets = jagged.offsets()
+    if (own := _copied(offsets)) is None:
+        return Uneven.of((end - start) * width for start, end in pairwise(offsets.tolist()))
+    total = int(own[-1] - own[0]) * width
+    return Uneven(len(own) - 1, total, lambda: _packed((own[1:] - own[:-1]) * width))
 
 
-def _uneven(sizes: Leaf) -> Uneven:
-    """A tensor of sizes, by its memory where that can be shared: it spares a Python number a row."""
+def _copied(numbers: Leaf) -> Leaf | None:
+    """A copy to calculate with, as an array of the host, of numbers that lie there and are wide enough."""
     try:
-        shared = memoryview(sizes.numpy() if hasattr(sizes, "numpy") else sizes)
-        if shared.format in ("l", "q") and shared.itemsize == 8 and len(shared):
-            packed = array("q")
-            packed.frombytes(shared.cast("B"))
-            return Uneven(packed, int(sizes.sum()), int(sizes.max()))
-    except Exception:  # noqa: S110  # it lies on a device, or there is no numpy: then number by number
+        shared = numbers.numpy() if hasattr(numbers, "numpy") else numbers
+        memory = memoryview(shared)
+        if memory.format in ("l", "q") and memory.itemsize == 8 and len(memory) > 1:
+            return shared.copy()
+    except Exception:  # noqa: S110  # they lie on a device, or there is no numpy: then number by number
         pass
-    return Uneven.of(sizes.tolist())
+    return None
+
+
+def _packed(sizes: Leaf) -> tuple[array[int], int]:
+    packed = array("q")
+    packed.frombytes(memoryview(sizes).cast("B"))
+    return packed, int(sizes.max())
 
 
 def _dense_bytes(leaf: Leaf) -> int:
@@ -181,7 +232,7 @@ def _is_mapping(leaf: Leaf) -> bool:
 
 
 def _fitted(own: Column, n_rows: int) -> Column:
-    if isinstance(own, Uneven) and len(own.sizes) == n_rows:
+    if isinstance(own, Uneven) and own.n_rows == n_rows > 1:
         return own
     share, rest = divmod(total_bytes(own, 1), n_rows)
     return Uneven.of([share + 1] * rest + [share] * (n_rows - rest)) if rest else share

@@ -7,12 +7,13 @@ failure. The client is a true store: it knows, per partition, key and field, the
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import sub
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 
@@ -44,55 +45,37 @@ class Numbers:
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = list(numbers)
 
-    def __getitem__(self, part: slice) -> Numbers:
-        return Numbers(self._numbers[part])
-
-    def __sub__(self, other: Numbers) -> Numbers:
-        return Numbers(map(sub, self._numbers, other._numbers))
-
-    def __mul__(self, factor: int) -> Numbers:
-        return Numbers(number * factor for number in self._numbers)
-
     def tolist(self) -> list[int]:
         return self._numbers.copy()
 
 
 class SharedNumbers(Numbers):
-    """Whose memory can be had, as that of a tensor on the host can, in numbers of the C type `typecode`."""
+    """Whose memory can be had as an array, as that of a tensor on the host can."""
 
-    typecode = "q"
+    dtype = "int64"
 
-    def numpy(self) -> array[int]:
-        return array(self.typecode, self._numbers)
+    def __init__(self, numbers: Iterable[int]) -> None:
+        super().__init__(numbers)
+        self._shared = np.array(self._numbers, dtype=self.dtype)
 
-    def __getitem__(self, part: slice) -> Numbers:
-        return type(self)(self._numbers[part])
-
-    def __sub__(self, other: Numbers) -> Numbers:
-        return type(self)(map(sub, self._numbers, other._numbers))
-
-    def __mul__(self, factor: int) -> Numbers:
-        return type(self)(number * factor for number in self._numbers)
-
-    def sum(self) -> int:
-        return sum(self._numbers)
-
-    def max(self) -> int:
-        return max(self._numbers)
+    def numpy(self) -> npt.NDArray[Any]:
+        return self._shared
 
     def tolist(self) -> list[int]:
         raise AssertionError("read number by number what could be shared")
 
 
 class SmallNumbers(SharedNumbers):
-    typecode = "i"
+    """Too small for the sizes of their rows: bytes may be more than such a number can hold."""
+
+    dtype = "int32"
 
     def tolist(self) -> list[int]:
         return self._numbers
 
 
 class DeviceNumbers(SmallNumbers):
-    def numpy(self) -> array[int]:
+    def numpy(self) -> npt.NDArray[Any]:
         raise TypeError("copy it to the host first")
 
 

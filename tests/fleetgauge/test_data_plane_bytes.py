@@ -1,6 +1,6 @@
-"""How many bytes rows have: the same claims with torch and tensordict, and with arrays of their protocol.
+"""How many bytes rows have: the same claims with arrays of torch's protocol, and with torch itself.
 
-The name of each test says which ran. Without torch its half is skipped, and the report says so.
+The name of each test says which ran. test_data_plane_torch.py runs both in an environment that has torch.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -90,9 +92,8 @@ class Arrays(Makes):
 
 class Torch(Makes):
     def __init__(self) -> None:
-        why = "torch and tensordict are not installed; the same claims ran with arrays of their protocol"
-        self.torch = pytest.importorskip("torch", reason=why)
-        self.tensordict = pytest.importorskip("tensordict", reason=why)
+        self.torch: Any = import_module("torch")
+        self.tensordict: Any = import_module("tensordict")
 
     def dense(self, *shape: int, dtype: str = "float32") -> Any:
         return self.torch.zeros(*shape, dtype=getattr(self.torch, dtype))
@@ -128,7 +129,10 @@ class Torch(Makes):
         return self.tensordict.NonTensorStack(*texts)
 
 
-@pytest.fixture(params=[Arrays, Torch], ids=["arrays", "torch"])
+MAKERS = {"arrays": Arrays, "torch": Torch} if find_spec("torch") else {"arrays": Arrays}
+
+
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def make(request: pytest.FixtureRequest) -> Makes:
     maker = request.param()
     assert isinstance(maker, Makes)
@@ -246,6 +250,22 @@ def test_offsets_are_read_wherever_they_lie(numbers: type[Numbers], buffer: int 
     jagged = Jagged([5, 0, 90, 1], 2, buffer=buffer, numbers=numbers)
     assert rows({"x": jagged, "y": Tensor(4)}, 4) == {"x": [40, 0, 720, 8], "y": [4] * 4}
     assert rows({"x": jagged}, 2) == {"x": [384, 384]}
+
+
+@pytest.mark.parametrize("buffer", [None, 2**29])
+def test_sizes_of_rows_may_be_more_than_offsets_can_hold(buffer: int | None) -> None:
+    jagged = Jagged([2**29, 2**28], 8, buffer=buffer, numbers=SmallNumbers)
+    assert rows({"x": jagged}, 2) == {"x": [2**34, 2**33]}
+
+
+@pytest.mark.parametrize("buffer", [None, 100])
+def test_offsets_that_are_used_again_after_the_put_change_no_count(buffer: int | None) -> None:
+    jagged = Jagged([5, 90, 1], buffer=buffer, numbers=SharedNumbers)
+    measured = measure({"x": jagged}, 3)
+    for numbers in (jagged.offsets(), jagged.lengths()):
+        if isinstance(numbers, SharedNumbers):
+            numbers.numpy()[:] = 7
+    assert list(sizes_of(measured.columns["x"], 3)) == [20, 360, 4]
 
 
 def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:

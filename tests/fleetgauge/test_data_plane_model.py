@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from fleetgauge import _held_rows, _outstanding
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 
 partitions = st.sampled_from(["p", "q", "r"])
@@ -40,7 +41,7 @@ def raising(_: DataPlaneEvent) -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """`held` is {partition: {key: {field: bytes}}}, both levels in the order in which they are given up."""
+    """`held` is {partition: {key: {field: bytes}}}, the partition written to longest ago first."""
 
     @initialize(max_keys=st.sampled_from([1, 4, 1000]))
     def build(self, max_keys: int) -> None:
@@ -48,6 +49,7 @@ class Model(RuleBasedStateMachine):
         self.client = MetricsDataPlaneClient(self.store, raising, max_keys=max_keys)
         self.max_keys = max_keys
         self.held: dict[str, dict[str, dict[str, int]]] = {}
+        self.written: dict[tuple[str, str], int] = {}
         self.peak = self.overflowed_keys = self.overflowed_bytes = self.calls = 0
         self.by_op: dict[str, list[int]] = {}
 
@@ -89,16 +91,27 @@ class Model(RuleBasedStateMachine):
             self.held[partition] = held
             for index, key in enumerate(ids):
                 held.setdefault(key, {}).update({name: row[index] for name, row in rows.items()})
+                self.written[partition, key] = self.calls
             self.overflow()
         self.peak = max(self.peak, self.bytes())
 
     def overflow(self) -> None:
-        while self.n_keys() > self.max_keys:
+        """Give up what the client did, if it was in turn."""
+        while (excess := self.n_keys() - self.max_keys) > 0:
             partition = next(iter(self.held))
-            key = next(iter(self.held[partition]))
-            self.overflowed_keys += 1
-            self.overflowed_bytes += sum(self.held[partition].pop(key).values())
+            kept = self.keys_kept(partition)
+            given_up = self.held[partition].keys() - kept
+            assert len(given_up) == min(excess, len(self.held[partition]))
+            ages = {key: self.written[partition, key] for key in self.held[partition]}
+            assert all(ages[old] <= ages[key] for old in given_up for key in kept)
+            self.overflowed_keys += len(given_up)
+            self.overflowed_bytes += sum(sum(self.held[partition].pop(key).values()) for key in given_up)
             self.forget_if_empty(partition)
+
+    def keys_kept(self, partition: str) -> set[Any]:
+        self.client.snapshot()
+        kept = self.client._accounts._outstanding._partitions.get(partition)
+        return set(kept.batch_of) if kept else set()
 
     @rule(partition=partitions, ids=keys, failure=failures)
     def clear(self, partition: str, ids: list[str], failure: type[BaseException] | None) -> None:
@@ -167,7 +180,14 @@ class Model(RuleBasedStateMachine):
 
 
 class UnaskedModel(Model):
-    """The same, but nobody asks until the end: what waits to be entered is entered in one go."""
+    """The same, but nobody asks until the end: what waits is booked in lots, however small or large."""
+
+    @initialize(max_keys=st.just(1000), rows_per_lot=st.sampled_from([0, 10, 16384]))
+    def build(self, max_keys: int, rows_per_lot: int = 0) -> None:
+        super().build(max_keys)
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(_outstanding, "_ROWS_PER_LOT", rows_per_lot)
+        self.patch.setattr(_held_rows, "_ROWS_TO_JOIN", 4)
 
     def is_the_truth(self) -> None:
         pass
@@ -176,9 +196,10 @@ class UnaskedModel(Model):
         pass
 
     def teardown(self) -> None:
-        if hasattr(self, "client"):
+        if hasattr(self, "patch"):
             Model.is_the_truth(self)
             Model.totals_are_the_sum_of_the_operations(self)
+            self.patch.undo()
 
 
 TestModel = Model.TestCase

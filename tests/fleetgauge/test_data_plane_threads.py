@@ -6,12 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from data_plane_fakes import SizedRows, Store, Tensor
+from data_plane_fakes import CALLS, SizedRows, Store, Tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,16 +177,16 @@ def test_4_a_put_under_way_survives_a_clear_that_does_not_name_its_keys() -> Non
     assert client.bytes_outstanding_by_partition() == {"p": 4}
 
 
-def test_4_a_put_that_failed_leaves_no_trace_for_later_clears() -> None:
+@pytest.mark.parametrize("op", ["put", "clear", "register"])
+def test_4_a_call_that_failed_leaves_no_trace_for_later_ones(op: str) -> None:
     store = Store()
     client = MetricsDataPlaneClient(store)
-    store.error = RuntimeError()
-    for _ in range(3):
-        with pytest.raises(RuntimeError):
-            client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    store.error = None
-    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    assert client._accounts._outstanding._under_way == {}
+    for error in [RuntimeError()] * 3 + [None]:
+        store.error = error
+        with suppress(RuntimeError):
+            CALLS[op](client)
+    outstanding = client._accounts._outstanding
+    assert (outstanding._puts, outstanding._clears) == ({}, {})
 
 
 def test_4_producers_and_consumers_at_full_speed_end_with_the_truth() -> None:
@@ -264,7 +265,7 @@ def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscount
 
     class Reentrant:
         def __hash__(self) -> int:
-            if calls and client._accounts._outstanding._entering:
+            if calls and client._accounts._outstanding._booking:
                 calls.pop(0)()
             return 1
 
