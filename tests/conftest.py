@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from containers import Engine, build
 from growing_file import KEY
 from project import Project
 from servers.aws import Aws
@@ -39,3 +40,17 @@ def project(tmp_path: Path, intake: Intake) -> Project:
     root = tmp_path / "service"
     root.mkdir()
     return Project(root, {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url})
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """podman and buildah, for tests that are marked as needing them."""
+    return Engine(tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture(scope="session")
+def image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The image that the Dockerfile makes; built once, because that takes longer than any test of it."""
+    reference = build(engine, tmp_path_factory.mktemp("build"))
+    yield reference
+    engine.run("podman", "rmi", "--force", reference)
