@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined  # noqa: E402
 from common import cli, health, registry  # noqa: E402
 from common.metric import Metric  # noqa: E402
 from common.settings import CoreSettings, DatadogSettings, Settings, secret_variables  # noqa: E402
+from scripts import chart_documents  # noqa: E402
 
 NOTE = "<!-- Made by scripts/generate from the code; edit that instead. -->\n"
 COLUMNS = (
@@ -138,6 +139,7 @@ def main(check: bool) -> int:
         ROOT / "docs" / "settings.md": settings_page(),
         ROOT / "docs" / "command-line.md": command_line_page(),
         **dict(readmes()),
+        **chart_documents.documents(),
     }
     stale = [
         path

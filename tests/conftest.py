@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from browser import CHROMIUM, Browser
+from containers import Engine, build
 from growing_file import KEY
 from project import Project
 from servers.aws import Aws
@@ -50,3 +51,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     started = Browser(tmp_path_factory.mktemp("profile"))
     yield started
     started.close()
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """podman and buildah, for tests that are marked as needing them."""
+    return Engine(tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture(scope="session")
+def image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The image that the Dockerfile makes; built once, because that takes longer than any test of it."""
+    reference = build(engine, tmp_path_factory.mktemp("build"))
+    yield reference
+    engine.run("podman", "rmi", "--force", reference)

@@ -525,3 +525,79 @@ class TestLooking:
 
 def test_the_parent_and_the_settings_know_the_same_step() -> None:
     assert CoreSettings.model_fields["step"].default == STEP == cli.STEP
+
+
+def record(seq: int, at: float) -> str:
+    """A line that a pipeline leaves behind."""
+    return json.dumps(
+        {
+            "schema_version": 1,
+            "kind": "xenna",
+            "event": "stats",
+            "run_id": "r1",
+            "seq": seq,
+            "timestamp": at,
+            "host": "node-1",
+            "pid": 7,
+            "pipeline_kind": "curate",
+            "run_hash": "3f9d",
+            "metrics": {"progress": seq / 10},
+            "stages": [],
+        }
+    )
+
+
+class TestFiles:
+    NAME = "xenna.pipeline.progress"
+
+    @pytest.fixture
+    def pipelines(self, project: Project, intake: Intake, tmp_path: Path) -> Project:
+        """A pipeline that wrote a record a minute for ten hours, and one line of garbage."""
+        project.keep("xenna")
+        (tmp_path / "store").mkdir()
+        self.start = int(time.time()) // 60 * 60 - 13 * 3600
+        lines = [record(number + 1, self.start + 60 * number) for number in range(600)]
+        (tmp_path / "records.jsonl").write_text("\n".join([*lines[:100], "{garbage", *lines[100:]]) + "\n")
+        project.environment |= {
+            "DD_APP_KEY": APP_KEY,
+            "FLEETGAUGE_CHECKPOINTS": str(tmp_path / "store"),
+            "FLEETGAUGE_XENNA_PATHS": str(tmp_path / "*.jsonl"),
+        }
+        intake.historical.add(self.NAME)
+        return project
+
+    def expected(self, since: int, until: int) -> dict[int, float]:
+        seconds = {self.start + 60 * number: (number + 1) / 10 for number in range(600)}
+        return {second: value for second, value in seconds.items() if since <= second < until}
+
+    def held(self, intake: Intake) -> dict[int, float]:
+        return {key.second: value for key, value in intake.points.items() if key.metric == self.NAME}
+
+    def test_a_span_is_read_out_of_files_again_and_what_is_bad_counts_once(
+        self, pipelines: Project, intake: Intake, tmp_path: Path
+    ) -> None:
+        since, until = self.start + 3600, self.start + 5 * 3600
+        options = ["--since", iso(since), "--until", iso(until), "--push", "--json"]
+        document = pipelines.document("xenna", *options)
+        [entry] = document["collectors"]
+        assert (entry["status"], entry["dropped"]) == ("ok", {"not_json": 1})
+        assert self.held(intake) == self.expected(since, until)
+        assert intake.names() == [self.NAME]
+        assert not (tmp_path / "store" / "xenna.json").exists()
+
+    def test_killed_again_and_again_it_ends_as_if_it_had_never_been(
+        self, pipelines: Project, intake: Intake
+    ) -> None:
+        pipelines.set_constant("delivery.py", "BATCH", "20")
+        since, until = self.start + 3600, self.start + 9 * 3600
+        asked = {"since": since, "until": until, "asked": ["--since", iso(since), "--until", iso(until)]}
+        chance = random.Random(5)
+        with CrashHarness(pipelines, intake, "xenna") as harness:
+            for _ in range(5):
+                point = chance.choice(AT_THE_INTAKE + AT_THE_STORE)
+                kill = Kill(point, chance.randint(1, 3))
+                assert harness.run(kill, backfill=asked) is None, f"{kill} did not happen"
+            outcome = harness.run(backfill=asked)
+        assert outcome is not None
+        assert outcome["status"] == "ok", outcome
+        assert self.held(intake) == self.expected(since, until)

@@ -155,11 +155,12 @@ def test_a_machine_that_was_away_has_missed_every_tick_of_it(world: World, away:
 
 @pytest.mark.parametrize(("away", "gap"), [(15, 0), (60, 0), (75, STEP), (180, 8 * STEP)])
 def test_what_reads_on_from_where_it_was_misses_only_what_the_intake_does_not_take(
-    world: World, tmp_path: Path, away: int, gap: int
+    world: World, tmp_path: Path, away: int, gap: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for minutes in (0, away):
         world.tick(minutes, "xenna", FLEETGAUGE_XENNA_PATHS=str(tmp_path / "*.jsonl"))
     assert world.gap("xenna") == gap
+    assert ("run_collector.py xenna --since 2026-11-14T23:45:07Z" in capsys.readouterr().err) is (gap > 0)
 
 
 def test_a_run_that_lost_something_is_not_the_last_success(world: World) -> None:

@@ -11,17 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from containers import CONFIGURATION
 from project import ROOT
 
-# crun fails on machines with hybrid cgroups, and the default limits need a capability that containers lack.
-CONFIGURATION = """\
-[containers]
-default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-"""
 PROGRAM = """\
 import json, sys
 sys.path.insert(0, sys.argv[1])

@@ -1,0 +1,38 @@
+# The service as an image: its arguments alone choose the job. docs/deploying.md says how to build it.
+# checkov:skip=CKV_DOCKER_2:a job that ends by itself has no health to ask for; Kubernetes ignores HEALTHCHECK
+ARG PYTHON=docker.io/library/python:3.13-slim-trixie
+ARG DIGEST=
+
+FROM ${PYTHON}${DIGEST:+@$DIGEST} AS base
+
+FROM base AS build
+COPY locks/service.txt /build/
+RUN python3 -m venv --without-pip /opt/venv \
+ && python3 -m pip --python /opt/venv/bin/python install --quiet --disable-pip-version-check --no-cache-dir \
+    --no-compile --only-binary :all: --require-hashes -r /build/service.txt
+COPY scripts/trim_image.py /build/
+COPY collectors /app/collectors
+COPY common /app/common
+COPY fleetgauge /app/fleetgauge
+COPY scripts/run_collector.py /app/scripts/
+# Compiled once and never checked again: nothing in the image changes. Readable for all, however it was
+# checked out. The directory is a place to mount checkpoints at.
+RUN python3 /build/trim_image.py /opt/venv/lib/python3.*/site-packages /app \
+ && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib /app \
+ && chmod -R a+rX /opt/venv /app \
+ && mkdir /checkpoints
+
+FROM base
+ARG VERSION=0.1.0
+ARG REVISION=
+LABEL org.opencontainers.image.title="fleetgauge" \
+      org.opencontainers.image.description="Reads what a machine-learning fleet knows about itself and puts it on Datadog" \
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /app /app
+COPY --from=build --chown=10001:10001 /checkpoints /checkpoints
+USER 10001:10001
+ENTRYPOINT ["/opt/venv/bin/python", "/app/scripts/run_collector.py"]
+CMD ["--help"]

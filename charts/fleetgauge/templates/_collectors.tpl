@@ -1,0 +1,59 @@
+{{/*
+Collectors: which of them run together, and what each is told. The names of their variables come from
+files/settings.yaml, which is made from the code.
+*/}}
+
+{{/* The enabled collectors as a JSON list; `with` decides about a schedule of their own: "own", "shared" or "all". */}}
+{{- define "fleetgauge.enabled" -}}
+{{- $names := list }}
+{{- range $name := keys .root.Values.collectors | sortAlpha }}
+{{- $one := get $.root.Values.collectors $name }}
+{{- $own := empty $one.schedule | ternary "shared" "own" }}
+{{- if and $one.enabled (has $.with (list "all" $own)) }}
+{{- $names = append $names $name }}
+{{- end }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
+{{/* A value as a variable holds it: lists by commas, and large numbers without an exponent. */}}
+{{- define "fleetgauge.text" -}}
+{{- if kindIs "slice" . }}{{ join "," . }}
+{{- else if kindIs "float64" . }}{{ eq . (floor .) | ternary (int64 . | toString) (toString .) }}
+{{- else }}{{ toString . }}
+{{- end }}
+{{- end }}
+
+{{/* One variable, or nothing where there is no value: list of its name and value. */}}
+{{- define "fleetgauge.variable" -}}
+{{- $text := kindIs "invalid" (index . 1) | ternary "" (include "fleetgauge.text" (index . 1)) }}
+{{- if $text }}
+- name: {{ index . 0 }}
+  value: {{ $text | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The variables of collectors: their settings, and references to their secrets. */}}
+{{- define "fleetgauge.collectorVariables" -}}
+{{- $known := .root.Files.Get "files/settings.yaml" | fromYaml }}
+{{- range $name := .names }}
+{{- $settings := (get $.root.Values.collectors $name).settings | default dict }}
+{{- range $key := keys $settings | sortAlpha }}
+{{- include "fleetgauge.variable" (list (get (get $known $name).variables $key) (get $settings $key)) }}
+{{- end }}
+{{- include "fleetgauge.secretVariables" (dict "root" $.root "variables" (get $known $name).secrets) }}
+{{- end }}
+{{- end }}
+
+{{/* References to the existing secret; from AWS the service reads by itself. */}}
+{{- define "fleetgauge.secretVariables" -}}
+{{- if .root.Values.existingSecret }}
+{{- range .variables }}
+- name: {{ . }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $.root.Values.existingSecret }}
+      key: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,148 @@
+{{/*
+The pod of every kind of run. Takes: root, component, names (collectors), args, step, restartPolicy, checkpoints
+(whether the claim is mounted), resources, placement (nodeSelector, tolerations, affinity, priorityClassName,
+runtimeClassName) and variables (more of them, as YAML).
+*/}}
+{{- define "fleetgauge.podTemplate" -}}
+metadata:
+  labels:
+    {{- include "fleetgauge.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+    {{- with .root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .root.Values.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- include "fleetgauge.podSpec" . | nindent 2 }}
+{{- end }}
+
+{{- define "fleetgauge.podSpec" -}}
+restartPolicy: {{ .restartPolicy }}
+serviceAccountName: {{ include "fleetgauge.serviceAccountName" .root }}
+# Nothing here talks to Kubernetes. The token that AWS trusts is another one, which EKS mounts by itself.
+automountServiceAccountToken: false
+# A Service called fleetgauge would become FLEETGAUGE_* variables, which are unknown and so refused.
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" }}
+{{- with get $.placement $key }}
+{{ dict $key . | toYaml }}
+{{- end }}
+{{- end }}
+containers:
+  - name: fleetgauge
+    image: {{ include "fleetgauge.image" .root }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    args:
+      {{- toYaml .args | nindent 6 }}
+    env:
+      {{- include "fleetgauge.variables" . | trim | nindent 6 }}
+    securityContext:
+      {{- toYaml .root.Values.securityContext | nindent 6 }}
+    resources:
+      {{- toYaml .resources | nindent 6 }}
+    volumeMounts:
+      - name: tmp
+        mountPath: /tmp
+      {{- with include "fleetgauge.mounts" . | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
+volumes:
+  - name: tmp
+    emptyDir:
+      sizeLimit: {{ .root.Values.temporarySize }}
+  {{- with include "fleetgauge.volumes" . | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* What every run is told, then what its collectors are told, then what the operator adds. */}}
+{{- define "fleetgauge.variables" -}}
+{{- $values := .root.Values }}
+{{- $claim := and .checkpoints (include "fleetgauge.claimName" .root) }}
+{{- $checkpoints := empty $claim | ternary $values.checkpoints.s3 "/checkpoints" }}
+{{- $pairs := list
+  (list "DD_ENV" $values.datadog.env)
+  (list "DD_SERVICE" $values.datadog.service)
+  (list "DD_VERSION" ($values.image.tag | default .root.Chart.AppVersion))
+  (list "DD_SITE" $values.datadog.site)
+  (list "FLEETGAUGE_DD_URL" $values.datadog.url)
+  (list "FLEETGAUGE_SECRET_PREFIX" $values.aws.secretPrefix)
+  (list "AWS_REGION" $values.aws.region)
+  (list "AWS_ENDPOINT_URL" $values.aws.endpointUrl)
+  (list "FLEETGAUGE_CHECKPOINTS" $checkpoints)
+  (list "FLEETGAUGE_STEP" .step)
+  (list "FLEETGAUGE_SERIES_CAP" $values.seriesCap)
+  (list "HTTPS_PROXY" $values.proxy.url)
+  (list "NO_PROXY" $values.proxy.noProxy)
+}}
+{{- range $pairs }}
+{{- include "fleetgauge.variable" . }}
+{{- end }}
+{{- with $values.proxy.existingSecret }}
+- name: HTTPS_PROXY
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: HTTPS_PROXY
+{{- end }}
+{{- if has "host" .names }}
+- name: FLEETGAUGE_NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- end }}
+{{- include "fleetgauge.secretVariables" (dict "root" .root "variables" (list "DD_API_KEY")) }}
+{{- include "fleetgauge.collectorVariables" . }}
+{{- with .variables }}
+{{ . }}
+{{- end }}
+{{- with $values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "fleetgauge.mounts" -}}
+{{- if and .checkpoints (include "fleetgauge.claimName" .root) }}
+- name: checkpoints
+  mountPath: /checkpoints
+{{- end }}
+{{- range .names }}
+{{- if (get $.root.Values.collectors .).volume }}
+- name: {{ . | replace "_" "-" }}
+  mountPath: /records/{{ . }}
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- with .root.Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Records are read-only already where they are attached, so that Kubernetes does not hand them to our group. */}}
+{{- define "fleetgauge.volumes" -}}
+{{- if and .checkpoints (include "fleetgauge.claimName" .root) }}
+- name: checkpoints
+  persistentVolumeClaim:
+    claimName: {{ include "fleetgauge.claimName" .root }}
+{{- end }}
+{{- range $name := .names }}
+{{- range $kind, $source := (get $.root.Values.collectors $name).volume }}
+{{ list (dict "name" ($name | replace "_" "-") $kind (merge (dict "readOnly" true) $source)) | toYaml }}
+{{- end }}
+{{- end }}
+{{- with .root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,63 @@
+{{/* What the schema cannot say, all of it at once and in words. */}}
+{{- define "fleetgauge.validate" -}}
+{{- $wrong := list }}
+{{- $values := .Values }}
+{{- $claim := $values.checkpoints.persistentVolumeClaim }}
+{{- $known := .Files.Get "files/settings.yaml" | fromYaml }}
+{{- $enabled := include "fleetgauge.enabled" (dict "root" . "with" "all") | fromJsonArray }}
+{{- if eq $values.image.tag "latest" }}
+{{- $wrong = append $wrong "image.tag: `latest` names no version; write one, or leave it empty for the chart's own" }}
+{{- end }}
+{{- if eq (not $values.aws.secretPrefix) (not $values.existingSecret) }}
+{{- $wrong = append $wrong "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret (Kubernetes), one of them" }}
+{{- end }}
+{{- if and (or $values.aws.secretPrefix $values.checkpoints.s3) (not $values.aws.region) }}
+{{- $wrong = append $wrong "aws.region: set the region of the secrets and checkpoints" }}
+{{- end }}
+{{- if not (or $enabled $values.daemonSet.enabled $values.backfill.enabled) }}
+{{- $wrong = append $wrong "collectors: none is enabled, so nothing would run" }}
+{{- end }}
+{{- if and $values.daemonSet.enabled $values.collectors.host.enabled }}
+{{- $wrong = append $wrong "collectors.host.enabled: the DaemonSet measures every node already; enable one of the two" }}
+{{- end }}
+{{- if gt (len (compact (list $values.checkpoints.s3 $claim.existingClaim (ternary "create" "" $claim.create)))) 1 }}
+{{- $wrong = append $wrong "checkpoints: set one of s3, persistentVolumeClaim.create and persistentVolumeClaim.existingClaim" }}
+{{- end }}
+{{- if and $values.proxy.url $values.proxy.existingSecret }}
+{{- $wrong = append $wrong "proxy: set url or existingSecret, one of them" }}
+{{- end }}
+{{- if contains "@" $values.proxy.url }}
+{{- $wrong = append $wrong "proxy.url: a password belongs in a secret; name it in proxy.existingSecret" }}
+{{- end }}
+{{- range $name := $enabled }}
+{{- if (get $known $name).resumes }}
+{{- if not (or $values.checkpoints.s3 (include "fleetgauge.claimName" $)) }}
+{{- $wrong = append $wrong (printf "collectors.%s: it reads files bit by bit; set checkpoints, so that it remembers how far it came" $name) }}
+{{- end }}
+{{- if not (or (get $values.collectors $name).volume $values.extraVolumes) }}
+{{- $wrong = append $wrong (printf "collectors.%s.volume: say which volume holds its files" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $values.extraEnv }}
+{{- if eq (hasKey . "value") (hasKey . "valueFrom") }}
+{{- $wrong = append $wrong (printf "extraEnv: give %s a value or a valueFrom, one of them" .name) }}
+{{- else if and (hasKey . "value") (regexMatch "(?i)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$" .name) }}
+{{- $wrong = append $wrong (printf "extraEnv: %s looks like a secret; take it from one, by valueFrom.secretKeyRef" .name) }}
+{{- end }}
+{{- end }}
+{{- if $values.backfill.enabled }}
+{{- if not $values.backfill.since }}
+{{- $wrong = append $wrong "backfill.since: say where the span begins, such as 7d" }}
+{{- end }}
+{{- if and (gt (int $values.backfill.slices) 1) (not (and (contains "-" $values.backfill.since) (contains "-" $values.backfill.until))) }}
+{{- $wrong = append $wrong "backfill.slices: slices must agree on the span; write since and until as times, such as 2026-11-07T00:00Z" }}
+{{- end }}
+{{- if and (gt (int $values.backfill.slices) 1) $claim.create (not (has "ReadWriteMany" $claim.accessModes)) }}
+{{- $wrong = append $wrong "backfill.slices: slices run on several nodes; use checkpoints.s3, or a claim with ReadWriteMany" }}
+{{- end }}
+{{- end }}
+{{- if $wrong }}
+{{- fail (printf "\n\n- %s\n" (join "\n- " $wrong)) }}
+{{- end }}
+{{- end }}

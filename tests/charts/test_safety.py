@@ -1,0 +1,202 @@
+"""What no schema of Kubernetes says: Pod Security `restricted`, cron syntax, deadlines, names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from common import runner
+from rendering import SCENARIOS, Document, container, needs_helm, of_kind, pod_templates, render, scenario
+
+pytestmark = needs_helm
+ALLOWED_VOLUMES = {
+    *("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral"),
+    *("persistentVolumeClaim", "projected", "secret"),
+}
+ENUMS = {
+    "concurrencyPolicy": {"Allow", "Forbid", "Replace"},
+    "imagePullPolicy": {"Always", "IfNotPresent", "Never"},
+    "restartPolicy": {"Always", "Never", "OnFailure"},
+    "completionMode": {"Indexed", "NonIndexed"},
+    "fsGroupChangePolicy": {"Always", "OnRootMismatch"},
+    "effect": {"NoExecute", "NoSchedule", "PreferNoSchedule"},
+    "action": {"Count", "FailIndex", "FailJob", "Ignore"},
+    "operator": {"Equal", "Exists", "In", "NotIn"},
+    "protocol": {"TCP", "UDP", "SCTP"},
+}
+WEEK = 7 * 24 * 60
+
+
+def against_restricted(pod: Document) -> Iterator[str]:
+    """What the standard `restricted` would refuse in a pod with one container."""
+    if any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")):
+        yield "namespaces of the host"
+    for volume in pod.get("volumes", []):
+        if not set(volume) - {"name"} <= ALLOWED_VOLUMES:
+            yield f"volume {volume}"
+    both = pod.get("securityContext", {}) | container({"spec": pod}).get("securityContext", {})
+    if both.get("runAsNonRoot") is not True or not both.get("runAsUser", 1):
+        yield "root"
+    if both.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"}:
+        yield "seccomp"
+    if both.get("allowPrivilegeEscalation") is not False or both.get("privileged"):
+        yield "privileges"
+    capabilities = both.get("capabilities", {})
+    if "ALL" not in capabilities.get("drop", []) or set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}:
+        yield "capabilities"
+    if both.get("sysctls") or both.get("procMount") or any(map(has_host_port, pod["containers"])):
+        yield "ports of the host, sysctls or proc"
+
+
+def has_host_port(one: Document) -> bool:
+    return any("hostPort" in port for port in one.get("ports", []))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_pod_satisfies_pod_security_restricted_and_more(name: str) -> None:
+    for template in pod_templates(render(scenario(name))).values():
+        pod = template["spec"]
+        assert list(against_restricted(pod)) == []
+        assert container(template)["securityContext"]["readOnlyRootFilesystem"] is True
+        security = pod["securityContext"]
+        assert {security[key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {10001}
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}} in pod["volumes"]
+        assert {"name": "tmp", "mountPath": "/tmp"} in container(template)["volumeMounts"]  # noqa: S108
+        assert container(template)["resources"]["limits"]["memory"] in {"128Mi", "256Mi"}
+        assert "command" not in container(template), "the chart passes arguments only"
+
+
+def test_an_assertion_about_pod_security_that_lets_all_pass_would_be_noticed() -> None:
+    weak = {
+        "podSecurityContext": {"runAsNonRoot": False, "seccompProfile": {"type": "Unconfined"}},
+        "securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"drop": ["CHOWN"]}},
+        "extraVolumes": [{"name": "etc", "hostPath": {"path": "/etc"}}],
+    }
+    for template in pod_templates(render(scenario("default"), weak)).values():
+        assert len(list(against_restricted(template["spec"]))) == 5
+
+
+def walk(value: object) -> Iterator[tuple[str, object]]:
+    """Every key and value of a document, however deep."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key, inner
+            yield from walk(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from walk(inner)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_words_that_kubernetes_chooses_from_are_its_own(name: str) -> None:
+    for document in render(scenario(name)):
+        for key, value in walk(document):
+            assert key not in ENUMS or value in ENUMS[key], key
+
+
+def field(text: str, low: int, high: int) -> set[int]:
+    """The numbers that one field of a cron line stands for."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(?:\*|(\d+)(?:-(\d+))?)(?:/(\d+))?", part)
+        assert match, f"{part} is not cron"
+        first, last, step = (int(number) if number else None for number in match.groups())
+        start = low if first is None else first
+        end = high if first is None or (step and last is None) else (last if last is not None else first)
+        assert low <= start <= end <= high, part
+        found.update(range(start, end + 1, step or 1))
+    return found
+
+
+def interval(schedule: str) -> int:
+    """The fewest seconds between two runs, for schedules that do not depend on the month."""
+    minute, hour, day, month, weekday = schedule.split(" ")
+    assert (day, month) == ("*", "*")
+    minutes, hours, days = field(minute, 0, 59), field(hour, 0, 23), field(weekday, 0, 7)
+    fires = sorted(
+        (day % 7 * 24 + hour) * 60 + minute for day in days for hour in hours for minute in minutes
+    )
+    fires = sorted(set(fires))
+    gaps = [later - earlier for earlier, later in zip(fires, [*fires[1:], fires[0] + WEEK], strict=True)]
+    return 60 * min(gaps)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "seconds"),
+    [("*/15 * * * *", 900), ("7 * * * *", 3600), ("0,50 * * * *", 600), ("0 6 * * 1-5", 86400)],
+)
+def test_how_often_a_schedule_fires(schedule: str, seconds: int) -> None:
+    assert interval(schedule) == seconds
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_run_is_over_before_the_next_one_and_never_cut_short(name: str) -> None:
+    for cron in of_kind(render(scenario(name)), "CronJob"):
+        job = cron["spec"]["jobTemplate"]["spec"]
+        pod = job["template"]["spec"]
+        arguments = container(job["template"])["args"]
+        [timeout] = [float(text.partition("=")[2]) for text in arguments if text.startswith("--timeout=")]
+        names = [text for text in arguments if not text.startswith("--")]
+        rounds = math.ceil(len(names) / runner.AT_ONCE)
+        reports = rounds * (runner.REPORT_TIMEOUT + runner.DEADLINE_GRACE)
+        longest = rounds * (timeout + runner.DEADLINE_GRACE) + reports
+        assert longest < job["activeDeadlineSeconds"]
+        assert runner.INTERRUPT_GRACE + reports <= pod["terminationGracePeriodSeconds"]
+        ended = job["activeDeadlineSeconds"] + pod["terminationGracePeriodSeconds"]
+        assert ended < interval(cron["spec"]["schedule"])
+        assert cron["spec"]["concurrencyPolicy"] == "Forbid"
+        assert 10 <= cron["spec"]["startingDeadlineSeconds"] < interval(cron["spec"]["schedule"])
+        assert job["backoffLimit"] == 0
+
+
+def test_five_collectors_in_one_run_have_the_time_they_may_need() -> None:
+    everything = {name: {"enabled": True} for name in ("data_plane", "gpu_memory", "host", "wandb", "xenna")}
+    [cron] = of_kind(render(scenario("production"), {"collectors": everything}), "CronJob")
+    rounds = math.ceil(len(everything) / runner.AT_ONCE)
+    report = runner.REPORT_TIMEOUT + runner.DEADLINE_GRACE
+    job = cron["spec"]["jobTemplate"]["spec"]
+    assert rounds * (120 + runner.DEADLINE_GRACE + report) < job["activeDeadlineSeconds"]
+    grace = job["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert runner.INTERRUPT_GRACE + rounds * report <= grace
+
+
+@pytest.mark.parametrize("release", ["a" * 53, "fleetgauge", "x", "team-fleetgauge-" + "b" * 37])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_names_fit_whatever_the_release_is_called(name: str, release: str) -> None:
+    documents = render(scenario(name), {"fullnameOverride": ""}, release=release)
+    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
+    assert len(set(names)) == len(names)
+    for document in documents:
+        made = document["metadata"]["name"]
+        taken = made in {"fleetgauge-checkpoints", "monitoring"}
+        assert taken or re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", made), made
+    for key, value in walk(documents):
+        if key in {"labels", "matchLabels"} and isinstance(value, dict):
+            assert all(
+                re.fullmatch(r"[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", text) for text in value.values()
+            )
+
+
+def test_two_long_releases_that_begin_alike_share_no_name() -> None:
+    one, other = (
+        {document["metadata"]["name"] for document in render(scenario("schedules"), release="a" * 52 + last)}
+        for last in "bc"
+    )
+    assert not one & other
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_everything_carries_the_standard_labels_and_its_namespace(name: str) -> None:
+    for document in render(scenario(name), release="one"):
+        labels = document["metadata"]["labels"]
+        assert document["metadata"]["namespace"] == "monitoring"
+        assert labels["app.kubernetes.io/name"] == "fleetgauge"
+        assert labels["app.kubernetes.io/instance"] == "one"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert labels["app.kubernetes.io/version"] == "0.1.0"
+        assert labels["helm.sh/chart"] == "fleetgauge-0.1.0"

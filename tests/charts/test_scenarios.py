@@ -1,0 +1,83 @@
+"""Every example of values: it lints, it is valid Kubernetes, and it renders to exactly what is on file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from rendering import CHART, GOLDEN, HELM, ROOT, SCENARIOS, needs_helm, render, rendered_text, scenario
+
+pytestmark = needs_helm
+OLDEST, NEWEST = "1.27", "1.37"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_it_renders_to_the_golden_file(name: str) -> None:
+    golden = list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")))
+    assert render(scenario(name)) == golden, "right as it is? run tests/rendering.py and read its diff"
+
+
+def test_there_is_a_golden_file_for_every_scenario_and_no_other() -> None:
+    assert sorted(path.stem for path in GOLDEN.glob("*")) == SCENARIOS
+    wanted = {"default", "production", "dev", "schedules", "daemonset", "s3-checkpoints"}
+    assert wanted | {"existing-secret", "backfill"} <= set(SCENARIOS)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(name: str, version: str) -> None:
+    for document in render(scenario(name)):
+        assert kubernetes_validate.validate(document, version, strict=True) == version
+
+
+def test_the_oldest_and_newest_kubernetes_are_those_that_the_chart_names() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["kubeVersion"] == f">={OLDEST}.0-0"
+    assert f"Kubernetes {OLDEST} to {NEWEST}" in (CHART / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_validator_that_lets_everything_pass_would_be_noticed() -> None:
+    [document, *_] = render(scenario("default"))
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**document, "unknown": 1}, NEWEST, strict=True)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_it_lints(name: str) -> None:
+    values = CHART / "ci" / f"{name}-values.yaml"
+    command = [str(HELM), "lint", "--strict", str(CHART), "--values", str(values)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert not re.search(r"\[(WARNING|ERROR)\]", ran.stdout)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_is_rendered_is_tidy_and_says_nothing_twice(name: str) -> None:
+    values = (CHART / "ci" / f"{name}-values.yaml").read_text(encoding="utf-8")
+    linter = [
+        sys.executable,
+        "-m",
+        "yamllint",
+        "--strict",
+        "--config-file",
+        str(ROOT / ".yamllint.yaml"),
+        "-",
+    ]
+    ran = subprocess.run(linter, input=rendered_text(values), capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.returncode) == ("", 0)
+
+
+def test_the_values_on_the_page_about_deploying_are_a_release() -> None:
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    [values] = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    kinds = [document["kind"] for document in render(yaml.safe_load(values))]
+    assert kinds == ["ServiceAccount", "CronJob", "Pod"]
+
+
+def test_the_examples_do_not_ship_with_the_chart() -> None:
+    assert "ci/" in (CHART / ".helmignore").read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,166 @@
+"""What an operator writes in the values is what the service reads: the variables of a rendered pod are given
+to the code that reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common import registry
+from common.configuration import Configuration
+from common.settings import CollectorSettings, CoreSettings, DatadogSettings, secret_variables
+from common.settings import variables as variables_of
+from rendering import (
+    CHART,
+    Document,
+    container,
+    needs_helm,
+    of_kind,
+    pod_templates,
+    render,
+    scenario,
+    variables,
+)
+
+pytestmark = needs_helm
+REGION = {"aws": {"region": "us-east-1"}}
+CLAIM = {"persistentVolumeClaim": {"claimName": "records"}}
+
+
+def pod_of(changes: Document, kind: str = "CronJob") -> Document:
+    """The pod of the only object of a kind, with credentials from a Kubernetes secret."""
+    base = {"image": {"repository": "fleetgauge"}, "datadog": {"env": "test"}, "existingSecret": "keys"}
+    documents = render(base, changes)
+    [template] = pod_templates(of_kind(documents, kind)).values()
+    return template
+
+
+def environment(template: Document) -> dict[str, str]:
+    """A pod's variables as its process sees them; what is taken from elsewhere is a word."""
+    found = {}
+    for name, value in variables(template).items():
+        found[name] = value if isinstance(value, str) else "taken-from-elsewhere"
+    return found
+
+
+def another(described: Document, default: object) -> tuple[object, object]:
+    """A value that is not the default: as an operator writes it, and as the collector should see it."""
+    kind = described["type"]
+    if kind == "array":
+        return ["acme/one", "acme/two"], ("acme/one", "acme/two")
+    if kind == "boolean":
+        return not default, not default
+    if kind == "string":
+        text = "https://example.com" if "pattern" in described else "changed"
+        return text, text
+    assert isinstance(default, int)
+    number = default + 1 if default < described.get("maximum", default + 1) else default - 1
+    return (number, number) if kind == "integer" else (f"{number}s", number)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
+    model: type[CollectorSettings] = registry.load(name).settings
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    described = schema["properties"]["collectors"]["properties"][name]["properties"]["settings"]["properties"]
+    secrets = secret_variables(model)
+    assert set(described) == {key for key, each in variables_of(model).items() if each not in secrets}
+    examples = {key: another(described[key], model.model_fields[key].default) for key in described}
+    chosen = {
+        "enabled": True,
+        "volume": CLAIM,
+        "settings": {key: given for key, (given, _) in examples.items()},
+    }
+    others = {other: {"enabled": False} for other in registry.names()}
+    template = pod_of({"collectors": others | {name: chosen}, "checkpoints": {"s3": "s3://bucket"}, **REGION})
+    settings = Configuration(environment(template), None).collector(name, model)
+    assert {key: getattr(settings, key) for key in examples} == {
+        key: seen for key, (_, seen) in examples.items()
+    }
+
+
+def test_large_numbers_and_units_arrive_as_they_were_meant() -> None:
+    settings = {"most_runs": 1_000_000, "window": "1h30m", "pause": 0, "assumed_gpus": 0}
+    found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
+    assert found["FLEETGAUGE_WANDB_MOST_RUNS"] == "1000000"
+    assert found["FLEETGAUGE_WANDB_WINDOW"] == "1h30m"
+    assert (found["FLEETGAUGE_WANDB_PAUSE"], found["FLEETGAUGE_WANDB_ASSUMED_GPUS"]) == ("0", "0")
+
+
+def test_a_collector_that_the_values_do_not_mention_can_be_enabled(tmp_path: Path) -> None:
+    chart = tmp_path / "fleetgauge"
+    shutil.copytree(CHART, chart)
+    values = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    del values["collectors"]["xenna"]
+    (chart / "values.yaml").write_text(yaml.safe_dump(values))
+    changes = {
+        "collectors": {"xenna": {"enabled": True, "volume": CLAIM}},
+        "checkpoints": {"s3": "s3://bucket"},
+    }
+    documents = render(scenario("default"), changes, chart=chart)
+    [template] = pod_templates(of_kind(documents, "CronJob")).values()
+    assert container(template)["args"][:2] == ["wandb", "xenna"]
+
+
+def test_settings_of_a_run_reach_it() -> None:
+    template = pod_of(
+        {
+            "datadog": {"service": "gauge", "site": "datadoghq.eu", "url": "https://intake.example.com"},
+            "aws": {"region": "eu-west-1", "endpointUrl": "https://aws.example.com"},
+            "checkpoints": {"s3": "s3://bucket/prefix"},
+            "image": {"tag": "1.2.3"},
+            "step": "5m",
+            "seriesCap": 1_000_000,
+            "proxy": {"url": "http://proxy:3128", "noProxy": ".internal"},
+        }
+    )
+    configuration = Configuration(environment(template), None)
+    core, datadog = configuration.core, configuration.datadog()
+    assert (core.env, core.service, core.version) == ("test", "gauge", "1.2.3")
+    assert (core.aws_region, core.aws_endpoint_url) == ("eu-west-1", "https://aws.example.com")
+    assert (core.checkpoints, core.step, core.series_cap) == ("s3://bucket/prefix", 300, 1_000_000)
+    assert core.proxy is not None
+    assert (core.proxy.get_secret_value(), core.no_proxy) == ("http://proxy:3128", ".internal")
+    assert (datadog.site, datadog.url) == ("datadoghq.eu", "https://intake.example.com")
+    assert datadog.app_key is None
+
+
+def test_every_setting_of_a_run_has_its_place_in_the_chart() -> None:
+    pod = (CHART / "templates" / "_pod.tpl").read_text(encoding="utf-8")
+    known = [*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()]
+    absent = [name for name in known if not re.search(rf"\b{name}\b", pod)]
+    assert absent == ["DD_APP_KEY"], "which only a backfill has"
+
+
+def test_only_what_is_referred_to_by_name_comes_from_the_existing_secret() -> None:
+    found = variables(pod_of({}))
+    for name in ("DD_API_KEY", "WANDB_API_KEY"):
+        assert found[name] == {"secretKeyRef": {"name": "keys", "key": name}}
+    assert not {"DD_APP_KEY", "FLEETGAUGE_SECRET_PREFIX"} & set(found)
+    node = pod_of({"daemonSet": {"enabled": True}, "collectors": {"wandb": {"enabled": False}}}, "DaemonSet")
+    assert "WANDB_API_KEY" not in variables(node)
+
+
+def test_from_aws_a_pod_has_the_prefix_and_no_key() -> None:
+    [template] = pod_templates(of_kind(render(scenario("default")), "CronJob")).values()
+    found = variables(template)
+    assert found["FLEETGAUGE_SECRET_PREFIX"] == "production/datadog/collectors"
+    assert found["AWS_REGION"] == "us-east-1"
+    assert not [name for name in found if name.endswith("_KEY")]
+
+
+def test_only_the_backfill_has_the_application_key() -> None:
+    for name, template in pod_templates(render(scenario("backfill"))).items():
+        reference = variables(template).get("DD_APP_KEY")
+        key = {"secretKeyRef": {"name": "datadog-app-key", "key": "DD_APP_KEY"}}
+        assert reference == (key if name.startswith("Job/") else None)
+
+
+def test_the_values_mention_every_collector_and_no_other() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    assert sorted(values["collectors"]) == registry.names()

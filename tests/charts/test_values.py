@@ -1,0 +1,201 @@
+"""Values that cannot be right are refused, and the refusal says what to write instead."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rendering import CHART, Refused, needs_helm, render, scenario
+
+pytestmark = needs_helm
+ONE_OF, PULLS = "must be one of the following:", '"Always", "IfNotPresent", "Never"'
+PREFIX = "production/datadog/collectors"
+RECORDS = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "records"}}}
+
+
+def refusal(*changes: dict[str, Any]) -> list[str]:
+    """The lines of what Helm says to values that are the default example but for this."""
+    with pytest.raises(Refused) as error:
+        render(scenario("default"), *changes)
+    return str(error.value).splitlines()
+
+
+def test_an_environment_and_an_image_must_be_named() -> None:
+    with pytest.raises(Refused) as error:
+        render({"existingSecret": "keys"})
+    assert "- datadog: env is required" in str(error.value).splitlines()
+    assert "- image: repository is required" in str(error.value).splitlines()
+    assert "- datadog.env: String length must be greater than or equal to 1" in refusal(
+        {"datadog": {"env": ""}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"shedule": "@hourly"}, "(root): Additional property shedule is not allowed"),
+        ({"image": {"tags": "1"}}, "image: Additional property tags is not allowed"),
+        ({"collectors": {"wanbd": {}}}, "collectors: Additional property wanbd is not allowed"),
+        (
+            {"collectors": {"wandb": {"settings": {"project_names": []}}}},
+            "collectors.wandb.settings: Additional property project_names is not allowed",
+        ),
+        (
+            {"collectors": {"wandb": {"settings": {"projects": "acme/ants"}}}},
+            "collectors.wandb.settings.projects: Invalid type. Expected: array, given: string",
+        ),
+        (
+            {"collectors": {"xenna": {"settings": {"settle": 601}}}},
+            "collectors.xenna.settings.settle: Must be less than or equal to 600",
+        ),
+        ({"image": {"pullPolicy": "Often"}}, f"image.pullPolicy: image.pullPolicy {ONE_OF} {PULLS}"),
+        ({"timeout": "2m"}, "timeout: Invalid type. Expected: integer, given: string"),
+        ({"suspend": "yes"}, "suspend: Invalid type. Expected: boolean, given: string"),
+        (
+            {"collectors": {"xenna": {"volume": {"hostPath": {"path": "/"}}}}},
+            "collectors.xenna.volume: Additional property hostPath is not allowed",
+        ),
+    ],
+)
+def test_unknown_keys_and_wrong_types_are_named(values: dict[str, Any], said: str) -> None:
+    assert f"- {said}" in refusal(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"schedule": "every hour"}, "schedule"),
+        ({"schedule": "*/15 * * *"}, "schedule"),
+        ({"step": "a while"}, "step"),
+        ({"image": {"digest": "sha256:abc"}}, "image.digest"),
+        ({"checkpoints": {"s3": "bucket/prefix"}}, "checkpoints.s3"),
+        ({"serviceAccount": {"roleArn": "fleetgauge"}}, "serviceAccount.roleArn"),
+        ({"datadog": {"site": "https://datadoghq.eu"}}, "datadog.site"),
+        ({"datadog": {"url": "http://intake.example.com"}}, "datadog.url"),
+        ({"datadog": {"url": "https://user:password@intake.example.com"}}, "datadog.url"),
+        ({"resources": {"limits": {"memory": "lots"}}}, "resources.limits.memory"),
+        ({"backfill": {"since": "last week"}}, "backfill.since"),
+    ],
+)
+def test_a_value_of_the_wrong_form_is_named(values: dict[str, Any], key: str) -> None:
+    assert [line for line in refusal(values) if line.startswith(f"- {key}: ")]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"image": {"tag": "latest"}}, "image.tag: `latest` names no version"),
+        (
+            {"aws": {"secretPrefix": ""}},
+            "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
+        ),
+        (
+            {"existingSecret": "keys"},
+            "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
+        ),
+        ({"aws": {"region": ""}}, "aws.region: set the region"),
+        ({"collectors": {"wandb": {"enabled": False}}}, "collectors: none is enabled"),
+        (
+            {"daemonSet": {"enabled": True}, "collectors": {"host": {"enabled": True}}},
+            "collectors.host.enabled: the DaemonSet measures every node already",
+        ),
+        ({"collectors": {"xenna": RECORDS}}, "collectors.xenna: it reads files bit by bit; set checkpoints"),
+        (
+            {"collectors": {"data_plane": {"enabled": True}}, "checkpoints": {"s3": "s3://bucket"}},
+            "collectors.data_plane.volume: say which volume holds its files",
+        ),
+        (
+            {"checkpoints": {"s3": "s3://bucket", "persistentVolumeClaim": {"create": True}}},
+            "checkpoints: set one of s3, persistentVolumeClaim.create",
+        ),
+        (
+            {"proxy": {"url": "http://proxy:3128", "existingSecret": "proxy"}},
+            "proxy: set url or existingSecret",
+        ),
+        ({"backfill": {"enabled": True}}, "backfill.since: say where the span begins"),
+        (
+            {"backfill": {"enabled": True, "since": "7d", "slices": 2}},
+            "backfill.slices: slices must agree on the span",
+        ),
+        (
+            {
+                "backfill": {"enabled": True, "since": "2026-11-07", "until": "2026-11-14", "slices": 2},
+                "checkpoints": {"persistentVolumeClaim": {"create": True}},
+            },
+            "backfill.slices: slices run on several nodes",
+        ),
+        ({"extraEnv": [{"name": "LANG"}]}, "extraEnv: give LANG a value or a valueFrom"),
+    ],
+)
+def test_values_that_do_not_go_together_are_explained(values: dict[str, Any], said: str) -> None:
+    assert [line for line in refusal(values) if line.startswith(f"- {said}")]
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    said = refusal({"image": {"tag": "latest"}, "aws": {"region": ""}})
+    assert len([line for line in said if line.startswith("- ")]) == 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"collectors": {"wandb": {"settings": {"api_key": "0123456789"}}}},
+        {"collectors": {"wandb": {"settings": {"base_url": "https://user:0123456789@wandb.example.com"}}}},
+        {"datadog": {"apiKey": "0123456789"}},
+        {"datadog": {"url": "https://user:0123456789@intake.example.com"}},
+        {"proxy": {"url": "http://user:0123456789@proxy:3128"}},
+        {"extraEnv": [{"name": "DD_API_KEY", "value": "0123456789"}]},
+        {"extraEnv": [{"name": "aws_secret_access_key", "value": "0123456789"}]},
+        {"extraEnv": [{"name": "AWS_SESSION_TOKEN", "value": "0123456789"}]},
+    ],
+)
+def test_no_value_may_hold_a_secret_and_the_refusal_does_not_repeat_it(values: dict[str, Any]) -> None:
+    assert "0123456789" in json.dumps(values)
+    assert "0123456789" not in "\n".join(refusal(values))
+
+
+def notes(tmp_path: Path, *values: dict[str, Any]) -> str:
+    """What Helm prints after an install. `helm template` leaves it out, so that a copy renders it as data."""
+    chart = tmp_path / "fleetgauge"
+    shutil.copytree(CHART, chart)
+    (chart / "templates" / "NOTES.txt").rename(chart / "files" / "notes.txt")
+    (chart / "templates" / "notes.yaml").write_text(
+        'kind: Notes\nmetadata: {name: notes}\ntext: {{ tpl (.Files.Get "files/notes.txt") . | toJson }}\n'
+    )
+    [found] = [each["text"] for each in render(*values, chart=chart) if each["kind"] == "Notes"]
+    return str(found)
+
+
+def test_the_notes_give_the_three_commands_to_run_next(tmp_path: Path) -> None:
+    said = notes(tmp_path, scenario("default"))
+    assert "metrics tagged env:production" in said
+    commands = [line.strip() for line in said.splitlines() if line.startswith("     ")]
+    assert commands == [
+        "kubectl --namespace monitoring create job --from=cronjob/fleetgauge fleetgauge-now",
+        "kubectl --namespace monitoring logs --follow job/fleetgauge-now",
+        f"aws secretsmanager describe-secret --region us-east-1 --secret-id {PREFIX}/datadog",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("existing-secret", "kubectl --namespace monitoring describe secret fleetgauge"),
+        ("daemonset", "kubectl --namespace monitoring logs --follow daemonset/fleetgauge-host"),
+        ("dev", "kubectl --namespace monitoring logs --follow job/fleetgauge-dev-now"),
+    ],
+)
+def test_the_notes_fit_what_is_installed(tmp_path: Path, name: str, command: str) -> None:
+    assert f"     {command}\n" in notes(tmp_path, scenario(name))
+
+
+def test_the_notes_of_a_backfill_alone_show_its_progress(tmp_path: Path) -> None:
+    said = notes(tmp_path, scenario("backfill"), {"collectors": {"wandb": {"enabled": False}}})
+    assert (
+        "get jobs --selector app.kubernetes.io/instance=fleetgauge,app.kubernetes.io/component=backfill"
+        in said
+    )

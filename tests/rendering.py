@@ -1,0 +1,111 @@
+"""The chart as Helm renders it, parsed, and the golden files that a rendering is compared with.
+
+Run as a program it writes the golden files anew: `.venv/bin/python tests/rendering.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "fleetgauge"
+GOLDEN = ROOT / "tests" / "data" / "charts"
+HELM = Path(sys.executable).parent / "helm"
+SCENARIOS = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
+
+Document = dict[str, Any]  # a Kubernetes object, or a part of one
+
+needs_helm = pytest.mark.skipif(not HELM.exists(), reason="helm-binary exists for Linux on x86_64 only")
+
+
+class Refused(Exception):  # noqa: N818  # what Helm said, to be asserted
+    """Helm would not render these values."""
+
+
+def scenario(name: str) -> Document:
+    """The values of one example."""
+    loaded: Document = yaml.safe_load((CHART / "ci" / f"{name}-values.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def render(
+    values: Mapping[str, Any],
+    *changes: Mapping[str, Any],
+    release: str = "fleetgauge",
+    chart: Path = CHART,
+) -> list[Document]:
+    """Every object of a release; later values win over earlier ones."""
+    merged: Document = {}
+    for one in (values, *changes):
+        merged = _merged(merged, one)
+    documents = yaml.safe_load_all(rendered_text(json.dumps(merged), release, chart))
+    return [document for document in documents if document]
+
+
+@functools.cache
+def rendered_text(values: str, release: str = "fleetgauge", chart: Path = CHART) -> str:
+    """What Helm writes for these values, given as JSON or YAML."""
+    command = [str(HELM), "template", release, str(chart), "--namespace", "monitoring", "--values", "-"]
+    ran = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise Refused(ran.stderr)
+    return ran.stdout
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> Document:
+    """Values over values, as Helm lays one file over another."""
+    both = {key: value for key, value in first.items() if key not in second}
+    for key, value in second.items():
+        nested = isinstance(value, Mapping) and isinstance(first.get(key), Mapping)
+        both[key] = _merged(first[key], value) if nested else value
+    return both
+
+
+def of_kind(documents: Iterable[Document], kind: str) -> list[Document]:
+    """The objects of one kind."""
+    return [document for document in documents if document["kind"] == kind]
+
+
+def pod_templates(documents: Iterable[Document]) -> dict[str, Document]:
+    """Every pod that a release would start, by kind and name: what holds its metadata and spec."""
+    found = {}
+    for document in documents:
+        name = f"{document['kind']}/{document['metadata']['name']}"
+        if document["kind"] == "Pod":
+            found[name] = document
+        elif document["kind"] == "CronJob":
+            found[name] = document["spec"]["jobTemplate"]["spec"]["template"]
+        elif document["kind"] in {"DaemonSet", "Job"}:
+            found[name] = document["spec"]["template"]
+    return found
+
+
+def container(template: Document) -> Document:
+    """The one container of a pod."""
+    [only] = template["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def variables(template: Document) -> dict[str, Any]:
+    """A container's variables: their value, or what they are taken from."""
+    found = {}
+    for variable in container(template)["env"]:
+        assert variable["name"] not in found, "set twice"
+        found[variable["name"]] = variable.get("value", variable.get("valueFrom"))
+    return found
+
+
+if __name__ == "__main__":
+    for name in SCENARIOS:
+        text = yaml.safe_dump_all(render(scenario(name)), width=110)
+        (GOLDEN / f"{name}.yaml").write_text(text, encoding="utf-8")

@@ -1,0 +1,151 @@
+"""What the Dockerfile makes: what is in the image, what is not, and what it starts."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common import registry
+from containers import USER, Engine, base_reference, needs_containers
+from rendering import ROOT
+
+pytestmark = needs_containers
+MEGABYTE = 10**6
+HARDENED = (
+    *("--rm", "--pull", "never", "--network", "none", "--read-only", "--read-only-tmpfs=false"),
+    *("--tmpfs", "/tmp:rw,noexec,nosuid,size=16m", "--cap-drop", "ALL", "--memory", "256m"),  # noqa: S108
+)
+IMPORT_ALL = """\
+import importlib, json, pkgutil
+import datadog_api_client
+found = [module.name for module in pkgutil.walk_packages(datadog_api_client.__path__, "datadog_api_client.")]
+for name in found:
+    importlib.import_module(name)
+print(json.dumps(found))
+"""
+CLIENTS = """\
+import boto3
+for service in ("s3", "secretsmanager", "sts", "sso", "sso-oidc", "signin"):
+    boto3.client(service, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+"""
+
+
+@pytest.fixture(scope="module")
+def files(engine: Engine, image: str) -> Iterator[Path]:
+    """The image's file system, as a directory of this machine."""
+    yield Path(engine.run("podman", "image", "mount", image).stdout.strip())
+    engine.run("podman", "image", "unmount", image)
+
+
+def run(engine: Engine, image: str, *arguments: str, entrypoint: str | None = None) -> str:
+    chosen = ("--entrypoint", entrypoint) if entrypoint else ()
+    return engine.run("podman", "run", *HARDENED, *chosen, image, *arguments).stdout
+
+
+def test_its_arguments_alone_choose_the_job(engine: Engine, image: str) -> None:
+    assert run(engine, image).startswith("usage: run_collector.py")
+    listed = run(engine, image, "--list", "--json")
+    assert sorted(json.loads(listed)) == registry.names()
+    [found] = json.loads(run(engine, image, "host", "--json"))["collectors"]
+    assert (found["collector"], found["status"]) == ("host", "ok")
+
+
+def test_it_runs_as_a_user_without_a_name_and_says_what_it_is(engine: Engine, image: str) -> None:
+    config = engine.inspect("image", image)["Config"]
+    assert config["User"] == f"{USER}:{USER}"
+    assert config["Entrypoint"] == ["/opt/venv/bin/python", "/app/scripts/run_collector.py"]
+    labels = {
+        key.rpartition(".")[2]: text for key, text in config["Labels"].items() if "opencontainers" in key
+    }
+    assert labels["title"] == "fleetgauge"
+    assert labels["version"] == "0.1.0"
+    assert labels["revision"] == "0123456"
+    assert labels["licenses"] == "MIT"
+
+
+def test_of_the_project_it_holds_the_service_and_nothing_else(files: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "collectors", "common", "fleetgauge"],  # noqa: S607
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    wanted = {name for name in listed if not name.endswith(".md")} | {"scripts/run_collector.py"}
+    held = {str(path.relative_to(files / "app")) for path in (files / "app").rglob("*") if path.is_file()}
+    assert {name for name in held if "__pycache__" not in name} == wanted
+
+
+def test_everything_is_compiled_and_readable_and_nothing_is_writable(files: Path) -> None:
+    for place in ("app", "opt/venv/lib"):
+        for path in (files / place).rglob("*"):
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                continue
+            assert mode & stat.S_IROTH, path
+            assert path.stat().st_uid != USER
+            assert not mode & stat.S_IWOTH, path
+            if path.suffix == ".py":
+                assert list((path.parent / "__pycache__").glob(f"{path.stem}.cpython-*.pyc")), path
+    assert (files / "checkpoints").stat().st_uid == USER
+    assert list((files / "checkpoints").iterdir()) == []
+
+
+def test_compiled_code_is_used_without_being_compared_with_its_source(files: Path) -> None:
+    [compiled] = (files / "app" / "common" / "__pycache__").glob("cli.*.pyc")
+    flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
+    assert flags == 0b01, "found by hash, and never checked"
+
+
+def test_its_packages_are_those_of_the_lock(files: Path) -> None:
+    lock = (ROOT / "locks" / "service.txt").read_text(encoding="utf-8")
+    locked = set(re.findall(r"^([\w.-]+)==(\S+) \\$", lock, flags=re.MULTILINE))
+    found = set()
+    for path in (files / "opt" / "venv").rglob("*.dist-info"):
+        name, _, version = path.name.removesuffix(".dist-info").partition("-")
+        found.add((name.lower().replace("_", "-"), version))
+    assert found == locked
+
+
+def test_its_base_is_named_by_tag_and_may_be_pinned_by_digest() -> None:
+    assert base_reference()[0] == "${PYTHON}${DIGEST:+@$DIGEST}"
+
+
+def test_it_holds_no_compiler_no_installer_no_cache_and_no_tests(files: Path) -> None:
+    tools = {"cc", "gcc", "g++", "c++", "clang", "make", "ld"}
+    for place in ("usr/bin", "usr/local/bin", "opt/venv/bin"):
+        assert not tools & {path.name for path in (files / place).glob("*")}
+    [packages] = (files / "opt" / "venv" / "lib").glob("python3.*/site-packages")
+    names = {path.name for path in packages.iterdir()}
+    assert not {"pip", "setuptools", "wheel", "pytest", "moto"} & names
+    assert {"boto3", "datadog_api_client", "psutil", "pydantic", "urllib3"} <= names
+    assert not [path for path in packages.rglob("*") if path.is_dir() and path.name in {"test", "tests"}]
+    for leftover in ("build", "root/.cache", "etc/pip.conf"):
+        assert not (files / leftover).exists()
+    assert not list((files / "tmp").iterdir())
+
+
+def test_what_was_left_of_the_datadog_client_can_all_be_imported(engine: Engine, image: str) -> None:
+    found = json.loads(run(engine, image, "-c", IMPORT_ALL, entrypoint="/opt/venv/bin/python"))
+    assert "datadog_api_client.v2.api.metrics_api" in found
+    assert "datadog_api_client.v2.api.logs_api" not in found
+
+
+def test_every_aws_service_that_credentials_may_need_is_still_described(engine: Engine, image: str) -> None:
+    run(engine, image, "-c", CLIENTS, entrypoint="/opt/venv/bin/python")
+
+
+def test_what_it_adds_to_its_base_stays_small(engine: Engine, image: str, files: Path) -> None:
+    def size(place: Path) -> float:
+        return sum(path.lstat().st_size for path in place.rglob("*")) / MEGABYTE
+
+    [packages] = (files / "opt" / "venv" / "lib").glob("python3.*/site-packages")
+    assert size(files / "opt" / "venv") + size(files / "app") < 50
+    assert size(packages / "datadog_api_client") < 5
+    assert size(packages / "botocore") < 8
