@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from backfills import APP_KEY, NAMES
 from browser import CHROMIUM, Browser
 from containers import Engine, build
 from growing_file import KEY
 from project import Project
 from servers.aws import Aws
 from servers.datadog import Intake
+from servers.fleet import plausible_day
+from servers.wandb import KEY as WANDB_KEY
+from servers.wandb import Wandb
 
 
 @pytest.fixture
@@ -65,3 +70,27 @@ def image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     reference = build(engine, tmp_path_factory.mktemp("build"))
     yield reference
     engine.run("podman", "rmi", "--force", reference)
+
+
+@pytest.fixture
+def wandb() -> Iterator[Wandb]:
+    with Wandb() as server:
+        server.add("acme", "ants", plausible_day(time.time(), runs=60))
+        yield server
+
+
+@pytest.fixture
+def fleet(project: Project, wandb: Wandb, intake: Intake, tmp_path: Path) -> Project:
+    """A copy of the service with W&B, a store, and an application key; ingestion of the past is on."""
+    project.keep("wandb")
+    store = tmp_path / "store"
+    store.mkdir()
+    project.environment |= {
+        "WANDB_API_KEY": WANDB_KEY,
+        "WANDB_PROJECTS": "acme/ants",
+        "WANDB_BASE_URL": wandb.url,
+        "DD_APP_KEY": APP_KEY,
+        "FLEETGAUGE_CHECKPOINTS": str(store),
+    }
+    intake.historical |= NAMES
+    return project

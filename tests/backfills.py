@@ -1,0 +1,61 @@
+"""What the tests of backfills share: spans, the truth about them, and what an intake holds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from collectors.wandb.collector import COLLECTOR, samples
+from collectors.wandb.evaluate import Rules, evaluate_many
+from collectors.wandb.metrics import LIVE_ONLY
+from collectors.wandb.runs import Reading
+from collectors.wandb.settings import Project as Team
+from common.span import Span
+from common.times import iso
+from servers.datadog import Intake
+from servers.fleet import Row
+
+STEP = 900
+APP_KEY = "test-app-key"
+NAMES = {metric.name for metric in COLLECTOR.metrics if metric not in LIVE_ONLY}
+Points = dict[tuple[str, int, tuple[str, ...]], float]
+
+
+def fixed(hours: float) -> list[str]:
+    """The options of a span of so many hours that ended at the last tick."""
+    until = int(time.time()) // STEP * STEP
+    return ["--since", iso(until - round(hours * 3600)), "--until", iso(until)]
+
+
+def span_of(options: list[str]) -> Span:
+    since, until = (int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))) for text in options[1::2])
+    return Span(since - time.timezone, until - time.timezone, STEP)
+
+
+def truth(rows: list[Row], span: Span) -> Points:
+    """Every point of a span, from the rows themselves."""
+    reading = Reading("github.sky.*", None, 1)
+    runs = [run for row in rows if not row.hidden and (run := reading.read(_answered(row), []))]
+    found: Points = {}
+    for figures in evaluate_many(runs, span.ticks, Rules()):
+        for sample in samples(Team("acme", "ants"), figures, live=False):
+            found[sample.metric.name, sample.timestamp, sample.tags] = sample.value
+    return found
+
+
+def _answered(row: Row) -> dict[str, Any]:
+    node = row.node()
+    return {key: value(None) if callable(value) else value for key, value in node.items()}
+
+
+def held(intake: Intake) -> Points:
+    """What the intake holds, without the tags that every point has."""
+    common = {"env:test", "service:fleetgauge"}
+    return {
+        (key.metric, key.second, tuple(tag for tag in key.tags if tag not in common)): value
+        for key, value in intake.points.items()
+    }
+
+
+def pushes(intake: Intake) -> int:
+    return sum(request.path == "/api/v2/series" for request in intake.requests)
