@@ -28,7 +28,8 @@ def settings_file() -> str:
     for name in registry.names():
         collector = registry.load(name)
         secrets = secret_variables(collector.settings)
-        settable = {key: name for key, name in variables(collector.settings).items() if name not in secrets}
+        known = variables(collector.settings).items()
+        settable = {key: variable for key, variable in known if variable not in secrets}
         found[name] = {"resumes": collector.resumes, "secrets": secrets, "variables": settable}
     return "# Made by scripts/generate from the code; edit that instead.\n" + yaml.safe_dump(found)
 

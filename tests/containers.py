@@ -126,7 +126,7 @@ def skip_unless_it_runs(engine: Engine, base: str) -> None:
         pytest.skip(f"podman cannot run containers here: {error}")
 
 
-def build(engine: Engine, folder: Path, context: Path = ROOT) -> str:
+def build(engine: Engine, folder: Path) -> str:
     """Build the image and return its name."""
     written, filled_in = base_reference()
     base = stand_in(engine)
@@ -142,7 +142,7 @@ def build(engine: Engine, folder: Path, context: Path = ROOT) -> str:
         *("--build-context", f"{written}=container-image://{base}"),
         *("--build-context", f"{filled_in}=container-image://{base}"),
         *("--volume", f"{folder / 'pip.conf'}:/etc/pip.conf:ro", *mounts),
-        *("--build-arg", "REVISION=0123456", "--tag", reference, str(context)),
+        *("--build-arg", "REVISION=0123456", "--tag", reference, str(ROOT)),
     )
     return reference
 

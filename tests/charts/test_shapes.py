@@ -207,6 +207,9 @@ def test_the_network_policy_lets_out_dns_https_and_the_proxy_and_lets_in_nothing
     assert "ingress" not in policy
     ports = [(port["protocol"], port["port"]) for rule in policy["egress"] for port in rule["ports"]]
     assert ports == [("UDP", 53), ("TCP", 53), ("TCP", 443), ("TCP", 3128)]
+    for url, port in (("http://proxy", 80), ("https://proxy:8443/", 8443), ("https://proxy", 443)):
+        rules = only("NetworkPolicy", scenario("production"), {"proxy": {"url": url}})["spec"]["egress"]
+        assert rules[-1] == {"ports": [{"protocol": "TCP", "port": port}]}
     labels = pod("CronJob", scenario("production"))["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     assert not of_kind(render(scenario("default")), "NetworkPolicy")

@@ -128,6 +128,7 @@ def test_a_value_of_the_wrong_form_is_named(values: dict[str, Any], key: str) ->
             },
             "backfill.slices: slices run on several nodes",
         ),
+        ({"extraEnv": [{"name": "DD_ENV", "value": "x"}]}, "extraEnv: DD_ENV has a value of its own"),
         ({"extraEnv": [{"name": "LANG"}]}, "extraEnv: give LANG a value or a valueFrom"),
     ],
 )

@@ -40,7 +40,9 @@
 {{- end }}
 {{- end }}
 {{- range $values.extraEnv }}
-{{- if eq (hasKey . "value") (hasKey . "valueFrom") }}
+{{- if regexMatch "^(DD_ENV|DD_SERVICE|DD_SITE|FLEETGAUGE_.*)$" .name }}
+{{- $wrong = append $wrong (printf "extraEnv: %s has a value of its own in this chart; set that one" .name) }}
+{{- else if eq (hasKey . "value") (hasKey . "valueFrom") }}
 {{- $wrong = append $wrong (printf "extraEnv: give %s a value or a valueFrom, one of them" .name) }}
 {{- else if and (hasKey . "value") (regexMatch "(?i)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS)$" .name) }}
 {{- $wrong = append $wrong (printf "extraEnv: %s looks like a secret; take it from one, by valueFrom.secretKeyRef" .name) }}
