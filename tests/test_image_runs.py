@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from common.times import iso
 from containers import NODE, USER, Engine, needs_containers, running
 from growing_file import KEY
 from release import COLLECTORS, PREFIX, SECRETS, Release
@@ -109,6 +111,27 @@ def memory_limit(process: int) -> int:
             return int(Path(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes").read_text())
     [(_, _, path)] = [group for group in groups if not group[1]]
     return int(Path(f"/sys/fs/cgroup{path}/memory.max").read_text())
+
+
+def test_the_rendered_backfill_delivers_every_part_of_the_past(engine: Engine, release: Release) -> None:
+    release.fill()
+    until = int(time.time()) // 900 * 900
+    span = {"since": iso(until - 6 * 3600), "until": iso(until), "slices": 2, "enableHistorical": True}
+    key = {"appKeySecret": {"name": "app-key", "key": "key"}}
+    shared = {"checkpoints": {"persistentVolumeClaim": {"accessModes": ["ReadWriteMany"]}}}
+    template = release.template("Job", shared, {"backfill": {"enabled": True, **span, **key}})
+    secrets = {**SECRETS, "app-key": {"key": release.intake.app_key}}
+    with running(engine, release.template("CronJob"), secrets=SECRETS, claims=release.claims) as pod:
+        assert pod.wait(120) == 0, pod.log()  # a metric must exist before its past is taken
+    environment = template["spec"]["containers"][0]["env"]
+    for part in ("0", "1"):
+        environment[:] = [one for one in environment if one["name"] != "JOB_COMPLETION_INDEX"]
+        environment.append({"name": "JOB_COMPLETION_INDEX", "value": part})  # as the Job controller does
+        with running(engine, template, secrets=secrets, claims=release.claims) as pod:
+            assert pod.wait(120) == 0, pod.log()
+            assert release.intake.app_key not in pod.log()
+    [points] = release.intake.series("wandb.runs.total_recent").values()
+    assert sorted(set(points) - {until}) == list(range(until - 6 * 3600, until, 900))
 
 
 def test_with_the_intake_down_it_fails_within_the_deadline(engine: Engine, release: Release) -> None:
