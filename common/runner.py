@@ -57,11 +57,11 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     if job.backfill and job.mode is Mode.PUSH:
         secrets.append("DD_APP_KEY")
     others = tuple(f"FLEETGAUGE_{name.upper()}_" for name in registry.names() if name != job.collector)
-    # Whoever needs a secret talks to a service, perhaps through a proxy whose address holds a password.
-    exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets else ())}
     asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
-    if asks_aws or configured(job, environ, "checkpoints").startswith("s3://"):
-        own += ("AWS_",)
+    needs_aws = bool(asks_aws) or configured(job, environ, "checkpoints").startswith("s3://")
+    own += ("AWS_",) if needs_aws else ()
+    # Whoever talks to a service may do so through a proxy, whose address may hold a password.
+    exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets or needs_aws else ())}
     passed = {
         name: value
         for name, value in environ.items()

@@ -251,3 +251,7 @@ def test_a_child_sees_only_the_credentials_it_needs(project: Project, aws: Aws, 
     aws.put_secret("test/needy", {"FLEETGAUGE_NEEDY_TOKEN": "from-aws"})
     extra |= {**environ, "AWS_SESSION_TOKEN": CANARY}
     assert seen("needy") == {"AWS_SESSION_TOKEN", "HTTPS_PROXY"}
+    aws.make_bucket("checkpoints")
+    assert seen("plain") == set()
+    extra["FLEETGAUGE_CHECKPOINTS"] = "s3://checkpoints/test"
+    assert seen("plain") == {"AWS_SESSION_TOKEN", "HTTPS_PROXY"}
