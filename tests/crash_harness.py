@@ -135,11 +135,13 @@ class _Trap:
         self._victim = victim
         self._seen = 0
         self._armed = kill.point in AT_THE_INTAKE
+        # A request of a child that was killed may still be under way, and must not spring this trap.
+        self._earlier = {id(request) for request in intake.requests}
         if self._armed:
             intake.on(kill.point, self._reached)  # type: ignore[arg-type]  # checked just before
 
-    def _reached(self, _: object) -> None:
-        if not self._armed:
+    def _reached(self, request: object) -> None:
+        if not self._armed or id(request) in self._earlier:
             return
         self._seen += 1
         if self._seen == self._kill.nth:
