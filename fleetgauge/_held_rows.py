@@ -125,7 +125,8 @@ class Partition:
         for number, batch in batches.items():
             rows = by_key(batch.rows)
             held = {key: row for key, row in rows.items() if self.batch_of.get(key) == number}
-            self._set(number, Batch(held, batch.columns, batch.n_rows))
+            if held:
+                self._set(number, Batch(held, batch.columns, batch.n_rows))
         known = {key for batch in self._batches.values() for key in batch.rows}
         self.batch_of = {key: number for key, number in self.batch_of.items() if key in known}
 

@@ -202,8 +202,8 @@ class Outstanding:
         self._partitions.move_to_end(put.partition_id)
         with self._counted(partition):
             partition.enter(Batch(put.rows, columns, put.n_rows))
-        while self._held.n_keys > self.max_keys or self._n_sizes > self.max_keys * FIELDS_PER_KEY:
-            self._give_up_oldest()
+        while self._is_overfull() and self._give_up_oldest():
+            pass
         self._held.peak_bytes = max(self._held.peak_bytes, self._held.n_bytes)
 
     def _forget(self, partition_id: str, keys: Collection[Hashable]) -> None:
@@ -232,7 +232,11 @@ class Outstanding:
         self._partitions.clear()
         self._recount()
 
-    def _give_up_oldest(self) -> None:
+    def _is_overfull(self) -> bool:
+        return self._held.n_keys > self.max_keys or self._n_sizes > self.max_keys * FIELDS_PER_KEY
+
+    def _give_up_oldest(self) -> int:
+        """Returns how many keys there were to give up."""
         partition_id, partition = next(iter(self._partitions.items()))
         n_keys, n_bytes = self._held.n_keys - self.max_keys, self._held.n_bytes
         # A few more, so as to give up a whole batch rather than take it apart.
@@ -240,6 +244,7 @@ class Outstanding:
         self._forget(partition_id, oldest)
         self._held.keys_overflowed += len(oldest)
         self._held.bytes_overflowed += n_bytes - self._held.n_bytes
+        return len(oldest)
 
     @contextmanager
     def _counted(self, partition: Partition) -> Iterator[None]:

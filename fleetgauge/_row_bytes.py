@@ -204,8 +204,7 @@ def _copied(numbers: Leaf) -> Leaf | None:
     """A copy to calculate with, as an array of the host, of numbers that lie there and are wide enough."""
     try:
         shared = numbers.numpy() if hasattr(numbers, "numpy") else numbers
-        memory = memoryview(shared)
-        if memory.format in ("l", "q") and memory.itemsize == 8 and len(memory) > 1:
+        if memoryview(shared).format in ("l", "q"):
             return shared.copy()
     except Exception:  # noqa: S110  # they lie on a device, or there is no numpy: then number by number
         pass

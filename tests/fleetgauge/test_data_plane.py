@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Iterator
 from itertools import count
@@ -63,6 +64,36 @@ def test_every_argument_reaches_the_inner_client_in_its_place(store: Store) -> N
         ("clear", None, "p"),
         ("close",),
     ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "signature"),
+    {
+        "register_partition": (
+            "(partition_id, fields, num_samples, consumer_tasks, grpo_group_size=None, enums=None)"
+        ),
+        "claim_meta": (
+            "(partition_id, task_name, required_fields, batch_size, "
+            "dp_rank=None, blocking=True, timeout_s=60.0)"
+        ),
+        "get_data": "(meta, select_fields=None)",
+        "check_consumption_status": "(partition_id, task_names)",
+        "put_samples": "(sample_ids, partition_id, fields=None, tags=None)",
+        "get_samples": "(sample_ids, partition_id, select_fields)",
+        "clear_samples": "(sample_ids, partition_id)",
+        "close": "()",
+        "snapshot": "()",
+        "bytes_outstanding_by_partition": "()",
+    }.items(),
+)
+def test_signatures_are_those_of_the_interface(
+    operation: str, signature: str, client: MetricsDataPlaneClient
+) -> None:
+    of_ours = inspect.signature(getattr(client, operation))
+    bare = [
+        parameter.replace(annotation=inspect.Parameter.empty) for parameter in of_ours.parameters.values()
+    ]
+    assert str(inspect.Signature(bare)) == signature
 
 
 def test_defaults_are_those_of_the_interface(store: Store) -> None:

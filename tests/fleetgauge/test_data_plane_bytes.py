@@ -45,6 +45,8 @@ class Makes(ABC):
     @abstractmethod
     def narrowed(self, lengths: Sequence[int], buffer: int) -> Any: ...
     @abstractmethod
+    def from_offsets(self, *offsets: int) -> Any: ...
+    @abstractmethod
     def transposed(self, lengths: Sequence[int], inner: int) -> Any: ...
     @abstractmethod
     def nested(self, *shapes: tuple[int, ...]) -> Any: ...
@@ -67,6 +69,11 @@ class Arrays(Makes):
 
     def narrowed(self, lengths: Sequence[int], buffer: int) -> Any:
         return Jagged(lengths, buffer=buffer)
+
+    def from_offsets(self, *offsets: int) -> Any:
+        jagged = Jagged([0] * (len(offsets) - 1))
+        jagged._offsets = SharedNumbers(offsets)
+        return jagged
 
     def transposed(self, lengths: Sequence[int], inner: int) -> Any:
         jagged = Jagged(lengths, inner)
@@ -107,6 +114,10 @@ class Torch(Makes):
         starts = numbers([0] * len(lengths))
         padded = self.dense(len(lengths), buffer)
         return self.torch.nested.narrow(padded, 1, starts, numbers(lengths), layout=self.torch.jagged)
+
+    def from_offsets(self, *offsets: int) -> Any:
+        values, starts = self.dense(offsets[-1]), self.torch.tensor(offsets)
+        return self.torch.nested.nested_tensor_from_jagged(values, starts)
 
     def transposed(self, lengths: Sequence[int], inner: int) -> Any:
         return self.jagged(lengths, inner).transpose(1, 2)
@@ -172,6 +183,10 @@ def test_a_jagged_tensor_whose_ragged_dimension_is_not_the_second(make: Makes) -
 
 def test_a_narrowed_view_counts_what_it_shows_and_not_its_buffer(make: Makes) -> None:
     assert rows(make.batch(3, x=make.narrowed([3, 4, 90], 100)), 3) == {"x": [12, 16, 360]}
+
+
+def test_a_jagged_tensor_that_does_not_begin_where_its_buffer_does(make: Makes) -> None:
+    assert rows({"x": make.from_offsets(2, 5, 10)}, 2) == {"x": [12, 20]}
 
 
 def test_a_nested_tensor_of_the_older_layout_is_counted_row_by_row(make: Makes) -> None:
@@ -249,6 +264,7 @@ def test_no_contents_are_read_however_large() -> None:
 def test_offsets_are_read_wherever_they_lie(numbers: type[Numbers], buffer: int | None) -> None:
     jagged = Jagged([5, 0, 90, 1], 2, buffer=buffer, numbers=numbers)
     assert rows({"x": jagged, "y": Tensor(4)}, 4) == {"x": [40, 0, 720, 8], "y": [4] * 4}
+    assert rows({"x": jagged}, 4) == {"x": [40, 0, 720, 8]}
     assert rows({"x": jagged}, 2) == {"x": [384, 384]}
 
 
@@ -268,8 +284,14 @@ def test_offsets_that_are_used_again_after_the_put_change_no_count(buffer: int |
     assert list(sizes_of(measured.columns["x"], 3)) == [20, 360, 4]
 
 
+@pytest.mark.parametrize("numbers", [SharedNumbers, DeviceNumbers])
+def test_a_single_row_is_a_plain_number(numbers: type[Numbers]) -> None:
+    """Many rows may come one by one, and a column object for each would take as much memory as its table."""
+    assert measure({"x": Jagged([5], numbers=numbers), "y": Tensor(3)}, 1).columns == {"x": 20, "y": 12}
+
+
 def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
-    for numbers in (SmallNumbers, DeviceNumbers, Numbers):
+    for numbers in (SharedNumbers, SmallNumbers, DeviceNumbers, Numbers):
         assert rows({"x": Jagged([], numbers=numbers)}, 1) == {"x": [0]}
 
 

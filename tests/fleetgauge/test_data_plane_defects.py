@@ -445,6 +445,17 @@ def test_11_puts_and_clears_without_end_take_no_more_memory() -> None:
     assert len(pickle.dumps(client)) < 2 * size_at_first
 
 
+def test_11_a_producer_whose_keys_others_clear_takes_no_more_memory() -> None:
+    client = MetricsDataPlaneClient(PicklableStore(), max_keys=200)
+    sizes = []
+    for step in range(300):
+        ids = [f"{step}-{index}" for index in range(1 + step % 7)]
+        client.put_samples(ids, f"p{step % 5}", fields={f"of {step % 30}": Tensor(len(ids))})
+        sizes.append(len(pickle.dumps(client)))
+    assert max(sizes[150:]) < 1.2 * max(sizes[:150])
+    assert client.snapshot()["keys_overflowed"] > 800
+
+
 def test_11_writing_the_same_keys_without_end_takes_no_more_memory() -> None:
     client = MetricsDataPlaneClient(PicklableStore())
     sizes = []

@@ -127,6 +127,10 @@ def test_after_an_interrupt_what_both_tables_know_is_held() -> None:
     assert (len(partition.batch_of), partition.n_sizes) == (598, 598)
     assert partition.n_bytes == sum(range(299)) + 299
     assert freed_by(partition, 298) == 298
+    for key in range(300):
+        partition.batch_of.pop(key, None)
+    partition.recount()
+    assert (n_batches(partition), partition.oldest_keys(1)) == (1, (301,))
 
 
 columns = st.dictionaries(

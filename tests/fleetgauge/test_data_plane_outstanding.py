@@ -68,6 +68,14 @@ def test_a_clear_withdraws_its_keys_from_earlier_puts_of_its_own_partition_alone
     assert table.bytes_by_partition() == {"p": 10 + 1 + 10, "q": 1}
 
 
+def test_the_largest_row_ever_put_counts_though_it_was_cleared_before_the_put_returned() -> None:
+    table = Outstanding(max_keys=10)
+    under_way = table.begin_put("p", ("a", "b"))
+    clear(table, "a", "b")
+    table.finish_put(under_way, {"x": Uneven.of([1, 10])})
+    assert (table.held().largest_row, table.held().n_bytes) == (10, 0)
+
+
 def test_keys_put_again_after_a_clear_began_are_spared_one_by_one() -> None:
     table = Outstanding(max_keys=10)
     put(table, ["a", "b", "c"], x=Uneven.of([1, 10, 100]))
@@ -98,6 +106,7 @@ def test_a_copy_has_what_waits_and_not_what_is_under_way() -> None:
     under_way = table.begin_put("p", ("b",))
     clearing = table.begin_clear("p")
     twin = copy.deepcopy(table)
+    assert (twin._puts, twin._clears) == ({}, {})
     table.finish_put(under_way, {"x": 10})
     assert (table.held().n_bytes, twin.held().n_bytes) == (11, 1)
     clear(twin, "b")

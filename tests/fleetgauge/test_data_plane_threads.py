@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from data_plane_fakes import CALLS, SizedRows, Store, Tensor
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 
@@ -304,29 +305,49 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
-@given(plans=st.lists(steps, min_size=THREADS, max_size=THREADS))
-def test_4_any_interleaving_of_threads_with_keys_of_their_own_ends_with_the_truth(
-    plans: list[list[tuple[str, int, list[int], dict[str, int]]]],
-) -> None:
-    store = Store()
-    client = MetricsDataPlaneClient(store)
+class Threads(RuleBasedStateMachine):
+    """Many threads with keys of their own in shared partitions, so that the store is the truth at rest."""
 
-    def follow(thread: int, plan: list[tuple[str, int, list[int], dict[str, int]]]) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+        self.client = MetricsDataPlaneClient(self.store)
+
+    @rule(plans=st.lists(steps, min_size=THREADS, max_size=THREADS))
+    def work_at_once(self, plans: list[list[tuple[str, int, list[int], dict[str, int]]]]) -> None:
+        in_threads(*[partial(self.follow, thread, plan) for thread, plan in enumerate(plans)])
+
+    def follow(self, thread: int, plan: list[tuple[str, int, list[int], dict[str, int]]]) -> None:
         for what, where, who, row in plan:
             ids = [f"{thread}-{index}" for index in who]
             if what == "put":
-                client.put_samples(ids, f"shared{where}", fields=SizedRows(*[row] * len(ids)))
+                self.client.put_samples(ids, f"shared{where}", fields=SizedRows(*[row] * len(ids)))
             elif what == "clear":
-                client.clear_samples(ids, f"shared{where}")
+                self.client.clear_samples(ids, f"shared{where}")
             else:
-                client.put_samples(ids, f"own{thread}", fields=SizedRows(*[row] * len(ids)))
-                client.clear_samples(None, f"own{thread}")
-            snapshot = client.snapshot()
+                self.client.put_samples(ids, f"own{thread}", fields=SizedRows(*[row] * len(ids)))
+                self.client.clear_samples(None, f"own{thread}")
+            snapshot = self.client.snapshot()
             assert 0 <= snapshot["bytes_outstanding"] <= snapshot["peak_bytes_outstanding"]
 
-    in_threads(*[partial(follow, thread, plan) for thread, plan in enumerate(plans)])
-    assert_true_to(store, client)
-    totals = client.snapshot()
-    assert totals["total_ops"] == sum(row["ops"] for row in totals["by_op"].values())
-    assert totals["total_bytes"] == totals["by_op"]["put"]["bytes"]
+    @rule(where=st.integers(0, 1), empty=st.sampled_from(["clear", "register"]))
+    def empty_a_partition_at_once(self, where: int, empty: str) -> None:
+        if empty == "clear":
+            in_threads(*[partial(self.client.clear_samples, None, f"shared{where}")] * THREADS)
+        else:
+            in_threads(*[partial(self.client.register_partition, f"shared{where}", [], 0, [])] * THREADS)
+
+    @invariant()
+    def partitions_add_up_to_what_is_outstanding_and_that_is_the_truth(self) -> None:
+        assert_true_to(self.store, self.client)
+
+    @invariant()
+    def operations_add_up_to_the_totals(self) -> None:
+        totals = self.client.snapshot()
+        for total, of_each in (("total_ops", "ops"), ("total_keys", "keys"), ("total_bytes", "bytes")):
+            assert totals[total] == sum(row[of_each] for row in totals["by_op"].values())
+        assert totals["total_ops"] == len(self.store.calls)
+
+
+TestThreads = Threads.TestCase
+TestThreads.settings = settings(deadline=None, max_examples=25, stateful_step_count=5)
