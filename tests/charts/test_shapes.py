@@ -153,7 +153,9 @@ def test_a_backfill_in_one_piece_is_an_ordinary_job() -> None:
     assert "completionMode" not in job
     expected = ["wandb", "--push", "--since=7d", "--step=1h", "--only-enabled", "--timeout=3600"]
     assert container(job["template"])["args"] == expected
-    assert variables(job["template"])["FLEETGAUGE_STEP"] == "1h"
+    days = only("Job", scenario("default"), whole, {"backfill": {"step": "2d"}})["spec"]["template"]
+    assert "--step=2d" in container(days)["args"]
+    assert "FLEETGAUGE_STEP" not in variables(days), "which may be an hour at most"
 
 
 def test_another_span_is_another_job_because_a_job_cannot_change() -> None:

@@ -9,19 +9,11 @@ from typing import Any
 
 import pytest
 
-from rendering import CHART, Refused, needs_helm, render, scenario
+from rendering import CHART, Refused, needs_helm, refusal, render, scenario
 
 pytestmark = needs_helm
 ONE_OF, PULLS = "must be one of the following:", '"Always", "IfNotPresent", "Never"'
 PREFIX = "production/datadog/collectors"
-RECORDS = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "records"}}}
-
-
-def refusal(*changes: dict[str, Any]) -> list[str]:
-    """The lines of what Helm says to values that are the default example but for this."""
-    with pytest.raises(Refused) as error:
-        render(scenario("default"), *changes)
-    return str(error.value).splitlines()
 
 
 def test_an_environment_and_an_image_must_be_named() -> None:
@@ -83,62 +75,6 @@ def test_unknown_keys_and_wrong_types_are_named(values: dict[str, Any], said: st
 )
 def test_a_value_of_the_wrong_form_is_named(values: dict[str, Any], key: str) -> None:
     assert [line for line in refusal(values) if line.startswith(f"- {key}: ")]
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"image": {"tag": "latest"}}, "image.tag: `latest` names no version"),
-        (
-            {"aws": {"secretPrefix": ""}},
-            "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
-        ),
-        (
-            {"existingSecret": "keys"},
-            "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
-        ),
-        ({"aws": {"region": ""}}, "aws.region: set the region"),
-        ({"collectors": {"wandb": {"enabled": False}}}, "collectors: none is enabled"),
-        (
-            {"daemonSet": {"enabled": True}, "collectors": {"host": {"enabled": True}}},
-            "collectors.host.enabled: the DaemonSet measures every node already",
-        ),
-        ({"collectors": {"xenna": RECORDS}}, "collectors.xenna: it reads files bit by bit; set checkpoints"),
-        (
-            {"collectors": {"data_plane": {"enabled": True}}, "checkpoints": {"s3": "s3://bucket"}},
-            "collectors.data_plane.volume: say which volume holds its files",
-        ),
-        (
-            {"checkpoints": {"s3": "s3://bucket", "persistentVolumeClaim": {"create": True}}},
-            "checkpoints: set one of s3, persistentVolumeClaim.create",
-        ),
-        (
-            {"proxy": {"url": "http://proxy:3128", "existingSecret": "proxy"}},
-            "proxy: set url or existingSecret",
-        ),
-        ({"backfill": {"enabled": True}}, "backfill.since: say where the span begins"),
-        (
-            {"backfill": {"enabled": True, "since": "7d", "slices": 2}},
-            "backfill.slices: slices must agree on the span",
-        ),
-        (
-            {
-                "backfill": {"enabled": True, "since": "2026-11-07", "until": "2026-11-14", "slices": 2},
-                "checkpoints": {"persistentVolumeClaim": {"create": True}},
-            },
-            "backfill.slices: slices run on several nodes",
-        ),
-        ({"extraEnv": [{"name": "DD_ENV", "value": "x"}]}, "extraEnv: DD_ENV has a value of its own"),
-        ({"extraEnv": [{"name": "LANG"}]}, "extraEnv: give LANG a value or a valueFrom"),
-    ],
-)
-def test_values_that_do_not_go_together_are_explained(values: dict[str, Any], said: str) -> None:
-    assert [line for line in refusal(values) if line.startswith(f"- {said}")]
-
-
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    said = refusal({"image": {"tag": "latest"}, "aws": {"region": ""}})
-    assert len([line for line in said if line.startswith("- ")]) == 2
 
 
 @pytest.mark.parametrize(

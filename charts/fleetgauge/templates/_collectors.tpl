@@ -52,7 +52,7 @@ files/settings.yaml, which is made from the code.
 - name: {{ . }}
   valueFrom:
     secretKeyRef:
-      name: {{ $.root.Values.existingSecret }}
+      name: {{ $.root.Values.existingSecret | quote }}
       key: {{ . }}
 {{- end }}
 {{- end }}

@@ -39,6 +39,7 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) }}
 {{- range $values.extraEnv }}
 {{- if regexMatch "^(DD_ENV|DD_SERVICE|DD_SITE|FLEETGAUGE_.*)$" .name }}
 {{- $wrong = append $wrong (printf "extraEnv: %s has a value of its own in this chart; set that one" .name) }}
@@ -62,4 +63,35 @@
 {{- if $wrong }}
 {{- fail (printf "\n\n- %s\n" (join "\n- " $wrong)) }}
 {{- end }}
+{{- end }}
+
+{{/* A duration such as 1h30m in seconds. */}}
+{{- define "fleetgauge.seconds" -}}
+{{- $units := dict "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+[smhdw]?" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[smhdw]" .) | default 1)) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{/* What is wrong with steps and deadlines, as a JSON list. */}}
+{{- define "fleetgauge.wrongTimes" -}}
+{{- $wrong := list }}
+{{- $steps := dict "step" .Values.step }}
+{{- range $name, $one := .Values.collectors }}
+{{- if $one.step }}
+{{- $_ := set $steps (printf "collectors.%s.step" $name) $one.step }}
+{{- end }}
+{{- end }}
+{{- range $key, $step := $steps }}
+{{- $seconds := include "fleetgauge.seconds" $step | int64 }}
+{{- if or (lt $seconds 1) (gt $seconds 3600) }}
+{{- $wrong = append $wrong (printf "%s: a live run's is at least a second and at most 1h; a rarer schedule keeps 1h" $key) }}
+{{- end }}
+{{- end }}
+{{- if lt (include "fleetgauge.seconds" .Values.daemonSet.every | int64) 1 }}
+{{- $wrong = append $wrong "daemonSet.every: it is at least a second" }}
+{{- end }}
+{{- toJson $wrong }}
 {{- end }}
