@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from rendering import needs_helm, refusal
+from rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
 
 pytestmark = needs_helm
 RECORDS = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "records"}}}
+CREATED = {"persistentVolumeClaim": {"create": True}}
+THREE = {"xenna": RECORDS, "data_plane": RECORDS}
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,39 @@ RECORDS = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "r
             "collectors.wandb.step: a live run's is at least a second and at most 1h",
         ),
         ({"daemonSet": {"enabled": True, "every": "0m"}}, "daemonSet.every: it is at least a second"),
+        (
+            {"networkPolicy": {"enabled": True}, "proxy": {"existingSecret": "proxy"}},
+            "networkPolicy: the proxy's port is in a secret; allow it in extraEgress",
+        ),
+        (
+            {"checkpoints": CREATED, "collectors": {"xenna": {**RECORDS, "schedule": "7 * * * *"}}},
+            "checkpoints.persistentVolumeClaim: 2 workloads would share a claim",
+        ),
+        (
+            {"checkpoints": CREATED, "backfill": {"enabled": True, "since": "7d"}},
+            "checkpoints.persistentVolumeClaim: 2 workloads would share a claim",
+        ),
+        (
+            {"serviceAccount": {"create": False, "annotations": {"team": "a"}}},
+            "serviceAccount: with create: false, roleArn and annotations do nothing",
+        ),
+        (
+            {"collectors": {"wandb": {"timeout": 60}}},
+            "collectors.wandb.timeout: it is for a schedule of its own",
+        ),
+        ({"collectors": {"host": {"step": "5m"}}}, "collectors.host.step: it is for a schedule of its own"),
+        (
+            {"collectors": {"wandb": {"schedule": "7 * * * *", "timeout": 580}}},
+            "activeDeadlineSeconds: wandb may take 600 s",
+        ),
+        (
+            {"activeDeadlineSeconds": 280, "checkpoints": {"s3": "s3://bucket"}, "collectors": THREE},
+            "activeDeadlineSeconds: data_plane, wandb, xenna may take 280 s",
+        ),
+        (
+            {"backfill": {"enabled": True, "since": "7d", "collectors": ["xenna"]}},
+            "collectors.xenna.volume: say which volume holds its files",
+        ),
         ({"extraEnv": [{"name": "LANG"}]}, "extraEnv: give LANG a value or a valueFrom"),
     ],
 )
@@ -73,3 +108,43 @@ def test_values_that_do_not_go_together_are_explained(values: dict[str, Any], sa
 def test_all_that_is_wrong_is_said_at_once() -> None:
     said = refusal({"image": {"tag": "latest"}, "aws": {"region": ""}})
     assert len([line for line in said if line.startswith("- ")]) == 2
+
+
+def test_what_goes_together_after_all_is_not_refused() -> None:
+    shared = {"persistentVolumeClaim": {"create": True, "accessModes": ["ReadWriteMany"]}}
+    values = {
+        "checkpoints": shared,
+        "collectors": {"xenna": {**RECORDS, "schedule": "7 * * * *"}},
+        "backfill": {"enabled": True, "since": "7d"},
+        "networkPolicy": {"enabled": True, "extraEgress": [{"ports": [{"protocol": "TCP", "port": 3128}]}]},
+        "proxy": {"existingSecret": "proxy"},
+        "activeDeadlineSeconds": 141,
+    }
+    assert len(of_kind(render(scenario("default"), values), "CronJob")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *[(name, {}) for name in ("DD_VERSION", "AWS_REGION", "AWS_ENDPOINT_URL", "HTTPS_PROXY", "NO_PROXY")],
+        *[(name, {}) for name in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")],
+        ("FLEETGAUGE_STEP", {}),
+        ("WANDB_PROJECTS", {"collectors": {"wandb": {"settings": {"projects": ["acme/ants"]}}}}),
+        ("WANDB_API_KEY", {"existingSecret": "keys", "aws": {"secretPrefix": ""}}),
+        ("DD_API_KEY", {"existingSecret": "keys", "aws": {"secretPrefix": ""}}),
+        ("DD_APP_KEY", {"backfill": {"appKeySecret": {"name": "key"}}}),
+    ],
+)
+def test_no_variable_is_set_twice(name: str, values: dict[str, Any]) -> None:
+    variable = {"name": name, "valueFrom": {"configMapKeyRef": {"name": "more", "key": name}}}
+    said = refusal(values, {"extraEnv": [variable]})
+    assert f"- extraEnv: {name} has a value of its own in this chart; set that one" in said
+
+
+def test_a_variable_that_no_value_sets_may_come_from_elsewhere() -> None:
+    variable = {
+        "name": "WANDB_PROJECTS",
+        "valueFrom": {"configMapKeyRef": {"name": "more", "key": "projects"}},
+    }
+    for template in pod_templates(render(scenario("default"), {"extraEnv": [variable]})).values():
+        assert variables(template)["WANDB_PROJECTS"] == variable["valueFrom"]

@@ -69,6 +69,8 @@ def test_unknown_keys_and_wrong_types_are_named(values: dict[str, Any], said: st
         ({"datadog": {"site": "https://datadoghq.eu"}}, "datadog.site"),
         ({"datadog": {"url": "http://intake.example.com"}}, "datadog.url"),
         ({"datadog": {"url": "https://user:password@intake.example.com"}}, "datadog.url"),
+        ({"proxy": {"url": "http://proxy:3128/path"}}, "proxy.url"),
+        ({"proxy": {"url": "http://proxy:65536"}}, "proxy.url"),
         ({"resources": {"limits": {"memory": "lots"}}}, "resources.limits.memory"),
         ({"backfill": {"since": "last week"}}, "backfill.since"),
     ],
