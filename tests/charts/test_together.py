@@ -98,6 +98,13 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
             {"backfill": {"enabled": True, "since": "7d", "collectors": ["xenna"]}},
             "collectors.xenna.volume: say which volume holds its files",
         ),
+        *[
+            (
+                {"extraVolumes": [{"name": name, "emptyDir": {}}]},
+                f"extraVolumes: {name} is the name of a volume",
+            )
+            for name in ("tmp", "checkpoints", "gpu-memory")
+        ],
         ({"extraEnv": [{"name": "LANG"}]}, "extraEnv: give LANG a value or a valueFrom"),
     ],
 )

@@ -52,6 +52,11 @@
 {{- end }}
 {{- end }}
 {{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) }}
+{{- range $values.extraVolumes }}
+{{- if has .name (concat (list "tmp" "checkpoints") (keys $known | join " " | replace "_" "-" | splitList " ")) }}
+{{- $wrong = append $wrong (printf "extraVolumes: %s is the name of a volume of this chart; take another" .name) }}
+{{- end }}
+{{- end }}
 {{- $taken := include "fleetgauge.taken" . | fromJsonArray }}
 {{- range $values.extraEnv }}
 {{- if or (has .name $taken) (hasPrefix "FLEETGAUGE_" .name) }}
