@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rendering import CHART, Refused, needs_helm, refusal, render, scenario
+from rendering import CHART, ROOT, Refused, needs_helm, refusal, render, scenario
 
 pytestmark = needs_helm
 ONE_OF, PULLS = "must be one of the following:", '"Always", "IfNotPresent", "Never"'
+SPACE = "kubectl --namespace monitoring"
 PREFIX = "production/datadog/collectors"
 
 
@@ -129,18 +131,31 @@ def test_the_notes_give_the_three_commands_to_run_next(tmp_path: Path) -> None:
     assert "metrics tagged env:production" in said
     commands = [line.strip() for line in said.splitlines() if line.startswith("     ")]
     assert commands == [
-        "kubectl --namespace monitoring create job --from=cronjob/fleetgauge fleetgauge-now",
-        "kubectl --namespace monitoring logs --follow job/fleetgauge-now",
+        f"job=fleetgauge-now-$(date +%s); {SPACE} create job --from=cronjob/fleetgauge $job",
+        f"until {SPACE} logs --follow job/$job; do sleep 2; done",
         f"aws secretsmanager describe-secret --region us-east-1 --secret-id {PREFIX}/datadog",
     ]
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    for command in commands[:2]:
+        assert f"$ {command.replace('monitoring', 'fleetgauge')}\n" in page
+
+
+def test_no_key_is_typed_on_a_command_line_of_the_documentation() -> None:
+    for page in ("deploying", "secrets"):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert re.search(r"--secret-string (?!file://)|--from-literal", text) is None
+        assert re.search(r"aws secretsmanager [a-z-]+ (?!--region )", text) is None
 
 
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("existing-secret", "kubectl --namespace monitoring describe secret fleetgauge"),
-        ("daemonset", "kubectl --namespace monitoring logs --follow daemonset/fleetgauge-host"),
-        ("dev", "kubectl --namespace monitoring logs --follow job/fleetgauge-dev-now"),
+        ("existing-secret", f"{SPACE} describe secret fleetgauge"),
+        ("daemonset", f"{SPACE} logs --follow daemonset/fleetgauge-host"),
+        (
+            "dev",
+            f"job=fleetgauge-dev-now-$(date +%s); {SPACE} create job --from=cronjob/fleetgauge-dev $job",
+        ),
     ],
 )
 def test_the_notes_fit_what_is_installed(tmp_path: Path, name: str, command: str) -> None:
@@ -149,7 +164,6 @@ def test_the_notes_fit_what_is_installed(tmp_path: Path, name: str, command: str
 
 def test_the_notes_of_a_backfill_alone_show_its_progress(tmp_path: Path) -> None:
     said = notes(tmp_path, scenario("backfill"), {"collectors": {"wandb": {"enabled": False}}})
-    assert (
-        "get jobs --selector app.kubernetes.io/instance=fleetgauge,app.kubernetes.io/component=backfill"
-        in said
-    )
+    selector = "--selector app.kubernetes.io/instance=fleetgauge,app.kubernetes.io/component=backfill"
+    assert f"get jobs {selector}\n" in said
+    assert f"logs --follow --prefix --tail=-1 --max-log-requests=32 {selector}\n" in said
