@@ -42,23 +42,33 @@ def render(
     *changes: Mapping[str, Any],
     release: str = "fleetgauge",
     chart: Path = CHART,
+    namespace: str = "monitoring",
 ) -> list[Document]:
     """Every object of a release; later values win over earlier ones."""
     merged: Document = {}
     for one in (values, *changes):
         merged = _merged(merged, one)
-    documents = yaml.safe_load_all(rendered_text(json.dumps(merged), release, chart))
+    documents = yaml.safe_load_all(rendered_text(json.dumps(merged), release, chart, namespace))
     return [document for document in documents if document]
 
 
 @functools.cache
-def rendered_text(values: str, release: str = "fleetgauge", chart: Path = CHART) -> str:
+def rendered_text(
+    values: str, release: str = "fleetgauge", chart: Path = CHART, namespace: str = "monitoring"
+) -> str:
     """What Helm writes for these values, given as JSON or YAML."""
-    command = [str(HELM), "template", release, str(chart), "--namespace", "monitoring", "--values", "-"]
+    command = [str(HELM), "template", release, str(chart), "--namespace", namespace, "--values", "-"]
     ran = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise Refused(ran.stderr)
     return ran.stdout
+
+
+def refusal(*changes: Mapping[str, Any]) -> list[str]:
+    """The lines of what Helm says to values that are the default example but for this."""
+    with pytest.raises(Refused) as error:
+        render(scenario("default"), *changes)
+    return str(error.value).splitlines()
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> Document:

@@ -162,7 +162,13 @@ def test_five_collectors_in_one_run_have_the_time_they_may_need() -> None:
     assert runner.INTERRUPT_GRACE + rounds * report <= grace
 
 
-@pytest.mark.parametrize("release", ["a" * 53, "fleetgauge", "x", "team-fleetgauge-" + "b" * 37])
+@pytest.mark.parametrize(
+    "release",
+    [
+        *("a" * 53, "fleetgauge", "x", "team-fleetgauge-" + "b" * 37),
+        *("123", "team.fleetgauge", "a" * 28 + "." + "b" * 20),
+    ],
+)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_names_fit_whatever_the_release_is_called(name: str, release: str) -> None:
     documents = render(scenario(name), {"fullnameOverride": ""}, release=release)

@@ -35,6 +35,27 @@ def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(name: str, ver
         assert kubernetes_validate.validate(document, version, strict=True) == version
 
 
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_name_of_digits_is_still_a_name(name: str) -> None:
+    numbers = {
+        "fullnameOverride": "1",
+        "nameOverride": "2",
+        "image": {"pullSecrets": ["3"]},
+        "serviceAccount": {"name": "4"},
+        "priorityClassName": "5",
+    }
+    if "existingSecret" in scenario(name):
+        numbers |= {"existingSecret": "6", "proxy": {"existingSecret": "7"}}
+    if "existingClaim" in str(scenario(name)):
+        numbers |= {"checkpoints": {"persistentVolumeClaim": {"existingClaim": "8"}}}
+    if "gp3" in str(scenario(name)):
+        numbers |= {"checkpoints": {"persistentVolumeClaim": {"storageClassName": "9"}}}
+    for document in render(scenario(name), numbers, release="123", namespace="456"):
+        assert kubernetes_validate.validate(document, NEWEST, strict=True) == NEWEST
+        assert isinstance(document["metadata"]["namespace"], str)
+        assert all(isinstance(text, str) for text in document["metadata"]["labels"].values())
+
+
 def test_the_oldest_and_newest_kubernetes_are_those_that_the_chart_names() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert chart["kubeVersion"] == f">={OLDEST}.0-0"

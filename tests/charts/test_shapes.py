@@ -143,8 +143,11 @@ def test_a_backfill_is_cut_into_slices_that_run_side_by_side() -> None:
         *("wandb", "--push", "--since=2026-11-07T00:00Z", "--until=2026-11-14T00:00Z"),
         *("--step=15m", "--slice=/8", "--enable-historical", "--timeout=3600"),
     ]
-    [rule] = job["podFailurePolicy"]["rules"]
-    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [2])
+    drained, wrong = job["podFailurePolicy"]["rules"]
+    assert drained["action"] == "Ignore"
+    assert drained["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert (wrong["action"], wrong["onExitCodes"]["values"]) == ("FailJob", [2])
+    assert job["backoffLimit"] == 24, "three for each of eight parts, which it counts together"
 
 
 def test_a_backfill_in_one_piece_is_an_ordinary_job() -> None:
@@ -153,7 +156,9 @@ def test_a_backfill_in_one_piece_is_an_ordinary_job() -> None:
     assert "completionMode" not in job
     expected = ["wandb", "--push", "--since=7d", "--step=1h", "--only-enabled", "--timeout=3600"]
     assert container(job["template"])["args"] == expected
-    assert variables(job["template"])["FLEETGAUGE_STEP"] == "1h"
+    days = only("Job", scenario("default"), whole, {"backfill": {"step": "2d"}})["spec"]["template"]
+    assert "--step=2d" in container(days)["args"]
+    assert "FLEETGAUGE_STEP" not in variables(days), "which may be an hour at most"
 
 
 def test_another_span_is_another_job_because_a_job_cannot_change() -> None:
@@ -273,7 +278,7 @@ def test_limits_of_a_cronjob_are_an_operators_to_set() -> None:
         "successfulJobsHistoryLimit": 0,
         "failedJobsHistoryLimit": 9,
     }
-    of_job = {"activeDeadlineSeconds": 12, "backoffLimit": 1, "ttlSecondsAfterFinished": 13}
+    of_job = {"activeDeadlineSeconds": 141, "backoffLimit": 1, "ttlSecondsAfterFinished": 13}
     spec = only("CronJob", scenario("default"), changed, of_job)["spec"]
     assert {key: spec[key] for key in changed} == changed
     assert {key: spec["jobTemplate"]["spec"][key] for key in of_job} == of_job

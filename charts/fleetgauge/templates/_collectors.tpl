@@ -16,6 +16,18 @@ files/settings.yaml, which is made from the code.
 {{- toJson $names }}
 {{- end }}
 
+{{/* The CronJobs as a JSON list: the ending of their names, their collectors, and what is their own. */}}
+{{- define "fleetgauge.runs" -}}
+{{- $runs := list }}
+{{- with include "fleetgauge.enabled" (dict "root" . "with" "shared") | fromJsonArray }}
+{{- $runs = append $runs (dict "suffix" "" "names" . "own" dict) }}
+{{- end }}
+{{- range include "fleetgauge.enabled" (dict "root" . "with" "own") | fromJsonArray }}
+{{- $runs = append $runs (dict "suffix" (printf "-%s" (replace "_" "-" .)) "names" (list .) "own" (get $.Values.collectors .)) }}
+{{- end }}
+{{- toJson $runs }}
+{{- end }}
+
 {{/* A value as a variable holds it: lists by commas, and large numbers without an exponent. */}}
 {{- define "fleetgauge.text" -}}
 {{- if kindIs "slice" . }}{{ join "," . }}
@@ -52,7 +64,7 @@ files/settings.yaml, which is made from the code.
 - name: {{ . }}
   valueFrom:
     secretKeyRef:
-      name: {{ $.root.Values.existingSecret }}
+      name: {{ $.root.Values.existingSecret | quote }}
       key: {{ . }}
 {{- end }}
 {{- end }}

@@ -1,9 +1,10 @@
 {{/*
 Names. A CronJob's may have 52 characters, and the longest ending here, of a backfill, has 16: what is longer
-than 36 is cut, with a hash of the whole, so that two long names that begin alike stay two.
+than 36 is cut, with a hash of the whole, so that two long names that begin alike stay two. Dots become dashes:
+the name of an Indexed Job is part of a host's, which may have none.
 */}}
 {{- define "fleetgauge.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimAll "-." }}
 {{- end }}
 
 {{- define "fleetgauge.fullname" -}}
@@ -12,8 +13,9 @@ than 36 is cut, with a hash of the whole, so that two long names that begin alik
 {{- $name := include "fleetgauge.name" . }}
 {{- $whole = contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
 {{- end }}
+{{- $whole = replace "." "-" $whole }}
 {{- if gt (len $whole) 36 }}
-{{- $whole = printf "%s-%s" ($whole | trunc 29 | trimSuffix "-") ($whole | sha256sum | trunc 6) }}
+{{- $whole = printf "%s-%s" ($whole | trunc 29 | trimAll "-") ($whole | sha256sum | trunc 6) }}
 {{- end }}
 {{- $whole }}
 {{- end }}
@@ -44,8 +46,8 @@ than 36 is cut, with a hash of the whole, so that two long names that begin alik
 
 {{/* What a pod is found by; it may never change. */}}
 {{- define "fleetgauge.selector" -}}
-app.kubernetes.io/name: {{ include "fleetgauge.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "fleetgauge.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "fleetgauge.labels" -}}

@@ -21,7 +21,7 @@ spec:
 
 {{- define "fleetgauge.podSpec" -}}
 restartPolicy: {{ .restartPolicy }}
-serviceAccountName: {{ include "fleetgauge.serviceAccountName" .root }}
+serviceAccountName: {{ include "fleetgauge.serviceAccountName" .root | quote }}
 # Nothing here talks to Kubernetes. The token that AWS trusts is another one, which EKS mounts by itself.
 automountServiceAccountToken: false
 # A Service called fleetgauge would become FLEETGAUGE_* variables, which are unknown and so refused.
@@ -32,7 +32,7 @@ securityContext:
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" }}
@@ -42,7 +42,7 @@ imagePullSecrets:
 {{- end }}
 containers:
   - name: fleetgauge
-    image: {{ include "fleetgauge.image" .root }}
+    image: {{ include "fleetgauge.image" .root | quote }}
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     args:
       {{- toYaml .args | nindent 6 }}
@@ -94,7 +94,7 @@ volumes:
 - name: HTTPS_PROXY
   valueFrom:
     secretKeyRef:
-      name: {{ . }}
+      name: {{ . | quote }}
       key: HTTPS_PROXY
 {{- end }}
 {{- if has "host" .names }}
@@ -135,7 +135,7 @@ volumes:
 {{- if and .checkpoints (include "fleetgauge.claimName" .root) }}
 - name: checkpoints
   persistentVolumeClaim:
-    claimName: {{ include "fleetgauge.claimName" .root }}
+    claimName: {{ include "fleetgauge.claimName" .root | quote }}
 {{- end }}
 {{- range $name := .names }}
 {{- range $kind, $source := (get $.root.Values.collectors $name).volume }}

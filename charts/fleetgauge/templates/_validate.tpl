@@ -23,6 +23,16 @@
 {{- if gt (len (compact (list $values.checkpoints.s3 $claim.existingClaim (ternary "create" "" $claim.create)))) 1 }}
 {{- $wrong = append $wrong "checkpoints: set one of s3, persistentVolumeClaim.create and persistentVolumeClaim.existingClaim" }}
 {{- end }}
+{{- $mounting := len (include "fleetgauge.runs" . | fromJsonArray) | add ($values.backfill.enabled | ternary 1 0) }}
+{{- if and $claim.create (gt $mounting 1) (not (has "ReadWriteMany" $claim.accessModes)) }}
+{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim: %d workloads would share a claim that one node holds at a time; use checkpoints.s3, or accessModes: [ReadWriteMany] and a storageClassName that offers it" $mounting) }}
+{{- end }}
+{{- if and (not $values.serviceAccount.create) (or $values.serviceAccount.roleArn $values.serviceAccount.annotations) }}
+{{- $wrong = append $wrong "serviceAccount: with create: false, roleArn and annotations do nothing; annotate the account that exists" }}
+{{- end }}
+{{- if and $values.networkPolicy.enabled $values.proxy.existingSecret (not $values.networkPolicy.extraEgress) }}
+{{- $wrong = append $wrong "networkPolicy: the proxy's port is in a secret; allow it in extraEgress, as `- ports: [{protocol: TCP, port: 3128}]`" }}
+{{- end }}
 {{- if and $values.proxy.url $values.proxy.existingSecret }}
 {{- $wrong = append $wrong "proxy: set url or existingSecret, one of them" }}
 {{- end }}
@@ -34,13 +44,22 @@
 {{- if not (or $values.checkpoints.s3 (include "fleetgauge.claimName" $)) }}
 {{- $wrong = append $wrong (printf "collectors.%s: it reads files bit by bit; set checkpoints, so that it remembers how far it came" $name) }}
 {{- end }}
-{{- if not (or (get $values.collectors $name).volume $values.extraVolumes) }}
+{{- end }}
+{{- end }}
+{{- range $name := concat $enabled ($values.backfill.enabled | ternary $values.backfill.collectors list) | uniq }}
+{{- if and (get $known $name).resumes (not (or (get $values.collectors $name).volume $values.extraVolumes)) }}
 {{- $wrong = append $wrong (printf "collectors.%s.volume: say which volume holds its files" $name) }}
 {{- end }}
 {{- end }}
+{{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) }}
+{{- range $values.extraVolumes }}
+{{- if has .name (concat (list "tmp" "checkpoints") (keys $known | join " " | replace "_" "-" | splitList " ")) }}
+{{- $wrong = append $wrong (printf "extraVolumes: %s is the name of a volume of this chart; take another" .name) }}
 {{- end }}
+{{- end }}
+{{- $taken := include "fleetgauge.taken" . | fromJsonArray }}
 {{- range $values.extraEnv }}
-{{- if regexMatch "^(DD_ENV|DD_SERVICE|DD_SITE|FLEETGAUGE_.*)$" .name }}
+{{- if or (has .name $taken) (hasPrefix "FLEETGAUGE_" .name) }}
 {{- $wrong = append $wrong (printf "extraEnv: %s has a value of its own in this chart; set that one" .name) }}
 {{- else if eq (hasKey . "value") (hasKey . "valueFrom") }}
 {{- $wrong = append $wrong (printf "extraEnv: give %s a value or a valueFrom, one of them" .name) }}
@@ -62,4 +81,71 @@
 {{- if $wrong }}
 {{- fail (printf "\n\n- %s\n" (join "\n- " $wrong)) }}
 {{- end }}
+{{- end }}
+
+{{/* The variables that other values set, as a JSON list. */}}
+{{- define "fleetgauge.taken" -}}
+{{- $taken := list "DD_ENV" "DD_SERVICE" "DD_SITE" "DD_VERSION" "AWS_REGION" "AWS_ENDPOINT_URL" "HTTPS_PROXY" "NO_PROXY"
+  "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES" }}
+{{- if .Values.existingSecret }}
+{{- $taken = append $taken "DD_API_KEY" }}
+{{- end }}
+{{- if .Values.backfill.appKeySecret.name }}
+{{- $taken = append $taken "DD_APP_KEY" }}
+{{- end }}
+{{- range $name, $known := .Files.Get "files/settings.yaml" | fromYaml }}
+{{- if $.Values.existingSecret }}
+{{- $taken = concat $taken $known.secrets }}
+{{- end }}
+{{- range $key, $value := (get $.Values.collectors $name | default dict).settings }}
+{{- if $value }}
+{{- $taken = append $taken (get $known.variables $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $taken }}
+{{- end }}
+
+{{/* A duration such as 1h30m in seconds. */}}
+{{- define "fleetgauge.seconds" -}}
+{{- $units := dict "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+[smhdw]?" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[smhdw]" .) | default 1)) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{/* What is wrong with steps and deadlines, as a JSON list. */}}
+{{- define "fleetgauge.wrongTimes" -}}
+{{- $wrong := list }}
+{{- $steps := dict "step" .Values.step }}
+{{- range $name, $one := .Values.collectors }}
+{{- range $key := list "step" "timeout" "activeDeadlineSeconds" }}
+{{- if and (get $one $key) (not $one.schedule) }}
+{{- $wrong = append $wrong (printf "collectors.%s.%s: it is for a schedule of its own; set collectors.%s.schedule, or %s for all" $name $key $name $key) }}
+{{- end }}
+{{- end }}
+{{- if $one.step }}
+{{- $_ := set $steps (printf "collectors.%s.step" $name) $one.step }}
+{{- end }}
+{{- end }}
+{{- range $key, $step := $steps }}
+{{- $seconds := include "fleetgauge.seconds" $step | int64 }}
+{{- if or (lt $seconds 1) (gt $seconds 3600) }}
+{{- $wrong = append $wrong (printf "%s: a live run's is at least a second and at most 1h; a rarer schedule keeps 1h" $key) }}
+{{- end }}
+{{- end }}
+{{- range $run := include "fleetgauge.runs" . | fromJsonArray }}
+{{- $timeout := $run.own.timeout | default $.Values.timeout | int64 }}
+{{- $deadline := $run.own.activeDeadlineSeconds | default $.Values.activeDeadlineSeconds | int64 }}
+{{- $longest := mul (div (add (len $run.names) 1) 2) (add $timeout 20) }}
+{{- if ge $longest $deadline }}
+{{- $wrong = append $wrong (printf "activeDeadlineSeconds: %s may take %d s, two at once with a timeout of %d s each, and %d s are allowed; allow more, or shorten the timeout" (join ", " $run.names) $longest $timeout $deadline) }}
+{{- end }}
+{{- end }}
+{{- if lt (include "fleetgauge.seconds" .Values.daemonSet.every | int64) 1 }}
+{{- $wrong = append $wrong "daemonSet.every: it is at least a second" }}
+{{- end }}
+{{- toJson $wrong }}
 {{- end }}

@@ -1,0 +1,157 @@
+"""Values that are each right but do not go together are refused, and the refusal says what to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
+
+pytestmark = needs_helm
+RECORDS = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "records"}}}
+CREATED = {"persistentVolumeClaim": {"create": True}}
+THREE = {"xenna": RECORDS, "data_plane": RECORDS}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"image": {"tag": "latest"}}, "image.tag: `latest` names no version"),
+        (
+            {"aws": {"secretPrefix": ""}},
+            "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
+        ),
+        (
+            {"existingSecret": "keys"},
+            "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
+        ),
+        ({"aws": {"region": ""}}, "aws.region: set the region"),
+        ({"collectors": {"wandb": {"enabled": False}}}, "collectors: none is enabled"),
+        (
+            {"daemonSet": {"enabled": True}, "collectors": {"host": {"enabled": True}}},
+            "collectors.host.enabled: the DaemonSet measures every node already",
+        ),
+        ({"collectors": {"xenna": RECORDS}}, "collectors.xenna: it reads files bit by bit; set checkpoints"),
+        (
+            {"collectors": {"data_plane": {"enabled": True}}, "checkpoints": {"s3": "s3://bucket"}},
+            "collectors.data_plane.volume: say which volume holds its files",
+        ),
+        (
+            {"checkpoints": {"s3": "s3://bucket", "persistentVolumeClaim": {"create": True}}},
+            "checkpoints: set one of s3, persistentVolumeClaim.create",
+        ),
+        (
+            {"proxy": {"url": "http://proxy:3128", "existingSecret": "proxy"}},
+            "proxy: set url or existingSecret",
+        ),
+        ({"backfill": {"enabled": True}}, "backfill.since: say where the span begins"),
+        (
+            {"backfill": {"enabled": True, "since": "7d", "slices": 2}},
+            "backfill.slices: slices must agree on the span",
+        ),
+        (
+            {
+                "backfill": {"enabled": True, "since": "2026-11-07", "until": "2026-11-14", "slices": 2},
+                "checkpoints": {"persistentVolumeClaim": {"create": True}},
+            },
+            "backfill.slices: slices run on several nodes",
+        ),
+        ({"extraEnv": [{"name": "DD_ENV", "value": "x"}]}, "extraEnv: DD_ENV has a value of its own"),
+        ({"step": "2h"}, "step: a live run's is at least a second and at most 1h"),
+        ({"step": "0"}, "step: a live run's is at least a second and at most 1h"),
+        (
+            {"collectors": {"wandb": {"schedule": "7 */2 * * *", "step": "1h1m"}}},
+            "collectors.wandb.step: a live run's is at least a second and at most 1h",
+        ),
+        ({"daemonSet": {"enabled": True, "every": "0m"}}, "daemonSet.every: it is at least a second"),
+        (
+            {"networkPolicy": {"enabled": True}, "proxy": {"existingSecret": "proxy"}},
+            "networkPolicy: the proxy's port is in a secret; allow it in extraEgress",
+        ),
+        (
+            {"checkpoints": CREATED, "collectors": {"xenna": {**RECORDS, "schedule": "7 * * * *"}}},
+            "checkpoints.persistentVolumeClaim: 2 workloads would share a claim",
+        ),
+        (
+            {"checkpoints": CREATED, "backfill": {"enabled": True, "since": "7d"}},
+            "checkpoints.persistentVolumeClaim: 2 workloads would share a claim",
+        ),
+        (
+            {"serviceAccount": {"create": False, "annotations": {"team": "a"}}},
+            "serviceAccount: with create: false, roleArn and annotations do nothing",
+        ),
+        (
+            {"collectors": {"wandb": {"timeout": 60}}},
+            "collectors.wandb.timeout: it is for a schedule of its own",
+        ),
+        ({"collectors": {"host": {"step": "5m"}}}, "collectors.host.step: it is for a schedule of its own"),
+        (
+            {"collectors": {"wandb": {"schedule": "7 * * * *", "timeout": 580}}},
+            "activeDeadlineSeconds: wandb may take 600 s",
+        ),
+        (
+            {"activeDeadlineSeconds": 280, "checkpoints": {"s3": "s3://bucket"}, "collectors": THREE},
+            "activeDeadlineSeconds: data_plane, wandb, xenna may take 280 s",
+        ),
+        (
+            {"backfill": {"enabled": True, "since": "7d", "collectors": ["xenna"]}},
+            "collectors.xenna.volume: say which volume holds its files",
+        ),
+        *[
+            (
+                {"extraVolumes": [{"name": name, "emptyDir": {}}]},
+                f"extraVolumes: {name} is the name of a volume",
+            )
+            for name in ("tmp", "checkpoints", "gpu-memory")
+        ],
+        ({"extraEnv": [{"name": "LANG"}]}, "extraEnv: give LANG a value or a valueFrom"),
+    ],
+)
+def test_values_that_do_not_go_together_are_explained(values: dict[str, Any], said: str) -> None:
+    assert [line for line in refusal(values) if line.startswith(f"- {said}")]
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    said = refusal({"image": {"tag": "latest"}, "aws": {"region": ""}})
+    assert len([line for line in said if line.startswith("- ")]) == 2
+
+
+def test_what_goes_together_after_all_is_not_refused() -> None:
+    shared = {"persistentVolumeClaim": {"create": True, "accessModes": ["ReadWriteMany"]}}
+    values = {
+        "checkpoints": shared,
+        "collectors": {"xenna": {**RECORDS, "schedule": "7 * * * *"}},
+        "backfill": {"enabled": True, "since": "7d"},
+        "networkPolicy": {"enabled": True, "extraEgress": [{"ports": [{"protocol": "TCP", "port": 3128}]}]},
+        "proxy": {"existingSecret": "proxy"},
+        "activeDeadlineSeconds": 141,
+    }
+    assert len(of_kind(render(scenario("default"), values), "CronJob")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *[(name, {}) for name in ("DD_VERSION", "AWS_REGION", "AWS_ENDPOINT_URL", "HTTPS_PROXY", "NO_PROXY")],
+        *[(name, {}) for name in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")],
+        ("FLEETGAUGE_STEP", {}),
+        ("WANDB_PROJECTS", {"collectors": {"wandb": {"settings": {"projects": ["acme/ants"]}}}}),
+        ("WANDB_API_KEY", {"existingSecret": "keys", "aws": {"secretPrefix": ""}}),
+        ("DD_API_KEY", {"existingSecret": "keys", "aws": {"secretPrefix": ""}}),
+        ("DD_APP_KEY", {"backfill": {"appKeySecret": {"name": "key"}}}),
+    ],
+)
+def test_no_variable_is_set_twice(name: str, values: dict[str, Any]) -> None:
+    variable = {"name": name, "valueFrom": {"configMapKeyRef": {"name": "more", "key": name}}}
+    said = refusal(values, {"extraEnv": [variable]})
+    assert f"- extraEnv: {name} has a value of its own in this chart; set that one" in said
+
+
+def test_a_variable_that_no_value_sets_may_come_from_elsewhere() -> None:
+    variable = {
+        "name": "WANDB_PROJECTS",
+        "valueFrom": {"configMapKeyRef": {"name": "more", "key": "projects"}},
+    }
+    for template in pod_templates(render(scenario("default"), {"extraEnv": [variable]})).values():
+        assert variables(template)["WANDB_PROJECTS"] == variable["valueFrom"]
