@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -12,6 +13,10 @@ import replay_writers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replays import Simulation, resumed, spans
+
+from common import registry
+from common.errors import ConfigurationError
+from common.settings import ConfigurationFile, load
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -62,3 +67,13 @@ def test_a_replay_that_was_killed_goes_on_where_it_was(writers: Writers, seed: i
         simulation = writers(Path(folder), chance, rivals=rivals)
         [(since, until)] = spans(chance, simulation, 1)
         assert resumed(simulation, since, until, chance) == simulation.replay(since, until)
+
+
+@pytest.mark.parametrize("name", ["data_plane", "gpu_memory", "xenna"])
+def test_a_point_may_stand_for_no_more_than_can_still_be_sent_once_it_is_over(name: str) -> None:
+    model = registry.load(name).settings
+    for interval, refused in (("30m", False), ("31m", True)):
+        variables = {f"FLEETGAUGE_{name.upper()}_AGGREGATE_INTERVAL": interval}
+        variables[f"FLEETGAUGE_{name.upper()}_PATHS"] = "records"
+        with pytest.raises(ConfigurationError, match="1800") if refused else nullcontext():
+            load(model, name, environ=variables, file=ConfigurationFile())
