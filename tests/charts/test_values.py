@@ -57,6 +57,7 @@ def test_an_environment_and_an_image_must_be_named() -> None:
         ({"securityContext": None}, "(root): securityContext is required"),
         ({"activeDeadlineSeconds": None}, "(root): activeDeadlineSeconds is required"),
         ({"timeout": None}, "(root): timeout is required"),
+        ({"daemonSet": {"every": None}}, "daemonSet: every is required"),
         ({"backfill": {"activeDeadlineSeconds": None}}, "backfill: activeDeadlineSeconds is required"),
         (
             {"collectors": {"xenna": {"volume": {"hostPath": {"path": "/"}}}}},
