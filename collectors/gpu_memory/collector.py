@@ -41,7 +41,7 @@ class GpuMemorySettings(CollectorSettings):
     aggregate_interval: Duration = Field(
         60,
         ge=1,
-        le=1800,  # a point stands at the start, and must be younger than the intake\'s hour when it is over
+        le=1800,  # a point stands at the start, and must be younger than the intake's hour when it is over
         description="Without job_id: how much time one aggregated point stands for. "
         "At least the sessions' sampling interval.",
     )
