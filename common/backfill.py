@@ -95,6 +95,7 @@ class BackfillRun(Run):
         self._refuse(off)
         self._agree(survey, span, off)
         past.left_out = self._leave_out(history, off)
+        self._tally.requests += history.requests if history else 0
         if set(begun.left_out) - past.left_out:
             return False
         survey = survey.without(past.left_out)
@@ -158,7 +159,6 @@ class BackfillRun(Run):
                 log.warning("%s: Historical Metrics Ingestion was not turned on: %s", name, reason)
             else:
                 log.info("%s: Historical Metrics Ingestion is on now", name)
-        self._tally.requests += history.requests
         if refused and not self._asked.only_enabled:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
             raise ConfigurationError(
