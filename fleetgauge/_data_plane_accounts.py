@@ -190,7 +190,7 @@ class Accounts:
         # Not under the lock: a log handler has locks of its own, and may ask for a snapshot.
         for error in failures:
             self._measure_losses.add(error)
-        if overflowed and not self._overflows.count:
+        if overflowed:
             self._overflows.add(self._outstanding.max_keys)
 
     def _count(self, call: Call, status: EventStatus) -> None:

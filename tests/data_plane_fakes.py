@@ -249,6 +249,17 @@ class Store:
             return sum(map(len, self.rows.values()))
 
 
+class PicklableStore(Store):
+    """Forgets its lock, as an adapter does that is sent to a worker."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name in ("adapter_setting", "error")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]  # a fresh connection
+        self.__dict__.update(state)
+
+
 class SizedRows(dict[str, object]):
     """A batch whose rows have the sizes given: every field is a list with one tensor of bytes a row."""
 

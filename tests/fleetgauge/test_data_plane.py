@@ -412,6 +412,8 @@ def test_bytes_per_key_of_the_last_put_and_the_most_one_key_was_given(client: Me
     client.put_samples(["a", "b"], "p", fields={"x": Jagged([50, 1]), "y": Jagged([1, 9]), "z": Tensor(2)})
     snapshot = client.snapshot()
     assert (snapshot["last_put_bytes_per_key"], snapshot["max_bytes_per_key_seen"]) == (126, 208)
+    client.put_samples(["a", "b", "c"], "p", fields={"x": Tensor(7, element_size=1)})
+    assert client.snapshot()["last_put_bytes_per_key"] == 2
     client.put_samples(["c"], "p", fields={"x": Tensor(1)})
     client.put_samples([], "p", fields={"x": Tensor(7)})
     snapshot = client.snapshot()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -350,6 +351,8 @@ def test_the_largest_row_is_not_looked_for_when_none_can_be_larger() -> None:
         *(32, 32, 32, 33, 48, 99)
     ]
     assert largest_row(measure({"z": Tensor(2, 3)}, 2).columns, at_least=5) == 12
+    not_looked_for = Uneven(2, 200, lambda: (array("q", [100, 100]), 5))
+    assert [largest_row({"x": not_looked_for, "y": 1}, at_least=floor) for floor in (5, 6)] == [101, 6]
 
 
 lengths = st.lists(st.integers(0, 50), min_size=1, max_size=8)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from data_plane_fakes import CALLS, Events, Jagged, LazyStack, Meta, Store, Tensor, held
+from data_plane_fakes import CALLS, Events, Jagged, LazyStack, Meta, PicklableStore, Store, Tensor, held
 
 from fleetgauge._outstanding import FIELDS_PER_KEY
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
@@ -341,6 +341,19 @@ def test_5_an_interrupt_in_the_midst_of_counting_leaves_the_sums_true(op: str, a
     assert (held(client), client.snapshot()["n_keys_outstanding"]) == (4, 1)
 
 
+def test_9_a_key_that_fails_while_it_is_looked_for_is_counted(store: Store) -> None:
+    client = MetricsDataPlaneClient(store)
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    keys: Any = [Fragile(1)]
+    store.before_return = lambda: client.clear_samples(["b"], "p")
+    client.put_samples(keys, "q", fields={"x": Tensor(1)})
+    store.before_return = lambda: client.clear_samples(["b"], "p")
+    client.put_samples([Fragile(1)], "p", fields={"x": Tensor(1)})  # type: ignore[list-item]
+    assert client.snapshot()["by_op"]["clear"]["ops"] == 2
+    assert client.snapshot()["measure_errors"] == 3
+    assert held(client) == 4
+
+
 def test_9_a_failure_that_is_found_late_is_counted_when_asked(store: Store) -> None:
     client = MetricsDataPlaneClient(store)
     keys: Any = [Fragile(1)]
@@ -531,14 +544,3 @@ def test_12_special_methods_of_the_inner_client_are_not_taken_for_ours() -> None
             return "a copy of the inner client"
 
     assert not hasattr(MetricsDataPlaneClient(Odd()), "__deepcopy__")
-
-
-class PicklableStore(Store):
-    """Forgets its lock, as an adapter does that is sent to a worker."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name in ("adapter_setting", "error")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]  # a fresh connection
-        self.__dict__.update(state)

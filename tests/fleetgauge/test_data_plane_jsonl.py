@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -294,6 +294,23 @@ def test_an_event_does_not_wait_for_the_thread_that_adds_up(
         first.result()
     assert sink.dropped == 1
     assert sum(one["count"] for one in sinks.operations()) == 3
+
+
+def test_an_event_that_comes_just_before_the_lock_is_let_go_is_not_left_waiting(sinks: Sinks) -> None:
+    moments: list[Callable[[], object]] = []
+
+    class Interrupting(Clock):
+        def __call__(self) -> float:
+            if moments:
+                moments.pop(0)()
+            return super().__call__()
+
+    sinks.clock = Interrupting()
+    sink = sinks.new()
+    moments += [lambda: None, lambda: sink(event("get"))]  # as it is told, and after it was added up
+    sink(event())
+    assert (moments, len(sink._waiting)) == ([], 0)
+    assert {one["op"]: one["count"] for one in sinks.operations()} == {"put": 1, "get": 1}
 
 
 def test_a_finalizer_that_tells_an_event_while_one_is_added_up_is_counted(sinks: Sinks) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from data_plane_fakes import CALLS, SizedRows, Store, Tensor
+from data_plane_fakes import CALLS, Events, PicklableStore, SizedRows, Store, Tensor
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -168,6 +169,36 @@ def test_4_a_key_put_while_its_partition_is_being_emptied_is_held(empty: str) ->
         client.register_partition("p", [], 0, [])
     assert client.bytes_outstanding_by_partition() == store.bytes_by_partition() == {"p": 7}
     assert client.snapshot()["n_keys_outstanding"] == 1
+
+
+def test_8_a_partition_tells_how_many_keys_were_left_to_clear() -> None:
+    store, events = Store(), Events()
+    client = MetricsDataPlaneClient(store, events)
+    client.put_samples(["a", "b", "c"], "p", fields={"x": Tensor(3)})
+    store.before_return = lambda: in_threads(lambda: client.clear_samples(["a"], "p"))
+    client.clear_samples(None, "p")
+    assert (events.last["op"], events.last["n_keys"]) == ("clear", 2)
+    assert client.snapshot()["by_op"]["clear"]["keys"] == 3
+
+
+def test_12_a_client_can_be_pickled_while_threads_use_it() -> None:
+    client = MetricsDataPlaneClient(PicklableStore())
+    twins: list[MetricsDataPlaneClient] = []
+
+    def put(thread: int) -> None:
+        for step in range(100):
+            fields = {f"of {thread}": Tensor(1)}
+            client.put_samples([f"{thread}-{step}"], f"p{step}", fields=fields)
+            client.snapshot()
+
+    def pickled() -> None:
+        twins.extend(pickle.loads(pickle.dumps(client)) for _ in range(40))  # noqa: S301  # our own bytes
+
+    in_threads(*[partial(put, thread) for thread in range(THREADS)], pickled)
+    for twin in twins:
+        snapshot = twin.snapshot()
+        held = sum(twin.bytes_outstanding_by_partition().values())
+        assert held == snapshot["bytes_outstanding"] == snapshot["total_bytes"] == 4 * snapshot["total_ops"]
 
 
 def test_4_a_put_under_way_survives_a_clear_that_does_not_name_its_keys() -> None:
