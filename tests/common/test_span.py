@@ -53,6 +53,11 @@ def test_what_was_missed_within_reach_is_to_be_sent_and_the_rest_is_a_gap() -> N
     assert found.gap == Span(9900, 11700, 900)
 
 
+def test_a_tick_exactly_as_old_as_can_be_sent_is_sent() -> None:
+    assert missed(last=9000, at=11700, step=900, oldest=9900).ticks == [9900, 10800]
+    assert missed(last=9000, at=11700, step=900, oldest=9901).ticks == [10800]
+
+
 def test_the_next_tick_has_missed_nothing() -> None:
     found = missed(last=9000, at=9900, step=900, oldest=0)
     assert (found.ticks, found.gap.seconds) == ([], 0)
