@@ -34,12 +34,12 @@ from collectors.wandb.evaluate import Rules, evaluate_many
 from collectors.wandb.metrics import THROUGHPUT
 from collectors.wandb.runs import SECOND, Kind, Run, State, Target
 from collectors.wandb.settings import Project
-from common.configuration import Configuration
+from common.config.configuration import Configuration
 from common.datadog import DatadogSink
-from common.delivery import Delivery
+from common.execution.delivery import Delivery
 from common.metric import Mark
-from common.past import Survey
-from common.retry import Deadline
+from common.execution.backfill_state import Survey
+from common.net.retry import Deadline
 from common.span import Span
 
 until = {now} // 900 * 900

@@ -34,8 +34,8 @@ _OURS = (
     _SAMPLES
     + """
 from common.datadog import DatadogSink
-from common.retry import Deadline
-from common.configuration import Configuration
+from common.net.retry import Deadline
+from common.config.configuration import Configuration
 found = Configuration(dict(DD_ENV="bench", DD_API_KEY={key!r}, FLEETGAUGE_DD_URL={url!r},
                            FLEETGAUGE_SERIES_CAP="1000000000"), None)
 core, settings = found.core, found.datadog()

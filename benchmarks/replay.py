@@ -44,10 +44,10 @@ def read(directory: str, *, live: bool) -> int:
     """The samples of the week, by a replay or by a single tick that takes times as old as these."""
     from collectors.xenna.collector import COLLECTOR, Ingest, XennaSettings
     from common.collector import Context
-    from common.ingest import Tick, Window
+    from common.config.settings import ConfigurationFile, load
     from common.metric import Sample
-    from common.retry import Deadline
-    from common.settings import ConfigurationFile, load
+    from common.net.retry import Deadline
+    from common.records.ingest import Tick, Window
     from common.span import Span
 
     now = BEGIN + WEEK + 7200
@@ -57,8 +57,8 @@ def read(directory: str, *, live: bool) -> int:
     if live:
         items = Ingest(context, Tick(Window(now, 0, now), now, WEEK)).collect()
     else:
-        assert COLLECTOR.past
-        items = COLLECTOR.past(context, Span(BEGIN, BEGIN + WEEK, 900))()
+        assert COLLECTOR.backfill
+        items = COLLECTOR.backfill(context, Span(BEGIN, BEGIN + WEEK, 900))()
     return sum(isinstance(item, Sample) and ".run" not in item.metric.name for item in items)
 
 

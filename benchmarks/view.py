@@ -17,24 +17,24 @@ sys.path[0] = str(ROOT)
 from benchmarks.measure import claim, cost, python  # noqa: E402
 
 YEAR, STEP, SERIES, POINTS = 365 * 86_400, 900, 32, 1_121_280
-MOST_MB, MOST_READINGS = 150.0, 12.0
+MAX_MB, MAX_READINGS = 150.0, 12.0
 _BEGIN = f"""
 import sys
 sys.path[0] = {str(ROOT)!r}
 from collections import deque
 from pathlib import Path
-from common.pieces import PieceFile
-from common.protocol import Outcome, Status
+from common.show.dry_run_file import DryRunFile
+from common.outcome import Outcome, Status
 from common.span import Span
 outcomes, span = [Outcome("wandb", Status.OK)], Span(0, {{length}}, {STEP})
-pieces = {{{{"wandb": PieceFile(Path({{path!r}}))}}}}
+pieces = {{{{"wandb": DryRunFile(Path({{path!r}}))}}}}
 """
 WAYS = {
     "read": "deque(pieces['wandb'], 0)",
-    "table": "from common import overview; deque(overview.show(outcomes, pieces, span, 160), 0)",
-    "json": "from common import report; report.write_document(outcomes, pieces, sys.stdout)",
-    "csv": "from common import csv_file; csv_file.write(Path({path!r} + '.csv'), outcomes, pieces)",
-    "html": "from common import page; page.write(Path({path!r} + '.html'), outcomes, pieces, span)",
+    "table": "from common.show import overview; deque(overview.show(outcomes, pieces, span, 160), 0)",
+    "json": "from common.show import report; report.write_document(outcomes, pieces, sys.stdout)",
+    "csv": "from common.show import csv_file; csv_file.write(Path({path!r} + '.csv'), outcomes, pieces)",
+    "html": "from common.show import page; page.write(Path({path!r} + '.html'), outcomes, pieces, span)",
 }
 
 
@@ -83,8 +83,8 @@ def main() -> int:
                 print(f"  {way:<6} {took.cpu:6.2f} s CPU, {ratio:4.1f} x reading, {took.peak_mb:4.0f} MB")
                 if series == SERIES:
                     peaks[way].append(took.peak_mb)
-                holds.append(claim(f"{way} of {title}, MB", took.peak_mb, MOST_MB))
-                holds.append(claim(f"{way} of {title}, times as long as reading it", ratio, MOST_READINGS))
+                holds.append(claim(f"{way} of {title}, MB", took.peak_mb, MAX_MB))
+                holds.append(claim(f"{way} of {title}, times as long as reading it", ratio, MAX_READINGS))
     for way, (once, _, four_times) in peaks.items():
         holds.append(claim(f"{way}: memory of 4 years by that of 1", four_times / once, 1.2))
     return 0 if all(holds) else 1

@@ -78,8 +78,8 @@ def ours(url: str) -> dict[str, float]:
 
     from collectors.wandb.collector import COLLECTOR
     from common.collector import Context
-    from common.retry import Deadline
-    from common.settings import ConfigurationFile, load
+    from common.config.settings import ConfigurationFile, load
+    from common.net.retry import Deadline
 
     environ = {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants", "WANDB_BASE_URL": url}
     settings = load(COLLECTOR.settings, "wandb", environ=environ, file=ConfigurationFile())
@@ -177,16 +177,16 @@ def show(title: str, found: dict[str, float]) -> None:
 def instants() -> float:
     """How many times the time of one instant a week of ticks takes, over 100,000 runs."""
     from collectors.wandb.evaluate import Rules, evaluate_many
-    from collectors.wandb.runs import SECOND, Kind, Run, State, Target
+    from collectors.wandb.runs import SECOND, Run, RunKind, State, Target
 
     chance = random.Random(5)  # noqa: S311
     states = list(State)
     runs = []
     for number in range(100_000):
-        kind = Kind(number % 3)
+        kind = RunKind(number % 3)
         end = NOW - chance.randrange(8 * DAY)
         took = chance.randrange(12 * 3600)
-        push = kind is Kind.PUSH_TO_MAIN
+        push = kind is RunKind.PUSH_TO_MAIN
         runs.append(
             Run(
                 id=str(number),
@@ -197,7 +197,7 @@ def instants() -> float:
                 duration=took * SECOND,
                 gpus=8,
                 gpus_assumed=False,
-                sweep=f"s{number % 500}" if kind is Kind.SWEEP else None,
+                sweep=f"s{number % 500}" if kind is RunKind.SWEEP else None,
                 target=Target("main", f"c{number % 20}") if push else None,
                 throughput={"overview/steps_per_second": 4e4} if push else {},
             )

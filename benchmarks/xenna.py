@@ -110,10 +110,10 @@ def ours(directory: Path, url: str, now: int, again: bool) -> dict[str, float]:
     """The collector and delivery, marks and all; `again` is a second tick over unchanged files."""
     from collectors.xenna.collector import COLLECTOR, XennaSettings
     from common.collector import Context
-    from common.datadog import DatadogSink
+    from common.config.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
+    from common.datadog.sink import DatadogSink
     from common.metric import Mark, Sample
-    from common.retry import Deadline
-    from common.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
+    from common.net.retry import Deadline
 
     environ = {
         "DD_ENV": "bench",

@@ -58,7 +58,7 @@ def real_pipelines(version: str) -> bool:
     with tempfile.TemporaryDirectory() as directory:
         try:
             runs = namespace.run_pipelines(version, Path(directory))
-        except namespace.Missing as reason:
+        except namespace.MissingError as reason:
             print(f"no real pipeline for {version}: {reason}")
             return True
     inside = [seconds for ran in runs.values() for seconds in ran.report["seconds_original"]]

@@ -5,17 +5,21 @@ A collector neither pushes nor retries a delivery nor decides exit codes: it yie
 
 from __future__ import annotations
 
+import importlib
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from common.http import Http, NoProxy, ProxySettings, proxy_for
+from common import registry
+from common.config.settings import CollectorSettings
+from common.errors import ConfigurationError
 from common.metric import Mark, Metric, Sample
-from common.protocol import Absent, Parent
-from common.retry import Deadline
-from common.settings import CollectorSettings
+from common.net.http import Http, NoProxy, ProxySettings, proxy_for
+from common.net.retry import Deadline
+from common.parent import NoParent, Parent
 from common.span import Missed, Span, missed
 
 S = TypeVar("S", bound=CollectorSettings)
@@ -50,7 +54,7 @@ class Context(Generic[S]):
     network: ProxySettings = field(default_factory=NoProxy)
     step: int | None = None  # of the grid that `at` is on; None where what was missed is not to be filled
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
-    parent: Parent = field(default_factory=Absent)
+    parent: Parent = field(default_factory=NoParent)
 
     def http(self, url: str) -> Http:
         """Connections to one service, through the proxy where one is configured; each request is counted."""
@@ -83,9 +87,9 @@ class Collector(Generic[S]):
     `resumes` yields marks and cannot push without a checkpoint store. One that is `per_node` keeps a
     checkpoint for each node.
 
-    `past` is how it answers for a span of the past; None where only the present can be asked. It reads what
-    it must once, and returns a function that yields the samples of the span, and marks, as often as it is
-    called. Metrics that are `live_only` cannot be known for the past and are never among them.
+    `backfill` is how it answers for a span of the past; None where only the present can be asked. It reads
+    what it must once, and returns a function that yields the samples of the span, and marks, as often as
+    it is called. Metrics that are `live_only` cannot be known for the past and are never among them.
     """
 
     name: str
@@ -95,5 +99,20 @@ class Collector(Generic[S]):
     check: Callable[[Context[S]], Iterator[str]]
     resumes: bool = False
     per_node: bool = False
-    past: Callable[[Context[S], Span], Callable[[], Iterator[Sample | Mark]]] | None = None
+    backfill: Callable[[Context[S], Span], Callable[[], Iterator[Sample | Mark]]] | None = None
     live_only: frozenset[Metric] = frozenset()
+
+
+# Any: the settings model differs per collector, and only the collector itself looks inside.
+def load_collector(name: str) -> Collector[Any]:
+    """Import one collector, and only that one."""
+    if str(registry.ROOT) not in sys.path:
+        sys.path.insert(0, str(registry.ROOT))
+    try:
+        module = importlib.import_module(f"collectors.{name}.collector")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"collector {name} cannot be imported: {error}. Install locks/service.txt, or use the image."
+        ) from error
+    collector: Collector[Any] = module.COLLECTOR
+    return collector

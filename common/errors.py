@@ -3,15 +3,15 @@
     Exception
     └── FleetgaugeError              said in one line, without a traceback
         ├── ConfigurationError       a person must change a setting, a secret or a permission: exit code 2
-        │   └── NotConfigured        a required setting is absent: skipped under `all`
-        │       └── NoPast           the collector knows only the present: skipped under `all --since`
+        │   └── NotConfiguredError   a required setting is absent: skipped under `all`
+        │       └── NoBackfillError  the collector knows only the present: skipped under `all --since`
         ├── SourceError              what a collector reads could not be read
-        ├── DeadlineExceeded         the collector's time is over
-        ├── Busy                     another run of the collector is at work: skipped
-        ├── Declined                 the person at the terminal said no: skipped
+        ├── DeadlineExceededError    the collector's time is over
+        ├── BusyError                another run of the collector is at work: skipped
+        ├── DeclinedError            the person at the terminal said no: skipped
         ├── CheckpointError          what was done could not be remembered
         └── DeliveryError            Datadog did not accept what was sent
-            └── Refused              and never will: the key, the site or the payload is wrong
+            └── RefusedError         and never will: the key, the site or the payload is wrong
 
     BaseException
     └── Interrupted                  SIGTERM or SIGINT; passes through `except Exception`
@@ -30,11 +30,11 @@ class ConfigurationError(FleetgaugeError):
     """A setting, secret or permission is wrong, and only a person can mend it."""
 
 
-class NotConfigured(ConfigurationError):  # noqa: N818  # reads as a state, which is what it is
+class NotConfiguredError(ConfigurationError):
     """A required setting has no value anywhere."""
 
 
-class NoPast(NotConfigured):
+class NoBackfillError(NotConfiguredError):
     """A backfill asks about the past, and this collector can only look at what is there now."""
 
 
@@ -42,15 +42,15 @@ class SourceError(FleetgaugeError):
     """A source could not be read now; a later run may succeed."""
 
 
-class DeadlineExceeded(FleetgaugeError):  # noqa: N818
+class DeadlineExceededError(FleetgaugeError):
     """The one deadline that all requests of a collector share has passed."""
 
 
-class Busy(FleetgaugeError):  # noqa: N818
+class BusyError(FleetgaugeError):
     """Another run holds the checkpoint, or has moved it meanwhile; the work is left to it."""
 
 
-class Declined(FleetgaugeError):  # noqa: N818
+class DeclinedError(FleetgaugeError):
     """What was about to be sent was shown, and not agreed to."""
 
 
@@ -62,7 +62,7 @@ class DeliveryError(FleetgaugeError):
     """The intake did not accept a payload; what was accepted before it stays accepted."""
 
 
-class Refused(DeliveryError):  # noqa: N818
+class RefusedError(DeliveryError):
     """The intake will never accept this: retrying cannot help.
 
     `status` is what it answered, and `problems` what its own error document said; a stranger on the way

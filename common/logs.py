@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 OURS = ("fleetgauge", "common", "collectors")
-_SHORTEST = 4  # replacing anything shorter would garble every line and protect nothing
+_MIN_SECRET = 4  # replacing anything shorter would garble every line and protect nothing
 
 _secrets: set[str] = set()
 
@@ -21,7 +21,7 @@ _secrets: set[str] = set()
 def remember_secret(value: str) -> None:
     """From now on, replace this value wherever it would be logged or reported."""
     value = value.strip()
-    if len(value) >= _SHORTEST:
+    if len(value) >= _MIN_SECRET:
         _secrets.add(value)
 
 

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from common.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from common.collector import Collector
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -75,18 +70,3 @@ def nearest(word: str, known: list[str]) -> str:
     """A hint such as ` (did you mean 'wandb'?)`, or nothing when no known word is close."""
     close = difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-# Any: the settings model differs per collector, and only the collector itself looks inside.
-def load(name: str) -> Collector[Any]:
-    """Import one collector, and only that one."""
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    try:
-        module = importlib.import_module(f"collectors.{name}.collector")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"collector {name} cannot be imported: {error}. Install locks/service.txt, or use the image."
-        ) from error
-    collector: Collector[Any] = module.COLLECTOR
-    return collector

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fleetgauge._configuration import field, fields
 from fleetgauge.compute import collect_compute_metadata
+from fleetgauge.compute.user_config import field, fields
 
 _log = logging.getLogger("fleetgauge.wandb")
 

@@ -16,7 +16,8 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from common import registry
-from common.settings import Duration, Settings, Url, secret_variables, variables
+from common.collector import load_collector
+from common.config.settings import Duration, Settings, Url, secret_variables, variables
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "fleetgauge"
 BEGIN, END = "<!-- values:begin -->\n", "<!-- values:end -->"
@@ -26,7 +27,7 @@ def settings_file() -> str:
     """files/settings.yaml: what templates must know of a collector to write its settings to variables."""
     found = {}
     for name in registry.names():
-        collector = registry.load(name)
+        collector = load_collector(name)
         secrets = secret_variables(collector.settings)
         known = variables(collector.settings).items()
         settable = {key: variable for key, variable in known if variable not in secrets}
@@ -37,7 +38,7 @@ def settings_file() -> str:
 def schema() -> str:
     """values.schema.json, with what it says of collectors renewed."""
     document = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    collectors = {name: registry.load(name) for name in registry.names()}
+    collectors = {name: load_collector(name) for name in registry.names()}
     document["properties"]["collectors"]["properties"] = {
         name: _collector_schema(collector.settings) for name, collector in collectors.items()
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from common.report import number  # noqa: E402
+from common.show.report import number  # noqa: E402
 from fleetgauge.records import RecordWriter  # noqa: E402
 from servers.aws import Aws  # noqa: E402
 from servers.datadog import Intake  # noqa: E402

@@ -16,9 +16,12 @@ sys.path[0] = str(ROOT)
 
 from pydantic_core import PydanticUndefined  # noqa: E402
 
-from common import cli, health, registry  # noqa: E402
+from common import registry  # noqa: E402
+from common.collector import load_collector  # noqa: E402
+from common.config.settings import CoreSettings, DatadogSettings, Settings, secret_variables  # noqa: E402
+from common.execution import health  # noqa: E402
 from common.metric import Metric  # noqa: E402
-from common.settings import CoreSettings, DatadogSettings, Settings, secret_variables  # noqa: E402
+from common.process import cli  # noqa: E402
 from scripts import chart_documents  # noqa: E402
 
 NOTE = "<!-- Made by scripts/generate from the code; edit that instead. -->\n"
@@ -39,13 +42,15 @@ A value is looked for in the environment, then in AWS Secrets Manager, then in t
 
 def families() -> dict[str, tuple[Metric, ...]]:
     """Every metric, by the collector that emits it; the runner's own last."""
-    return {name: registry.load(name).metrics for name in registry.names()} | {"every run": health.METRICS}
+    return {name: load_collector(name).metrics for name in registry.names()} | {"every run": health.METRICS}
 
 
 def known_for_the_past() -> set[Metric]:
     """The metrics that a backfill can send."""
-    collectors = [registry.load(name) for name in registry.names()]
-    return {metric for one in collectors if one.past for metric in one.metrics if metric not in one.live_only}
+    collectors = [load_collector(name) for name in registry.names()]
+    return {
+        metric for one in collectors if one.backfill for metric in one.metrics if metric not in one.live_only
+    }
 
 
 def metric_table(metrics: Iterable[Metric]) -> str:
@@ -109,7 +114,7 @@ def settings_page() -> str:
         "Datadog": (DatadogSettings, "[datadog]"),
     }
     for name in registry.names():
-        models[f"Collector {name}"] = (registry.load(name).settings, f"[{name}]")
+        models[f"Collector {name}"] = (load_collector(name).settings, f"[{name}]")
     parts = [NOTE, "# Settings\n", SETTINGS]
     for title, (model, table) in models.items():
         parts.append(f"## {title}\n")
@@ -128,7 +133,7 @@ def readmes() -> Iterator[tuple[Path, str]]:
         path = ROOT / "collectors" / name / "README.md"
         before, begin, rest = path.read_text(encoding="utf-8").partition("<!-- metrics:begin -->\n")
         end = rest[rest.index("<!-- metrics:end -->") :]
-        yield path, before + begin + metric_table(registry.load(name).metrics) + end
+        yield path, before + begin + metric_table(load_collector(name).metrics) + end
 
 
 def main(check: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from collectors.wandb.collector import COLLECTOR, samples
 from collectors.wandb.evaluate import Rules, evaluate_many
 from collectors.wandb.metrics import LIVE_ONLY
-from collectors.wandb.runs import Reading
+from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project as Team
 from common.span import Span
 from common.times import iso
@@ -34,7 +34,7 @@ def span_of(options: list[str]) -> Span:
 
 def truth(rows: list[Row], span: Span) -> Points:
     """Every point of a span, from the rows themselves."""
-    reading = Reading("github.sky.*", None, 1)
+    reading = RunReader("github.sky.*", None, 1)
     runs = [run for row in rows if not row.hidden and (run := reading.read(_answered(row), []))]
     found: Points = {}
     for figures in evaluate_many(runs, span.ticks, Rules()):

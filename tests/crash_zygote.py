@@ -15,11 +15,11 @@ import tenacity  # noqa: F401
 from datadog_api_client.v2.api import metrics_api  # noqa: F401
 from datadog_api_client.v2.model import metric_content_encoding  # noqa: F401
 
-import common.backfill
-import common.history
-import common.live  # noqa: F401
+import common.datadog.historical
+import common.execution.backfill
+import common.execution.live  # noqa: F401
 import crash_faults  # type: ignore[import-not-found,unused-ignore]  # copied beside this file
-from common import child
+from common.process import child
 
 
 def run_child(told: dict[str, Any], job: int, answer: int) -> None:

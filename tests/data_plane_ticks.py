@@ -8,8 +8,8 @@ from typing import Any
 from xenna_ticks import NOW, Points, Ticks
 
 from collectors.data_plane.collector import COLLECTOR
-from fleetgauge._data_plane_jsonl import body_of
 from fleetgauge.data_plane import OperationTotals
+from fleetgauge.data_plane.jsonl import body_of
 
 START = NOW // 60 * 60 - 120  # of a bucket
 

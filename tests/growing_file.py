@@ -47,7 +47,7 @@ with open(context.settings.path, "rb") as lines:
 def add_numbers(project: Project) -> None:
     """Add the collector `numbers`, in batches of a few points so that one run means several payloads."""
     project.add("numbers", BODY, settings="path: Text", options=", resumes=True")
-    project.set_constant("delivery.py", "BATCH", "4")
+    project.set_constant("intake.py", "BATCH_SIZE", "4")
 
 
 def truth(path: Path) -> dict[tuple[str, int], int]:
@@ -75,7 +75,7 @@ def service(folder: Path, intake: Intake) -> CrashHarness:
     (folder / "service").mkdir()
     project = Project(folder / "service", {"DD_ENV": "test", "DD_API_KEY": KEY})
     add_numbers(project)
-    project.set_constant("datadog_client.py", "READ_TIMEOUT", "0.3")
+    project.set_constant("datadog/client.py", "READ_TIMEOUT", "0.3")
     return CrashHarness(project, intake, "numbers")
 
 

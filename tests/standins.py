@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from common.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
+from common.config.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
 
 NOW = 1_800_000_000
 KEY = "canary-key-0123456789abcdef"

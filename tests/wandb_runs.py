@@ -10,9 +10,9 @@ from typing import Any
 from collectors.wandb import collector
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Tally
+from common.config.settings import ConfigurationFile, load
 from common.metric import Mark, Sample
-from common.retry import Deadline
-from common.settings import ConfigurationFile, load
+from common.net.retry import Deadline
 from common.span import Span
 from servers.fleet import Row
 from servers.wandb import KEY, Wandb
@@ -93,7 +93,7 @@ def collect(server: Wandb, deadline: float = 60, **options: Any) -> Ran:
 def recompute(server: Wandb, span: Span, **options: Any) -> Ran:
     """Have the collector answer for a span of the past."""
     ran = Ran()
-    _gather(ran, lambda: collector.past(context(server, ran, **options), span, ran.waits.append)())
+    _gather(ran, lambda: collector.backfill(context(server, ran, **options), span, ran.waits.append)())
     return ran
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from collectors.wandb.collector import samples
 from collectors.wandb.evaluate import Rules, evaluate_many
 from collectors.wandb.metrics import METRICS
-from collectors.wandb.runs import Reading, Run
+from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project
-from common.dry import FileSink
-from common.pieces import PieceFile
+from common.show.dry_run_file import DryRunFile
+from common.show.dry_run_sink import FileSink
 from common.span import Span
 from servers.fleet import Row, plausible_day
 
@@ -25,7 +25,7 @@ PROJECT = Project("acme", "ants")
 
 def runs(span: Span = WEEK) -> list[Run]:
     """The runs of every day of the span, fewer at the weekend, and of the day before it."""
-    reading = Reading("github.sky.*", None, 1)
+    reading = RunReader("github.sky.*", None, 1)
     days = range((span.until - span.since) // DAY + 2)
     rows = [row for day in days for row in _day(span.until - day * DAY, day)]
     return [run for row in rows if (run := reading.read(_answered(row), [])) is not None]
@@ -43,7 +43,7 @@ def _day(end: int, number: int) -> Iterator[Row]:
             yield replace(row, id=f"{number}-{row.id}")
 
 
-def write_week(path: Path, span: Span = WEEK) -> PieceFile:
+def write_week(path: Path, span: Span = WEEK) -> DryRunFile:
     """The samples of the span as the child would write them: a batch per day."""
     sink = FileSink(path, METRICS, 20_000, span.since, span.until)
     fleet = runs(span)
@@ -54,4 +54,4 @@ def write_week(path: Path, span: Span = WEEK) -> PieceFile:
             for figures in evaluate_many(fleet, day.ticks, Rules())
             for sample in samples(PROJECT, figures, live=False)
         )
-    return PieceFile(path)
+    return DryRunFile(path)

@@ -11,9 +11,9 @@ from typing import Any
 
 from collectors.xenna.collector import COLLECTOR
 from common.collector import Collector, Context, Tally
+from common.config.settings import ConfigurationFile, load
 from common.metric import Mark, Sample
-from common.retry import Deadline
-from common.settings import ConfigurationFile, load
+from common.net.retry import Deadline
 
 NOW = 1_794_790_000
 

@@ -10,11 +10,11 @@ from collectors.data_plane.metrics import LIVE_ONLY, METRICS, READING
 from collectors.data_plane.record import Held, Operations, interpret
 from collectors.data_plane.totals import Tagging, Totals
 from common.collector import Collector, Context
-from common.ingest import Tick, Unusable, look_into
-from common.jsonl import Entry, TailedFile
+from common.config.settings import CollectorSettings, Duration, Texts, named
 from common.metric import Mark, Sample
-from common.replay import Replay
-from common.settings import CollectorSettings, Duration, Texts, named
+from common.records.ingest import Tick, UnusableRecordError, look_into
+from common.records.replay import Replay
+from common.records.tail import Entry, TailedFile
 from common.span import Span
 from fleetgauge.records import identity
 
@@ -135,7 +135,7 @@ class Ingest:
     def _interpret(self, entry: Entry) -> Operations | Held | None:
         try:
             return interpret(entry.value)
-        except Unusable as reason:
+        except UnusableRecordError as reason:
             self._bad += 1
             self._context.drop(str(reason))
             return None
@@ -147,7 +147,7 @@ def collect(context: Context[DataPlaneSettings]) -> Iterator[Sample | Mark]:
     yield from Ingest(context, Tick.at(context.now, settings.settle, settings.forget_after)).collect()
 
 
-def past(context: Context[DataPlaneSettings], span: Span) -> Replay[DataPlaneSettings]:
+def backfill(context: Context[DataPlaneSettings], span: Span) -> Replay[DataPlaneSettings]:
     """What the records say of a span."""
     settings = context.settings
     return Replay(context, span, Ingest, LIVE_ONLY, settings.settle, settings.width)
@@ -165,6 +165,6 @@ COLLECTOR = Collector(
     collect=collect,
     check=check,
     resumes=True,
-    past=past,
+    backfill=backfill,
     live_only=LIVE_ONLY,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.ingest import Reading
 from common.metric import count, gauge
+from common.records.ingest import IngestMetrics
 
 WRITER_TAGS = ("job", "rank")
 PARTITION_TAGS = ("job", "partition_id", "rank")
@@ -51,7 +51,7 @@ KEYS_OUTSTANDING = gauge(
     "data_plane.keys_outstanding", "key", "Keys that were put and not cleared.", *WRITER_TAGS
 )
 
-READING = Reading("data_plane")
+READING = IngestMetrics("data_plane")
 
 LIVE_ONLY = frozenset(READING.metrics)  # true at the time of a tick itself
 

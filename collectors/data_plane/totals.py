@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from collectors.data_plane import metrics
 from collectors.data_plane.record import Held, Operations, by_partition, totals_of, whole
-from common.ingest import Unusable
 from common.metric import Sample
-from fleetgauge._data_plane_jsonl import body_of
+from common.records.ingest import UnusableRecordError
 from fleetgauge.data_plane import OperationTotals
+from fleetgauge.data_plane.jsonl import body_of
 
 BUCKET = "bucket:"
 FORGOTTEN = "forgotten"
-MOST_KEPT = 200_000  # series of all buckets
+MAX_KEPT = 200_000  # series of all buckets
 
 
 class Series(NamedTuple):
@@ -77,7 +77,7 @@ class Bucket:
                 },
                 {run: _holding(*values) for run, values in holdings.items()},
             )
-        except (AttributeError, KeyError, TypeError, ValueError, Unusable):
+        except (AttributeError, KeyError, TypeError, ValueError, UnusableRecordError):
             return cls()
 
     def to_state(self) -> dict[str, object]:
@@ -187,7 +187,7 @@ class Totals:
         changes |= dict.fromkeys(self._foreign)
         kept = sum(self._sizes.values())
         for start in sorted(self._sizes):
-            if kept <= MOST_KEPT:
+            if kept <= MAX_KEPT:
                 break
             kept -= self._sizes.pop(start)
             self._buckets.pop(start, None)

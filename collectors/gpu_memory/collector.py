@@ -15,11 +15,11 @@ from collectors.gpu_memory.sessions import Sessions, Source, seconds_in_order, s
 from collectors.gpu_memory.sinks import Sinks, patterns
 from collectors.gpu_memory.totals import Totals
 from common.collector import Collector, Context
-from common.ingest import Tick, in_batches, look_into
-from common.jsonl import Entry, TailedFile
+from common.config.settings import CollectorSettings, Duration, Texts, named
 from common.metric import Mark, Sample
-from common.replay import Replay
-from common.settings import CollectorSettings, Duration, Texts, named
+from common.records.ingest import Tick, in_batches, look_into
+from common.records.replay import Replay
+from common.records.tail import Entry, TailedFile
 from common.span import Span
 from fleetgauge.gpu_memory import BadEvent, MemoryEvent, parse_event
 
@@ -190,7 +190,7 @@ def collect(context: Context[GpuMemorySettings]) -> Iterator[Sample | Mark]:
     yield from Ingest(context, tick, sinks).collect()
 
 
-def past(context: Context[GpuMemorySettings], span: Span) -> Replay[GpuMemorySettings]:
+def backfill(context: Context[GpuMemorySettings], span: Span) -> Replay[GpuMemorySettings]:
     """What the sessions measured in a span. Manifests only tell whose their segments are."""
     settings, sinks = context.settings, Sinks(context.settings.paths)
     width = 1 if settings.tag_job_id else settings.aggregate_interval
@@ -209,6 +209,6 @@ COLLECTOR = Collector(
     collect=collect,
     check=check,
     resumes=True,
-    past=past,
+    backfill=backfill,
     live_only=LIVE_ONLY,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.ingest import Reading
 from common.metric import count, gauge
+from common.records.ingest import IngestMetrics
 
 TAGS = ("gpu", "job_id", "rank")
 
@@ -41,7 +41,7 @@ INTERRUPTED = gauge(
 )
 OOM_DUMPS = gauge("gpu_memory.oom_dumps_24h", "", "Out-of-memory dumps written in the last 24 hours.")
 
-READING = Reading("gpu_memory")
+READING = IngestMetrics("gpu_memory")
 
 # What is true at the time of a tick itself: manifests tell only how sessions are now, and dumps are cleared
 # away, so that those still there of an earlier day may be too few.

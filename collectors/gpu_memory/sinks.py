@@ -11,7 +11,7 @@ from pathlib import Path
 from collectors.gpu_memory.metrics import INTERRUPTED, OOM_DUMPS, SESSIONS
 from common.collector import Context, S
 from common.metric import Sample
-from common.tail_paths import DEEPEST, find
+from common.records.paths import MAX_DEPTH, find
 from fleetgauge.gpu_memory import (
     Manifest,
     ManifestError,
@@ -93,7 +93,7 @@ def _directories(paths: Sequence[str]) -> Iterator[tuple[Path, bool]]:
         top = Path(path).absolute()
         for name, below, files in os.walk(top):
             directory = Path(name)
-            if directory.name.startswith("oom_dump_") or len(directory.parts) - len(top.parts) >= DEEPEST:
+            if directory.name.startswith("oom_dump_") or len(directory.parts) - len(top.parts) >= MAX_DEPTH:
                 below.clear()
             below[:] = sorted(one for one in below if not one.startswith("."))
             yield directory, any(file.startswith("segment-") for file in files)

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from collectors.host import metrics
 from common.collector import Collector, Context
+from common.config.settings import CollectorSettings, Texts, named
 from common.metric import Sample
-from common.settings import CollectorSettings, Texts, named
 from fleetgauge.compute import GpuReading, Host, collect_compute_metadata, read_gpus
 
 GIB = 2**30

@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 
 from collectors.wandb.query import WIDE, Extra, query, unknown_parts
-from collectors.wandb.runs import Json, Reading
+from collectors.wandb.runs import Json, RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from common.errors import ConfigurationError, DeadlineExceeded, SourceError
-from common.http import Http, Rejected, TooLarge, Unavailable
+from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.logs import remember_secret
-from common.retry import Deadline, Transient, persist
+from common.net.http import Http, RejectedError, TooLargeError, UnavailableError
+from common.net.retry import Deadline, TransientError, persist
 
 ORDER = "+created_at"  # what is created while we read comes last, and is read too
 WIDE_PAGE = 50  # whole configs and summaries are a hundred kilobytes a run
@@ -25,11 +25,11 @@ WIDE_PAGE = 50  # whole configs and summaries are a hundred kilobytes a run
 log = logging.getLogger(__name__)
 
 
-class UnknownProject(ConfigurationError):  # noqa: N818
+class UnknownProjectError(ConfigurationError):
     """There is no such project, or the key may not see it."""
 
 
-class Unservable(Exception):  # noqa: N818  # answered by asking for less
+class UnservableError(Exception):  # answered by asking for less
     """The server fails on this page, again and again: one of its runs cannot be served."""
 
 
@@ -51,7 +51,7 @@ class Api:
     def __init__(
         self,
         settings: WandbSettings,
-        reading: Reading,
+        reading: RunReader,
         http: Http,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -73,7 +73,7 @@ class Api:
     def page(
         self, project: Project, filters: str, first: int, after: str | None, tries: int, deadline: Deadline
     ) -> Page:
-        """One page. Raises `Unservable` once the server has answered 500 `tries` times."""
+        """One page. Raises `UnservableError` once the server has answered 500 `tries` times."""
         variables: dict[str, Json] = {
             "entity": project.entity,
             "project": project.name,
@@ -85,7 +85,7 @@ class Api:
         while True:
             try:
                 answer = self._ask(variables, tries, deadline)
-            except TooLarge as error:
+            except TooLargeError as error:
                 self._shrink(variables["first"], error)
             else:
                 messages = _messages(answer)
@@ -96,11 +96,11 @@ class Api:
                 self._do_without(missing)
             variables["first"] = min(first, self.page_size)
 
-    def _shrink(self, asked: int, error: TooLarge) -> None:
+    def _shrink(self, asked: int, error: TooLargeError) -> None:
         """Ask for less, until answers are short enough again; a run that is too large alone is unservable."""
         self._fits = max(1, asked // 2)
         if asked == 1:
-            raise Unservable(str(error)) from None
+            raise UnservableError(str(error)) from None
 
     def _do_without(self, missing: set[Extra]) -> None:
         for part in sorted(missing, key=lambda part: part.name):
@@ -118,23 +118,23 @@ class Api:
             self._keep_pace(deadline)
             try:
                 return _document(self._http.post(self._url, body, self._headers, deadline))
-            except Unavailable as error:
+            except UnavailableError as error:
                 failures += error.status == 500
                 if failures >= tries:
-                    raise Unservable(f"{self._url} {error} (tried {failures} times)") from None
+                    raise UnservableError(f"{self._url} {error} (tried {failures} times)") from None
                 raise
-            except Rejected as error:
+            except RejectedError as error:
                 return _refusal(error)
 
         try:
             return persist(attempt, deadline, self._sleep)
-        except Transient as error:
+        except TransientError as error:
             raise SourceError(f"W&B could not be read: {error}") from error
 
     def _keep_pace(self, deadline: Deadline) -> None:
         if self._asked and self._pause:
             if self._pause >= deadline.remaining():
-                raise DeadlineExceeded(
+                raise DeadlineExceededError(
                     f"no time is left for a pause of {self._pause} s before the next request"
                 )
             self._sleep(self._pause)
@@ -152,13 +152,13 @@ def _document(body: bytes) -> dict[str, Json]:
     try:
         answer: Any = orjson.loads(body)  # Any: whatever was sent
     except orjson.JSONDecodeError as error:
-        raise Transient(f"sent an answer that is not JSON: {error}") from None
+        raise TransientError(f"sent an answer that is not JSON: {error}") from None
     if not isinstance(answer, dict):
-        raise Transient(f"sent an answer that is not GraphQL: a JSON {type(answer).__name__}")
+        raise TransientError(f"sent an answer that is not GraphQL: a JSON {type(answer).__name__}")
     return answer
 
 
-def _refusal(error: Rejected) -> dict[str, Json]:
+def _refusal(error: RejectedError) -> dict[str, Json]:
     """The GraphQL errors of a refused request; raises where the refusal is not about the query."""
     if error.status in {401, 403}:
         raise ConfigurationError(
@@ -168,7 +168,7 @@ def _refusal(error: Rejected) -> dict[str, Json]:
         raise ConfigurationError(f"{error}; check WANDB_BASE_URL") from None
     try:
         answer = _document(error.body)
-    except Transient:
+    except TransientError:
         raise error from None
     if not unknown_parts(_messages(answer)):
         raise error
@@ -195,12 +195,12 @@ def _page(answer: dict[str, Json], messages: list[str], project: Project, url: s
     if found is None:
         if messages:
             raise SourceError(f"{url} did not answer for {project}: {said}")
-        raise UnknownProject(
+        raise UnknownProjectError(
             f"{url} knows no project {project}, or the key may not see it; check WANDB_PROJECTS"
         )
     runs: Json = found.get("runs") if isinstance(found, dict) else None
     if runs is None and messages:
-        raise Unservable(f"{url} could not list runs: {said}")
+        raise UnservableError(f"{url} could not list runs: {said}")
     if messages:
         log.warning("%s answered for %s with errors beside the data: %s", url, project, said)
     try:

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 
 from collectors.wandb import metrics
-from collectors.wandb.api import Api, UnknownProject, Unservable
+from collectors.wandb.api import Api, UnknownProjectError, UnservableError
 from collectors.wandb.evaluate import Figures, Rules, evaluate_many
 from collectors.wandb.fetch import TRIES, Listing, Request, fetch
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
 from collectors.wandb.query import touched_since
-from collectors.wandb.runs import Reading
+from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project, WandbSettings
 from common.collector import Collector, Context
-from common.errors import DeadlineExceeded, FleetgaugeError, SourceError
+from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.metric import Mark, Sample
-from common.retry import Deadline
+from common.net.retry import Deadline
 from common.span import Span
 
 Sleep = Callable[[float], None]
@@ -40,7 +40,7 @@ def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Itera
         yield Mark({_key(project): context.at})
 
 
-def past(
+def backfill(
     context: Context[WandbSettings], span: Span, sleep: Sleep = time.sleep
 ) -> Callable[[], Iterator[Sample | Mark]]:
     """The metrics of every project at each tick of a span, from one listing of its runs."""
@@ -78,10 +78,10 @@ def _listings(
     for left, project in zip(range(len(projects), 0, -1), projects, strict=True):
         # A project that hangs uses up its own share of the time, not that of the others.
         deadline = Deadline(max(0.0, context.deadline.remaining()) / left)
-        request = Request(project, since(project), settings.most_runs, created_before)
+        request = Request(project, since(project), settings.max_runs, created_before)
         try:
             listing = fetch(api, request, reading, deadline, context.parent)
-        except (SourceError, UnknownProject, DeadlineExceeded) as error:
+        except (SourceError, UnknownProjectError, DeadlineExceededError) as error:
             failures.append((project, error))
             continue
         for reason, number in listing.dropped.items():
@@ -119,7 +119,7 @@ def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterato
     for project in context.settings.chosen():
         try:
             page = api.page(project, filters, 1, None, TRIES, context.deadline)
-        except Unservable as error:
+        except UnservableError as error:
             raise SourceError(f"{project}: {error}") from None
         known = "" if page.total is None else f", which has {page.total:,} runs to look at"
         yield f"the key can read {project}{known}"
@@ -127,9 +127,9 @@ def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterato
         yield f"not available at {context.settings.base_url}: {part.value}"
 
 
-def _open(context: Context[WandbSettings], sleep: Sleep) -> tuple[Reading, Api]:
+def _open(context: Context[WandbSettings], sleep: Sleep) -> tuple[RunReader, Api]:
     settings = context.settings
-    reading = Reading(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus)
+    reading = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus)
     return reading, Api(settings, reading, context.http(settings.base_url), sleep)
 
 
@@ -139,6 +139,6 @@ COLLECTOR = Collector(
     metrics=METRICS,
     collect=collect,
     check=check,
-    past=past,
+    backfill=backfill,
     live_only=LIVE_ONLY,
 )

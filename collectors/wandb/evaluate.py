@@ -12,14 +12,14 @@ from itertools import accumulate
 from collectors.wandb import metrics
 from collectors.wandb.ledger import BY_TARGET, Ledger
 from collectors.wandb.metrics import THROUGHPUT
-from collectors.wandb.runs import HOUR, SECOND, Kind, Run, Target
+from collectors.wandb.runs import HOUR, SECOND, Run, RunKind, Target
 from common.metric import Metric
 
 _RATES = (
     (metrics.PUSH_SUCCESS, metrics.PUSH_COMPLETED, metrics.PUSH_FAILED),
     (metrics.SWEEP_SUCCESS, metrics.SWEEP_COMPLETED, metrics.SWEEP_FAILED),
 )
-_MEANS = ((metrics.AVG_DURATION, tuple(Kind)), (metrics.PUSH_AVG_DURATION, (Kind.PUSH_TO_MAIN,)))
+_MEANS = ((metrics.AVG_DURATION, tuple(RunKind)), (metrics.PUSH_AVG_DURATION, (RunKind.PUSH_TO_MAIN,)))
 
 
 @dataclass(frozen=True)

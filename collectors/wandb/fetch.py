@@ -13,18 +13,18 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from collectors.wandb.api import Api, Page, Unservable
+from collectors.wandb.api import Api, Page, UnservableError
 from collectors.wandb.query import touched_since
-from collectors.wandb.runs import Reading, Run
+from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project
 from common.errors import SourceError
-from common.protocol import Parent
-from common.retry import Deadline
+from common.net.retry import Deadline
+from common.parent import Parent
 
 TRIES = 4  # of a whole page that answers 500, before it is halved
 TRIES_OF_PART = 2
-MOST_UNSERVED = 20
-MOST_UNSERVED_IN_A_ROW = 3
+MAX_UNSERVED = 20
+MAX_UNSERVED_IN_A_ROW = 3
 SPARE_PAGES = 500
 
 _OFFSET = re.compile(r"arrayconnection:(\d+)")
@@ -71,7 +71,7 @@ class Listing:
         before, self.total = self.total, total
         return 0 if before is None or total is None else before - total
 
-    def take(self, page: Page, reading: Reading) -> None:
+    def take(self, page: Page, reading: RunReader) -> None:
         """Read the rows of a page. Of a run that is listed twice, the later row is the newer truth."""
         self.errors += page.errors
         for node in page.nodes:
@@ -92,7 +92,7 @@ class Request:
 
     project: Project
     since: int
-    most_runs: int
+    max_runs: int
     created_before: int | None = None
 
 
@@ -115,14 +115,14 @@ class _Walk:
     def tries(self) -> int:
         return TRIES_OF_PART if self.suspects else TRIES
 
-    def failed(self, error: Unservable) -> None:
+    def failed(self, error: UnservableError) -> None:
         """Narrow the suspects down; a single one is stepped over."""
         if self.size > 1:
             self.suspects = self.size
             return
         self.stepped_over += 1
         self._in_a_row += 1
-        if self._in_a_row > MOST_UNSERVED_IN_A_ROW or self.stepped_over > MOST_UNSERVED:
+        if self._in_a_row > MAX_UNSERVED_IN_A_ROW or self.stepped_over > MAX_UNSERVED:
             raise SourceError(f"W&B fails on one run after another, {self.stepped_over} so far: {error}")
         log.warning("stepped over a run that W&B cannot serve: %s", error)
         self.after = _moved(self.after, 1)
@@ -141,24 +141,24 @@ class _Walk:
 
 
 def fetch(
-    api: Api, request: Request, reading: Reading, deadline: Deadline, parent: Parent | None = None
+    api: Api, request: Request, reading: RunReader, deadline: Deadline, parent: Parent | None = None
 ) -> Listing:
     """List the runs; raises where the listing cannot be complete, for a part of it counts wrong."""
     listing = Listing(request.project)
     walk = _Walk(api)
     filters = touched_since(request.since, request.created_before)
-    for _ in range(2 * request.most_runs // api.page_size + SPARE_PAGES):
+    for _ in range(2 * request.max_runs // api.page_size + SPARE_PAGES):
         try:
             page = api.page(request.project, filters, walk.size, walk.after, walk.tries, deadline)
-        except Unservable as error:
+        except UnservableError as error:
             walk.failed(error)
             listing.unserved = walk.stepped_over
             continue
         listing.take(page, reading)
-        if listing.listed > request.most_runs:
+        if listing.listed > request.max_runs:
             raise SourceError(
-                f"{request.project} has more than {request.most_runs:,} runs to read; "
-                "raise FLEETGAUGE_WANDB_MOST_RUNS"
+                f"{request.project} has more than {request.max_runs:,} runs to read; "
+                "raise FLEETGAUGE_WANDB_MAX_RUNS"
             )
         if parent:
             parent.progress(f"listing the runs of {request.project}", listing.listed, page.total)

@@ -11,39 +11,39 @@ from collections.abc import Mapping
 from itertools import accumulate
 
 from collectors.wandb import metrics
-from collectors.wandb.runs import TERMINAL, Kind, Run, State, Target
+from collectors.wandb.runs import TERMINAL, Run, RunKind, State, Target
 from common.metric import Metric
 
 BY_TARGET = "overview/steps_per_second"
 
 _Metrics = tuple[Metric, ...]
 
-_TOTAL: Mapping[Kind, _Metrics] = {
-    Kind.OTHER: (metrics.TOTAL_RECENT,),
-    Kind.PUSH_TO_MAIN: (metrics.TOTAL_RECENT,),
-    Kind.SWEEP: (metrics.TOTAL_RECENT, metrics.SWEEP_TOTAL),
+_TOTAL: Mapping[RunKind, _Metrics] = {
+    RunKind.OTHER: (metrics.TOTAL_RECENT,),
+    RunKind.PUSH_TO_MAIN: (metrics.TOTAL_RECENT,),
+    RunKind.SWEEP: (metrics.TOTAL_RECENT, metrics.SWEEP_TOTAL),
 }
-_ACTIVE: Mapping[Kind, _Metrics] = {
-    Kind.OTHER: (metrics.ACTIVE,),
-    Kind.PUSH_TO_MAIN: (metrics.ACTIVE,),
-    Kind.SWEEP: (metrics.ACTIVE, metrics.SWEEP_ACTIVE),
+_ACTIVE: Mapping[RunKind, _Metrics] = {
+    RunKind.OTHER: (metrics.ACTIVE,),
+    RunKind.PUSH_TO_MAIN: (metrics.ACTIVE,),
+    RunKind.SWEEP: (metrics.ACTIVE, metrics.SWEEP_ACTIVE),
 }
-_COMPLETED: Mapping[Kind, _Metrics] = {
-    Kind.OTHER: (metrics.COMPLETED,),
-    Kind.PUSH_TO_MAIN: (metrics.COMPLETED, metrics.PUSH_COMPLETED),
-    Kind.SWEEP: (metrics.COMPLETED, metrics.SWEEP_COMPLETED),
+_COMPLETED: Mapping[RunKind, _Metrics] = {
+    RunKind.OTHER: (metrics.COMPLETED,),
+    RunKind.PUSH_TO_MAIN: (metrics.COMPLETED, metrics.PUSH_COMPLETED),
+    RunKind.SWEEP: (metrics.COMPLETED, metrics.SWEEP_COMPLETED),
 }
-_FAILED: Mapping[Kind, _Metrics] = {
-    Kind.OTHER: (metrics.FAILED,),
-    Kind.PUSH_TO_MAIN: (metrics.FAILED, metrics.PUSH_FAILED),
-    Kind.SWEEP: (metrics.FAILED, metrics.SWEEP_FAILED),
+_FAILED: Mapping[RunKind, _Metrics] = {
+    RunKind.OTHER: (metrics.FAILED,),
+    RunKind.PUSH_TO_MAIN: (metrics.FAILED, metrics.PUSH_FAILED),
+    RunKind.SWEEP: (metrics.FAILED, metrics.SWEEP_FAILED),
 }
 _OTHERS = (metrics.PENDING, metrics.STALE, metrics.GPUS_IN_USE, metrics.GPUS_ASSUMED)
 
 _MEASURED = frozenset({State.FINISHED, State.CRASHED})
 
 
-def _ended(kind: Kind, state: State) -> _Metrics:
+def _ended(kind: RunKind, state: State) -> _Metrics:
     """What a run counts in once it has ended."""
     of_state: Mapping[State, _Metrics] = {
         State.FINISHED: _COMPLETED[kind],
@@ -64,13 +64,13 @@ class Ledger:
         self._stale_after = stale_after
         # What happens after the last instant is entered past the end, where nobody looks.
         self._size = size = len(instants) + 1
-        ended = {(kind, state): _ended(kind, state) for kind in Kind for state in TERMINAL}
-        active = {kind: (*_TOTAL[kind], *_ACTIVE[kind]) for kind in Kind}
+        ended = {(kind, state): _ended(kind, state) for kind in RunKind for state in TERMINAL}
+        active = {kind: (*_TOTAL[kind], *_ACTIVE[kind]) for kind in RunKind}
         counted = {metric for group in (*ended.values(), *active.values(), _OTHERS) for metric in group}
         self.counts = {metric: [0] * size for metric in counted}
         self._of_ended = {key: [self.counts[metric] for metric in group] for key, group in ended.items()}
         self._of_active = {kind: [self.counts[metric] for metric in group] for kind, group in active.items()}
-        self.durations = {kind: ([0] * size, [0] * size) for kind in Kind}  # their sum, and how many
+        self.durations = {kind: ([0] * size, [0] * size) for kind in RunKind}  # their sum, and how many
         self.gpu_time = (
             [0] * size,
             [0] * size,
@@ -143,7 +143,7 @@ class Ledger:
         _add(self.counts[metrics.GPUS_IN_USE], first, after, run.gpus)
         if run.gpus_assumed:
             _add(self.counts[metrics.GPUS_ASSUMED], first, after, 1)
-        if run.kind is Kind.SWEEP and run.sweep is not None:
+        if run.kind is RunKind.SWEEP and run.sweep is not None:
             self._sweeps.setdefault(run.sweep, []).append((first, after))
 
     def _work(self, run: Run) -> None:

@@ -21,8 +21,8 @@ from collectors.wandb.metrics import THROUGHPUT
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
-MOST_GPUS = 1_000_000
-LONGEST = 10**11  # seconds; anything beyond is not a duration
+MAX_GPUS = 1_000_000
+MAX_SECONDS = 10**11  # seconds; anything beyond is not a duration
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -48,7 +48,7 @@ TERMINAL = frozenset({State.FINISHED, State.FAILED, State.CRASHED, State.KILLED,
 _STATES = {state.value: state for state in State}
 
 
-class Kind(IntEnum):
+class RunKind(IntEnum):
     """What a run is for. Push-to-main wins over sweep."""
 
     OTHER = 0
@@ -71,7 +71,7 @@ class Run(NamedTuple):
 
     id: str
     state: State
-    kind: Kind
+    kind: RunKind
     start: int
     seen: int
     duration: int | None
@@ -82,7 +82,7 @@ class Run(NamedTuple):
     throughput: Mapping[str, float]
 
 
-class Reading:
+class RunReader:
     """How runs of one project are read: what their names mean and where their GPUs are counted."""
 
     def __init__(self, push_to_main: str, gpu_count_key: str | None, assumed_gpus: int) -> None:
@@ -116,7 +116,7 @@ class Reading:
             flaws.append("bad_timestamp")
             return None
         kind, target = self._classify(node)
-        needs_summary = kind is Kind.PUSH_TO_MAIN or self._gpu_count_key is not None
+        needs_summary = kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key is not None
         summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
         gpus = self._gpus(node, summary, flaws)
         return Run(
@@ -130,17 +130,17 @@ class Reading:
             gpus_assumed=gpus is None,
             sweep=node.get("sweepName") or None,
             target=target,
-            throughput=_throughput(summary, flaws) if kind is Kind.PUSH_TO_MAIN else _NOTHING,
+            throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _NOTHING,
         )
 
-    def _classify(self, node: Mapping[str, Json]) -> tuple[Kind, Target | None]:
+    def _classify(self, node: Mapping[str, Json]) -> tuple[RunKind, Target | None]:
         name = str(node.get("displayName") or node.get("name") or "")
         if self._push_to_main(name):
             parts = self._target(name)
-            return Kind.PUSH_TO_MAIN, parts and Target(parts[1] or "pr", parts[2])
+            return RunKind.PUSH_TO_MAIN, parts and Target(parts[1] or "pr", parts[2])
         if node.get("sweepName") or ".sweep" in name.lower():
-            return Kind.SWEEP, None
-        return Kind.OTHER, None
+            return RunKind.SWEEP, None
+        return RunKind.OTHER, None
 
     def _gpus(self, node: Mapping[str, Json], summary: Mapping[str, Json], flaws: list[str]) -> int | None:
         """GPUs of the run, by the first source that says so; None where none does."""
@@ -155,7 +155,7 @@ class Reading:
         for value in said:
             if value is None:
                 continue
-            if is_number(value) and 0 <= value <= MOST_GPUS and value == int(value):
+            if is_number(value) and 0 <= value <= MAX_GPUS and value == int(value):
                 return int(value)
             flaws.append("bad_gpu_count")
         return None
@@ -234,7 +234,7 @@ def _largest_writer(internal: Json) -> Json:
 def _duration(node: Mapping[str, Json], start: int, end: int, flaws: list[str]) -> int | None:
     """How long an ended run took; None where clocks disagree."""
     computed = node.get("computeSeconds")
-    if is_number(computed) and 0 < computed < LONGEST:
+    if is_number(computed) and 0 < computed < MAX_SECONDS:
         return round(computed * SECOND)
     if end < start:
         flaws.append("negative_duration")

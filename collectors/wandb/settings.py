@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from common.settings import CollectorSettings, Duration, Secret, Text, Texts, Url, named
+from common.config.settings import CollectorSettings, Duration, Secret, Text, Texts, Url, named
 
 
 class Project(NamedTuple):
@@ -62,7 +62,7 @@ class WandbSettings(CollectorSettings):
     assumed_gpus: int = Field(1, ge=0, le=1_000_000, description="GPUs of a run that does not say how many.")
     page_size: int = Field(500, ge=1, le=1000, description="Runs asked for in one request.")
     pause: Duration = Field(0, ge=0, description="Wait between two requests.")
-    most_runs: int = Field(
+    max_runs: int = Field(
         200_000, ge=1, description="Runs one project may list; more than this is an error, not a wrong count."
     )
 

@@ -9,22 +9,22 @@ from pydantic import Field
 
 from collectors.xenna.metrics import LIVE_ONLY, METRICS, READING, find
 from collectors.xenna.record import Record, interpret
-from collectors.xenna.runs import Runs
+from collectors.xenna.runs import PipelineRuns
 from collectors.xenna.totals import Series, Totals
 from common.collector import Collector, Context
-from common.datadog import FURTHEST
-from common.ingest import Tick, Unusable, bucket_end, in_batches, look_into
-from common.jsonl import Entry, TailedFile
+from common.config.settings import CollectorSettings, Duration, Texts, named
+from common.intake import MAX_AHEAD
 from common.metric import Mark, Metric, Sample
-from common.replay import Replay
-from common.settings import CollectorSettings, Duration, Texts, named
+from common.records.ingest import Tick, UnusableRecordError, bucket_end, in_batches, look_into
+from common.records.paths import first_name
+from common.records.replay import Replay
+from common.records.tail import Entry, TailedFile
 from common.span import Span
-from common.tail_paths import first_name
 from fleetgauge.records import identity
 
-MOST_HELD = 1000  # records held back in one file
+MAX_HELD = 1000  # records held back in one file
 MARK_EVERY = 10_000  # samples of one file
-MOST_KEYS = 10_000  # keys remembered of one run
+MAX_KEYS = 10_000  # keys remembered of one run
 
 
 class XennaSettings(CollectorSettings):
@@ -73,7 +73,7 @@ class Ingest:
         self._now = context.now
         self._tick = tick
         self._window = tick.window
-        self._runs = Runs(context.state, context.now, settings.stalled_after, settings.forget_after)
+        self._runs = PipelineRuns(context.state, context.now, settings.stalled_after, settings.forget_after)
         self._totals = (
             None
             if settings.stage_run_hash
@@ -136,7 +136,7 @@ class Ingest:
                 file.wait_until(bucket_end(record.timestamp))
                 break
             if held or waits:
-                if len(held) >= MOST_HELD:
+                if len(held) >= MAX_HELD:
                     break
                 held.append((entry, record))
                 if record and record.ended_well is not None and self._all_of(record.run, held):
@@ -157,7 +157,7 @@ class Ingest:
     def _interpret(self, entry: Entry, head: str) -> Record | None:
         try:
             return interpret(entry.value, head)
-        except Unusable as reason:
+        except UnusableRecordError as reason:
             self._bad += 1
             self._context.drop(str(reason))
             return None
@@ -203,7 +203,7 @@ class Ingest:
             if value is None:
                 continue
             if key not in keys:
-                if len(keys) >= MOST_KEYS:
+                if len(keys) >= MAX_KEYS:
                     keys.clear()
                     self._tags.clear()
                 keys[key] = self._find(record, key)
@@ -232,7 +232,7 @@ def collect(context: Context[XennaSettings]) -> Iterator[Sample | Mark]:
     yield from Ingest(context, Tick.at(context.now, settings.settle, settings.forget_after)).collect()
 
 
-def past(context: Context[XennaSettings], span: Span) -> Replay[XennaSettings]:
+def backfill(context: Context[XennaSettings], span: Span) -> Replay[XennaSettings]:
     """What the records say of a span. Runs that fell silent before it may still own their series then."""
     settings = context.settings
     return Replay(
@@ -242,7 +242,7 @@ def past(context: Context[XennaSettings], span: Span) -> Replay[XennaSettings]:
         LIVE_ONLY,
         settings.settle,
         width=1 if settings.stage_run_hash else settings.aggregate_interval,
-        history=max(FURTHEST, settings.stalled_after),
+        history=max(MAX_AHEAD, settings.stalled_after),
     )
 
 
@@ -258,6 +258,6 @@ COLLECTOR = Collector(
     collect=collect,
     check=check,
     resumes=True,
-    past=past,
+    backfill=backfill,
     live_only=LIVE_ONLY,
 )

@@ -6,8 +6,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
-from common.ingest import Reading
 from common.metric import Metric, gauge
+from common.records.ingest import IngestMetrics
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
 STAGE_TAGS = (*RUN_TAGS, "stage")
@@ -101,7 +101,7 @@ ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not
 ENDED_OK = gauge("xenna.runs.ended_ok_24h", "run", "Runs that ended well in the last 24 hours.")
 ENDED_ERROR = gauge("xenna.runs.ended_error_24h", "run", "Runs that ended in an error in the last 24 hours.")
 
-READING = Reading("xenna")
+READING = IngestMetrics("xenna")
 
 # What is true at the time of a tick itself: a run that was stalled then may have gone on since.
 LIVE_ONLY = frozenset({LAST_RECORD_AGE, STALLED, ACTIVE, ENDED_OK, ENDED_ERROR, *READING.metrics})

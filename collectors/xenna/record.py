@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from common.ingest import Unusable, envelope, text, timestamp
+from common.records.ingest import UnusableRecordError, envelope, text, timestamp
 from fleetgauge.records import Event, Json
 
 KIND = "xenna"
@@ -37,7 +37,7 @@ def interpret(value: Json, head: str) -> Record | None:
         kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
         run = f"plain:{head}:{kind}:{run_hash}"
         return Record(run, timestamp(value), kind, run_hash, None, value["metrics"], plain=True)
-    raise Unusable("not_a_record")
+    raise UnusableRecordError("not_a_record")
 
 
 def _record(value: Json) -> Record | None:

@@ -14,7 +14,7 @@ DAY = 86400
 
 
 @dataclass
-class Run:
+class PipelineRun:
     """What is remembered of a run; every field is JSON."""
 
     tags: dict[str, str]
@@ -25,7 +25,7 @@ class Run:
     ok: bool = False
 
     @classmethod
-    def from_state(cls, saved: object) -> Run | None:
+    def from_state(cls, saved: object) -> PipelineRun | None:
         """The run that was saved, or None where it is not one of ours."""
         try:
             run = cls(**saved)  # type: ignore[arg-type]  # a wrong type is what the except is for
@@ -40,24 +40,24 @@ class Run:
         return self.started <= time <= (self.last + silence if self.ended is None else self.ended)
 
 
-class Runs:
+class PipelineRuns:
     """All runs heard of since they would be forgotten."""
 
     def __init__(self, state: Mapping[str, object], now: int, stalled_after: int, forget_after: int) -> None:
         self._now = now
         self._stalled_after = stalled_after
         self._before = now - forget_after
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, PipelineRun] = {}
         self._sharing: dict[frozenset[tuple[str, str]], list[str]] = {}  # by tags
         self._touched: set[str] = set()
         for key, saved in state.items():
-            if key.startswith(PREFIX) and (run := Run.from_state(saved)):
+            if key.startswith(PREFIX) and (run := PipelineRun.from_state(saved)):
                 self._know(key.removeprefix(PREFIX), run)
         self._foreign = {
             key for key in state if key.startswith(PREFIX) and key.removeprefix(PREFIX) not in self._runs
         }
 
-    def _know(self, name: str, run: Run) -> None:
+    def _know(self, name: str, run: PipelineRun) -> None:
         self._runs[name] = run
         self._sharing.setdefault(_group(run.tags), []).append(name)
 
@@ -65,7 +65,7 @@ class Runs:
         """Take note of a record."""
         run = self._runs.get(record.run)
         if run is None:
-            run = Run(record.tags(), record.timestamp, record.timestamp, record.plain)
+            run = PipelineRun(record.tags(), record.timestamp, record.timestamp, record.plain)
             self._know(record.run, run)
         run.started = min(run.started, record.timestamp)
         run.last = max(run.last, record.timestamp)
@@ -84,7 +84,7 @@ class Runs:
         """
         return any(run.alive_at(record.timestamp, self._stalled_after) for run in self._later(record))
 
-    def _later(self, record: Record) -> list[Run]:
+    def _later(self, record: Record) -> list[PipelineRun]:
         """The runs with the same tags that began later."""
         rivals = self._sharing[_group(record.tags())]
         if len(rivals) == 1:

@@ -6,7 +6,8 @@ Standard library only; W&B is imported when an export is enabled, and nothing is
 from __future__ import annotations
 
 from .digest import RankDigest
-from .events import ALERT_TYPES, BadEvent, MemoryEvent, parse_event, read_event
+from .events import ALERT_TYPES, MemoryEvent, parse_event, read_event
+from .events import BadEventError as BadEvent
 from .loader import Loaded, LoadedSession, SessionDigest, load_recording
 from .oom import OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
 from .page import PageSession, render_page, render_recording

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from fleetgauge._whole_file import whole_file
+from fleetgauge.pages.atomic_file import atomic_file
 
 from .attribution import attribution_files
 from .loader import Loaded, LoadedSession, load_recording
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         loaded = _load(options.sink)
         if options.command == "report":
             page = render_recording(loaded)
-            with whole_file(options.output) as file:
+            with atomic_file(options.output) as file:
                 file.write(page)
             _say(f"{options.output}: {_counted(loaded)}")
         else:

@@ -15,10 +15,10 @@ from typing import TypeVar
 from .events import ALERT_TYPES, MemoryEvent
 
 SERIES = ("allocated", "reserved", "device used")
-MOST_BINS = 300
-MOST_RANKS = 128
+MAX_BINS = 300
+MAX_RANKS = 128
 ALERTS_KEPT = 50
-LONGEST_CONTEXT = 500
+MAX_CONTEXT = 500
 _FINEST = 0.001
 
 Number = TypeVar("Number", int, float)
@@ -77,7 +77,7 @@ class Picture:
         if event.is_alert:
             height = next((value for value in values if value is not None), 0)
             found.add_alert(event.event_type, (event.timestamp, height))
-        while len(self._bins) > MOST_BINS:
+        while len(self._bins) > MAX_BINS:
             self._merge()
 
     def points(self, series: int) -> list[Point]:
@@ -172,7 +172,7 @@ class RankDigest(Extent):
         super().add(event)
         self.picture.add(event)
         if event.is_alert:
-            context = event.context[:LONGEST_CONTEXT] if event.context else event.context
+            context = event.context[:MAX_CONTEXT] if event.context else event.context
             self._latest[event.event_type].append(event._replace(metadata={}, context=context))
 
     def latest_alerts(self) -> list[MemoryEvent]:

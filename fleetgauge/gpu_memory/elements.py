@@ -11,9 +11,9 @@ import re
 from collections.abc import Generator, Iterator
 from typing import IO
 
-LONGEST_ELEMENT = 4 * 2**20
+MAX_ELEMENT_BYTES = 4 * 2**20
 _CHUNK = 64 * 1024
-_MOST_MEMBERS = 1000
+_MAX_MEMBERS = 1000
 _SPACE = re.compile(r"[\s,]*")
 _NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")
 _DECODER = json.JSONDecoder()
@@ -50,7 +50,7 @@ class _Window:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                if len(self._text) - self._at > LONGEST_ELEMENT or not self._more():
+                if len(self._text) - self._at > MAX_ELEMENT_BYTES or not self._more():
                     raise ValueError("not JSON") from error
             else:
                 if end == len(self._text) and self._more():
@@ -124,7 +124,7 @@ def _members(window: _Window, arrays: tuple[str, ...], rest: dict[str, object]) 
                 whole = yield from _elements(window)
             else:
                 value = window.decode()
-                if len(rest) < _MOST_MEMBERS:
+                if len(rest) < _MAX_MEMBERS:
                     rest[name] = value
         except ValueError:
             yield Broken()

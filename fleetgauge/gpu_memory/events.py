@@ -13,7 +13,7 @@ from typing import NamedTuple
 # Most severe first. A peak is worth a mark although nothing is wrong.
 ALERT_TYPES = ("critical", "error", "warning", "peak")
 _SCHEMA_VERSIONS = (2, 3, 4)
-_LARGEST = 2**63
+_MAX_NUMBER = 2**63
 _TELLING = (
     "event_type",
     "type",
@@ -24,7 +24,7 @@ _TELLING = (
 )
 
 
-class BadEvent(ValueError):  # noqa: N818  (it is an event before it is an error)
+class BadEventError(ValueError):
     """A record that is not an event; `reason` is a word to count it under."""
 
     def __init__(self, reason: str) -> None:
@@ -102,19 +102,19 @@ def read_event(event: object) -> MemoryEvent:
 
 
 def parse_event(record: object, default_session_id: str | None = None) -> MemoryEvent:
-    """Read one decoded record of a file: sink v2, v3, v4 or legacy. Raises `BadEvent` for anything else.
+    """Read one decoded record of a file: sink v2, v3, v4 or legacy. Raises `BadEventError` for anything else.
 
     An event without a session of its own (v2, legacy) belongs to `default_session_id`.
     """
     if not isinstance(record, Mapping):
-        raise BadEvent("not_an_object")
+        raise BadEventError("not_an_object")
     version = record.get("schema_version")
     if version is None:
         record = _modern(record)
     elif version not in _SCHEMA_VERSIONS:
-        raise BadEvent("unknown_version")
+        raise BadEventError("unknown_version")
     if all(record.get(name) is None for name in _TELLING):
-        raise BadEvent("not_an_event")
+        raise BadEventError("not_an_event")
     event = read_event(record)
     return event if event.session_id else event._replace(session_id=default_session_id)
 
@@ -128,7 +128,7 @@ def _reader(event: object) -> Callable[[str], object]:
 def _seconds(value: Callable[[str], object]) -> float | None:
     seconds = value("timestamp")
     if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-        return float(seconds) if abs(seconds) < _LARGEST else None  # neither infinite nor not a number
+        return float(seconds) if abs(seconds) < _MAX_NUMBER else None  # neither infinite nor not a number
     nanoseconds = _whole(value, "timestamp_ns")
     return None if nanoseconds is None else nanoseconds / 1_000_000_000.0
 
@@ -136,7 +136,7 @@ def _seconds(value: Callable[[str], object]) -> float | None:
 def _whole(value: Callable[[str], object], *names: str) -> int | None:
     for name in names:
         found = value(name)
-        if isinstance(found, int) and not isinstance(found, bool) and abs(found) < _LARGEST:
+        if isinstance(found, int) and not isinstance(found, bool) and abs(found) < _MAX_NUMBER:
             return int(found)
     return None
 

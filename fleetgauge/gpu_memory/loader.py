@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from .digest import MOST_RANKS, RankDigest
+from .digest import MAX_RANKS, RankDigest
 from .events import MemoryEvent
 from .oom import OomDump
 from .recording import Part, Progress, Recording, open_recording, read_part
 from .sessions import SessionSummary, infer_session
 from .statistics import Statistics
 
-MOST_SESSIONS = 1000
+MAX_SESSIONS = 1000
 
 
 class SessionDigest:
@@ -32,7 +32,7 @@ class SessionDigest:
         """Take an event into account."""
         self.statistics.add(event)
         digest = self.ranks.get(event.rank)
-        if digest is None and len(self.ranks) < MOST_RANKS:
+        if digest is None and len(self.ranks) < MAX_RANKS:
             digest = self.ranks[event.rank] = RankDigest(event.rank)
         if digest is not None:
             digest.add(event)
@@ -99,7 +99,7 @@ def load_recording(path: str | Path, progress: Progress | None = None) -> Loaded
             name = event.session_id or part.session_id
             digest = digests.get(name)
             if digest is None:
-                if len(digests) >= MOST_SESSIONS:
+                if len(digests) >= MAX_SESSIONS:
                     losses["too_many_sessions"] += 1
                     continue
                 digest = digests[name] = SessionDigest()

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from fleetgauge._axes import byte_axis, format_bytes, format_duration, time_axis
-from fleetgauge._charts import Limit, Line, Mark, draw_chart
-from fleetgauge._page import render_cards, render_document, render_row, render_table
+from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, time_axis
+from fleetgauge.pages.charts import Limit, Line, Marker, draw_chart
+from fleetgauge.pages.page import render_cards, render_document, render_row, render_table
 
 from .digest import SERIES, RankDigest
 from .events import ALERT_TYPES, MemoryEvent
@@ -21,7 +21,7 @@ from .loader import Loaded, SessionDigest
 from .oom import OomDump
 from .page_style import STYLE
 
-MOST_DRAWN = 32
+MAX_DRAWN = 32
 _LOOKS = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)
@@ -69,7 +69,7 @@ def render_page(
     body += [f'<div class="note">{listed}</div>'] if listed else []
     body += [_oom_table(oom_dumps)] if oom_dumps else []
     body += [_overview(sections)] if len(sections) > 1 else []
-    body += [_section(section) for section in sections[:MOST_DRAWN]]
+    body += [_section(section) for section in sections[:MAX_DRAWN]]
     return render_document(title, STYLE, "".join(body))
 
 
@@ -91,8 +91,8 @@ def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str
 
 def _overview(sections: Sequence[_Section]) -> str:
     rows = []
-    for section in sections[: 8 * MOST_DRAWN]:
-        rank, drawn = section.rank, section.number <= MOST_DRAWN
+    for section in sections[: 8 * MAX_DRAWN]:
+        rank, drawn = section.rank, section.number <= MAX_DRAWN
         name = html.escape(_name(section.summary))
         rows.append(
             render_row(
@@ -106,8 +106,8 @@ def _overview(sections: Sequence[_Section]) -> str:
                 ("Alerts", f"{rank.alerts:,}", "number"),
             )
         )
-    hidden = len(sections) - MOST_DRAWN
-    more = f"<p>The first {MOST_DRAWN} are drawn below, {hidden:,} are not.</p>" if hidden > 0 else ""
+    hidden = len(sections) - MAX_DRAWN
+    more = f"<p>The first {MAX_DRAWN} are drawn below, {hidden:,} are not.</p>" if hidden > 0 else ""
     heads = (
         "Session",
         "Rank",
@@ -167,7 +167,9 @@ def _chart(rank: RankDigest) -> str:
         for at in _PAINTED
     ]
     marks = [
-        Mark(when - start, size, kind, f"{kind} after {format_duration(when - start)}: {format_bytes(size)}")
+        Marker(
+            when - start, size, kind, f"{kind} after {format_duration(when - start)}: {format_bytes(size)}"
+        )
         for kind, (when, size) in rank.picture.alerts()
     ]
     limits = [Limit(rank.capacity, f"capacity {format_bytes(rank.capacity)}")] if rank.capacity else []
@@ -211,7 +213,7 @@ def _oom_table(dumps: Sequence[OomDump]) -> str:
             ("Reason", html.escape(dump.reason or "unknown"), ""),
             ("Message", html.escape((dump.message or "")[:500]), "wide"),
         )
-        for dump in dumps[-MOST_DRAWN:]
+        for dump in dumps[-MAX_DRAWN:]
     ]
     heads = ("Dump", "At (UTC)", "Reason", "Message")
     return f"<section><h2>Out of memory</h2>{render_table(heads, rows)}</section>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetgauge._page_style import page_style
+from fleetgauge.pages.style import page_style
 
 _LIGHT = (
     "--allocated:#1d4ed8;--reserved:#9333ea;--used:#0f766e;"

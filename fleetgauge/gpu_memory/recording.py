@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import IO
 
 from .elements import Broken, array_elements
-from .events import BadEvent, MemoryEvent, parse_event
+from .events import BadEventError, MemoryEvent, parse_event
 from .oom import EVENTS_NAME, OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
 from .sessions import MANIFEST_NAME, ManifestError, SessionSummary, parse_session, read_manifest
 
-LONGEST_LINE = 4 * 2**20
+MAX_LINE_BYTES = 4 * 2**20
 _SEGMENT = re.compile(r"segment-(\d+)\.jsonl")
 _EVENT_ARRAYS = ("events", "telemetry_events")
-_DEEPEST = 3
-_MOST_SINKS = 1024
+_MAX_DEPTH = 3
+_MAX_SINKS = 1024
 _DUMP_PLACES = ("", "oom_dumps")
 
 Progress = Callable[[int], object]
@@ -112,19 +112,19 @@ def _records(part: Part, file: IO[bytes], losses: Counter[str], progress: Progre
     for record in reader(part, file, losses, progress):
         try:
             yield parse_event(record, part.session_id)
-        except BadEvent as error:
+        except BadEventError as error:
             losses[error.reason] += 1
 
 
 def _json_lines(part: Part, file: IO[bytes], losses: Counter[str], progress: Progress) -> Iterator[object]:
     left = part.size
-    while left > 0 and (line := file.readline(min(left, LONGEST_LINE))):
+    while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
         left -= len(line)
         progress(len(line))
         whole = line.endswith(b"\n")
-        if not whole and len(line) == LONGEST_LINE:
+        if not whole and len(line) == MAX_LINE_BYTES:
             losses["line_too_long"] += 1
-            while left > 0 and (line := file.readline(min(left, LONGEST_LINE))):
+            while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
                 left -= len(line)
                 progress(len(line))
                 if line.endswith(b"\n"):
@@ -157,7 +157,7 @@ def _json_records(_: Part, file: IO[bytes], losses: Counter[str], progress: Prog
 def _csv_records(_: Part, file: IO[bytes], losses: Counter[str], progress: Progress) -> Iterator[object]:
     at = 0
     with io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="") as text:
-        rows = csv.DictReader(iter(lambda: text.readline(LONGEST_LINE), ""))
+        rows = csv.DictReader(iter(lambda: text.readline(MAX_LINE_BYTES), ""))
         while True:
             try:
                 row = next(rows, None)
@@ -252,10 +252,10 @@ def _open_dump(directory: Path) -> Recording:
 def _sinks_below(directory: Path) -> list[Path]:
     """Directories below that hold a sink: one per rank is how distributed jobs write them."""
     found: list[Path] = []
-    for depth in range(1, _DEEPEST + 1):
+    for depth in range(1, _MAX_DEPTH + 1):
         below = sorted(directory.glob("/".join("*" * depth)))
         found += [path for path in below if path.is_dir() and segments(path)]
-    return found[:_MOST_SINKS]
+    return found[:_MAX_SINKS]
 
 
 def _part(path: Path, session_id: str) -> Part:

@@ -15,7 +15,7 @@ from .events import MemoryEvent
 
 MANIFEST_NAME = "manifest.json"
 STATUSES = ("running", "completed", "interrupted", "incomplete")
-_LARGEST_DOCUMENT = 64 * 2**20
+_MAX_DOCUMENT_BYTES = 64 * 2**20
 
 
 class ManifestError(ValueError):
@@ -50,8 +50,8 @@ class Manifest:
 
 def read_document(path: Path) -> object:
     """One small JSON document. Raises OSError where it cannot be read, ValueError where it is not one."""
-    if (size := path.stat().st_size) > _LARGEST_DOCUMENT:
-        raise ValueError(f"{size:,} bytes are more than the {_LARGEST_DOCUMENT:,} this reads")
+    if (size := path.stat().st_size) > _MAX_DOCUMENT_BYTES:
+        raise ValueError(f"{size:,} bytes are more than the {_MAX_DOCUMENT_BYTES:,} this reads")
     try:
         return json.loads(path.read_bytes().decode())
     except RecursionError as error:

@@ -12,7 +12,7 @@ from typing import Generic, TypedDict, TypeVar
 
 from .events import ALERT_TYPES, MemoryEvent, read_event
 
-MOST_ROWS = 250
+MAX_ROWS = 250
 # With more alerts than rows, this many rows stay for what happened between them.
 _ROWS_BETWEEN = 100
 # Beyond this many events of a kind, only every second is held, then every fourth, and so on.
@@ -100,20 +100,20 @@ def tracking_timeline_rows(events: Iterable[object]) -> list[TimelineRow]:
 
 def sample_timeline_rows(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
     """At most 250 of these rows, in their order: alerts and the last one first, of the rest every n-th."""
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MAX_ROWS:
         return list(rows)
     last = len(rows) - 1
     alerts = [at for at, row in enumerate(rows) if row["event_type"] in ALERT_TYPES]
     pinned = {*alerts, last}
-    if len(pinned) >= MOST_ROWS:
+    if len(pinned) >= MAX_ROWS:
         pinned = {0, last}
-        pinned |= _most_severe(rows, alerts, MOST_ROWS - _ROWS_BETWEEN - len(pinned))
+        pinned |= _most_severe(rows, alerts, MAX_ROWS - _ROWS_BETWEEN - len(pinned))
     others = [at for at in range(len(rows)) if at not in pinned and rows[at]["event_type"] not in ALERT_TYPES]
-    room = MOST_ROWS - len(pinned)
+    room = MAX_ROWS - len(pinned)
     stride = max(1, -(-len(others) // room))
     chosen = pinned | set(others[::stride])
-    if len(chosen) < MOST_ROWS:  # few ordinary rows: their room goes to more alerts
-        chosen |= _most_severe(rows, [at for at in alerts if at not in chosen], MOST_ROWS - len(chosen))
+    if len(chosen) < MAX_ROWS:  # few ordinary rows: their room goes to more alerts
+        chosen |= _most_severe(rows, [at for at in alerts if at not in chosen], MAX_ROWS - len(chosen))
     return [rows[at] for at in sorted(chosen)]
 
 

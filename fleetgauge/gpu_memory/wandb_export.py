@@ -22,7 +22,7 @@ from .attribution import log_attribution
 from .events import MemoryEvent, read_event
 from .loader import SessionDigest
 from .page import PageSession, render_page
-from .timeline import MOST_ROWS, Timeline, TimelineRow
+from .timeline import MAX_ROWS, Timeline, TimelineRow
 
 _STATISTICS = {
     "peak_memory_bytes": "peak_memory",
@@ -48,7 +48,7 @@ _STATISTICS = {
 }
 _SERIES = ("allocated_bytes", "reserved_bytes", "change_bytes", "device_used_bytes", "utilization_percent")
 _STEP = "stormlog_timeline_elapsed_seconds"
-_LONGEST_SLUG = 100
+_MAX_SLUG = 100
 _MODES = (None, "online", "offline")
 
 
@@ -78,7 +78,7 @@ class _Exported:
 
     def __init__(self, events: Iterable[object]) -> None:
         timeline = Timeline()
-        self.alerts: deque[MemoryEvent] = deque(maxlen=MOST_ROWS)
+        self.alerts: deque[MemoryEvent] = deque(maxlen=MAX_ROWS)
         self.digest = SessionDigest()
         for given in events:
             event = read_event(given)
@@ -162,10 +162,10 @@ def session_slug(session_summary: Any) -> str:
     """A session's part of an artifact name: at most 100 characters, different for different sessions."""
     session_id = "session" if session_summary is None else str(session_summary.session_id)
     slug = re.sub(r"[^a-zA-Z0-9._-]+", "-", session_id) or "session"
-    if len(slug) <= _LONGEST_SLUG:
+    if len(slug) <= _MAX_SLUG:
         return slug
     digest = hashlib.sha256(session_id.encode(errors="replace")).hexdigest()[:8]
-    return f"{slug[: _LONGEST_SLUG - 9]}-{digest}"
+    return f"{slug[: _MAX_SLUG - 9]}-{digest}"
 
 
 def _import_wandb() -> Any:

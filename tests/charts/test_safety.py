@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common import runner
+from common.process import runner
 from rendering import SCENARIOS, Document, container, needs_helm, of_kind, pod_templates, render, scenario
 
 pytestmark = needs_helm

@@ -13,7 +13,7 @@ import yaml
 from rendering import CHART, GOLDEN, HELM, ROOT, SCENARIOS, needs_helm, render, rendered_text, scenario
 
 pytestmark = needs_helm
-OLDEST, NEWEST = "1.27", "1.37"
+MIN_VERSION, NEWEST = "1.27", "1.37"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -28,7 +28,7 @@ def test_there_is_a_golden_file_for_every_scenario_and_no_other() -> None:
     assert wanted | {"existing-secret", "backfill"} <= set(SCENARIOS)
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", [MIN_VERSION, NEWEST])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(name: str, version: str) -> None:
     for document in render(scenario(name)):
@@ -58,8 +58,8 @@ def test_a_name_of_digits_is_still_a_name(name: str) -> None:
 
 def test_the_oldest_and_newest_kubernetes_are_those_that_the_chart_names() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert chart["kubeVersion"] == f">={OLDEST}.0-0"
-    assert f"Kubernetes {OLDEST} to {NEWEST}" in (CHART / "README.md").read_text(encoding="utf-8")
+    assert chart["kubeVersion"] == f">={MIN_VERSION}.0-0"
+    assert f"Kubernetes {MIN_VERSION} to {NEWEST}" in (CHART / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_validator_that_lets_everything_pass_would_be_noticed() -> None:

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from common import registry
-from common.configuration import Configuration
-from common.settings import CollectorSettings, CoreSettings, DatadogSettings, secret_variables
-from common.settings import variables as variables_of
+from common.collector import load_collector
+from common.config.configuration import Configuration
+from common.config.settings import CollectorSettings, CoreSettings, DatadogSettings, secret_variables
+from common.config.settings import variables as variables_of
 from rendering import (
     CHART,
     Document,
@@ -65,7 +66,7 @@ def another(described: Document, default: object) -> tuple[object, object]:
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
-    model: type[CollectorSettings] = registry.load(name).settings
+    model: type[CollectorSettings] = load_collector(name).settings
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     described = schema["properties"]["collectors"]["properties"][name]["properties"]["settings"]["properties"]
     secrets = secret_variables(model)
@@ -87,7 +88,7 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
 def test_large_numbers_and_units_arrive_as_they_were_meant() -> None:
     settings = {"most_runs": 1_000_000, "window": "1h30m", "pause": 0, "assumed_gpus": 0}
     found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
-    assert found["FLEETGAUGE_WANDB_MOST_RUNS"] == "1000000"
+    assert found["FLEETGAUGE_WANDB_MAX_RUNS"] == "1000000"
     assert found["FLEETGAUGE_WANDB_WINDOW"] == "1h30m"
     assert (found["FLEETGAUGE_WANDB_PAUSE"], found["FLEETGAUGE_WANDB_ASSUMED_GPUS"]) == ("0", "0")
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from common import cli, registry
+from common import registry
+from common.process import cli
 from rendering import (
     CHART,
     ROOT,

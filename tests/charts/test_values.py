@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rendering import CHART, ROOT, Refused, needs_helm, refusal, render, scenario
+from rendering import CHART, ROOT, RefusedError, needs_helm, refusal, render, scenario
 
 pytestmark = needs_helm
 ONE_OF, PULLS = "must be one of the following:", '"Always", "IfNotPresent", "Never"'
@@ -19,7 +19,7 @@ PREFIX = "production/datadog/collectors"
 
 
 def test_an_environment_and_an_image_must_be_named() -> None:
-    with pytest.raises(Refused) as error:
+    with pytest.raises(RefusedError) as error:
         render({"existingSecret": "keys"})
     assert "- datadog: env is required" in str(error.value).splitlines()
     assert "- image: repository is required" in str(error.value).splitlines()

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replays import Simulation, resumed, spans
 
-from common import registry
+from common.collector import load_collector
+from common.config.settings import ConfigurationFile, load
 from common.errors import ConfigurationError
-from common.settings import ConfigurationFile, load
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -71,7 +71,7 @@ def test_a_replay_that_was_killed_goes_on_where_it_was(writers: Writers, seed: i
 
 @pytest.mark.parametrize("name", ["data_plane", "gpu_memory", "xenna"])
 def test_a_point_may_stand_for_no_more_than_can_still_be_sent_once_it_is_over(name: str) -> None:
-    model = registry.load(name).settings
+    model = load_collector(name).settings
     for interval, refused in (("30m", False), ("31m", True)):
         variables = {f"FLEETGAUGE_{name.upper()}_AGGREGATE_INTERVAL": interval}
         variables[f"FLEETGAUGE_{name.upper()}_PATHS"] = "records"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from common import registry
+from common.collector import load_collector
 from common.errors import ConfigurationError
 from common.registry import Declaration
 
@@ -82,13 +83,13 @@ class TestExpand:
 
 class TestLoad:
     def test_one_collector_is_imported(self) -> None:
-        assert registry.load("host").name == "host"
+        assert load_collector("host").name == "host"
 
     def test_one_that_cannot_be_imported_says_so(self) -> None:
         with pytest.raises(ConfigurationError, match=r"^collector absent cannot be imported: .*locks/"):
-            registry.load("absent")
+            load_collector("absent")
 
     def test_the_project_is_found_from_anywhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(registry.ROOT)])
-        registry.load("host")
+        load_collector("host")
         assert sys.path[0] == str(registry.ROOT)

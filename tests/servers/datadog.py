@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from servers.loopback import Answer, LoopbackServer, Request
-from servers.series import Rejected, Series, decoded, normalised, parsed, series_of
+from servers.series import RejectedError, Series, decoded, normalised, parsed, series_of
 
-OLDEST = 3600
-FURTHEST_AHEAD = 600
+MAX_AGE = 3600
+MAX_AHEAD = 600
 HISTORICAL = "/api/v2/metrics/historical-metrics-configurations"
 
 
@@ -132,7 +132,7 @@ class Intake(LoopbackServer[Push]):
             case "POST", "/api/v2/series":
                 try:
                     self._accept(request)
-                except Rejected as rejected:
+                except RejectedError as rejected:
                     return Answer.json(rejected.status, {"errors": list(rejected.errors)})
                 return Answer.json(202, {"errors": self.accepted_errors})
         return Answer.json(404, {"errors": ["Not Found"]})
@@ -205,7 +205,7 @@ class Intake(LoopbackServer[Push]):
         ]
         if changes:
             self.notes += changes
-            raise Rejected(400, *changes)
+            raise RejectedError(400, *changes)
         self.types = types
 
     def _store(self, series: Series) -> int:
@@ -216,10 +216,10 @@ class Intake(LoopbackServer[Push]):
             if normalised(tag) != tag
         ]
         now = self.clock()
-        oldest = float("-inf") if series.metric in self.historical else now - OLDEST
+        oldest = float("-inf") if series.metric in self.historical else now - MAX_AGE
         dropped = 0
         for second, value in series.points:
-            if not oldest <= second <= now + FURTHEST_AHEAD:
+            if not oldest <= second <= now + MAX_AHEAD:
                 dropped += 1
                 continue
             key = PointKey(series.metric, tags, series.host, second)

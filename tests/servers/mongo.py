@@ -25,14 +25,14 @@ _ORDERINGS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class BadFilter(Exception):  # noqa: N818  # the server answers 500
+class BadFilterError(Exception):  # the server answers 500
     """A filter the service fails on."""
 
 
 def predicate(document: Any) -> Predicate:
     """Compile a filter."""
     if not isinstance(document, dict):
-        raise BadFilter(f"a filter is an object, not {document!r}")
+        raise BadFilterError(f"a filter is an object, not {document!r}")
     terms = [_term(key, wanted) for key, wanted in document.items()]
     return lambda values: all(term(values) for term in terms)
 
@@ -53,7 +53,7 @@ def _term(key: str, wanted: Any) -> Predicate:
         inner = predicate(wanted)
         return lambda values: not inner(values)
     if key.startswith("$"):
-        raise BadFilter(f"unknown operator {key}")
+        raise BadFilterError(f"unknown operator {key}")
     operators = wanted if isinstance(wanted, dict) else {"$eq": wanted}
     tests = [_comparison(key, name, operand) for name, operand in operators.items()]
     return lambda values: all(test(values.get(key)) for test in tests)
@@ -73,13 +73,13 @@ def _comparison(field: str, name: str, operand: Any) -> Callable[[Any], bool]:
         return lambda value: isinstance(value, str) and pattern.search(value) is not None
     if field in TIMES:
         if isinstance(operand, int | float):
-            raise BadFilter(f"{field} is compared with a number")
+            raise BadFilterError(f"{field} is compared with a number")
         if not operand.endswith("Z"):
             return lambda _: False
         operand = instant(operand)
     if name == "$eq":
         return lambda value: bool(value == operand)
     if name not in _ORDERINGS:
-        raise BadFilter(f"unknown operator {name}")
+        raise BadFilterError(f"unknown operator {name}")
     compare = _ORDERINGS[name]
     return lambda value: value is not None and compare(value, operand)

@@ -32,7 +32,7 @@ _FIELDS = {
 }
 
 
-class Rejected(Exception):  # noqa: N818  # reads as the outcome it is
+class RejectedError(Exception):  # reads as the outcome it is
     """The intake refuses the whole payload with this status."""
 
     def __init__(self, status: int, *errors: str) -> None:
@@ -55,7 +55,7 @@ class Series:
 def decoded(body: bytes, encoding: str) -> bytes:
     """Undo a content encoding, reading no further than one byte past the limit."""
     if len(body) > WIRE_LIMIT:
-        raise Rejected(413, f"Payload too big: {len(body)} bytes on the wire")
+        raise RejectedError(413, f"Payload too big: {len(body)} bytes on the wire")
     if encoding == "identity":
         raw = body
     elif encoding in ("gzip", "deflate"):
@@ -63,9 +63,9 @@ def decoded(body: bytes, encoding: str) -> bytes:
     elif encoding in ("zstd", "zstd1"):
         raw = _unpacked_zstd(body)
     else:
-        raise Rejected(400, f"Unknown content encoding {encoding}")
+        raise RejectedError(400, f"Unknown content encoding {encoding}")
     if len(raw) > RAW_LIMIT:
-        raise Rejected(413, f"Payload too big: over {RAW_LIMIT} bytes decompressed")
+        raise RejectedError(413, f"Payload too big: over {RAW_LIMIT} bytes decompressed")
     return raw
 
 
@@ -74,9 +74,9 @@ def _inflated(body: bytes, window_bits: int) -> bytes:
     try:
         raw = stream.decompress(body, RAW_LIMIT + 1)
     except zlib.error as error:
-        raise Rejected(400, f"Unable to decompress: {error}") from error
+        raise RejectedError(400, f"Unable to decompress: {error}") from error
     if not stream.eof and len(raw) <= RAW_LIMIT:
-        raise Rejected(400, "Unable to decompress: the stream is cut short")
+        raise RejectedError(400, "Unable to decompress: the stream is cut short")
     return raw
 
 
@@ -86,7 +86,7 @@ def _unpacked_zstd(body: bytes) -> bytes:
     try:
         return zstandard.ZstdDecompressor().stream_reader(body).read(RAW_LIMIT + 1)
     except zstandard.ZstdError as error:
-        raise Rejected(400, f"Unable to decompress: {error}") from error
+        raise RejectedError(400, f"Unable to decompress: {error}") from error
 
 
 def parsed(raw: bytes) -> dict[str, Any]:  # JSON: its shape is judged by series_of
@@ -94,9 +94,9 @@ def parsed(raw: bytes) -> dict[str, Any]:  # JSON: its shape is judged by series
     try:
         document = json.loads(raw, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Rejected(400, f"Unable to parse payload: {error}") from error
+        raise RejectedError(400, f"Unable to parse payload: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("series"), list):
-        raise Rejected(400, "Payload is not an object with a list named series")
+        raise RejectedError(400, "Payload is not an object with a list named series")
     return document
 
 
@@ -114,9 +114,9 @@ def series_of(document: dict[str, Any]) -> list[Series]:  # what `parsed` return
             problems.append(f"series[{position}]: {error}")
     points = sum(len(one.points) for one in series)
     if points > POINT_LIMIT:
-        raise Rejected(413, f"Payload too big: {points} points")
+        raise RejectedError(413, f"Payload too big: {points} points")
     if problems:
-        raise Rejected(400, *problems)
+        raise RejectedError(400, *problems)
     return series
 
 

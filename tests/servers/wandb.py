@@ -30,14 +30,14 @@ from graphql import (
 
 from servers.fleet import Row
 from servers.loopback import Answer, LoopbackServer, Request
-from servers.mongo import BadFilter, predicate
+from servers.mongo import BadFilterError, predicate
 
 SCHEMA = Path(__file__).parent.parent / "data" / "wandb-schema.graphql"
 KEY = "0123456789abcdef0123456789abcdef01234567"
 _SMALL = 1400  # what fits in a packet is not compressed
 
 
-class CannotServe(Exception):  # noqa: N818  # answered with a 500
+class CannotServeError(Exception):  # answered with a 500
     """A page holds a run that the server fails on."""
 
 
@@ -105,7 +105,7 @@ class Wandb(LoopbackServer[Query]):
         root = self._root() if known else {}
         result = execute_sync(self._schema, document, root, variable_values=dict(variables))
         for error in result.errors or []:
-            if isinstance(error.original_error, CannotServe | BadFilter):
+            if isinstance(error.original_error, CannotServeError | BadFilterError):
                 return Answer.json(500, {"error": str(error.original_error)})
         return Answer.json(200, result.formatted)
 
@@ -162,7 +162,7 @@ class Wandb(LoopbackServer[Query]):
         begin = _offset(after) + 1 if after else 0
         shown = list(enumerate(chosen))[max(0, begin - self.repeated) : begin + first]
         if any(row.unservable for _, row in shown):
-            raise CannotServe("internal server error")
+            raise CannotServeError("internal server error")
         edges = [{"node": row.node(), "cursor": cursor(place)} for place, row in shown if not row.hidden]
         has_cursor = shown and (edges or self.cursor_on_empty_pages)
         return {

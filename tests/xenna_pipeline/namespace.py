@@ -18,7 +18,7 @@ SECONDS = 500  # 60 to 150 for all three; Ray may need three attempts of 40 on a
 _UNSHARE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-class Missing(Exception):  # noqa: N818  # a reason to skip, not a failure
+class MissingError(Exception):  # a reason to skip, not a failure
     """What a pipeline cannot be run without."""
 
 
@@ -40,7 +40,9 @@ def interpreter(version: str) -> Path:
     given = os.environ.get(f"XENNA_ENVIRONMENT_{version}")
     python = Path(given or ROOT / f".venv-xenna-{version}") / "bin" / "python"
     if not python.exists():
-        raise Missing(f"no environment at {python.parent.parent}: run scripts/xenna-environment {version}")
+        raise MissingError(
+            f"no environment at {python.parent.parent}: run scripts/xenna-environment {version}"
+        )
     return python
 
 
@@ -48,7 +50,7 @@ def interpreter(version: str) -> Path:
 def _namespace() -> list[str]:
     """A command that gives what follows it a namespace; as root, or as root of a user namespace."""
     if not shutil.which("unshare") or not shutil.which("ip"):
-        raise Missing("a network namespace needs the commands unshare and ip")
+        raise MissingError("a network namespace needs the commands unshare and ip")
     said = ""
     for command in (_UNSHARE, [*_UNSHARE, "--map-root-user"]):
         ran = subprocess.run(
@@ -61,7 +63,7 @@ def _namespace() -> list[str]:
         if ran.returncode == 0:
             return command
         said = ran.stderr.strip()
-    raise Missing(f"a network namespace is not permitted here: {said}")
+    raise MissingError(f"a network namespace is not permitted here: {said}")
 
 
 def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:

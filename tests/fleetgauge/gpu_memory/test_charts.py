@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge._axes import Axis, byte_axis, format_bytes, format_duration, time_axis
-from fleetgauge._charts import Band, Limit, Line, Mark, draw_chart, draw_key
+from fleetgauge.pages.axes import Axis, byte_axis, format_bytes, format_duration, time_axis
+from fleetgauge.pages.charts import Band, Limit, Line, Marker, draw_chart, draw_key
 
 UNIT = Axis(0.0, 10.0, ())
 
 
 def drawing(
-    kind: str, *lines: Line, marks: tuple[Mark, ...] = (), limits: tuple[Limit, ...] = ()
+    kind: str, *lines: Line, marks: tuple[Marker, ...] = (), limits: tuple[Limit, ...] = ()
 ) -> list[str]:
     plot = draw_chart(UNIT, UNIT, lines, marks, limits, "text").split("</svg>")[0]
     return re.findall(rf'<path class="{kind}" d="([^"]*)"', plot)
@@ -64,7 +64,7 @@ def test_a_page_may_say_itself_what_the_lines_are() -> None:
 
 
 def test_marks_and_limits_are_placed_named_and_kept_inside() -> None:
-    marks = (Mark(5, 5, "warning", "a < b"), Mark(-5, 50, "peak", "far"))
+    marks = (Marker(5, 5, "warning", "a < b"), Marker(-5, 50, "peak", "far"))
     assert drawing("mark warning", marks=marks) == ["M500.0 500.0h0"]
     assert drawing("mark peak", marks=marks) == ["M0.0 0.0h0"]
     assert drawing("limit", limits=(Limit(7.5, "capacity"),)) == ["M0 250.0H1000"]

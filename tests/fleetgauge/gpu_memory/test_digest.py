@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.gpu_memory import RankDigest, load_recording, read_event
-from fleetgauge.gpu_memory.digest import ALERTS_KEPT, MOST_BINS, Picture
+from fleetgauge.gpu_memory.digest import ALERTS_KEPT, MAX_BINS, Picture
 from fleetgauge.gpu_memory.statistics import Statistics
 
 moments = st.floats(0, 1e6)
@@ -28,7 +28,7 @@ def test_a_line_is_bounded_ordered_and_keeps_extremes(drawn: list[tuple[float, i
     points = picture(drawn).points(0)
     known = [size for _, size in drawn if size is not None]
     shown = [size for _, size in points if size is not None]
-    assert len(points) <= 2 * MOST_BINS
+    assert len(points) <= 2 * MAX_BINS
     assert [at for at, _ in points] == sorted(at for at, _ in points)
     assert set(points) <= {(at, size) for at, size in drawn}
     assert max(shown, default=None) == max(known, default=None)
@@ -46,7 +46,7 @@ def test_the_order_of_events_does_not_change_the_picture(
 
 def test_a_long_session_is_drawn_over_its_whole_span() -> None:
     points = picture([(float(second), second) for second in range(10_000)]).points(0)
-    assert MOST_BINS / 2 < len(points) <= 2 * MOST_BINS
+    assert MAX_BINS / 2 < len(points) <= 2 * MAX_BINS
     assert (points[0], points[-1]) == ((0.0, 0), (9999.0, 9999))
 
 
@@ -92,7 +92,7 @@ def test_thousands_of_alerts_stay_countable_and_the_latest_of_each_kind_is_liste
         float(5001 - ALERTS_KEPT + n) for n in range(ALERTS_KEPT)
     ]
     assert (len(listed[0].context or ""), listed[0].metadata) == (500, {})
-    assert sum(kind == "warning" for kind, _ in rank.picture.alerts()) <= MOST_BINS
+    assert sum(kind == "warning" for kind, _ in rank.picture.alerts()) <= MAX_BINS
 
 
 def test_extremes_are_unknown_until_something_is_known() -> None:

@@ -23,7 +23,7 @@ def read(text: str, rest: dict[str, object] | None = None) -> list[object]:
 @pytest.fixture(autouse=True)
 def _small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elements, "_CHUNK", 7)
-    monkeypatch.setattr(elements, "LONGEST_ELEMENT", 300)
+    monkeypatch.setattr(elements, "MAX_ELEMENT_BYTES", 300)
 
 
 leaves = st.none() | st.booleans() | st.integers(-99999, 99999) | st.text(max_size=4)
@@ -73,7 +73,7 @@ def test_what_is_no_document_is_one_broken_element(text: str) -> None:
 
 
 def test_nesting_deeper_than_the_stack_is_broken_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elements, "LONGEST_ELEMENT", 2**20)
+    monkeypatch.setattr(elements, "MAX_ELEMENT_BYTES", 2**20)
     monkeypatch.setattr(elements, "_CHUNK", 2**20)
     assert read("[" + "[" * 100_000) == ["broken"]
 

@@ -112,7 +112,7 @@ def test_a_sink_torn_at_any_byte_of_its_last_two_lines_loses_no_earlier_event(
 def test_a_bad_line_costs_itself_and_is_counted_by_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(recording, "MAX_LINE_BYTES", 1000)
     bad = [
         "nonsense\n",
         "[1]\n",
@@ -199,7 +199,7 @@ def test_a_bad_manifest_is_a_clear_error_and_the_segments_are_read_without_it(
 
 
 def test_a_manifest_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_LARGEST_DOCUMENT", 10)
+    monkeypatch.setattr(sessions, "_MAX_DOCUMENT_BYTES", 10)
     (tmp_path / "manifest.json").write_text('{"a":  "b"}')
     with pytest.raises(ManifestError, match="11 bytes are more than the 10 this reads"):
         read_manifest(tmp_path)
@@ -274,8 +274,8 @@ def test_the_ranks_of_a_job_lie_in_directories_of_their_own(tmp_path: Path) -> N
 
 
 def test_sessions_and_ranks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetgauge.gpu_memory.loader.MOST_SESSIONS", 2)
-    monkeypatch.setattr("fleetgauge.gpu_memory.loader.MOST_RANKS", 1)
+    monkeypatch.setattr("fleetgauge.gpu_memory.loader.MAX_SESSIONS", 2)
+    monkeypatch.setattr("fleetgauge.gpu_memory.loader.MAX_RANKS", 1)
     loaded = load_recording(sink(tmp_path, line(1, "a") + line(2, "b") + line(3, "c") + line(4, "a", rank=1)))
     assert [session.summary.session_id for session in loaded.sessions] == ["a", "b"]
     assert loaded.losses == {"too_many_sessions": 1}

@@ -10,7 +10,7 @@ import pytest
 
 from browser import LEAST_CONTRAST, LIGHT, Browser
 from fleetgauge.gpu_memory import PageSession, SessionDigest, SessionSummary, load_recording, read_event
-from fleetgauge.gpu_memory.page import MOST_DRAWN, render_page, render_recording
+from fleetgauge.gpu_memory.page import MAX_DRAWN, render_page, render_recording
 
 
 @pytest.fixture
@@ -196,16 +196,14 @@ def test_sessions_are_told_apart_and_what_was_lost_is_said(page: Path, browser: 
 
 def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Browser) -> None:
     digest = SessionDigest()
-    for rank in range(MOST_DRAWN + 3):
+    for rank in range(MAX_DRAWN + 3):
         digest.add(read_event({"timestamp": 1.0, "rank": rank, "memory_allocated": rank + 1}))
     summary = SessionSummary("s", "running", world_size=64)
     (tmp_path / "page.html").write_text(render_page("Ranks", [PageSession(digest, summary)]))
     browser.show(tmp_path / "page.html")
     headings = browser.look("[...document.querySelectorAll('h2')].map(e => e.innerText)")
-    assert headings == ["Sessions", *(f"Session s · rank {rank} of 64" for rank in range(MOST_DRAWN))]
-    assert (
-        browser.look("document.querySelectorAll('section:first-of-type tbody tr').length") == MOST_DRAWN + 3
-    )
+    assert headings == ["Sessions", *(f"Session s · rank {rank} of 64" for rank in range(MAX_DRAWN))]
+    assert browser.look("document.querySelectorAll('section:first-of-type tbody tr').length") == MAX_DRAWN + 3
     said = browser.look("document.querySelector('section:first-of-type > p').innerText")
     assert said == "The first 32 are drawn below, 3 are not."
 

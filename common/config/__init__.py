@@ -1,0 +1,1 @@
+"""Where values come from: settings, the configuration file, credentials, AWS."""

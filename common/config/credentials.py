@@ -1,0 +1,140 @@
+"""Secrets from AWS Secrets Manager, through pydantic-settings' own source with its gaps closed.
+
+The stock source waits for minutes, quotes a malformed secret in its error and fails on a binary one with a
+KeyError. Here every way a secret can be bad is one sentence that names the secret and never its content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic_settings import (
+    AWSSecretsManagerSettingsSource,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+)
+
+from common.config import aws
+from common.config.settings import CoreSettings, Settings, variables
+from common.errors import ConfigurationError, SourceError
+from common.registry import nearest
+
+if TYPE_CHECKING:
+    from types_boto3_secretsmanager import SecretsManagerClient
+
+_DENIED = {
+    "AccessDeniedException",
+    "UnrecognizedClientException",
+    "InvalidSignatureException",
+    "ExpiredTokenException",
+}
+
+
+class AwsSecrets:
+    """Secrets Manager of the configured region, connected to only when the first secret is needed."""
+
+    def __init__(self, core: CoreSettings) -> None:
+        self._core = core
+        self._made: SecretsManagerClient | None = None
+
+    def source(self, model: type[Settings], secret_id: str) -> PydanticBaseSettingsSource | None:
+        """The secret as a source of settings, or None where there is no such secret."""
+        try:
+            return _SecretSource(model, secret_id, self._client(secret_id))
+        except _NoSuchSecretError:
+            return None
+
+    def _client(self, secret_id: str) -> SecretsManagerClient:
+        if self._made is None:
+            import boto3
+            from botocore.exceptions import BotoCoreError, NoRegionError
+
+            try:
+                self._made = boto3.Session().client("secretsmanager", **aws.options(self._core))
+            except NoRegionError:
+                raise ConfigurationError(
+                    f"reading the AWS secret {secret_id}: no region is set; set AWS_REGION"
+                ) from None
+            except (BotoCoreError, ValueError) as error:  # a profile, region or endpoint that is none
+                raise ConfigurationError(f"reading the AWS secret {secret_id}: {error}") from None
+        return self._made
+
+
+class _NoSuchSecretError(Exception):  # not an error: the value may be elsewhere
+    pass
+
+
+class _SecretSource(AWSSecretsManagerSettingsSource):
+    """The stock source with a client that gives up, and errors that name the fix."""
+
+    def __init__(self, model: type[Settings], secret_id: str, client: SecretsManagerClient) -> None:
+        self._secretsmanager_client = client
+        self._secret_id = secret_id
+        self._model = model
+        # The stock __init__ would build its own client, without time-outs.
+        EnvSettingsSource.__init__(self, model, case_sensitive=True)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return _values(self._model, self._secret_id, _read(self._secretsmanager_client, self._secret_id))
+
+
+def _read(client: SecretsManagerClient, secret_id: str) -> str:
+    """The secret's text. What only a person can mend is a ConfigurationError, what may pass a SourceError."""
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+
+    doing = f"reading the AWS secret {secret_id}"
+    try:
+        answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
+    except NoCredentialsError:
+        raise ConfigurationError(
+            f"{doing}: no AWS credentials were found; give the pod a role or set AWS_ACCESS_KEY_ID"
+        ) from None
+    except ClientError as error:
+        code = error.response["Error"].get("Code", "unknown")
+        if code == "ResourceNotFoundException":
+            raise _NoSuchSecretError from None
+        if code in _DENIED:
+            raise ConfigurationError(
+                f"{doing}: access denied ({code}); the role needs secretsmanager:GetSecretValue on it"
+            ) from None
+        tries = 1 + error.response["ResponseMetadata"].get("RetryAttempts", 0)
+        if tries == 1:  # botocore tries again whatever may pass
+            raise ConfigurationError(f"{doing}: AWS answered {code}; look at the secret in AWS") from None
+        raise SourceError(f"{doing}: AWS answered {code} {tries} times; the next run tries again") from None
+    except HTTPClientError as error:
+        raise SourceError(
+            f"{doing}: no answer within the time allowed ({type(error).__name__}); "
+            "check the network path to AWS Secrets Manager"
+        ) from None
+    except BotoCoreError as error:
+        raise ConfigurationError(f"{doing}: {error}") from None
+    if "SecretBinary" in answer:
+        raise ConfigurationError(f"{doing}: it is binary; store a JSON object as text")
+    text = answer.get("SecretString")
+    if not isinstance(text, str):
+        raise SourceError(f"{doing}: the answer is not one of Secrets Manager; check AWS_ENDPOINT_URL")
+    return text
+
+
+def _values(model: type[Settings], secret_id: str, text: str) -> dict[str, str]:
+    """Check a secret's text and give its values as environment variables would be."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise ConfigurationError(
+            f'the AWS secret {secret_id} is not a JSON object; store {{"NAME": "value", ...}} as text'
+        ) from None
+    known = list(variables(model).values())
+    values: dict[str, str] = {}
+    for key, value in content.items():
+        if key not in known:
+            raise ConfigurationError(f"the AWS secret {secret_id}: unknown key {key!r}{nearest(key, known)}")
+        if isinstance(value, dict | list):
+            raise ConfigurationError(f"the AWS secret {secret_id}: {key} must be text or a number")
+        if value is not None:
+            values[key] = value.strip() if isinstance(value, str) else json.dumps(value)
+    return {key: value for key, value in values.items() if value}

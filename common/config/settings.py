@@ -1,0 +1,346 @@
+"""Settings: where a value may come from, in which order, and what is said when it is wrong.
+
+Precedence is the environment, AWS Secrets Manager, the configuration file, the default. Every field has
+one name, its environment variable; secrets use the same names, and the file the field's own name.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeVar, cast
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from pydantic import AfterValidator, AliasGenerator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from common.errors import ConfigurationError, NotConfiguredError
+from common.logs import remember_secret
+from common.registry import nearest
+from common.times import parse_duration
+
+PREFIX = "FLEETGAUGE_"
+
+
+class _FromSecret:
+    """Marks a field that a secret usually holds: only a missing one makes us ask AWS."""
+
+
+def _strip(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _remember(value: SecretStr) -> SecretStr:
+    remember_secret(value.get_secret_value())
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _parts(url: str, example: str) -> SplitResult:
+    """Split a URL; the errors of urlsplit quote it, and with it a password."""
+    try:
+        parts = urlsplit(url)
+        complete = bool(parts.hostname) and parts.port != 0 and parts.scheme in {"http", "https"}
+    except ValueError:
+        complete = False
+    if not complete:
+        raise ValueError(f"write a full URL, such as {example}, with odd characters of a password as %XX")
+    return parts
+
+
+def _require_tls(url: str) -> str:
+    parts = _parts(url, "https://host")
+    if parts.username or parts.password:
+        raise ValueError("credentials do not belong in a URL")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise ValueError("plain http is allowed to loopback only: use https")
+    return url.rstrip("/")
+
+
+def _remember_proxy_password(value: SecretStr) -> SecretStr:
+    password = _parts(value.get_secret_value(), "http://proxy:3128").password or ""
+    remember_secret(password)
+    remember_secret(unquote(password))
+    return value
+
+
+def _split(value: object) -> object:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _site(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", value):
+        raise ValueError("write the bare site, such as datadoghq.eu or us5.datadoghq.com")
+    return value
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember), _FromSecret()]
+Text = Annotated[str, BeforeValidator(_strip)]
+Url = Annotated[Text, AfterValidator(_require_tls)]
+Site = Annotated[Text, AfterValidator(_site)]
+ProxyUrl = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember_proxy_password)]
+Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Duration = Annotated[
+    int, BeforeValidator(lambda value: parse_duration(value) if isinstance(value, str) else value)
+]
+
+
+def named(prefix: str) -> SettingsConfigDict:
+    """The configuration of a settings class whose variables are `<prefix><FIELD>` unless aliased."""
+    return SettingsConfigDict(
+        alias_generator=AliasGenerator(validation_alias=lambda name: prefix + name.upper()),
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+
+class Settings(BaseSettings):
+    """The base of every settings class; built by `load`, which supplies the sources."""
+
+    model_config = named(PREFIX)
+    _looked: tuple[str, ...] = ()
+
+    def not_set(self, variable: str) -> str:
+        """What to say where an optional value turns out to be needed."""
+        return f"{variable} is not set; looked in: {'; '.join(self._looked)}"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings, *_sources.get())
+
+
+class CollectorSettings(Settings):
+    """The base of a collector's settings."""
+
+
+class CoreSettings(Settings):
+    """What every run needs to know, whichever collectors it runs."""
+
+    env: Text | None = Field(
+        None, validation_alias="DD_ENV", description="Tag `env` of every point; required to push."
+    )
+    service: Text = Field(
+        "fleetgauge", validation_alias="DD_SERVICE", description="Tag `service` of every point."
+    )
+    version: Text | None = Field(
+        None, validation_alias="DD_VERSION", description="Version shown in log lines; never a tag."
+    )
+    secret_prefix: Text | None = Field(
+        None,
+        description="Where secrets live in AWS Secrets Manager: `<prefix>/datadog`, `<prefix>/<collector>`.",
+    )
+    aws_region: Text | None = Field(
+        None, validation_alias="AWS_REGION", description="Region of the secrets and of S3 checkpoints."
+    )
+    aws_endpoint_url: Url | None = Field(
+        None, validation_alias="AWS_ENDPOINT_URL", description="Another AWS endpoint, for tests and proxies."
+    )
+    checkpoints: Text | None = Field(
+        None, description="Where runs remember how far they came: a directory, or `s3://bucket/prefix`."
+    )
+    step: Duration = Field(
+        900,
+        ge=1,
+        le=3600,
+        description="Grid on which a pushed run answers: its points stand at whole steps.",
+    )
+    series_cap: int = Field(20_000, ge=1, description="Most series one collector may send in one run.")
+    node_name: Text | None = Field(
+        None, description="Host of metrics that belong to a node; the hostname when unset."
+    )
+    proxy: ProxyUrl | None = Field(
+        None, validation_alias="HTTPS_PROXY", description="Proxy for everything outside loopback."
+    )
+    no_proxy: Text = Field("", validation_alias="NO_PROXY", description="Hosts reached without the proxy.")
+
+
+class DatadogSettings(Settings):
+    """How to reach Datadog, from the environment, the secret `<prefix>/datadog` or the table [datadog]."""
+
+    api_key: Secret = Field(validation_alias="DD_API_KEY", description="API key; all that pushing needs.")
+    app_key: Secret | None = Field(
+        None, validation_alias="DD_APP_KEY", description="Application key; never needed by the CronJob."
+    )
+    site: Site = Field("datadoghq.com", validation_alias="DD_SITE", description="Datadog site.")
+    url: Url | None = Field(
+        None,
+        validation_alias="FLEETGAUGE_DD_URL",
+        description="Another intake instead of the site's, for tests and proxies.",
+    )
+
+    @property
+    def address(self) -> str:
+        """The base URL of the API."""
+        return self.url or f"https://api.{self.site}"
+
+
+class SecretReader(Protocol):
+    """Reads secrets for a settings class."""
+
+    def source(self, model: type[Settings], secret_id: str) -> PydanticBaseSettingsSource | None:
+        """The secret's values as a source, or None where there is no such secret."""
+
+
+@dataclass(frozen=True)
+class ConfigurationFile:
+    """The parsed configuration file, or an empty one."""
+
+    path: str | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict)  # Any: TOML values
+
+    @classmethod
+    def read(cls, path: str | None) -> ConfigurationFile:
+        """Parse a TOML file; every failure names the file and what to do."""
+        if path is None:
+            return cls()
+        try:
+            return cls(path, tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot read the configuration file {path}: {error.strerror}"
+            ) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"the configuration file {path} is not TOML: {error}") from error
+
+    def refuse_unknown_tables(self, known: Iterable[str]) -> None:
+        """Every table must belong to a collector, or be [datadog]; other keys are checked with the core."""
+        names = [*known, "datadog"]
+        for name, value in self.tables.items():
+            if isinstance(value, dict) and name not in names:
+                raise ConfigurationError(f"{self.path}: unknown table [{name}]{nearest(name, names)}")
+
+
+M = TypeVar("M", bound=Settings)
+_sources: ContextVar[tuple[PydanticBaseSettingsSource, ...]] = ContextVar("_sources", default=())
+
+
+class _Environment(EnvSettingsSource):
+    def __init__(self, model: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        super().__init__(model, case_sensitive=True)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        # A variable set to nothing is an unset one: charts and shells leave such behind.
+        return {name: value for name, value in self._environ.items() if value.strip()}
+
+
+def variables(model: type[Settings]) -> dict[str, str]:
+    """The fields of a settings class and the variable that sets each."""
+    return {name: str(info.validation_alias) for name, info in model.model_fields.items()}
+
+
+def secret_variables(model: type[Settings]) -> list[str]:
+    """The variables that a secret usually holds."""
+    return [
+        str(info.validation_alias)
+        for info in model.model_fields.values()
+        if any(isinstance(mark, _FromSecret) for mark in info.metadata)
+    ]
+
+
+def load(
+    model: type[M],
+    table: str | None,
+    *,
+    environ: Mapping[str, str],
+    file: ConfigurationFile,
+    secrets: SecretReader | None = None,
+    secret_id: str | None = None,
+) -> M:
+    """Build one settings object from every source, or say in one error all that is wrong with it."""
+    names = variables(model)
+    looked = ["the environment"]
+    sources: list[PydanticBaseSettingsSource] = [_Environment(model, environ)]
+    held = secret_variables(model)
+    wanted = [name for name in held if not environ.get(name, "").strip()]
+    if wanted and secrets is not None and secret_id is not None:
+        found = secrets.source(model, secret_id)
+        looked.append(f"the AWS secret {secret_id}" + ("" if found else " (there is no such secret)"))
+        sources += [found] if found else []
+    elif wanted:
+        looked.append("AWS Secrets Manager was not asked (FLEETGAUGE_SECRET_PREFIX is not set)")
+    elif held and secret_id is not None:
+        looked.append(f"the AWS secret {secret_id} was not asked ({', '.join(held)} being set)")
+    given = _table(model, table, file)
+    looked.append(f"the configuration file {file.path}" if file.path else "no configuration file was given")
+    sources.append(InitSettingsSource(model, {names[key]: value for key, value in given.items()}))
+
+    token = _sources.set(tuple(sources))
+    try:
+        settings = model()
+        settings._looked = tuple(looked)
+        return settings
+    except ValidationError as error:
+        raise _explain(error, looked) from None
+    finally:
+        _sources.reset(token)
+
+
+# Any: TOML values
+def _table(model: type[Settings], table: str | None, file: ConfigurationFile) -> dict[str, Any]:
+    """The file's keys for this model; a key that no field has is an error."""
+    if table is None:
+        given = {key: value for key, value in file.tables.items() if not isinstance(value, dict)}
+    else:
+        given = dict(cast("Mapping[str, Any]", file.tables.get(table, {})))
+    known = list(model.model_fields)
+    for key in given:
+        if key not in known:
+            place = f"[{table}]" if table else "the top level"
+            raise ConfigurationError(f"{file.path}: unknown key {key!r} in {place}{nearest(key, known)}")
+    # As in the environment, what is set to nothing is not set.
+    return {key: value for key, value in given.items() if not (isinstance(value, str) and not value.strip())}
+
+
+def _explain(error: ValidationError, looked: list[str]) -> ConfigurationError:
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    wrong = [problem for problem in problems if problem["type"] != "missing"]
+    if not wrong:
+        missing = ", ".join(
+            str(problem["loc"][0]) if problem["loc"] else problem["msg"] for problem in problems
+        )
+        verb = "is" if len(problems) == 1 else "are"
+        return NotConfiguredError(f"{missing} {verb} not set; looked in: {'; '.join(looked)}")
+    texts = []
+    for problem in wrong:
+        where = f"{problem['loc'][0]}: " if problem["loc"] else ""
+        texts.append(where + problem["msg"].removeprefix("Value error, "))
+    return ConfigurationError("; ".join(texts))
+
+
+def refuse_unknown_variables(environ: Mapping[str, str], models: Iterable[type[Settings]]) -> None:
+    """A misspelt variable under our prefix is an error: silently ignoring it would run on a default."""
+    known = [name for model in models for name in variables(model).values()]
+    for name in environ:
+        if name.startswith(PREFIX) and name not in known:
+            raise ConfigurationError(f"unknown variable {name}{nearest(name, known)}")

@@ -1,0 +1,1 @@
+"""How anything leaves for Datadog: checked, grouped, split, delivered."""

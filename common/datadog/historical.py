@@ -1,0 +1,148 @@
+"""Which metrics take points older than an hour, and how more of them come to.
+
+Historical Metrics Ingestion is a switch per metric name. Where it is off Datadog accepts old points and drops
+them without a word, so it is asked about before a backfill and never assumed.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from common.config.settings import CoreSettings, DatadogSettings
+from common.datadog.client import DatadogClient
+from common.errors import ConfigurationError, RefusedError
+from common.net.retry import Deadline, TransientError
+
+if TYPE_CHECKING:
+    from datadog_api_client import ApiClient
+    from datadog_api_client.v2.api.metrics_api import MetricsApi
+
+READING = "metrics_read"
+WRITING = "late_metrics_config_write"
+
+_PREVIEWS = ("get_historical_metrics_configuration", "create_historical_metrics_configuration")
+_FORBIDDEN = {401, 403}
+_TYPE = "historical_metrics_configurations"
+KEPT = 456 * 86_400  # seconds that Datadog keeps a metric for by default: 15 months
+
+_HOUR = 3600
+_DAY = 24 * _HOUR
+
+
+class HistoricalIngestion:
+    """Asks about the switch of each metric, and turns it on; only this sends the application key."""
+
+    def __init__(
+        self,
+        settings: DatadogSettings,
+        core: CoreSettings,
+        deadline: Deadline,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if settings.app_key is None:
+            raise ConfigurationError(
+                "Datadog says only to an application key which metrics take points older than an hour: "
+                + settings.not_set("DD_APP_KEY")
+            )
+        self._client = DatadogClient(
+            settings,
+            core,
+            deadline,
+            clock=clock,
+            sleep=sleep,
+            app_key=settings.app_key,
+            previews=_PREVIEWS,
+        )
+
+    @property
+    def requests(self) -> int:
+        """How many requests were made, those tried again included."""
+        return self._client.requests
+
+    def enabled(self, names: Iterable[str]) -> set[str]:
+        """The names among these that take old points, each asked about once."""
+        return {name for name in sorted(set(names)) if self._is_on(name)}
+
+    def enable(self, name: str) -> str | None:
+        """Turn it on for one name; None when it is on now, otherwise why it was refused."""
+        body: Any = {"data": {"id": name, "type": _TYPE}}  # declared as a model class; this does as well
+        try:
+            self._ask(name, lambda api: api.create_historical_metrics_configuration(body))
+        except RefusedError as refused:
+            return self._reason(refused)
+        return None
+
+    def _is_on(self, name: str) -> bool:
+        try:
+            self._ask(name, lambda api: api.get_historical_metrics_configuration(name))
+        except RefusedError as refused:
+            if refused.status in _FORBIDDEN:
+                raise self._blame(refused, READING) from None
+            if refused.status == 404 and refused.problems:
+                return False
+            raise
+        return True
+
+    def _ask(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
+        """Ask for the configuration of a metric: that there is one means that it is on."""
+
+        def call(client: ApiClient) -> Any:  # Any: the client is not typed
+            from datadog_api_client.v2.api.metrics_api import MetricsApi
+
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Using unstable operation")
+                answer: Any = operation(MetricsApi(client))
+            if getattr(getattr(answer[0], "data", None), "id", None) != name:
+                raise TransientError(f"an answer that is not about {name}")
+            return answer
+
+        self._client.ask(call)
+
+    def _reason(self, refused: RefusedError) -> str:
+        """A refusal in plain words; raises what is no answer to the question at all."""
+        if refused.status in _FORBIDDEN:
+            return str(self._blame(refused, WRITING))
+        if not refused.problems:
+            raise refused
+        said = f"; Datadog said: {'; '.join(refused.problems)}"
+        if refused.status == 404:
+            return f"it does not exist yet: push it live once, and then turn it on{said}"
+        if refused.status in {400, 422}:
+            return f"it has a tag configuration, or is a distribution or a standard metric{said}"
+        return str(refused)
+
+    def _blame(self, refused: RefusedError, permission: str) -> ConfigurationError:
+        """Which key was refused: the answer does not tell, but the API key can be asked about by itself."""
+        self._client.validate()
+        said = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
+        return ConfigurationError(
+            f"{self._client.address} answered {refused.status}, though DD_API_KEY is good: check that "
+            f"DD_APP_KEY is valid, is of the same organisation and has the permission {permission}{said}"
+        )
+
+
+def refusal(missing: Sequence[str], command: str) -> str:
+    """Why nothing is sent, and what to do."""
+    return (
+        f"Historical Metrics Ingestion is off for {', '.join(sorted(missing))}: Datadog would drop every "
+        f"point of theirs that is older than an hour, without a word; to turn it on: {command}"
+    )
+
+
+def visible(oldest_age_seconds: float) -> str:
+    """When points up to this old are on a dashboard, after they were sent."""
+    if oldest_age_seconds <= _HOUR:
+        return "at once"
+    if oldest_age_seconds <= 12 * _HOUR:
+        return "within an hour"
+    if oldest_age_seconds <= 30 * _DAY:
+        return "within 14 hours"
+    late = "after more than 14 hours: for points older than 30 days Datadog promises no time"
+    if oldest_age_seconds <= KEPT:
+        return late
+    return f"{late}, and those older than 15 months it keeps only where the contract says so"

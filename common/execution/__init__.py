@@ -1,0 +1,1 @@
+"""One run of one collector, from its settings to its outcome."""

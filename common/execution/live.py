@@ -1,0 +1,176 @@
+"""A live run: answers for the present, fills what was missed, remembers how far it came, reports on itself.
+
+What a backfill does instead is in `common.execution.backfill`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from common.collector import Collector, Context
+from common.config.configuration import Configuration
+from common.config.settings import CollectorSettings
+from common.errors import ConfigurationError, FleetgaugeError, Interrupted
+from common.execution import health
+from common.execution.delivery import Delivery
+from common.execution.run import Run, failure_of
+from common.intake import MAX_AGE
+from common.job import Job, Mode
+from common.net.retry import Deadline
+from common.outcome import Outcome, Status
+from common.span import Span, missed
+from common.state.checkpoint import Checkpoint, UnsavedCheckpoint, changed
+from common.state.stores import store
+from common.times import iso, tick
+
+LAST_WORDS = 2.0  # seconds for the self-metrics once the time is over
+
+log = logging.getLogger(__name__)
+
+
+class LiveRun(Run):
+    """A run that answers for the present."""
+
+    _last_success: int | None = None
+
+    def _load(self, configuration: Configuration) -> Collector[Any]:
+        if self._job.mode is Mode.PUSH:  # to be reported even where the collector cannot be imported
+            self._last_success = _last_success(configuration, self._job.collector, self._node_name)
+        return super()._load(configuration)
+
+    # Any: the settings model differs per collector, and only the collector itself looks inside.
+    def _work(
+        self, configuration: Configuration, collector: Collector[Any], settings: CollectorSettings
+    ) -> None:
+        """Answer for the present."""
+        job, core = self._job, configuration.core
+        with self._hold(configuration, collector) as checkpoint:
+            self._tally.dropped.update(
+                {"bad_checkpoint": checkpoint.set_aside} if checkpoint.set_aside else {}
+            )
+            step = job.step or core.step
+            pushes = job.mode is Mode.PUSH
+            context = self._context(
+                core,
+                settings,
+                checkpoint.saved.state,
+                at=tick(job.now, step) if pushes else job.now,
+                step=step if pushes else None,
+            )
+            if job.mode is Mode.CHECK:
+                self._findings.extend(collector.check(context))
+                return
+            self._sink = sink = self._open_sink(configuration, collector, job.now - MAX_AGE)
+
+            def remember(changes: Mapping[str, object]) -> None:
+                checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
+
+            self._deliver(collector, collector.collect(context), Delivery(sink, remember))
+            self._note_gap(collector, context)
+            if not self._tally.lost:
+                checkpoint.save(replace(checkpoint.saved, last_success=int(self._clock())))
+                self._last_success = checkpoint.saved.last_success
+
+    def _note_gap(self, collector: Collector[Any], context: Context[Any]) -> None:
+        """What was missed and cannot be filled: said with the command that does it, where one can."""
+        last, step = self._last_success, context.step
+        if self._tally.gap is None and step and last is not None:
+            if collector.resumes:  # it reads on from where it was, but what it reads may be too old by now
+                self._tally.gap = Span(last, max(last, context.now - MAX_AGE), step)
+            else:
+                self._tally.gap = missed(last, context.at, step, oldest=context.at).gap
+        gap = self._tally.gap
+        if gap is None or not gap.seconds:
+            return
+        if collector.backfill is None:
+            log.warning("nothing was measured from %s, and the past cannot be asked", gap)
+            return
+        # A collector that resumes had left its youngest records for the run that did not come.
+        since = iso(gap.since - gap.step if collector.resumes else gap.since)
+        grid = ("--step", f"{self._job.step}s") if self._job.step else ()
+        command = self._job.command("--since", since, "--until", iso(gap.until), *grid, "--push")
+        log.warning("the points from %s were not sent and are too old now; to send them: %s", gap, command)
+
+    def _hold(self, configuration: Configuration, collector: Collector[Any]) -> Checkpoint:
+        """The collector's checkpoint, held by this run; in a dry run only read, and never moved."""
+        place = store(configuration.core)
+        key = _key(collector.name, self._node_name if collector.per_node else None)
+        if place is None:
+            if collector.resumes and self._job.mode is Mode.PUSH:
+                raise ConfigurationError(
+                    f"{collector.name} reads files bit by bit and needs to remember how far it came: "
+                    "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix"
+                )
+            return UnsavedCheckpoint()
+        if self._job.mode is Mode.DRY_RUN:
+            return UnsavedCheckpoint(place.peek(key))
+        return place.open(key)
+
+    def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:
+        if self._job.mode is not Mode.PUSH or outcome.status is Status.SKIPPED:
+            return outcome
+        left = LAST_WORDS if interrupted else max(LAST_WORDS, self._deadline.remaining())
+        return self._report(outcome, Deadline(left))
+
+    def _report(self, outcome: Outcome, deadline: Deadline) -> Outcome:
+        """Deliver the self-metrics; failing to is itself a failure of the run."""
+        if self._configuration is None:
+            return outcome
+        try:
+            skew = getattr(self._sink, "clock_skew", None)
+            gap = None if self._tally.gap is None else self._tally.gap.seconds
+            report(outcome, self._configuration, deadline, skew, self._last_success, gap, self._clock)
+        except (FleetgaugeError, Interrupted) as error:
+            log.warning("the self-metrics were not delivered: %s", error)
+            if outcome.error is None:
+                status = Status.PARTIAL if outcome.points_sent else Status.FAILED
+                return replace(outcome, status=status, error=failure_of(error))
+        return outcome
+
+
+def _key(name: str, node_name: str | None) -> str:
+    """The checkpoint of a collector, or of a collector on one node, as a file name."""
+    return name if node_name is None else f"{name}-{re.sub('[^A-Za-z0-9.-]', '_', node_name)}"
+
+
+def _last_success(configuration: Configuration, name: str, node_name: str) -> int | None:
+    """When a run last succeeded, where a store remembers it; asked without importing the collector."""
+    place = store(configuration.core)
+    if place is None:
+        return None
+    found = [place.peek(key).last_success for key in (name, _key(name, node_name))]
+    return max((moment for moment in found if moment is not None), default=None)
+
+
+def report(
+    outcome: Outcome,
+    configuration: Configuration,
+    deadline: Deadline,
+    clock_skew: float | None,
+    last_success: int | None,
+    gap: int | None = None,
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Deliver the self-metrics of a run."""
+    from common.datadog.sink import DatadogSink
+
+    sink = DatadogSink(configuration.datadog(), configuration.core, deadline, clock=clock)
+    sink.send(health.samples(outcome, int(clock()), clock_skew, last_success, gap))
+
+
+def report_for(job: Job, outcome: Outcome, environ: Mapping[str, str]) -> Outcome:
+    """Report on a child that could not."""
+    try:
+        configuration = Configuration(environ, job.config)
+        node_name = configuration.core.node_name or socket.gethostname()
+        last_success = _last_success(configuration, job.collector, node_name)
+        report(outcome, configuration, Deadline(job.timeout), None, last_success)
+    except (FleetgaugeError, Interrupted) as error:
+        log.warning("the self-metrics were not delivered: %s", error)
+    return outcome

@@ -1,0 +1,208 @@
+"""One run of one collector, from its settings to its outcome: what live ticks and backfills share.
+
+Whatever happens on the way becomes part of the outcome; only the process around it is someone else's.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common import logs
+from common.collector import Collector, Context, Tally, load_collector
+from common.config.configuration import Configuration
+from common.config.settings import CollectorSettings, CoreSettings
+from common.errors import (
+    BusyError,
+    ConfigurationError,
+    DeclinedError,
+    FleetgaugeError,
+    Interrupted,
+    NotConfiguredError,
+)
+from common.execution.delivery import Delivery, Sink
+from common.intake import MAX_AGE, MAX_AHEAD
+from common.job import DATADOG, Job, Mode
+from common.metric import Mark, Sample
+from common.net.retry import Deadline
+from common.outcome import Failure, Outcome, Status
+from common.parent import NoParent, Parent
+
+if TYPE_CHECKING:
+    from common.datadog.sink import DatadogSink
+
+MAX_NAMED = 20  # lost units that an outcome names; the log names them all
+SLACK = 30  # seconds between our clock and the intake's that a missed tick may lose
+RESERVE = 10.0  # seconds of a collector's time kept back to deliver what it found
+
+log = logging.getLogger(__name__)
+
+
+class Run(ABC):
+    """One run of one collector, of either kind, from its settings to its outcome."""
+
+    def __init__(
+        self,
+        job: Job,
+        environ: Mapping[str, str],
+        parent: Parent | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._job = job
+        self._environ = environ
+        self._parent = parent or NoParent()
+        self._clock = clock
+        self._started = time.monotonic()
+        self._deadline = Deadline(job.timeout)
+        self._tally = Tally()
+        self._samples = 0
+        self._findings: list[str] = []
+        self._sink: Sink | None = None
+        self._configuration: Configuration | None = None
+        self._node_name = ""
+
+    def run(self) -> Outcome:
+        """Do the job; every way it can end is an outcome."""
+        failure: Failure | None = None
+        skipped = interrupted = False
+        try:
+            self._do()
+        except NotConfiguredError as error:
+            failure, skipped = failure_of(error), not self._job.named
+        except BusyError as error:  # the next tick comes by itself; a backfill does not
+            failure, skipped = failure_of(error), self._job.backfill is None
+        except DeclinedError as error:
+            failure, skipped = failure_of(error), True
+        except FleetgaugeError as error:
+            failure = failure_of(error)
+        except Interrupted as error:
+            failure, interrupted = failure_of(error), True
+        except Exception as error:
+            log.exception("%s: unexpected error", self._job.collector)
+            failure = failure_of(error)
+        return self._closing(self._outcome(failure, skipped=skipped), interrupted=interrupted)
+
+    def _do(self) -> None:
+        job = self._job
+        self._configuration = configuration = Configuration(self._environ, job.config)
+        core = configuration.core
+        labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
+        logs.set_up(job.collector, verbose=job.verbose, labels=labels)
+        if job.collector == DATADOG:
+            self._findings.append(self._datadog_sink(configuration, self._deadline).validate())
+            return
+        self._node_name = core.node_name or socket.gethostname()
+        collector = self._load(configuration)
+        self._work(configuration, collector, configuration.collector(collector.name, collector.settings))
+
+    # Any: the settings model differs per collector, and only the collector itself looks inside.
+    @abstractmethod
+    def _work(
+        self, configuration: Configuration, collector: Collector[Any], settings: CollectorSettings
+    ) -> None:
+        """Do what this kind of run is for."""
+
+    def _load(self, configuration: Configuration) -> Collector[Any]:  # noqa: ARG002
+        return load_collector(self._job.collector)
+
+    def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:  # noqa: ARG002
+        """Have the last word."""
+        return outcome
+
+    def _context(
+        self,
+        core: CoreSettings,
+        settings: CollectorSettings,
+        state: Mapping[str, object],
+        at: int,
+        step: int | None,
+    ) -> Context[Any]:
+        job = self._job
+        return Context(
+            settings=settings,
+            at=at,
+            now=job.now,
+            node_name=self._node_name,
+            state=state,
+            deadline=Deadline(job.timeout - min(RESERVE, job.timeout / 5)),
+            log=logging.getLogger(f"collectors.{job.collector}"),
+            tally=self._tally,
+            network=core,
+            step=step,
+            sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
+            parent=self._parent if job.backfill else NoParent(),
+        )
+
+    def _deliver(self, collector: Collector[Any], items: Iterable[Sample | Mark], delivery: Delivery) -> None:
+        declared = {metric.name for metric in collector.metrics}
+        try:
+            for item in items:
+                if isinstance(item, Sample):
+                    if item.metric.name not in declared:
+                        raise ValueError(
+                            f"{collector.name} yielded {item.metric.name}, which it does not declare"
+                        )
+                    self._samples += 1
+                delivery.take(item)
+        except Exception:
+            delivery.flush()
+            raise
+        delivery.flush()
+
+    def _open_sink(self, configuration: Configuration, collector: Collector[Any], oldest: int) -> Sink:
+        if self._job.mode is Mode.PUSH:
+            return self._datadog_sink(configuration, self._deadline)
+        from common.show.dry_run_sink import FileSink
+
+        if self._job.samples_path is None:
+            raise ValueError("a dry run needs a file for its samples")
+        return FileSink(
+            Path(self._job.samples_path),
+            collector.metrics,
+            configuration.core.series_cap,
+            oldest=oldest,
+            newest=self._job.now + MAX_AHEAD,
+            many_ticks=self._job.backfill is not None,
+        )
+
+    def _datadog_sink(self, configuration: Configuration, deadline: Deadline) -> DatadogSink:
+        from common.datadog.sink import DatadogSink
+
+        return DatadogSink(configuration.datadog(), configuration.core, deadline, clock=self._clock)
+
+    def _outcome(self, failure: Failure | None, *, skipped: bool) -> Outcome:
+        dropped = dict(self._tally.dropped)
+        for reason, count in (self._sink.dropped if self._sink else {}).items():
+            dropped[reason] = dropped.get(reason, 0) + count
+        sent = self._sink.points_sent if self._sink else 0
+        lost = [logs.redact(unit) for unit in self._tally.lost[:MAX_NAMED]]
+        if len(self._tally.lost) > MAX_NAMED:
+            lost.append(f"and {len(self._tally.lost) - MAX_NAMED} more")
+        if skipped:
+            status = Status.SKIPPED
+        elif failure or lost:
+            status = Status.PARTIAL if sent or not failure else Status.FAILED
+        else:
+            status = Status.OK if self._samples or self._findings else Status.EMPTY
+        return Outcome(
+            collector=self._job.collector,
+            status=status,
+            seconds=round(time.monotonic() - self._started, 3),
+            samples=self._samples,
+            points_sent=sent,
+            dropped=dropped,
+            requests=self._tally.requests,
+            lost=lost,
+            findings=[logs.redact(finding) for finding in self._findings],
+            error=failure,
+        )
+
+
+def failure_of(error: BaseException) -> Failure:
+    return Failure(type(error).__name__, logs.redact(str(error)), isinstance(error, ConfigurationError))

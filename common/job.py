@@ -1,0 +1,63 @@
+"""What a child process is asked to do. How it is written on the pipe is in `common.process.protocol`.
+
+Standard library only, because the parent is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+
+from common.outcome import Outcome
+
+DATADOG = "datadog"  # the name under which `--check` asks about the sink itself
+
+
+class Mode(StrEnum):
+    """What a child is asked to do."""
+
+    DRY_RUN = "dry-run"  # collect, and hand the samples to the parent in a file
+    PUSH = "push"  # collect and deliver
+    CHECK = "check"  # look at settings, secrets and access; send nothing
+    REPORT = "report"  # deliver the self-metrics of a child that could not
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """A span of the past to answer for.
+
+    `asked` is the span as it was typed, as options: an interrupted backfill is known by it when it is called
+    again, though `7d` has come to mean something else by then.
+    """
+
+    since: int
+    until: int
+    asked: tuple[str, ...]
+    part: int = 0
+    parts: int = 1
+    only_enabled: bool = False  # send what Datadog takes the past of, and leave out the rest
+    enable: bool = False  # have Datadog take the past of what it does not yet
+    ask: bool = False  # a person is there to agree
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a child needs to know beyond its environment. It carries no secret."""
+
+    collector: str
+    mode: Mode
+    now: int
+    timeout: float
+    step: int | None = None  # the interval of `--every` or `--step`, in place of the configured step
+    named: bool = True  # asked for by name, so that a missing setting is an error and not a skip
+    verbose: bool = False
+    config: str | None = None
+    samples_path: str | None = None
+    outcome: Outcome | None = None  # with REPORT: the outcome to report
+    backfill: Backfill | None = None
+
+    def command(self, *words: str) -> str:
+        """The command line that asks the same collector for something else."""
+        config = ("--config", self.config) if self.config else ()
+        return shlex.join(["run_collector.py", self.collector, *words, *config])

@@ -1,0 +1,182 @@
+"""How requests leave the process: through the proxy where one is set, and never through it to loopback.
+
+Sorts every failure into what may succeed next time (`TransientError`) and what will not (`RejectedError`,
+`TooLargeError`, `SourceError`). Whether to try again is the caller's to decide, with `persist`.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
+
+from pydantic import SecretStr
+
+from common.config.settings import is_loopback
+from common.errors import SourceError
+from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, requested_wait
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse, PoolManager
+
+CONNECT_TIMEOUT = 10.0
+READ_TIMEOUT = 45.0
+MAX_ANSWER_BYTES = 16 * 2**20
+CHUNK = 2**18
+
+
+class ProxySettings(Protocol):
+    """What must be known to choose a proxy; the core settings are one such."""
+
+    @property
+    def proxy(self) -> SecretStr | None:
+        """The proxy's URL, perhaps with a password in it."""
+
+    @property
+    def no_proxy(self) -> str:
+        """Hosts reached without it."""
+
+
+class RequestCounter(Protocol):
+    """Whoever wants to know how many requests were made."""
+
+    requests: int
+
+
+@dataclass(frozen=True)
+class NoProxy:
+    """Everything goes straight."""
+
+    proxy: SecretStr | None = None
+    no_proxy: str = ""
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy's address without credentials, and the header that carries them."""
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+
+
+def proxy_for(url: str, core: ProxySettings) -> Proxy | None:
+    """The proxy to use for a URL, or None to go straight."""
+    host = urlsplit(url).hostname or ""
+    if core.proxy is None or is_loopback(host) or proxy_bypass_environment(host, {"no": core.no_proxy}):
+        return None
+    parts = urlsplit(core.proxy.get_secret_value())
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    if parts.username is None:
+        return Proxy(address, {})
+    credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return Proxy(address, {"proxy-authorization": "Basic " + b64encode(credentials.encode()).decode()})
+
+
+class UnavailableError(TransientError):
+    """An answer that asks for another try: 408, 429 or any 5xx."""
+
+    def __init__(self, status: int, said: str, wait: float | None) -> None:
+        super().__init__(f"answered {status}" + (f": {said}" if said else ""), wait)
+        self.status = status
+
+
+class RejectedError(SourceError):  # the caller decides whether it is an error
+    """An answer that will stay the same however often one asks."""
+
+    def __init__(self, url: str, status: int, body: bytes) -> None:
+        said = _excerpt(body)
+        super().__init__(f"{url} answered {status}" + (f": {said}" if said else ""))
+        self.status = status
+        self.body = body
+
+
+class TooLargeError(SourceError):  # answered by asking for less
+    """An answer longer than was allowed; asking for less may help."""
+
+
+class Http:
+    """A pool of connections for the requests of one collector to one service.
+
+    Redirects are not followed: they would carry the key to wherever the answer says.
+    """
+
+    def __init__(
+        self, proxy: Proxy | None, counter: RequestCounter, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._pool = _pool(proxy)
+        self._counter = counter
+        self._clock = clock
+
+    def post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+        largest: int = MAX_ANSWER_BYTES,
+    ) -> bytes:
+        """Send one request; the body of a 2xx answer, decompressed. Anything else raises."""
+        from urllib3 import Timeout
+        from urllib3.exceptions import HTTPError, SSLError
+
+        limits = Timeout(connect=deadline.timeout(CONNECT_TIMEOUT), read=deadline.timeout(READ_TIMEOUT))
+        self._counter.requests += 1
+        try:
+            response = self._pool.request(
+                "POST",
+                url,
+                body=body,
+                headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
+                timeout=limits,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            try:
+                content = _read(response, deadline, largest)
+                response.release_conn()
+            finally:
+                response.close()  # does nothing to a connection that went back to the pool
+        except SSLError as error:
+            if isinstance(error.args[0], ssl.SSLCertVerificationError):
+                raise SourceError(f"the certificate of {url} is not to be trusted: {error}") from None
+            raise TransientError(f"TLS with {url} failed: {error}") from None
+        except HTTPError as error:
+            raise TransientError(f"no answer from {url}: {type(error).__name__}: {error}") from None
+        if response.status in RETRIED_STATUSES:
+            wait = requested_wait(response.headers, self._clock())
+            raise UnavailableError(response.status, _excerpt(content), wait)
+        if not 200 <= response.status < 300:
+            raise RejectedError(url, response.status, content)
+        return content
+
+
+def _pool(proxy: Proxy | None) -> PoolManager:
+    from urllib3 import PoolManager, ProxyManager
+
+    if proxy is None:
+        return PoolManager(cert_reqs="CERT_REQUIRED")
+    return ProxyManager(proxy.url, proxy_headers=proxy.headers, cert_reqs="CERT_REQUIRED")
+
+
+def _read(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes:
+    """The whole body, as it comes: a server that drips or floods is cut off."""
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := response.read1(CHUNK, decode_content=True):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > largest:
+            raise TooLargeError(f"{response.url} sent more than {largest:,} bytes")
+        deadline.timeout(READ_TIMEOUT)
+    return b"".join(chunks)
+
+
+def _excerpt(body: bytes) -> str:
+    """The start of an answer, on one line, for an error message."""
+    return " ".join(body[:300].decode("utf-8", "replace").split())

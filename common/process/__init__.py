@@ -1,0 +1,1 @@
+"""Which process does it: the command line, the parent and its children."""

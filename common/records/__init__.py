@@ -1,0 +1,1 @@
+"""Files of records: found, read line by line, and read again for the past."""

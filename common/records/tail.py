@@ -1,0 +1,270 @@
+"""Reads growing files of JSON lines, each line once, across restarts, rotation and damage.
+
+    tail = Tail(patterns, context.state, now=context.now)
+    for file in tail.files():
+        for entry in file.entries():
+            ...                               # leaving the loop leaves this entry for the next tick
+        yield Mark(file.changes())
+    yield Mark(tail.expired())
+
+Knows where reading stopped, not what a line means. The saved state has one key per file, made of its path
+and a digest of its first line, and one per run where the lines are records of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from common.records.file import CorruptFileError, NotDue, OpenFile, Place, fingerprint, opened
+from common.records.paths import find
+from common.records.seen_runs import SeenRuns
+from fleetgauge.records import MAX_LINE_BYTES, Json, lines
+
+PREFIX = "file:"
+RACY = 2  # seconds in which a file may change and still look the same
+
+Identity = Callable[[Json], tuple[str, int] | None]
+
+
+@dataclass(frozen=True)
+class TailLimits:
+    """What one tick may take, and how long a file that nobody writes to is remembered."""
+
+    bytes_per_tick: int = 64_000_000
+    max_line_bytes: int = MAX_LINE_BYTES
+    expire_after: int = 7 * 86400
+
+
+class Entry(NamedTuple):
+    """One object and where it stands; `identity` is None unless the tail was given a way to tell it."""
+
+    value: Json
+    start: int
+    identity: tuple[str, int] | None
+
+
+def loads(text: bytes) -> Any:  # Any: parsed JSON
+    """Parse strictly and fast; what only the standard library takes (NaN, mostly) is parsed by that."""
+    import orjson
+
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = json.loads(text.decode())
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be saved or sent
+        return value
+
+
+class Tail:
+    """One tick's reading. Its counts are complete once `files` is exhausted."""
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        state: Mapping[str, object],
+        *,
+        now: int,
+        limits: TailLimits | None = None,
+        identity: Identity | None = None,
+        enough: Callable[[], bool] = lambda: False,
+        family: Callable[[str], str] = str,
+        due: float = math.inf,
+        not_due: NotDue | None = None,
+    ) -> None:
+        self.limits = limits or TailLimits()
+        self.identity = identity
+        self.now = now
+        self.runs = SeenRuns(state, now)
+        self.files_found = 0
+        self.taken = 0
+        self.duplicates = 0
+        self.bytes = 0
+        self.backlog_bytes = 0
+        self.waiting_since: float | None = None  # last change of the file that has waited longest
+        self.damage: Counter[str] = Counter()
+        self.lost: list[tuple[str, str]] = []  # paths that could not be read, and why
+        self.not_due = not_due or NotDue()
+        self._patterns = patterns
+        self._enough = enough
+        self._family = family
+        self._due = due
+        self._places: dict[str, dict[str, Place]] = {}  # by path, then by head
+        self._by_head: dict[str, Place] = {}
+        self._needed: set[str] = set()
+        self._load(state)
+
+    def _load(self, state: Mapping[str, object]) -> None:
+        for key, saved in state.items():
+            if not key.startswith(PREFIX):
+                continue
+            head, _, path = key.removeprefix(PREFIX).partition(":")
+            place = Place.from_state(saved)
+            if place and head:
+                self._places.setdefault(path, {})[head] = place
+                self.remember(head, place)
+
+    def remember(self, head: str, place: Place) -> None:
+        """Note how far a file was read, for its copies and for the name it may have next."""
+        known = self._by_head.get(head)
+        if known is None or known.offset < place.offset:
+            self._by_head[head] = place
+
+    def files(self) -> Iterator[TailedFile]:
+        """The files with something to read, oldest first, one open at a time."""
+        found = find(self._patterns)
+        self.lost += found.unreadable
+        self.files_found = len(found.files)
+        oldest = self.now - self.limits.expire_after
+        news = {self._family(path) for path, status in found.files.items() if status.st_mtime >= oldest}
+        for path, status in sorted(found.files.items(), key=lambda item: (item[1].st_mtime_ns, item[0])):
+            places = self._places.get(path, {})
+            if status.st_size == 0 or any(place.whole == fingerprint(status) for place in places.values()):
+                continue
+            if (not places and self._family(path) not in news) or self.not_due.has(path, status, self._due):
+                continue
+            if self.spent():
+                self._needed.update(f"{PREFIX}{head}:{path}" for head in places)
+                read = max((place.offset for place in places.values()), default=0)
+                self.wait(max(0, status.st_size - read), status.st_mtime)
+                continue
+            yield from self._open(path)
+
+    def _open(self, path: str) -> Iterator[TailedFile]:
+        try:
+            with opened(path) as stream:
+                if stream.head:
+                    self._needed.add(f"{PREFIX}{stream.head}:{path}")
+                    yield TailedFile(self, path, stream, self._place(path, stream))
+                elif stream.corrupt:
+                    self.damage["corrupt_gzip"] += 1
+                    self.not_due.add(path, stream.status, math.inf)
+        except FileNotFoundError:
+            return  # gone since it was listed; if renamed, the next tick finds it
+        except OSError as error:
+            self.lost.append((path, error.strerror or str(error)))
+
+    def _place(self, path: str, stream: OpenFile) -> Place:
+        """Where to go on: by path and first line, or by the first line alone after a rename."""
+        own = self._places.get(path, {}).get(stream.head)
+        place = own or self._by_head.get(stream.head)
+        if place and (own or stream.may_be(place)) and stream.resume(place):
+            return place
+        start = Place(0, "", self.now)
+        stream.resume(start)
+        return start
+
+    @property
+    def behind(self) -> bool:
+        """Whether something was left for the next tick because this one has had its share."""
+        return self.waiting_since is not None
+
+    def spent(self) -> bool:
+        """Whether this tick has taken its share of bytes or of time."""
+        return self.bytes >= self.limits.bytes_per_tick or self._enough()
+
+    def wait(self, size: int, since: float) -> None:
+        """Count bytes that are left for the next tick because this one has had its share."""
+        self.backlog_bytes += size
+        self.waiting_since = min(since, self.waiting_since or since)
+
+    def expired(self) -> dict[str, None]:
+        """The keys of the saved state that nothing has needed for long, as changes that forget them."""
+        before = self.now - self.limits.expire_after
+        keys = {
+            f"{PREFIX}{head}:{path}"
+            for path, places in self._places.items()
+            for head, place in places.items()
+            if place.at < before
+        }
+        return dict.fromkeys(sorted({*(keys - self._needed), *self.runs.expired(before)}))
+
+
+class TailedFile:
+    """One file of a tail, from where the last tick left it."""
+
+    def __init__(self, tail: Tail, path: str, stream: OpenFile, place: Place) -> None:
+        self.path = path
+        self.head = stream.head
+        self.written = stream.status.st_mtime
+        self._tail = tail
+        self._stream = stream
+        self._offset = place.offset
+        self._skipping = place.skipping
+        self._touched: set[str] = set()
+        self._finished = False
+
+    def entries(self) -> Iterator[Entry]:
+        """The objects not seen before. One counts as read when the next is asked for, or the end is met."""
+        tail, first = self._tail, self._offset
+        reading = lines(
+            self._stream, first, skipping=self._skipping, longest=tail.limits.max_line_bytes, loads=loads
+        )
+        try:
+            for line in reading:
+                if self._offset > first and tail.spent():
+                    tail.wait(
+                        max(0, self._stream.status.st_size - self._offset), self._stream.status.st_mtime
+                    )
+                    return
+                if line.damage:
+                    tail.damage[line.damage] += 1
+                if line.value is not None:
+                    yield from self._offer(Entry(line.value, line.start, self._identify(line.value)))
+                tail.bytes += line.end - self._offset
+                self._offset, self._skipping = line.end, line.unfinished
+        except CorruptFileError:
+            tail.damage["corrupt_gzip"] += 1
+        except OSError as error:
+            tail.lost.append((self.path, error.strerror or str(error)))
+            return
+        self._finished = True
+
+    def _identify(self, value: Json) -> tuple[str, int] | None:
+        return self._tail.identity(value) if self._tail.identity else None
+
+    def _offer(self, entry: Entry) -> Iterator[Entry]:
+        """The entry, unless it was read before from here or elsewhere."""
+        if entry.identity is None:
+            yield entry
+        else:
+            run, number = entry.identity
+            if number in self._tail.runs[run]:
+                self._tail.duplicates += 1
+                return
+            yield entry
+            self._tail.runs[run].add(number)
+            self._touched.add(run)
+        self._tail.taken += 1
+
+    def leave(self, entries: Sequence[Entry]) -> None:
+        """Leave entries for the next tick that were read already: the last ones, in order."""
+        for entry in entries:
+            if entry.identity:
+                run, number = entry.identity
+                self._tail.runs[run].discard(number)
+        self._tail.taken -= len(entries)
+        self._tail.bytes -= self._offset - entries[0].start
+        self._offset, self._skipping, self._finished = entries[0].start, False, False
+
+    def wait_until(self, time: float) -> None:
+        """Say that nothing is due before a time from the entry on at which the loop was left."""
+        self._tail.not_due.add(self.path, self._stream.status, time)
+
+    def changes(self) -> dict[str, object]:
+        """What to save so that the next tick goes on behind the last entry that counts as read."""
+        status = self._stream.status
+        settled = self._finished and status.st_mtime < self._tail.now - RACY
+        place = Place(
+            offset=self._offset,
+            tail=self._stream.tail(self._offset),
+            at=self._tail.now,
+            skipping=self._skipping,
+            whole=fingerprint(status) if settled else None,
+        )
+        self._tail.remember(self.head, place)
+        return {f"{PREFIX}{self.head}:{self.path}": {**vars(place)}, **self._tail.runs.changes(self._touched)}

@@ -1,0 +1,66 @@
+"""The sink of a dry run: the same checks as a delivery, then a file for the parent to show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
+
+from common.datadog.payloads import SeriesTable
+from common.metric import Metric, Sample
+
+MAX_POINTS = 5_000  # of one part, so that whoever reads it holds little
+
+
+class FileSink:
+    """Writes what a delivery would send, without the common tags, as `common.show.dry_run_file` reads it.
+
+    Points before `oldest` or after `newest` are dropped, as the intake would.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        metrics: Iterable[Metric],
+        cap: int,
+        oldest: int,
+        newest: int,
+        *,
+        many_ticks: bool = False,
+    ) -> None:
+        self._path = path
+        self._metrics = {metric.name: metric for metric in metrics}
+        self._table = SeriesTable((), cap, many_ticks=many_ticks)
+        self._oldest, self._newest = oldest, newest
+        self.points_sent = 0
+        declared = [
+            {"name": metric.name, "type": metric.kind, "unit": metric.unit, "help": metric.help}
+            for metric in self._metrics.values()
+        ]
+        path.write_bytes(orjson.dumps({"metrics": declared}, option=orjson.OPT_APPEND_NEWLINE))
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Points that would not be sent, by reason."""
+        return self._table.dropped
+
+    def send(self, samples: Iterable[Sample]) -> None:
+        """Append the samples to the file."""
+        with self._path.open("ab") as lines:
+            for series in self._table.take(samples, self._oldest, self._newest):
+                metric = self._metrics[series["metric"]]
+                resources = series.get("resources")
+                part = {
+                    "metric": metric.name,
+                    "type": metric.kind,
+                    "unit": metric.unit,
+                    "host": resources[0]["name"] if resources else None,
+                    "tags": series["tags"],
+                }
+                points = [(point["timestamp"], point["value"]) for point in series["points"]]
+                for start in range(0, len(points), MAX_POINTS):
+                    cut = {**part, "points": points[start : start + MAX_POINTS]}
+                    lines.write(orjson.dumps(cut, option=orjson.OPT_APPEND_NEWLINE))
+                self.points_sent += len(points)

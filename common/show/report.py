@@ -1,0 +1,143 @@
+"""What a run looks like to a person and to a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TextIO
+
+from common.outcome import Outcome, Status
+from common.show.dry_run_file import Series, SeriesPoints
+
+_WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
+
+
+def overall(outcomes: list[Outcome]) -> Status:
+    """The worst that happened to any collector."""
+    return min((outcome.status for outcome in outcomes), key=_WORST_FIRST.index, default=Status.EMPTY)
+
+
+def write_document(
+    outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]] | None, stream: TextIO
+) -> None:
+    """The whole run as one JSON document; `points` is None where they were pushed instead.
+
+    It is laid out as `json.dumps` would with an indent of 2, but written while it is read: a backfill may
+    have more samples than there is memory.
+    """
+    stream.write(f'{{\n  "status": {json.dumps(overall(outcomes))},\n  "collectors": [')
+    for number, outcome in enumerate(outcomes):
+        entry = json.dumps(_entry(outcome, pushed=points is None), indent=2).replace("\n", "\n    ")
+        stream.write(",\n    " if number else "\n    ")
+        if points is None or outcome.findings:
+            stream.write(entry)
+            continue
+        stream.write(entry.removesuffix("\n    }") + ',\n      "samples": [')
+        separator = end = ""
+        for part in points.get(outcome.collector, ()):
+            for sample in _samples(part):
+                stream.write(separator + sample)
+                separator, end = ",", "\n      "
+        stream.write(end + "]\n    }")
+    stream.write("\n  ]\n}\n" if outcomes else "]\n}\n")
+    stream.flush()
+
+
+def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
+    error = outcome.error and {"type": outcome.error.type, "message": outcome.error.message}
+    entry: dict[str, object] = {
+        "collector": outcome.collector,
+        "status": outcome.status,
+        "seconds": outcome.seconds,
+        "error": error,
+        "lost": outcome.lost,
+        "dropped": outcome.dropped,
+    }
+    if outcome.findings:
+        entry["findings"] = outcome.findings
+    elif pushed:
+        entry["points_sent"] = outcome.points_sent
+    return entry
+
+
+def _samples(part: SeriesPoints) -> Iterator[str]:
+    """Each sample as an object on lines of its own."""
+    before, between, behind = _frame(part.series, part.type, part.unit)
+    for second, value in zip(part.seconds, part.values, strict=True):
+        yield f"{before}{value!r}{between}{second}{behind}"
+
+
+@lru_cache(maxsize=2**15)  # points are many more than series, and laying out is slow
+def _frame(series: Series, kind: str, unit: str) -> tuple[str, str, str]:
+    """What stands before the value of any sample of a series, between it and the time, and behind that."""
+    margin = "\n" + 8 * " "
+    before = json.dumps({"metric": series.metric, "type": kind, "unit": unit}, indent=2)
+    before = margin + before.removesuffix("\n}").replace("\n", margin)
+    behind = json.dumps({"host": series.host, "tags": series.tags}, indent=2)
+    behind = behind.removeprefix("{").replace("\n", margin)
+    return f'{before},{margin}  "value": ', f',{margin}  "timestamp": ', f",{behind}"
+
+
+def table(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]], width: int) -> Iterator[str]:
+    """Lines for a person: one block per collector, columns aligned, no row wider than the terminal."""
+    for outcome in outcomes:
+        yield headline(outcome)
+        rows = [row for part in points.get(outcome.collector, ()) for row in _rows(part)]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+        for metric, value, unit, tags in rows:
+            line = f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {tags}"
+            yield shorten(line.rstrip(), width)
+        if rows:
+            yield ""
+
+
+def headline(outcome: Outcome) -> str:
+    """One line on how a collector fared, and more where something went wrong."""
+    lines = [f"{outcome.collector}: {outcome.status} in {outcome.seconds:.1f} s"]
+    if outcome.error:
+        lines[0] = f"{outcome.collector}: {outcome.status}"
+        lines.append(f"  {outcome.error.type}: {outcome.error.message}")
+    lines += [f"  lost {unit}" for unit in outcome.lost]
+    return "\n".join(lines)
+
+
+def last_line(outcomes: list[Outcome], *, pushed: bool) -> str:
+    """The run in one line: how many, how long, and what was dropped."""
+    statuses = [outcome.status for outcome in outcomes]
+    parts = [f"{statuses.count(status)} {status}" for status in Status if status in statuses]
+    points = sum(outcome.points_sent if pushed else outcome.samples for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    dropped: dict[str, int] = {}
+    for outcome in outcomes:
+        for reason, count in outcome.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+    what = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items())) or "nothing"
+    done = (
+        f"{_plural(points, 'point')} sent"
+        if pushed
+        else f"{_plural(points, 'sample')}, nothing sent (dry run)"
+    )
+    return f"{', '.join(parts)}; {done}; {seconds:.1f} s; dropped: {what}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _rows(part: SeriesPoints) -> Iterator[tuple[str, str, str, str]]:
+    labels = " ".join(part.series.labels)
+    for value in part.values:
+        yield part.series.metric, number(value), part.unit, labels
+
+
+def number(value: float) -> str:
+    """A value as a person reads it: thousands apart, no more digits than mean something."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.3f}" if abs(value) >= 0.1 else f"{value:.3g}"
+
+
+def shorten(text: str, room: int) -> str:
+    """The text, cut at its end where it is longer than the room."""
+    return text if len(text) <= room else text[: room - 1] + "…"

@@ -1,0 +1,1 @@
+"""How far a run came: checkpoints in a directory or in S3."""

@@ -1,0 +1,102 @@
+"""Where a run remembers how far it came: a directory, or a prefix in S3.
+
+A checkpoint is one JSON document per key. It moves only forward and only for one run at a time: in a
+directory a lock keeps the second run out, in S3 a conditional write refuses it. What is on disk is always a
+whole document, old or new, whatever happens to the process that writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+VERSION = 1
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint holds: the collector's state, and when a run last succeeded."""
+
+    state: Mapping[str, object] = field(default_factory=dict)
+    last_success: int | None = None
+
+    def document(self) -> bytes:
+        """The document to write; the writer's name makes each one unique."""
+        content = {"version": VERSION, "written_by": writer(), "last_success": self.last_success}
+        return json.dumps({**content, "state": self.state}).encode()
+
+    @classmethod
+    def parse(cls, text: str) -> Saved:
+        """The document read back; ValueError for one that is not ours, or of another version."""
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.get("version") != VERSION:
+            raise ValueError(f"not a checkpoint of version {VERSION}")
+        state, last_success = content.get("state"), content.get("last_success")
+        if not isinstance(state, dict) or not isinstance(last_success, int | None):
+            raise ValueError("a checkpoint without a state")
+        return cls(state, last_success)
+
+
+def changed(state: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """A state with the changes of a mark; None forgets its key."""
+    return {key: value for key, value in {**state, **changes}.items() if value is not None}
+
+
+class Checkpoint(Protocol):
+    """One key of a store, held by this run until it is closed."""
+
+    saved: Saved
+    set_aside: int
+
+    def save(self, saved: Saved) -> None:
+        """Replace the document, durably, or raise and leave the old one."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class UnsavedCheckpoint:
+    """A checkpoint that is read but never moved: of a dry run, or where there is no store."""
+
+    set_aside = 0
+
+    def __init__(self, saved: Saved | None = None) -> None:
+        self.saved = saved or Saved()
+
+    def save(self, saved: Saved) -> None:
+        """Forget it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Store(Protocol):
+    """A place that keeps checkpoints."""
+
+    def open(self, key: str) -> Checkpoint:
+        """Hold a key for this run; raises BusyError where another run holds it."""
+
+    def peek(self, key: str) -> Saved:
+        """What a key holds, without holding it; a damaged one counts as empty and stays as it is."""
+
+
+def writer() -> str:
+    """Who writes, in words a person can act on, and unlike any other write."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return f"process {os.getpid()} on {socket.gethostname()} at {at} ({uuid.uuid4().hex[:8]})"

@@ -1,0 +1,141 @@
+"""What the kernel holds this process to: the CPU quota and memory limit of its cgroups.
+
+Knows both versions of the interface and machines that mix them. Reads below a root that can be given,
+so that any machine can be described by a directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+# v1 writes "no limit" as the largest whole page below 2**63: 9223372036854771712 with pages of 4 KiB,
+# 9223372036854710272 with pages of 64 KiB. No machine comes near either.
+_UNLIMITED = 2**63 - 2**16
+_MAX_FILE_BYTES = 2**20
+_MAX_PATH = 4096
+_NUMBER = re.compile("[0-9]{1,19}")
+
+
+class Limits(NamedTuple):
+    """The tightest limit over this process's cgroup and all its ancestors; None where there is none."""
+
+    cpus: float | None
+    memory_bytes: int | None
+
+
+class Mount(NamedTuple):
+    """One line of the mount table: the part of a cgroup hierarchy that can be seen, and where."""
+
+    root: str
+    point: str
+    version: int
+    controllers: frozenset[str]
+
+
+def read_limits(root: Path) -> Limits:
+    """Read the limits of this process from `proc` and `sys` below `root`."""
+    memberships = parse_memberships(_read(root / "proc/self/cgroup"))
+    mounts = parse_mounts(_read(root / "proc/self/mountinfo"))
+    memory = [
+        parse_memory(_read(directory / ("memory.max" if version == 2 else "memory.limit_in_bytes")))
+        for version, directory in _directories(root, mounts, memberships, "memory")
+    ]
+    cpus = [
+        _read_quota(directory, version)
+        for version, directory in _directories(root, mounts, memberships, "cpu")
+    ]
+    return Limits(
+        min((limit for limit in cpus if limit is not None), default=None),
+        min((limit for limit in memory if limit is not None), default=None),
+    )
+
+
+def parse_memberships(text: str) -> dict[str, str]:
+    """`/proc/self/cgroup` as controller to path; the unified hierarchy goes by the empty name."""
+    memberships: dict[str, str] = {}
+    for line in text.split("\n"):
+        fields = line.split(":", 2)
+        if len(fields) == 3:
+            for controller in fields[1].split(","):
+                memberships[controller] = fields[2]
+    return memberships
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """The cgroup mounts of `/proc/self/mountinfo`."""
+    mounts = []
+    for line in text.split("\n"):
+        before, _, after = line.partition(" - ")
+        place, kind = before.split(" "), after.split(" ")
+        if len(place) >= 6 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
+            version = 2 if kind[0] == "cgroup2" else 1
+            controllers = frozenset(kind[2].split(",")) if version == 1 else frozenset({""})
+            mounts.append(Mount(_unescape(place[3]), _unescape(place[4]), version, controllers))
+    return mounts
+
+
+def levels(mount: Mount, path: str) -> list[str]:
+    """The directories of a cgroup and of its ancestors, as far up as the mount shows, deepest first."""
+    stem = mount.root.rstrip("/")
+    if path == stem or path.startswith(f"{stem}/"):
+        below = path.removeprefix(stem)
+    elif mount.root.startswith("/.."):
+        # Mounted before our namespace was made: it starts above our own cgroup, by names we cannot see.
+        below = "/"
+    else:
+        return []
+    names = [name for name in below.split("/") if name]
+    # A path through ".." lies outside our namespace, hence outside what is mounted.
+    if ".." in names or len(path) > _MAX_PATH:
+        return []
+    return ["/".join((mount.point.rstrip("/"), *names[:depth])) for depth in range(len(names), -1, -1)]
+
+
+def parse_memory(text: str) -> int | None:
+    """A memory limit in bytes, None where the file is empty or says that there is none."""
+    match = _NUMBER.fullmatch(text.strip())
+    limit = int(match[0]) if match else 0
+    return limit if 0 < limit < _UNLIMITED else None
+
+
+def parse_quota(text: str) -> float | None:
+    """CPUs from `<quota> <period>`, None where the quota is `max` or -1."""
+    numbers = [int(field) for field in text.split() if _NUMBER.fullmatch(field)]
+    if len(numbers) != 2 or not all(numbers) or len(text.split()) != 2:
+        return None
+    return numbers[0] / numbers[1]
+
+
+def _read_quota(directory: Path, version: int) -> float | None:
+    if version == 2:
+        return parse_quota(_read(directory / "cpu.max"))
+    quota, period = _read(directory / "cpu.cfs_quota_us"), _read(directory / "cpu.cfs_period_us")
+    return parse_quota(f"{quota} {period}")
+
+
+def _directories(
+    root: Path, mounts: list[Mount], memberships: dict[str, str], controller: str
+) -> Iterator[tuple[int, Path]]:
+    """Where a controller's files may lie. On a hybrid machine it sits in either hierarchy: look in both."""
+    for mount in mounts:
+        name = "" if mount.version == 2 else controller
+        if name in mount.controllers and name in memberships:
+            for level in levels(mount, memberships[name]):
+                yield mount.version, root / level.lstrip("/")
+
+
+def _unescape(path: str) -> str:
+    """The kernel writes spaces and backslashes of a path in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
+
+def _read(path: Path) -> str:
+    """The start of a file, nothing where it cannot be read: most levels lack most files."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_FILE_BYTES).decode("utf-8", "surrogateescape")
+    except (OSError, ValueError):
+        return ""

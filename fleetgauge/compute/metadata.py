@@ -1,0 +1,255 @@
+"""What a process runs on: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings.
+
+Holds the rules, in which order sources are asked and how they bound each other; what each source says is
+parsed next door. Nothing is imported beyond the standard library: `pynvml` and `psutil` are used where
+they are installed, `torch` only where the process itself has initialised CUDA with it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fleetgauge.compute import slurm
+from fleetgauge.compute.cgroup import Limits, read_limits
+from fleetgauge.compute.gpu import Gpu, Visible, allocated, devices, hidden_by_environment, text
+from fleetgauge.compute.nvml import DEADLINE_SECONDS, read_gpus
+from fleetgauge.compute.once import left_out
+from fleetgauge.compute.slurm import Answer
+from fleetgauge.compute.user_config import model_section, runtime_section, wandb_ready
+
+_GIB = 2**30
+_USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the operating system and the driver answer: the machine's totals, before any allotment.
+
+    `gpus` is None where the driver cannot be asked, which is not the same as a machine without any.
+    `torch_gpus` are those that a process which has initialised CUDA already sees, numbered its own way.
+    """
+
+    os_cpus: int
+    affinity: int | None
+    memory_bytes: int
+    gpus: tuple[Gpu, ...] | None
+    torch_gpus: tuple[Gpu, ...] | None = None
+
+
+# The value is whatever JSON can hold.
+def collect_compute_metadata(
+    cfg: object = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    root: str | os.PathLike[str] = "/",
+    host: Host | None = None,
+) -> dict[str, Any]:
+    """Describe what this process runs on, ready for JSON.
+
+    Never raises: what cannot be found out is left out, and said once at debug level. The figures of
+    `compute` are keys with dots, `compute.cpu_count`; the rest are mappings. `compute.gpu_count` is always
+    there: where nobody could be asked it is 0 and `compute.gpu_source` is `unknown`.
+    """
+    environment = os.environ if env is None else env
+    machine = read_host() if host is None else host
+    limits = _attempt("cgroup", lambda: read_limits(Path(root)), Limits(None, None))
+    visible = _attempt("gpu", lambda: see_gpus(environment, machine), _NOBODY_ASKED)
+    metadata: dict[str, Any] = {}
+    nothing: dict[str, Any] = {}
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "system": lambda: _section("system", _system(environment)),
+        "cpu": lambda: _cpu_figures(environment, limits, machine),
+        "gpu count": lambda: {"compute.gpu_count": visible.count, "compute.gpu_source": visible.source},
+        "gpu details": lambda: _gpu_details(visible),
+        "memory": lambda: _memory_figures(environment, limits, machine, visible),
+        "slurm": lambda: _section("slurm", slurm.job_section(environment)),
+        "model": lambda: _section("model", model_section(cfg)),
+        "runtime": lambda: _section("runtime", runtime_section(cfg)),
+    }
+    for name, collect in parts.items():
+        metadata |= _attempt(name, collect, nothing)
+    ready: dict[str, Any] = wandb_ready(metadata)
+    return ready
+
+
+def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Answer:
+    """The CPUs this process may use: Slurm's word, else the least of affinity, quota and what is there."""
+    if allotted := slurm.cpus_for_task(env):
+        return Answer(min(allotted.value, host.os_cpus), allotted.source)
+    candidates = [Answer(host.os_cpus, "system")]
+    if host.affinity is not None:
+        candidates.append(Answer(host.affinity, "affinity"))
+    if limits.cpus is not None:
+        candidates.append(Answer(math.ceil(limits.cpus), "cgroup"))
+    least = min(candidates, key=lambda candidate: candidate.value)
+    return Answer(max(least.value, 1), least.source)
+
+
+def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Answer | None:
+    """The bytes this process may use: the cgroup's limit, else Slurm's word, else what is there."""
+    total = host.memory_bytes if host.memory_bytes > 0 else None
+    # A limit that the machine could never reach limits nothing.
+    if limits.memory_bytes is not None and (total is None or limits.memory_bytes <= total):
+        return Answer(limits.memory_bytes, "cgroup")
+    allotted = slurm.memory_bytes(env, gpus)
+    if allotted is not None and allotted.value:
+        return Answer(min(allotted.value, total or allotted.value), allotted.source)
+    if total is None:
+        return None
+    return Answer(total, allotted.source if allotted else "system")
+
+
+def see_gpus(env: Mapping[str, str], host: Host) -> Visible:
+    """The GPUs this process sees: by the runtime's variables, else by Slurm, else all there are."""
+    if visible := hidden_by_environment(env, host.gpus):
+        return visible if host.gpus is not None else _as_torch_sees(visible, host.torch_gpus)
+    inventory = host.gpus if host.gpus is not None else host.torch_gpus
+    if allotted := slurm.gpus_on_node(env):
+        return allocated(allotted.value, allotted.source, slurm.gpu_indices(env), inventory)
+    if inventory is None:
+        return _NOBODY_ASKED
+    present = devices(inventory)
+    return Visible(len(present), "nvml" if host.gpus is not None else "torch", present)
+
+
+def read_host(*, deadline: float = DEADLINE_SECONDS) -> Host:
+    """Ask this machine. The driver gets `deadline` seconds."""
+    affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
+    boards = _attempt("NVML", lambda: read_gpus(readings=False, deadline=deadline), None)
+    gpus = None if boards is None else tuple(gpu for board in boards for gpu in (board.gpu, *board.instances))
+    return Host(
+        os_cpus=os.cpu_count() or affinity or 1,
+        affinity=affinity,
+        memory_bytes=_attempt("memory total", _total_memory, 0),
+        gpus=gpus,
+        torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
+    )
+
+
+_NOBODY_ASKED = Visible(0, "unknown", None)
+
+
+def _as_torch_sees(visible: Visible, torch_gpus: tuple[Gpu, ...] | None) -> Visible:
+    """Without a driver to ask, CUDA itself bounds the variable and, where they agree, fills in the rest."""
+    if torch_gpus is None:
+        return visible
+    count = min(visible.count, len(torch_gpus))
+    return Visible(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
+
+
+def _cpu_figures(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
+    cpus = count_cpus(env, limits, host)
+    figures: dict[str, Any] = {"compute.cpu_count": cpus.value, "compute.cpu_source": cpus.source}
+    if architecture := _attempt("cpu architecture", lambda: os.uname().machine, ""):
+        figures["compute.cpu_architecture"] = architecture
+    if job := slurm.cpus_of_job(env):
+        figures["compute.cpu_count_job"] = job
+    return figures
+
+
+def _memory_figures(env: Mapping[str, str], limits: Limits, host: Host, visible: Visible) -> dict[str, Any]:
+    memory = measure_memory(env, limits, host, visible.count)
+    if memory is None:
+        return {}
+    return {"compute.memory_gb": _gib(memory.value), "compute.memory_source": memory.source}
+
+
+def _gpu_details(visible: Visible) -> dict[str, Any]:
+    """The visible devices; on a mixed node the type is the first one's, and all types are listed."""
+    if not visible.gpus:
+        return {}
+    figures: dict[str, Any] = {"compute.gpus": [_detail(gpu) for gpu in visible.gpus]}
+    types = list(dict.fromkeys(text(gpu.name) for gpu in visible.gpus if gpu.name))
+    if types:
+        figures["compute.gpu_type"] = types[0]
+    if len(types) > 1:
+        figures["compute.gpu_types"] = types
+    return figures
+
+
+def _detail(gpu: Gpu) -> dict[str, Any]:
+    detail = {
+        "index": gpu.index,
+        "name": text(gpu.name) or None,
+        "total_memory_gb": None if gpu.memory_bytes is None else _gib(gpu.memory_bytes),
+        "major": gpu.major,
+        "minor": gpu.minor,
+        "multi_processor_count": gpu.multi_processor_count,
+    }
+    return {field: value for field, value in detail.items() if value is not None}
+
+
+def _system(env: Mapping[str, str]) -> dict[str, Any]:
+    """Field by field. Not from `platform`, which runs `uname -p` in a child: a job may not be forked."""
+    fields: dict[str, Callable[[], str]] = {
+        "platform": _platform,
+        "python_version": lambda: sys.version.split()[0],
+        "hostname": lambda: os.uname().nodename,
+        "user": lambda: _user(env),
+    }
+    answers = {name: _attempt(name, ask, "") for name, ask in fields.items()}
+    return {name: answer for name, answer in answers.items() if answer}
+
+
+def _platform() -> str:
+    """As `platform.platform()` words it."""
+    system = os.uname()
+    libc = _attempt("libc", lambda: os.confstr("CS_GNU_LIBC_VERSION"), None)
+    words = [system.sysname, system.release, system.machine]
+    return "-".join(words + (["with", libc.replace(" ", "")] if libc else []))
+
+
+def _user(env: Mapping[str, str]) -> str:
+    if env is not os.environ:
+        named = next((env[name] for name in _USER_VARIABLES if env.get(name)), None)
+        if named:
+            return named
+    # Raises where a container's uid has no name: KeyError, from Python 3.13 OSError.
+    return getpass.getuser()
+
+
+def _total_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        import psutil
+
+        return psutil.virtual_memory().total
+
+
+def _torch_gpus() -> tuple[Gpu, ...] | None:
+    """The devices of a CUDA that is already up: asking any earlier would bring it up, and break forking."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(index)
+        fields = ("name", "total_memory", "major", "minor", "multi_processor_count")
+        gpus.append(Gpu(index, *(getattr(device, field, None) for field in fields)))
+    return tuple(gpus)
+
+
+def _section(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: fields} if fields else {}
+
+
+def _gib(size: int) -> float:
+    return round(size / _GIB, 2)
+
+
+def _attempt(part: str, collect: Callable[[], T], otherwise: T) -> T:
+    try:
+        return collect()
+    except Exception as error:
+        left_out(part, error)
+        return otherwise

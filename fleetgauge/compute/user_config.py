@@ -1,0 +1,137 @@
+"""What is logged of a job's configuration, whatever that is made of.
+
+Knows which fields are wanted and how to read them from mappings, objects and OmegaConf without importing
+any of it. A field that is missing, empty or broken costs itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from typing import Any
+
+from fleetgauge.compute.once import left_out
+
+_MODEL = ("model_source", "batch_size", "concurrency")
+_ENGINE = (
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "gpu_memory_utilization",
+    "tensor_parallel_size",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "dtype",
+    "kv_cache_dtype",
+)
+_RUNTIME = (
+    "debug",
+    "sample_n",
+    "job_memory_gb",
+    "rows_per_block",
+    "streaming_io",
+    "prefilter_mode",
+    "keyword_buffering",
+)
+_RUNTIME_FLAGS = "use_llm_"
+_MAX_DEPTH = 16
+
+
+def model_section(cfg: object) -> dict[str, Any]:
+    """The model's fields and, in one nested mapping, those of its engine."""
+    model = field(cfg, "model")
+    section = fields(model, _MODEL)
+    if engine := fields(field(model, "engine_kwargs"), _ENGINE):
+        section["engine_kwargs"] = engine
+    return section
+
+
+def runtime_section(cfg: object) -> dict[str, Any]:
+    """The runtime's fields and every flag whose name begins with `use_llm_`."""
+    runtime = field(cfg, "runtime")
+    flags = sorted(name for name in _names(runtime) if name.startswith(_RUNTIME_FLAGS))
+    return fields(runtime, (*_RUNTIME, *flags))
+
+
+def fields(section: object, names: Iterable[str]) -> dict[str, Any]:
+    """Those of the named fields that have a value, each fit for JSON."""
+    values: dict[str, Any] = {}
+    for name in names:
+        try:
+            value = wandb_ready(field(section, name))
+        except Exception as error:
+            left_out(f"configuration field {name}", error)
+            continue
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def field(section: object, name: str) -> object:
+    """One field of a mapping or object, None where it is not there or cannot be resolved."""
+    try:
+        return section[name] if isinstance(section, Mapping) else getattr(section, name)
+    except (KeyError, AttributeError):
+        return None
+    except Exception as error:
+        left_out(f"configuration field {name}", error)
+        return None
+
+
+# JSON has no type of its own.
+def wandb_ready(value: Any, depth: int = 0) -> Any:
+    """The value in the types of JSON; what has none becomes its text, or raises ValueError.
+
+    An entry of a mapping that cannot be written is left out, so that it does not cost the others.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, Enum):
+        return wandb_ready(value.value, depth + 1)
+    if isinstance(value, str):
+        # The environment may hold bytes that are no text; W&B refuses the surrogates Python makes of them.
+        return str(value).encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, Mapping):
+        return _mapping(value, depth + 1)
+    if isinstance(value, Sequence | AbstractSet):
+        return [wandb_ready(item, depth + 1) for item in value]
+    # NumPy's and torch's scalars.
+    if callable(getattr(value, "item", None)):
+        return wandb_ready(value.item(), depth + 1)
+    return wandb_ready(str(value), depth + 1)
+
+
+def _mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    for key in value:
+        try:
+            entries[wandb_ready(str(key))] = wandb_ready(value[key], depth)
+        except Exception as error:
+            left_out(f"value of {key}", error)
+    return entries
+
+
+def _number(value: float) -> float:
+    if isinstance(value, int):
+        if value.bit_length() > 64:
+            raise ValueError("an integer of more than 64 bits")
+        return int(value)
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not a number that JSON knows")
+    return float(value)
+
+
+def _names(section: object) -> list[str]:
+    try:
+        return [str(name) for name in section] if isinstance(section, Mapping) else dir(section)
+    except Exception as error:
+        left_out("configuration flags", error)
+        return []

@@ -1,0 +1,244 @@
+"""Writes what data-plane events add up to as records (docs/data-plane.md), one interval after the other.
+
+Knows intervals, aggregates and how much may be held. How an operation was measured is the client's business,
+and how a record reaches the disk that of `fleetgauge.records`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from os import PathLike
+
+from fleetgauge.data_plane.events import DataPlaneEvent, EventSink, HasSnapshot, Losses
+from fleetgauge.data_plane.operation_totals import OperationTotals
+from fleetgauge.records import Event, Json, RecordWriter
+
+KIND = "data_plane"
+
+# Where operations and bytes of partitions go that there is no room to tell apart.
+OTHER_PARTITIONS = "_other"
+
+MAX_WAITING = 10_000  # events that wait while another thread adds up
+MAX_GROUPS = 500  # operations, partitions and statuses told apart in one interval
+MAX_PARTITIONS = 500  # partitions whose bytes are told apart
+QUEUE_SIZE = 4000  # records: some intervals of as many groups as there can be
+LAST_WAIT_S = 5.0  # how long closing may wait for another thread, and for the disk
+
+_Group = tuple[str, str, str]  # op, partition, status
+
+
+class JsonlEvents(EventSink):
+    """Writes one record per operation, partition and status of each interval, and one of what is held.
+
+    Intervals end at whole multiples of `interval_s`, on every rank at the same time; one without events is
+    written too, for the bytes that are still held. `path` is a file, a directory or a pattern with
+    `{run_id}`; a directory, where every process has a file of its own, is best. Nothing raises or waits once
+    this is built: what is lost is counted in `dropped` and said once. A copy out of a pickle writes its own
+    records.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        interval_s: float = 10.0,
+        *,
+        job: str | None = None,
+        rank: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not (math.isfinite(interval_s) and interval_s > 0):
+            raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, more than 0")
+        self._copy = partial(JsonlEvents, path, interval_s, job=job, rank=rank, clock=clock)
+        self._source = uuid.uuid4().hex  # stays the same where a close makes it another run
+        self._interval_s = interval_s
+        self._clock = clock
+        self._stamp = clock()
+        self._end = self._end_after(self._stamp)
+        self._groups: dict[_Group, OperationTotals] = {}
+        self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        self._losses = Losses("an event or its aggregate was not written")
+        self._dropped_before = 0
+        # Whoever has the lock adds up for all. An event only joins the queue, which a finalizer or a signal
+        # handler may do at any moment; it never waits for the lock.
+        self._waiting: deque[tuple[float, DataPlaneEvent]] = deque()
+        self._adding_up = threading.Lock()
+        self._new_writer = partial(
+            RecordWriter, path, KIND, job=job, rank=rank, queue_size=QUEUE_SIZE, clock=lambda: self._stamp
+        )
+        self._writer: RecordWriter | None = None
+        self._open()
+
+    @property
+    def dropped(self) -> int:
+        """Events that were not counted and records that were not written."""
+        writer = self._writer
+        return self._losses.count + self._dropped_before + (writer.dropped if writer else 0)
+
+    def attach(self, client: HasSnapshot) -> None:
+        self._clients.add(client)
+
+    def __call__(self, event: DataPlaneEvent) -> None:
+        try:
+            if len(self._waiting) >= MAX_WAITING:
+                self._losses.add(f"{MAX_WAITING} events are waiting already")
+            else:
+                self._waiting.append((self._clock(), event))
+            self.advance()
+        except Exception as error:
+            self._losses.add(error)
+
+    def advance(self) -> None:
+        """Write the interval that is over, if one is. Called with every event, and by a thread in between."""
+        while self._adding_up.acquire(blocking=False):
+            try:
+                self._add_up()
+                self._turn(self._clock())
+            except Exception as error:
+                self._losses.add(error)
+            finally:
+                self._adding_up.release()
+            if not self._waiting:  # what came while we were at it found the lock taken
+                return
+
+    def close(self) -> None:
+        """Write what is held and wait for the disk, for a few seconds at most. Events may follow."""
+        atexit.unregister(self.close)
+        if not self._adding_up.acquire(timeout=LAST_WAIT_S):
+            self._losses.add("another thread has not come to an end")
+            return
+        try:
+            self._add_up()
+            self._write_interval(self._clock())
+        except Exception as error:
+            self._losses.add(error)
+        finally:
+            self._close_writer()
+            self._adding_up.release()
+
+    def _open(self) -> None:
+        self._writer = self._new_writer()
+        self._closed = threading.Event()
+        atexit.register(self.close)
+        with suppress(RuntimeError):  # without a thread, intervals are written when an event comes
+            threading.Thread(
+                target=self._keep_time, args=(self._closed,), name="fleetgauge-data-plane", daemon=True
+            ).start()
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        self._closed.set()
+        if writer is not None:
+            writer.close(LAST_WAIT_S)
+            self._dropped_before += writer.dropped
+
+    def _keep_time(self, closed: threading.Event) -> None:
+        while not closed.wait(self._interval_s):
+            self.advance()
+
+    def _end_after(self, now: float) -> float:
+        end = (now // self._interval_s + 1) * self._interval_s
+        return end if end > now else now + self._interval_s  # fractions of a second are not exact
+
+    def _add_up(self) -> None:
+        while self._waiting:
+            at, event = self._waiting.popleft()
+            try:
+                one = _of_one(event)
+                self._turn(at)
+                group = self._group(event)
+                self._groups[group] = self._groups[group] + one if group in self._groups else one
+                if self._writer is None:
+                    self._open()
+            except Exception as error:
+                self._losses.add(error)
+
+    def _group(self, event: DataPlaneEvent) -> _Group:
+        group = (str(event["op"]), str(event["partition_id"]), str(event["status"]))
+        if group in self._groups or len(self._groups) < MAX_GROUPS:
+            return group
+        return (group[0], OTHER_PARTITIONS, group[2])
+
+    def _turn(self, now: float) -> None:
+        """Begin the interval that `now` is in, and write the one before.
+
+        Of an event that another thread overtook, a little late is early enough; a clock may also be set back.
+        """
+        if not self._end - 2 * self._interval_s <= now < self._end:
+            self._write_interval(now)
+
+    def _write_interval(self, now: float) -> None:
+        """The operations as of the interval's end, and what is held as of now."""
+        groups, self._groups = self._groups, {}
+        ended, self._end = min(self._end, now), self._end_after(now)
+        for (op, partition_id, status), totals in groups.items():
+            named = {"op": op, "partition_id": partition_id, "status": status}
+            self._write(ended, named | body_of(totals))
+        if held := self._held({partition_id for _, partition_id, _ in groups}):
+            self._write(now, held)
+
+    def _write(self, stamp: float, body: Json) -> None:
+        self._stamp = stamp
+        if self._writer is not None:
+            self._writer.write(Event.STATS, body)
+
+    def _held(self, partitions: set[str]) -> Json:
+        """What all attached clients hold; a partition that was used and holds nothing is told as 0."""
+        clients = list(self._clients)
+        if not clients:
+            return {}
+        by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
+        keys = peak = 0
+        for client in clients:
+            snapshot = client.snapshot()
+            keys += snapshot["n_keys_outstanding"]
+            peak += snapshot["peak_bytes_outstanding"]
+            for partition_id, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():
+                by_partition[partition_id] = by_partition.get(partition_id, 0) + n_bytes
+        return {
+            "source": self._source,
+            "bytes_outstanding": largest(by_partition),
+            "peak_bytes_outstanding": peak,
+            "keys_outstanding": keys,
+        }
+
+    def __reduce__(self) -> tuple[Callable[[], JsonlEvents], tuple[()]]:
+        return self._copy, ()
+
+
+def _of_one(event: DataPlaneEvent) -> OperationTotals:
+    if not math.isfinite(event["wall_ms"]):
+        raise ValueError(f"wall_ms is {event['wall_ms']!r}")
+    return OperationTotals.of_one(event["n_keys"], event["n_bytes"], event["wall_ms"])
+
+
+def body_of(totals: OperationTotals) -> Json:
+    """Some operations as a record has them."""
+    return {
+        "count": totals.count,
+        "keys": totals.keys,
+        "bytes": totals.bytes,
+        "wall_ms": {
+            "sum": totals.wall_ms_sum,
+            "min": totals.wall_ms_min,
+            "max": totals.wall_ms_max,
+            "buckets": {str(index): count for index, count in sorted(totals.buckets.items())},
+        },
+    }
+
+
+def largest(by_partition: Mapping[str, int]) -> dict[str, int]:
+    """The partitions that hold most, and the rest as one."""
+    if len(by_partition) <= MAX_PARTITIONS:
+        return dict(by_partition)
+    ranked = sorted(by_partition.items(), key=lambda item: (-item[1], item[0]))
+    rest = sum(n_bytes for _, n_bytes in ranked[MAX_PARTITIONS - 1 :])
+    return dict(ranked[: MAX_PARTITIONS - 1]) | {OTHER_PARTITIONS: rest}

@@ -1,0 +1,144 @@
+"""Axes with round labels, and values as a person reads them: bytes, durations, plain numbers, the clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_NUMBER_UNITS = ("", "k", "M", "G", "T", "P", "E")
+_TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
+_CLOCK_STEPS = (
+    *(1, 5, 15, 30, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
+    *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, _WEEK, 2 * _WEEK),
+)
+_MONTH_STEPS = (1, 3, 6, 12, 24, 60, 120, 600)
+_MONDAY = 4 * _DAY  # the first one there was
+_MAX_MAGNITUDE = 1e300  # beyond this, differences overflow
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values and the labels along it."""
+
+    low: float
+    high: float
+    labels: tuple[tuple[float, str], ...]
+
+    def share(self, value: float) -> float:
+        """Where a value lies between the ends, 0 to 1; values outside lie at an end."""
+        span = self.high - self.low
+        return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 0.0
+
+
+def byte_axis(high: float) -> Axis:
+    """From zero to a little above a number of bytes, with round labels in one unit."""
+    high = max(high, 1.0) * 1.06
+    unit = _byte_unit(high)
+    size = 1024.0**unit
+    steps = _round_steps(0.0, high / size, 5)
+    return Axis(0.0, high, tuple((step * size, f"{step:g} {_BYTE_UNITS[unit]}") for step in steps))
+
+
+def time_axis(seconds: float) -> Axis:
+    """From zero to a number of seconds, with round labels in one unit and room for a mark at either end."""
+    high = seconds if seconds > 0 else 1.0
+    size, unit = next(((size, unit) for size, unit in _TIME_UNITS if high >= 2 * size), _TIME_UNITS[-1])
+    steps = _round_steps(0.0, high / size, 4)
+    room = high * 0.015
+    return Axis(-room, high + room, tuple((step * size, f"{step:g} {unit}") for step in steps))
+
+
+def number_axis(low: float, high: float) -> Axis:
+    """From zero to a little beyond these values, on either side of it, with round labels."""
+    low, high = max(min(low, 0.0), -_MAX_MAGNITUDE), min(max(high, 0.0), _MAX_MAGNITUDE)
+    if high - low < 1 / _MAX_MAGNITUDE:
+        high = 1.0
+    low, high = low * 1.06, high * 1.06
+    size, unit = _number_unit(max(-low, high))
+    steps = _round_steps(low / size, high / size, 5)
+    return Axis(low, high, tuple((step * size, f"{step:,g}{unit if step else ''}") for step in steps))
+
+
+def clock_axis(since: float, until: float) -> Axis:
+    """Real time in UTC, with labels at round hours, days or months and room for a mark at either end."""
+    span = max(until - since, 1.0)
+    labels = tuple(_clock_labels(since, since + span))
+    return Axis(since - span * 0.015, since + span * 1.015, labels)
+
+
+def _clock_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
+    step = next((step for step in _CLOCK_STEPS if until - since <= 5 * step), None)
+    if step is None:
+        yield from _month_labels(since, until)
+        return
+    origin = _MONDAY if step >= _WEEK else 0
+    first = math.ceil((since - origin) / step) * step + origin
+    for second in range(first, math.floor(until) + 1, step):
+        at = datetime.fromtimestamp(second, UTC)
+        if second % _DAY == 0:
+            yield second, f"{at.day} {_MONTHS[at.month - 1]}"
+        else:
+            yield second, f"{at:%H:%M}" if step >= _MINUTE else f"{at:%H:%M:%S}"
+
+
+def _month_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
+    begin, end = (datetime.fromtimestamp(second, UTC) for second in (since, until))
+    first, last = (moment.year * 12 + moment.month - 1 for moment in (begin, end))
+    step = next((step for step in _MONTH_STEPS if last - first <= 5 * step), _MONTH_STEPS[-1])
+    for month in range(-(-first // step) * step, last + 1, step):
+        second = datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp()
+        if second >= since:
+            yield second, _MONTHS[month % 12] if month % 12 else str(month // 12)
+
+
+def format_bytes(value: float | None) -> str:
+    """Bytes for a person, in binary units."""
+    if value is None:
+        return "unknown"
+    unit = _byte_unit(abs(value))
+    return f"{value:,.0f} B" if unit == 0 else f"{value / 1024.0**unit:,.2f} {_BYTE_UNITS[unit]}"
+
+
+def format_duration(seconds: float | None) -> str:
+    """A duration for a person: two units at most."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    whole = round(seconds)
+    for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size:,} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{whole} s"
+
+
+def _round_steps(low: float, high: float, count: int) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten, about `count` of them, from `low` to `high`."""
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [float(f"{step * number:.12g}") for number in numbers]
+
+
+def _byte_unit(value: float) -> int:
+    unit = 0
+    while value >= 1024 and unit < len(_BYTE_UNITS) - 1:
+        value /= 1024
+        unit += 1
+    return unit
+
+
+def _number_unit(value: float) -> tuple[float, str]:
+    """A power of a thousand and its sign, once plain numbers would be long."""
+    unit = 0
+    while value >= (1000.0 if unit else 10_000.0) and unit < len(_NUMBER_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    return 1000.0**unit, f" {_NUMBER_UNITS[unit]}" if unit else ""

@@ -1,0 +1,198 @@
+"""Line charts as SVG inside HTML: pure functions from numbers to text, without a script.
+
+The plot stretches with the page while its labels are HTML beside it, so that on a phone text keeps its size
+and lines their width. The page gives colours as custom properties and styles each kind of line and mark.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fleetgauge.pages.axes import Axis
+
+_EXTENT = 1000
+
+Value = TypeVar("Value")
+
+CHART_STYLE = """
+.chart{margin:1rem 0 0}
+.frame{display:grid;grid-template-columns:auto minmax(0,1fr);column-gap:.5rem}
+.plot{width:100%;height:17rem;display:block}
+.plot{background:var(--plot);border:1px solid var(--edge);border-radius:6px}
+.plot path{fill:none;vector-effect:non-scaling-stroke;stroke-linejoin:round;stroke-linecap:round}
+.plot .grid{stroke:var(--edge);stroke-width:1px}
+.plot .dots{stroke-width:5px;stroke-dasharray:none}
+.plot .limit{stroke:var(--limit);stroke-width:1.5px;stroke-dasharray:7 4;stroke-linecap:butt}
+.plot .area{stroke:none;opacity:.14}
+.plot .band{stroke-width:1px;opacity:.3}
+.axis{position:relative;color:var(--muted);font-size:.75rem;line-height:1;font-variant-numeric:tabular-nums}
+.axis span{position:absolute;white-space:nowrap}
+.axis-y span{right:0;transform:translateY(-50%)}
+.axis-y::before{content:attr(data-widest);visibility:hidden;white-space:nowrap}
+.axis-x{grid-column:2;height:1.4rem;margin-top:.4rem}
+.legend{display:flex;flex-wrap:wrap;gap:.35rem 1.1rem;font-size:.8125rem;color:var(--muted);margin-top:.25rem}
+.legend span{display:inline-flex;align-items:center;gap:.4rem}
+.legend svg{width:1.6rem;height:.8rem;flex:none;overflow:visible}
+.legend path{fill:none;stroke-linecap:round}
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series in x order. None is a gap; `kind` is the class that gives it its look.
+
+    With `dots`, a value alone between gaps is more than a speck.
+    """
+
+    label: str
+    kind: str
+    points: Sequence[tuple[float, float | None]]
+    filled: bool = False
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """Between which values something lay, in x order. None is a gap; `kind` is that of its line."""
+
+    kind: str
+    points: Sequence[tuple[float, tuple[float, float] | None]]
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A dot with a text that shows when it is pointed at."""
+
+    x: float
+    y: float
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A level across the whole plot."""
+
+    y: float
+    label: str
+
+
+def draw_chart(
+    x: Axis,
+    y: Axis,
+    lines: Iterable[Line],
+    marks: Sequence[Marker],
+    limits: Sequence[Limit],
+    text: str,
+    bands: Sequence[Band] = (),
+    legend: bool = True,
+) -> str:
+    """A figure: the plot, its axes and a legend of whatever is in it. `text` tells it to who cannot see.
+
+    Without a legend it is for the page to say what the lines are, with `draw_key`.
+    """
+    lines = [line for line in lines if any(value is not None for _, value in line.points)]
+    drawn = [_path("grid", f"M0 {_up(y, value)}H{_EXTENT}") for value, _ in y.labels]
+    drawn += [_path("grid", f"M{_across(x, value)} 0V{_EXTENT}") for value, _ in x.labels]
+    drawn += [_path(f"area fill-{line.kind}", _area(x, y, line.points)) for line in lines if line.filled]
+    drawn += [_path(f"band fill-{band.kind}", _between(x, y, band.points)) for band in bands]
+    drawn += [_path(f"line {line.kind}", _strokes(x, y, line.points)) for line in lines]
+    dots = [(line.kind, _dots(x, y, line.points)) for line in lines if line.dots]
+    drawn += [_path(f"dots {kind}", places) for kind, places in dots if places]
+    drawn += [_path("limit", f"M0 {_up(y, limit.y)}H{_EXTENT}") for limit in limits]
+    drawn += [
+        f'<path class="mark {mark.kind}" d="M{_across(x, mark.x)} {_up(y, mark.y)}h0">'
+        f"<title>{html.escape(mark.text)}</title></path>"
+        for mark in marks
+    ]
+    kinds = dict.fromkeys(mark.kind for mark in marks)
+    keys = [("line", line.kind, line.label) for line in lines]
+    keys += [("limit", "", limit.label) for limit in limits] + [("mark", kind, kind) for kind in kinds]
+    named = "".join(f"<span>{draw_key(*key)}{html.escape(label)}</span>" for *key, label in keys)
+    caption = f'<figcaption class="legend">{named}</figcaption>' if legend else ""
+    return (
+        f'<figure class="chart"><div class="frame">{_y_axis(y)}'
+        f'<svg class="plot" viewBox="0 0 {_EXTENT} {_EXTENT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{html.escape(text)}">{"".join(drawn)}</svg>{_x_axis(x)}</div>{caption}</figure>'
+    )
+
+
+def draw_key(shape: str, kind: str) -> str:
+    """What a line, a limit or a mark looks like, to stand before its name."""
+    drawing = "M13 6.5h0" if shape == "mark" else "M1 6.5H25"
+    return f'<svg viewBox="0 0 26 13" aria-hidden="true">{_path(f"{shape} {kind}", drawing)}</svg>'
+
+
+def _across(axis: Axis, value: float) -> str:
+    return f"{axis.share(value) * _EXTENT:.1f}"
+
+
+def _up(axis: Axis, value: float) -> str:
+    return f"{(1 - axis.share(value)) * _EXTENT:.1f}"
+
+
+def _path(kind: str, drawing: str) -> str:
+    return f'<path class="{kind}" d="{drawing}"/>'
+
+
+def _pieces(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[float, Value]]]:
+    """The stretches between gaps."""
+    pieces: list[list[tuple[float, Value]]] = [[]]
+    for across, up in points:
+        if up is None:
+            pieces.append([])
+        else:
+            pieces[-1].append((across, up))
+    return [piece for piece in pieces if piece]
+
+
+def _strokes(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
+    strokes = []
+    for piece in _pieces(points):
+        places = [f"{_across(x, across)} {_up(y, up)}" for across, up in piece]
+        strokes.append("M" + "L".join(places) + ("h0" if len(places) == 1 else ""))
+    return "".join(strokes)
+
+
+def _dots(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
+    alone = (piece[0] for piece in _pieces(points) if len(piece) == 1)
+    return "".join(f"M{_across(x, across)} {_up(y, up)}h0" for across, up in alone)
+
+
+def _area(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
+    areas = []
+    for piece in _pieces(points):
+        top = "L".join(f"{_across(x, across)} {_up(y, up)}" for across, up in piece)
+        areas.append(f"M{_across(x, piece[0][0])} {_EXTENT}L{top}L{_across(x, piece[-1][0])} {_EXTENT}Z")
+    return "".join(areas)
+
+
+def _between(x: Axis, y: Axis, points: Sequence[tuple[float, tuple[float, float] | None]]) -> str:
+    areas = []
+    for piece in _pieces(points):
+        there = [f"{_across(x, across)} {_up(y, high)}" for across, (_, high) in piece]
+        back = [f"{_across(x, across)} {_up(y, low)}" for across, (low, _) in reversed(piece)]
+        areas.append("M" + "L".join(there + back) + "Z")
+    return "".join(areas)
+
+
+def _y_axis(axis: Axis) -> str:
+    widest = max((label for _, label in axis.labels), key=len, default="")
+    spans = [
+        f'<span style="top:{(1 - axis.share(value)) * 100:.1f}%">{html.escape(label)}</span>'
+        for value, label in axis.labels
+    ]
+    return f'<div class="axis axis-y" data-widest="{html.escape(widest)}">{"".join(spans)}</div>'
+
+
+def _x_axis(axis: Axis) -> str:
+    spans = []
+    for value, label in axis.labels:
+        share = axis.share(value)
+        shift = 0 if share < 0.05 else 100 if share > 0.95 else 50
+        place = f"left:{share * 100:.1f}%;transform:translateX(-{shift}%)"
+        spans.append(f'<span style="{place}">{html.escape(label)}</span>')
+    return f'<div class="axis axis-x">{"".join(spans)}</div>'

@@ -1,0 +1,209 @@
+"""Appends lines to a file from a background thread, whatever the disk does.
+
+Knows files, rotation and a bounded queue; what a line says is the business of `fleetgauge.records`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+log = logging.getLogger("fleetgauge.records")
+
+_MAX_DEPTH = 20  # levels of nesting
+
+
+def json_ready(value: Any, depth: int = 0) -> Any:  # Any: whatever a host puts into a record
+    """The value as JSON can hold it. A number that is not finite, or what JSON has no word for, is None."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if depth >= _MAX_DEPTH:
+        return None
+    if isinstance(value, Mapping):
+        entries = {json_ready(str(key)): (one, json_ready(one, depth + 1)) for key, one in value.items()}
+        return {key: kept for key, (one, kept) in entries.items() if kept is not None or one is None}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_ready(one, depth + 1) for one in value]
+    try:
+        scalar = value.item()  # numpy and torch scalars
+    except Exception:
+        return None
+    return json_ready(scalar, depth + 1) if isinstance(scalar, bool | int | float | str) else None
+
+
+class AppendFile:
+    """A file that lines are appended to, one `os.write` each; every method may raise OSError.
+
+    A write that failed may have left half a line behind: the next one starts on a new line. A file that
+    was renamed or deleted under us is opened anew by its path.
+    """
+
+    def __init__(self, path: Path, rotated_stem: str, rotate_bytes: int) -> None:
+        self.path = path
+        self._rotated_stem = rotated_stem
+        self._rotate_bytes = rotate_bytes
+        self._rotations = 0
+        self._torn = False
+        self._descriptor: int | None = None
+
+    def append(self, line: bytes) -> None:
+        """Write one line, which ends in a newline; rotate first where it would make the file too large."""
+        descriptor, size = self._open()
+        if size and size + len(line) > self._rotate_bytes:
+            self._rotate()
+            descriptor, size = self._open()
+        whole = b"\n" + line if self._torn else line
+        self._torn = True  # until we know better; at worst a blank line follows
+        written = os.write(descriptor, whole)
+        if written != len(whole):
+            raise OSError(f"only {written} of {len(whole)} bytes could be written")
+        self._torn = False
+
+    def sync(self) -> None:
+        """Make what was written survive the machine."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the descriptor back; a later write opens the file again."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _open(self) -> tuple[int, int]:
+        """The descriptor of the file that now has our path, and its size."""
+        if self._descriptor is not None:
+            status = os.fstat(self._descriptor)
+            if self._is_ours(status):
+                return self._descriptor, status.st_size
+            self.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = descriptor
+        size = os.fstat(descriptor).st_size
+        self._torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        return descriptor, size
+
+    def _is_ours(self, status: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(status, self.path.stat())
+        except OSError:
+            return False
+
+    def _rotate(self) -> None:
+        """Rename the file to the next free number; the name keeps the suffix that readers look for."""
+        while True:
+            self._rotations += 1
+            target = self.path.with_name(f"{self._rotated_stem}.{self._rotations:06d}{self.path.suffix}")
+            if not target.exists():
+                break
+        self.sync()
+        self.close()
+        self.path.rename(target)
+
+
+class BackgroundWriter:
+    """A bounded queue and a daemon thread that turns what is queued into lines of a file.
+
+    Nothing here raises into or waits for the host: what cannot be kept is counted in `dropped`, and each
+    kind of trouble is said once. `encode` runs on the thread and returns a line, and whether to sync.
+    """
+
+    def __init__(
+        self, file: AppendFile, encode: Callable[[Any], tuple[bytes, bool]], queue_size: int
+    ) -> None:
+        self.dropped = 0
+        self._counting = threading.RLock()
+        self._file = file
+        self._encode = encode
+        self._room = queue_size
+        # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._said: set[str] = set()
+        self._closed = False
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._work, name="fleetgauge-records", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._closed = True
+            self._warn("thread", "no records for %s: no thread could be started: %s", file.path, error)
+        else:
+            atexit.register(self.close)
+
+    def put(self, item: object) -> bool:
+        """Queue an item; False, and one more dropped, where there is no room or no one to write it."""
+        if os.getpid() != self._pid:
+            self._warn("fork", "a forked process does not write the records for %s", self._file.path)
+        elif self._closed:
+            self.lose("the writer is closed")
+        elif self._queue.qsize() >= self._room:
+            self.lose(f"{self._room} records are waiting already")
+        else:
+            self._queue.put(item)
+            return True
+        return False
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Write what is queued and end; False where that took longer than `timeout` seconds."""
+        if os.getpid() != self._pid:
+            return False
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            atexit.unregister(self.close)
+        if self._thread is threading.current_thread() or not self._thread.ident:
+            return False
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._warn("slow", "gave up waiting for %s; records may be missing", self._file.path)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            try:
+                line, sync = self._encode(item)
+                self._file.append(line)
+            except Exception as error:
+                self.lose("it could not be written", error)
+                continue
+            if sync:
+                self._sync()
+        self._sync()
+        with suppress(OSError):
+            self._file.close()
+
+    def _sync(self) -> None:
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._warn("sync", "%s may be incomplete on disk: %s", self._file.path, error)
+
+    def lose(self, why: str, error: Exception | None = None) -> None:
+        """Count a record that will not be written, and say why where that was not said yet."""
+        with self._counting:
+            self.dropped += 1
+        cause = f": {type(error).__name__}: {error}" if error else ""
+        text = "lost a record for %s because %s%s; more may follow, and will be counted only"
+        self._warn(why, text, self._file.path, why, cause)
+
+    def _warn(self, trouble: str, text: str, *arguments: object) -> None:
+        if trouble in self._said:
+            return
+        self._said.add(trouble)
+        with suppress(Exception):  # a log handler that fails must not fail our host
+            log.warning(text, *arguments)

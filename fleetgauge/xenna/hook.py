@@ -1,0 +1,186 @@
+"""Records what a cosmos-xenna pipeline says about itself, to W&B and to a JSONL file (docs/probes.md).
+
+    hook = make_xenna_wandb_stats_hook(cfg.observability, "pretrain", run_hash, run_dir, names)
+    with hook or contextlib.nullcontext():
+        run_pipeline(spec)
+
+A bad configuration is refused when the hook is built. From then on the pipeline runs as it would without.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fleetgauge.records import resolve_path
+from fleetgauge.xenna import patch
+from fleetgauge.xenna.recording import KIND, HookRecording, RecordedRun
+
+
+@dataclass(frozen=True)
+class XennaObservabilityConfig:
+    """What to record of a pipeline, and where to.
+
+    `pipeline_logging_interval_s` is what the recipe passes to `PipelineConfig(logging_interval_s=…)`: the
+    pipeline alone decides when it looks at itself. The path is as in docs/records.md.
+    """
+
+    wandb_log_pipeline_stats: bool = True
+    pipeline_logging_interval_s: float = 30
+    pipeline_stats_jsonl_path: str | PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.wandb_log_pipeline_stats, bool):
+            raise ValueError(f"wandb_log_pipeline_stats is {self.wandb_log_pipeline_stats!r}: true or false")
+        interval = self.pipeline_logging_interval_s
+        if isinstance(interval, bool) or not isinstance(interval, int | float):
+            raise ValueError(f"pipeline_logging_interval_s is {interval!r}: write a number of seconds")
+        if not math.isfinite(interval) or interval <= 0:
+            raise ValueError(f"pipeline_logging_interval_s is {interval!r}: write seconds above 0")
+        if self.pipeline_stats_jsonl_path is not None:
+            resolve_path(self.pipeline_stats_jsonl_path, kind=KIND, run_id="0", run_hash="0")
+
+    @classmethod
+    def of(cls, observability: XennaObservabilityConfig | Mapping[str, Any]) -> XennaObservabilityConfig:
+        """The configuration a mapping or an OmegaConf node stands for; other probes' keys are passed over."""
+        if isinstance(observability, cls):
+            return observability
+        if not isinstance(observability, Mapping):
+            raise TypeError(f"observability is a {type(observability).__name__}: pass a config or a mapping")
+        known = [field.name for field in fields(cls)]
+        for key in observability:
+            near = [] if key in known else difflib.get_close_matches(str(key), known, n=1, cutoff=0.85)
+            if near:
+                patch.say(logging.WARNING, "observability.%s is not known; did you mean %s?", key, near[0])
+        return cls(**{name: observability[name] for name in known if name in observability})
+
+
+def make_xenna_wandb_stats_hook(
+    observability: XennaObservabilityConfig | Mapping[str, Any] | None,  # Any: a recipe's own settings
+    pipeline_kind: str,
+    run_hash: str | None = None,
+    run_dir: str | PathLike[str] | None = None,
+    dataset_names: Iterable[str] | None = None,
+) -> XennaWandbStatsHook | None:
+    """A hook, or None where neither W&B nor JSONL is asked for. Raises ValueError for what cannot work."""
+    if observability is None:
+        return None
+    config = XennaObservabilityConfig.of(observability)
+    if not config.wandb_log_pipeline_stats and config.pipeline_stats_jsonl_path is None:
+        return None
+    return XennaWandbStatsHook(config, pipeline_kind, run_hash, run_dir, dataset_names)
+
+
+class XennaWandbStatsHook:
+    """Records the pipelines that run inside its `with`; each `with` is a run of its own.
+
+    Hooks may be nested (all of them record) and used from several threads (each records its own).
+    """
+
+    def __init__(
+        self,
+        observability: XennaObservabilityConfig | Mapping[str, Any],  # Any: a recipe's own settings
+        pipeline_kind: str,
+        run_hash: str | None = None,
+        run_dir: str | PathLike[str] | None = None,
+        dataset_names: Iterable[str] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        config = XennaObservabilityConfig.of(observability)
+        directory = None if run_dir is None else fspath(run_dir)
+        named = None if run_hash is None else str(run_hash)
+        path = config.pipeline_stats_jsonl_path
+        if path is not None:
+            path = _within(directory, fspath(path))
+            resolve_path(path, kind=KIND, run_id="0", run_hash=named)
+        names = (dataset_names,) if isinstance(dataset_names, str) else dataset_names or ()
+        self._run = RecordedRun(
+            pipeline_kind=str(pipeline_kind),
+            run_hash=named,
+            run_dir=directory,
+            dataset_names=tuple(map(str, names)),
+            jsonl_path=path,
+            wandb=config.wandb_log_pipeline_stats,
+            interval_s=config.pipeline_logging_interval_s,
+            job=os.environ.get("SLURM_JOB_ID") or None,
+            clock=clock,
+        )
+        self._lock = threading.Lock()
+        self._recordings: list[tuple[HookRecording, type]] = []
+
+    def __enter__(self) -> Self:
+        """Start recording. Where that fails, it warns, leaves nothing behind, and the pipeline runs."""
+        try:
+            monitor_class = patch.find_monitor()
+        except Exception as error:
+            text = "pipeline statistics are not recorded: cosmos-xenna cannot be used (%s: %s): %s"
+            patch.say(logging.WARNING, text, type(error).__name__, error, patch.INSTALL)
+            return self
+        try:
+            self._open(monitor_class)
+        except Exception as error:
+            text = "pipeline statistics are not recorded: %s: %s"
+            patch.say(logging.WARNING, text, type(error).__name__, error)
+        patch.say_if_native()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Stop recording, with the end record; the pipeline's error, if any, goes its way."""
+        opened = self._leave()
+        if opened is None:
+            return
+        recording, monitor_class = opened
+        try:
+            patch.close_watcher(recording, monitor_class)
+            recording.end(_error_name(kind, error))
+        except Exception as trouble:
+            text = "the end of the run is not recorded: %s: %s"
+            patch.say(logging.WARNING, text, type(trouble).__name__, trouble)
+
+    def _open(self, monitor_class: type) -> None:
+        recording = HookRecording(self._run)
+        patch.open_watcher(recording, monitor_class)
+        try:
+            recording.start()
+            with self._lock:
+                self._recordings.append((recording, monitor_class))
+        except BaseException:
+            patch.close_watcher(recording, monitor_class)
+            raise
+
+    def _leave(self) -> tuple[HookRecording, type] | None:
+        """The recording to end: the innermost one begun around the running code, or else the latest."""
+        here = patch.watchers_here()
+        with self._lock:
+            if not self._recordings:
+                return None
+            around = [opened for opened in self._recordings if opened[0] in here]
+            opened = (around or self._recordings)[-1]
+            self._recordings.remove(opened)
+            return opened
+
+
+def _within(directory: str | None, path: str) -> str:
+    """The path, below the run's directory where it is relative; a final slash means something and stays."""
+    relative = directory is not None and "://" not in path and not Path(path).is_absolute()
+    return f"{directory}/{path}" if relative else path
+
+
+def _error_name(kind: type[BaseException] | None, error: BaseException | None) -> str | None:
+    """The class of an exception that ends a run badly."""
+    if kind is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return None
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

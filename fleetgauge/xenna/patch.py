@@ -1,0 +1,203 @@
+"""The patch on `PipelineMonitor._make_stats`: who installed it, who still needs it, and who watches what.
+
+Knows nothing of statistics: it hands each pipeline's to the watchers of that pipeline. A pipeline belongs to
+the watchers opened around it, in its thread or in a context copied from there (`asyncio.to_thread`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+log = logging.getLogger("fleetgauge.xenna")
+
+METHOD = "_make_stats"
+MODULE = "cosmos_xenna.pipelines.private.monitoring"
+INSTALL = "pip install cosmos-xenna ray tqdm"  # releases up to 0.5.12 import tqdm without declaring it
+
+
+class StatsListener(Protocol):
+    """Whoever wants to see pipelines. Nothing here may raise, and only `closed` may change by itself."""
+
+    closed: bool
+    group: object  # the same for watchers opened around each other
+
+    def watches(self, monitor: object) -> bool:
+        """Whether this is its pipeline, or could become it because it has none."""
+
+    def observe(self, monitor: object, stats: object) -> None:
+        """Take a look at a pipeline's statistics."""
+
+    def finish(self, monitor: object, pools: Sequence[object]) -> None:
+        """Take a last look at the statistics of its stages, if it is its pipeline: it has ended."""
+
+
+_lock = threading.RLock()
+_patches: dict[type, Patch] = {}
+_watchers: list[StatsListener] = []
+_around: ContextVar[tuple[StatsListener, ...]] = ContextVar("fleetgauge_xenna_watchers", default=())
+_said_native = False
+
+
+class Patch:
+    """Our wrapper on one class, for as long as anyone uses it. Used under the lock."""
+
+    def __init__(self, monitor_class: type) -> None:
+        original = getattr(monitor_class, METHOD)
+        self.users = 0
+        self._class = monitor_class
+        self._inherited = METHOD not in vars(monitor_class)
+        self._original = original
+
+        # The frame that matters is the caller's: on leaving, upstream asks once more, with placeholders
+        # for the queues. What is right in that answer we read ourselves, when the monitor closes.
+        @functools.wraps(original)
+        def make_stats(*args: Any, **kwargs: Any) -> Any:  # Any: they are passed through untouched
+            stats = original(*args, **kwargs)
+            if self.users and args and sys._getframe(1).f_code.co_name != "__exit__":
+                _show(args[0], stats)
+            return stats
+
+        self._wrapper = make_stats
+
+    def install(self) -> None:
+        """Put the wrapper in place."""
+        setattr(self._class, METHOD, self._wrapper)
+
+    def restore(self) -> None:
+        """Put the original back, unless someone has wrapped the wrapper: then it stays, and does nothing."""
+        if vars(self._class).get(METHOD) is not self._wrapper:
+            return
+        if self._inherited:
+            delattr(self._class, METHOD)
+        else:
+            setattr(self._class, METHOD, self._original)
+
+
+def find_monitor() -> type:
+    """The class to patch. Raises whatever importing it raises, and TypeError where it is not as known."""
+    monitor_class = importlib.import_module(MODULE).PipelineMonitor
+    if not inspect.isclass(monitor_class) or not inspect.isfunction(getattr(monitor_class, METHOD, None)):
+        raise TypeError(f"its PipelineMonitor has no method {METHOD}")
+    return monitor_class
+
+
+def open_watcher(watcher: StatsListener, monitor_class: type) -> None:
+    """Show a watcher the pipelines that run from here on, until it is closed; the first one installs."""
+    with _lock:
+        patch = _patches.get(monitor_class) or Patch(monitor_class)
+        first = not patch.users
+        if first:
+            patch.install()
+            _patches[monitor_class] = patch
+        patch.users += 1
+        around = tuple(one for one in _around.get() if not one.closed)
+        if around:
+            watcher.group = around[0].group
+        _around.set((*around, watcher))
+        _watchers.append(watcher)
+    if first:
+        say(logging.INFO, "Installed PipelineMonitor.%s patch", METHOD)
+
+
+def close_watcher(watcher: StatsListener, monitor_class: type) -> None:
+    """Stop showing; the last one restores."""
+    with _lock:
+        if watcher not in _watchers:
+            return
+        watcher.closed = True
+        _watchers.remove(watcher)
+        _around.set(tuple(one for one in _around.get() if one is not watcher))
+        patch = _patches[monitor_class]
+        patch.users -= 1
+        if not patch.users:
+            del _patches[monitor_class]
+            patch.restore()
+
+
+def watchers_here() -> tuple[StatsListener, ...]:
+    """The watchers opened around the running code, innermost last."""
+    return tuple(one for one in _around.get() if not one.closed)
+
+
+def _watching(monitor: object) -> Sequence[StatsListener]:
+    """Whose pipeline this is. One that runs where no watcher was opened (a plain thread) goes to the only
+    ones there are, if those have no other: with several to choose from, a guess would be a false record.
+    """
+    here = watchers_here()
+    if here:
+        return here
+    with _lock:
+        others = list(_watchers)
+    alone = len({id(one.group) for one in others}) == 1
+    return others if alone and all(one.watches(monitor) for one in others) else ()
+
+
+def _show(monitor: object, stats: object) -> None:
+    with suppress(Exception):
+        watching = _watching(monitor)
+        if watching:
+            with suppress(Exception):
+                _await_close(monitor)
+        for watcher in watching:
+            watcher.observe(monitor, stats)
+
+
+def _await_close(monitor: Any) -> None:  # Any: an attribute is set on it
+    """Learn when the pipeline ends, from its own monitor object: the class stays as it is.
+
+    The object must die when the pipeline drops it, because it keeps Ray's actors alive: no reference to it
+    is kept, and the attribute is taken away again before the real method runs.
+    """
+    if "close" in vars(monitor) or not callable(getattr(type(monitor), "close", None)):
+        return
+    reference = weakref.ref(monitor)
+
+    def close(*args: Any, **kwargs: Any) -> Any:  # Any: they are passed through untouched
+        monitor = reference()
+        if monitor is None:
+            return None
+        with suppress(Exception):
+            del monitor.close
+        with suppress(Exception):
+            _show_end(monitor)
+        return type(monitor).close(monitor, *args, **kwargs)
+
+    monitor.close = close
+
+
+def _show_end(monitor: Any) -> None:  # Any: private attributes of it are read
+    with _lock:
+        watchers = list(_watchers)
+    if watchers:
+        pools = [pool.make_stats() for pool in monitor._actor_pools]
+        for watcher in watchers:
+            watcher.finish(monitor, pools)
+
+
+def say_if_native() -> None:
+    """Say once where cosmos-xenna has a callback of its own, which needs no patch."""
+    global _said_native
+    with suppress(Exception):
+        config = importlib.import_module("cosmos_xenna.pipelines.v1").PipelineConfig
+        if not _said_native and "stats_callback" in inspect.signature(config).parameters:
+            _said_native = True
+            say(
+                logging.INFO,
+                "this cosmos-xenna has PipelineConfig.stats_callback: it could replace the patch",
+            )
+
+
+def say(level: int, text: str, *arguments: object) -> None:
+    """Log; a handler that fails must not fail our host."""
+    with suppress(Exception):
+        log.log(level, text, *arguments)

@@ -1,0 +1,257 @@
+"""One run being recorded: what the pipeline's thread hands over, and the threads that take it from there.
+
+A first thread turns copies into metrics and gives them to the record writer, which has a thread of its own,
+and to W&B, which has one too: each may hang or fail for ever, and only its own output is missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+from fleetgauge.records import Event, RecordWriter
+from fleetgauge.xenna.patch import say
+from fleetgauge.xenna.stats import Metrics, Pipeline, PoolCopy, Snapshot, copy_pool, copy_stats
+
+ROOM = 1000  # items that may wait for a thread
+PATIENCE_S = 5.0  # at the end of a run, for everything that still waits
+
+KIND = "xenna"
+PREFIX = "xenna/"
+STEP = f"{PREFIX}pipeline_duration_s"
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """What a run is, and where it is recorded."""
+
+    pipeline_kind: str
+    run_hash: str | None
+    run_dir: str | None
+    dataset_names: tuple[str, ...]
+    jsonl_path: str | None
+    wandb: bool
+    interval_s: float
+    job: str | None
+    clock: Callable[[], float]
+
+
+class Worker:
+    """A bounded queue of things to do and a daemon thread that does them, in order, whatever they raise."""
+
+    def __init__(self, name: str) -> None:
+        self.lost = 0
+        self._name = name
+        self._said: set[str] = set()
+        # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"fleetgauge-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to do what is queued; RuntimeError where no thread can be had."""
+        self._thread.start()
+
+    def put(self, task: Callable[[], None], last: bool = False) -> None:
+        """Have something done, unless too much waits already and it is not the last; never waits."""
+        if self._queue.qsize() < ROOM or last:
+            self._queue.put(task)
+        else:
+            self.lost += 1
+            self.warn("full", "%s: %d records are waiting already; more are lost", self._name, ROOM)
+
+    def warn(self, trouble: str, text: str, *arguments: object) -> None:
+        """Say something, once."""
+        if trouble not in self._said:
+            self._said.add(trouble)
+            say(logging.WARNING, text, *arguments)
+
+    def close(self, patience: float) -> bool:
+        """Do what is queued, but nothing after it; False where that took too long."""
+        self._queue.put(None)
+        self._thread.join(max(0.0, patience))
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while (task := self._queue.get()) is not None:
+            try:
+                task()
+            except Exception as error:
+                self.lost += 1
+                text = "%s: a record was lost: %s: %s; more may be lost without a word"
+                self.warn("failed", text, self._name, type(error).__name__, error)
+
+
+class WandbLog:
+    """Logs to whatever W&B run the job has, from a thread of its own. Never imports W&B: the job does."""
+
+    def __init__(self) -> None:
+        self.worker = Worker("wandb")
+        self._prepared: object = None
+
+    def put(self, metrics: Metrics) -> None:
+        self.worker.put(partial(self._log, metrics))
+
+    def _log(self, metrics: Metrics) -> None:
+        wandb: Any = sys.modules.get("wandb")  # Any: it is optional, and may be a stand-in
+        run = getattr(wandb, "run", None)
+        if run is None:
+            why = "wandb.init() was not called" if wandb or _installed("wandb") else "wandb is not installed"
+            self.worker.warn("absent", "pipeline statistics are not logged to W&B: %s", why)
+            return
+        if run is not self._prepared:
+            self._prepared = run
+            self._define(wandb)
+        wandb.log({f"{PREFIX}{key}": value for key, value in metrics.items()})
+
+    def _define(self, wandb: Any) -> None:  # Any: as above
+        """Draw our metrics over the pipeline's own time; the job's steps are for its own metrics."""
+        try:
+            wandb.define_metric(STEP)
+            wandb.define_metric(f"{PREFIX}*", step_metric=STEP)
+        except Exception as error:
+            self.worker.warn("define", "W&B draws pipeline statistics over its own step: %s", error)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+class HookRecording:
+    """The watcher of one run. The pipeline's thread calls its methods: they copy, queue and return."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.closed = False
+        self.group: object = self
+        self._run = run
+        self._pipelines: weakref.WeakKeyDictionary[object, Pipeline] = weakref.WeakKeyDictionary()
+        self._only = Pipeline()  # for monitors that cannot be told apart
+        self._now = run.clock()
+        self._writer: RecordWriter | None = None
+        self._totals: tuple[Pipeline, float, Metrics] | None = None
+        self._version = ""
+        self._wandb = WandbLog() if run.wandb else None
+        self._worker = Worker("xenna")
+        self._worker.put(self._start)
+
+    def start(self) -> None:
+        """Start the threads. Raises RuntimeError where they cannot be had, and leaves none."""
+        if self._wandb:
+            self._wandb.worker.start()
+        try:
+            self._worker.start()
+        except BaseException:
+            if self._wandb:
+                self._wandb.worker.close(PATIENCE_S)
+            raise
+
+    def watches(self, monitor: object) -> bool:
+        """Whether this is its pipeline, or could become it because it has none."""
+        return not self._pipelines or monitor in self._pipelines
+
+    def observe(self, monitor: object, stats: object) -> None:
+        """Copy a pipeline's statistics, and have them recorded."""
+        snapshot = copy_stats(stats, self._run.clock(), getattr(monitor, "_log_interval_s", None))
+        self._worker.put(partial(self._stats, self._pipeline(monitor), snapshot))
+
+    def finish(self, monitor: object, pools: Sequence[object]) -> None:
+        """Copy the totals of a pipeline that has ended, if it is ours."""
+        with suppress(TypeError):
+            pipeline = self._pipelines.pop(monitor, None)
+            if pipeline and pools:
+                copies = [copy_pool(pool) for pool in pools]
+                self._worker.put(partial(self._finished, pipeline, self._run.clock(), copies))
+
+    def end(self, error: str | None) -> None:
+        """Record the end, and wait for what is queued, all in all for a few seconds."""
+        until = time.monotonic() + PATIENCE_S
+        try:
+            self._worker.put(partial(self._end, self._run.clock(), error), last=True)
+        finally:
+            self._worker.close(PATIENCE_S)
+            if self._writer:
+                self._writer.close(max(0.0, until - time.monotonic()))
+            if self._wandb and not self._wandb.worker.close(until - time.monotonic()):
+                self._wandb.worker.warn("slow", "gave up waiting for W&B; pipeline statistics may be missing")
+
+    def _pipeline(self, monitor: object) -> Pipeline:
+        try:
+            return self._pipelines.setdefault(monitor, Pipeline())
+        except TypeError:
+            return self._only
+
+    # From here on everything runs on the worker's thread.
+
+    def _start(self) -> None:
+        from importlib import metadata  # slow to import, and needed on this thread only
+
+        run = self._run
+        with suppress(metadata.PackageNotFoundError):
+            self._version = metadata.version("cosmos-xenna")
+        if run.jsonl_path is not None:
+            self._writer = RecordWriter(
+                run.jsonl_path, KIND, run_hash=run.run_hash, job=run.job, clock=lambda: self._now
+            )
+        self._write(Event.START, self._now, {}, run_dir=run.run_dir)
+
+    def _stats(self, pipeline: Pipeline, snapshot: Snapshot) -> None:
+        self._compare_interval(snapshot.interval)
+        if self._totals:  # another pipeline goes on, or begins: the end record will not hold these
+            ended, ended_at, totals = self._totals
+            self._totals = None
+            self._write(Event.STATS, ended_at, totals, ended)
+        metrics = pipeline.metrics(snapshot)
+        if not metrics:
+            text = "cosmos-xenna %s keeps its statistics elsewhere: they are not recorded"
+            self._worker.warn("unknown", text, self._version)
+            return
+        self._write(Event.STATS, snapshot.taken_at, metrics, pipeline)
+        if self._wandb:
+            self._wandb.put(metrics)
+
+    def _finished(self, pipeline: Pipeline, at: float, copies: list[PoolCopy]) -> None:
+        totals = pipeline.totals(at, copies)
+        self._totals = (pipeline, at, totals)
+        if self._wandb:
+            self._wandb.put(totals)
+
+    def _end(self, at: float, error: str | None) -> None:
+        pipeline, _, totals = self._totals or (None, at, {})
+        status: dict[str, object] = {"status": "ok"} if error is None else {"status": "error", "error": error}
+        self._write(Event.END, at, totals, pipeline, **status)
+
+    def _write(
+        self, event: Event, at: float, metrics: Metrics, pipeline: Pipeline | None = None, **more: object
+    ) -> None:
+        if not self._writer:
+            return
+        self._now = at
+        body = {
+            "pipeline_kind": self._run.pipeline_kind,
+            "run_hash": self._run.run_hash,
+            "metrics": metrics,
+            "stages": pipeline.stages if pipeline else [],
+            "dataset_names": self._run.dataset_names,
+            "xenna_version": self._version,
+        }
+        self._writer.write(event, {**body, **more})
+
+    def _compare_interval(self, interval: object) -> None:
+        wanted = self._run.interval_s
+        if isinstance(interval, int | float) and interval != wanted:
+            text = (
+                "the pipeline logs every %g s, not every %g s: pass logging_interval_s=%g to PipelineConfig"
+            )
+            self._worker.warn("interval", text, interval, wanted, wanted)

@@ -1,0 +1,282 @@
+"""What cosmos-xenna's pipeline statistics say, as flat metrics; docs/probes.md tells what they mean.
+
+Copying values out of the live objects is quick and happens in the pipeline's thread; everything else here
+is arithmetic on copies. Nothing is known of W&B, files or how the statistics were come by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+from fleetgauge.records.background import json_ready
+from fleetgauge.xenna.names import stage_keys
+
+Found = TypeVar("Found")
+Values = tuple[Any, ...]  # Any: whatever a release of cosmos-xenna holds there
+Metrics = dict[str, float]
+Pool = dict[str, float]  # a stage's numbers by key; what is not known is absent
+
+_GIGA = 1e9
+
+_OF_PIPELINE = {
+    "start_time": "start_time",
+    "time": "time",
+    "initial": "num_initial_input_tasks",
+    "num_input_remaining": "num_input_tasks_remaining",
+    "num_outputs": "num_outputs",
+    "pipeline_duration_s": "pipeline_duration_s",
+    "main_loop_rate_hz": "main_loop_rate_hz",
+    "total_cpus": "cluster.total.num_cpus",
+    "total_gpus": "cluster.total.num_gpus",
+    "total_mem": "cluster.total.memory",
+    "avail_cpus": "cluster.available.num_cpus",
+    "avail_gpus": "cluster.available.num_gpus",
+    "avail_mem": "cluster.available.memory",
+}
+_OF_POOL = {
+    "actors_target": "actor_stats.target",
+    "actors_pending": "actor_stats.pending",
+    "actors_ready": "actor_stats.ready",
+    "actors_running": "actor_stats.running",
+    "actors_idle": "actor_stats.idle",
+    "tasks_completed": "task_stats.total_completed",
+    "tasks_failed": "task_stats.total_returned_none",
+    "queue_in": "task_stats.input_queue_size",
+    "queue_out": "task_stats.output_queue_size",
+    "slots_used": "slot_stats.num_used",
+    "slots_empty": "slot_stats.num_empty",
+    "speed_tasks_per_s": "processing_speed_tasks_per_second",
+}
+_OF_USAGE = {"cpu_util_pct": "cpu_utilization", "mem": "memory_usage", "actor_count": "actor_count"}
+
+
+class PoolCopy(NamedTuple):
+    """One stage's name and values, in the order of `_OF_POOL`."""
+
+    name: object
+    values: Values
+
+
+class Snapshot(NamedTuple):
+    """The values of one `PipelineStats`, copied; upstream empties parts of it afterwards."""
+
+    taken_at: float
+    interval: object
+    pipeline: Values
+    pools: tuple[PoolCopy, ...]
+    usage: dict[object, Values]
+
+
+def copy_stats(stats: object, taken_at: float, interval: object) -> Snapshot:
+    """Copy what is there. What a release has moved or left out is None, and costs only itself."""
+    pools = _or_none(_copy_pools, stats) or ()
+    usage = _or_none(_copy_usage, stats) or {}
+    return Snapshot(taken_at, interval, _pipeline_values(stats), pools, usage)
+
+
+def _copy_pools(stats: Any) -> tuple[PoolCopy, ...]:
+    return tuple(map(copy_pool, stats.actor_pools))
+
+
+def _copy_usage(stats: Any) -> dict[object, Values]:
+    return {name: _usage_values(usage) for name, usage in stats.resource_usage_per_stage.items()}
+
+
+def copy_pool(pool: object) -> PoolCopy:
+    """Copy one stage's statistics."""
+    return PoolCopy(getattr(pool, "name", None), _pool_values(pool))
+
+
+def _getter(paths: Mapping[str, str]) -> Callable[[object], Values]:
+    """Reads all paths at once; one by one only where one of them is missing."""
+    every = attrgetter(*paths.values())
+    each = [attrgetter(path) for path in paths.values()]
+
+    def read(source: object) -> Values:
+        try:
+            values: Values = every(source)
+        except Exception:
+            values = tuple(_or_none(one, source) for one in each)
+        return values
+
+    return read
+
+
+def _or_none(read: Callable[[object], Found], source: object) -> Found | None:
+    try:
+        return read(source)
+    except Exception:
+        return None
+
+
+_pipeline_values, _pool_values, _usage_values = map(_getter, (_OF_PIPELINE, _OF_POOL, _OF_USAGE))
+
+
+def _numbers(keys: Mapping[str, str], values: Values) -> Metrics:
+    """The values that are finite numbers, by key."""
+    named = zip(keys, map(json_ready, values), strict=True)
+    return {key: value for key, value in named if type(value) in (int, float)}
+
+
+class Pipeline:
+    """One pipeline, whose statistics come in one after the other."""
+
+    def __init__(self) -> None:
+        self.stages: list[dict[str, object]] = []  # as records list them
+        self._names: list[object] = []
+        self._keys: list[str | None] = []
+        self._started: float | None = None
+        self._time: float | None = None
+        self._completed: dict[str, float] = {}
+        self._to_do: float | None = None  # tasks of the first stage, as estimated last
+
+    def metrics(self, snapshot: Snapshot) -> Metrics:
+        """All metrics of a record, by key without a prefix."""
+        of_pipeline = _numbers(_OF_PIPELINE, snapshot.pipeline)
+        self._started = of_pipeline.get("start_time")
+        pools = self._pools(snapshot.pools)
+        self._to_do = _first_to_do(of_pipeline, pools)
+        metrics = {**_pipeline_metrics(of_pipeline), **_cluster_metrics(of_pipeline)}
+        metrics |= self._sums(pools)
+        metrics |= {f"stage/{key}/{name}": value for key, pool in pools for name, value in pool.items()}
+        metrics |= self._throughput(of_pipeline.get("time"), pools)
+        metrics |= _bottlenecks(pools, of_pipeline.get("num_input_remaining", 0))
+        metrics |= self._usage(snapshot)
+        return metrics
+
+    def totals(self, taken_at: float, copies: Sequence[PoolCopy]) -> Metrics:
+        """What is known once the pipeline has ended: its totals, and no gauge of what is no more."""
+        pools = self._pools(copies)
+        if pools and self._to_do is not None:
+            self._to_do = max(self._to_do, _begun(pools[0][1]))
+        metrics = self._sums(pools)
+        if self._started is not None:
+            metrics["pipeline_duration_s"] = taken_at - self._started
+        for key, pool in pools:
+            totals = ("tasks_completed", "tasks_failed")
+            metrics |= {f"stage/{key}/{name}": pool[name] for name in totals if name in pool}
+        return metrics
+
+    def _pools(self, copies: Sequence[PoolCopy]) -> list[tuple[str, Pool]]:
+        names = [copy.name for copy in copies]
+        if names != self._names:
+            self._names, self._keys = names, stage_keys(names)
+            named = enumerate(zip(self._keys, names, strict=True))
+            self.stages = [{"index": i, "name": key, "stage": str(name)} for i, (key, name) in named if key]
+        keyed = zip(self._keys, copies, strict=True)
+        return [(key, _numbers(_OF_POOL, copy.values)) for key, copy in keyed if key]
+
+    def _sums(self, pools: list[tuple[str, Pool]]) -> Metrics:
+        metrics: Metrics = {}
+        share = None if self._to_do is None else _completed_share([pool for _, pool in pools], self._to_do)
+        if share is not None:
+            metrics["progress_stages"] = 100.0 * share
+        if pools and all("tasks_failed" in pool for _, pool in pools):
+            metrics["tasks_failed"] = sum(pool["tasks_failed"] for _, pool in pools)
+        return metrics
+
+    def _throughput(self, time: float | None, pools: list[tuple[str, Pool]]) -> Metrics:
+        """Tasks completed per second since the statistics before these."""
+        completed = {key: pool["tasks_completed"] for key, pool in pools if "tasks_completed" in pool}
+        before, earlier = self._completed, self._time
+        self._completed, self._time = completed, time
+        if time is None or earlier is None or time <= earlier:
+            return {}
+        return {
+            f"stage/{key}/throughput_tasks_per_s": (count - before[key]) / (time - earlier)
+            for key, count in completed.items()
+            if key in before and count >= before[key]
+        }
+
+    def _usage(self, snapshot: Snapshot) -> Metrics:
+        metrics: Metrics = {}
+        for name, key in zip(self._names, self._keys, strict=True):
+            if key and isinstance(name, str) and name in snapshot.usage:
+                usage = _numbers(_OF_USAGE, snapshot.usage[name])
+                if "mem" in usage:
+                    usage["mem_gb"] = usage.pop("mem") / _GIGA
+                metrics |= {f"stage/{key}/resource/{one}": value for one, value in usage.items()}
+        return metrics
+
+
+def _pipeline_metrics(known: Metrics) -> Metrics:
+    same = ("pipeline_duration_s", "main_loop_rate_hz", "num_input_remaining", "num_outputs")
+    metrics = {key: known[key] for key in same if key in known}
+    initial, remaining = known.get("initial"), known.get("num_input_remaining")
+    if initial and remaining is not None and 0 <= remaining <= initial:
+        metrics["progress"] = 100.0 * (initial - remaining) / initial
+    if "time" in known and "start_time" in known:
+        seconds = known["time"] - known["start_time"]
+        if initial is not None and remaining is not None:
+            metrics["inputs_processed_per_s"] = (initial - remaining) / seconds if seconds > 0 else 0.0
+        if "num_outputs" in known:
+            metrics["outputs_per_s"] = known["num_outputs"] / seconds if seconds > 0 else 0.0
+    return metrics
+
+
+def _cluster_metrics(known: Metrics) -> Metrics:
+    metrics: Metrics = {}
+    for which in ("total", "avail"):
+        metrics |= {
+            f"cluster/{key}": known[key] for key in (f"{which}_cpus", f"{which}_gpus") if key in known
+        }
+        if f"{which}_mem" in known:
+            metrics[f"cluster/{which}_mem_gb"] = known[f"{which}_mem"] / _GIGA
+    return metrics
+
+
+def _begun(pool: Pool) -> float:
+    """Tasks that a stage has been given."""
+    return sum(pool.get(key, 0) for key in ("tasks_completed", "queue_in", "slots_used"))
+
+
+def _first_to_do(known: Metrics, pools: list[tuple[str, Pool]]) -> float | None:
+    """How many tasks the first stage will have had; inputs per task are seen from those it was given.
+
+    In batch mode it was given all of them, and upstream counts the inputs as remaining for ever.
+    """
+    initial, remaining = known.get("initial", 0), known.get("num_input_remaining")
+    if not pools or remaining is None or not 0 <= remaining <= initial or initial <= 0:
+        return None
+    begun, taken = _begun(pools[0][1]), initial - remaining
+    if not begun:
+        return initial
+    return begun * initial / taken if taken else begun
+
+
+def _completed_share(pools: Sequence[Pool], to_do: float) -> float | None:
+    """The mean of the shares that the stages have completed, each of what it will have to do.
+
+    That is estimated from stage to stage: tasks begun and waiting per task completed by the one before.
+    """
+    shares: list[float] = []
+    before: Pool | None = None
+    for pool in pools:
+        if "tasks_completed" not in pool:
+            return None
+        if before and before["tasks_completed"]:
+            coming = _begun(pool) + before.get("queue_out", 0)
+            to_do = to_do * coming / before["tasks_completed"] if coming else to_do
+        shares.append(min(1.0, pool["tasks_completed"] / to_do) if to_do else 0.0)
+        before = pool
+    return sum(shares) / len(shares) if shares else None
+
+
+def _bottlenecks(pools: list[tuple[str, Pool]], inputs: float) -> Metrics:
+    """1 for a stage with more work at hand than slots while its successor, if any, has idle actors."""
+    metrics: Metrics = {}
+    waiting = inputs
+    for (key, pool), successor in zip_longest(pools, [pool for _, pool in pools[1:]]):
+        needed = {"queue_in", "queue_out", "slots_used", "slots_empty"}
+        if needed <= pool.keys() and (
+            successor is None or {"actors_running", "actors_idle"} <= successor.keys()
+        ):
+            slots = pool["slots_used"] + pool["slots_empty"]
+            full = slots > 0 and waiting + pool["queue_in"] + pool["slots_used"] >= slots
+            idle = successor is None or not successor["actors_running"] or successor["actors_idle"] > 0
+            metrics[f"stage/{key}/bottleneck"] = int(full and idle)
+        waiting = pool.get("queue_out", 0)
+    return metrics

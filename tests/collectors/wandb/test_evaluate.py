@@ -1,0 +1,467 @@
+"""What the numbers mean: claims about single runs, and every number against a brute-force truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectors.wandb import metrics
+from collectors.wandb.evaluate import Figures, Rules, evaluate, evaluate_many
+from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target
+from common.metric import Metric
+from servers.fleet import text
+
+AT = 1_794_700_800
+HOUR = 3600
+DAY = 24 * HOUR
+
+
+def run(
+    state: str = "finished",
+    started: float = -2 * HOUR,
+    seen: float = -HOUR,
+    kind: RunKind = RunKind.OTHER,
+    duration: float | None = None,
+    gpus: int = 1,
+    sweep: str | None = None,
+    target: Target | None = None,
+    throughput: dict[str, float] | None = None,
+    assumed: bool = False,
+    name: str = "r",
+) -> Run:
+    """A run whose times are in seconds from AT."""
+    start, end = round((AT + started) * SECOND), round((AT + seen) * SECOND)
+    took = end - start if duration is None else round(duration * SECOND)
+    return Run(name, State(state), kind, start, end, took, gpus, assumed, sweep, target, throughput or {})
+
+
+def values(*runs: Run, at: int = AT) -> dict[Metric, float]:
+    return dict(evaluate(runs, at, Rules()).values)
+
+
+class TestCounts:
+    def test_a_run_that_started_days_ago_and_failed_today_counts_as_failed(self) -> None:
+        found = values(run("failed", started=-5 * DAY, seen=-HOUR))
+        assert found[metrics.FAILED] == 1
+        assert found[metrics.TOTAL_RECENT] == 1
+        assert found[metrics.CRASHED] == found[metrics.COMPLETED] == found[metrics.ACTIVE] == 0
+
+    def test_a_run_created_in_the_window_that_ended_before_it_never_counts(self) -> None:
+        found = values(run("finished", started=-HOUR, seen=-DAY - 1))
+        assert found[metrics.COMPLETED] == found[metrics.TOTAL_RECENT] == 0
+
+    @pytest.mark.parametrize(
+        ("seen", "counted"), [(-DAY - 0.000001, 0), (-DAY, 1), (0, 1), (0.000001, 0), (1, 0)]
+    )
+    def test_both_ends_of_the_window_belong_to_it(self, seen: float, counted: int) -> None:
+        assert values(run(started=-3 * DAY, seen=seen))[metrics.COMPLETED] == counted
+
+    @pytest.mark.parametrize(
+        ("state", "metric"),
+        [
+            ("finished", metrics.COMPLETED),
+            ("failed", metrics.FAILED),
+            ("crashed", metrics.FAILED),
+            ("crashed", metrics.CRASHED),
+            ("killed", metrics.KILLED),
+            ("preempted", metrics.PREEMPTED),
+        ],
+    )
+    def test_an_ended_run_counts_under_its_state(self, state: str, metric: Metric) -> None:
+        assert values(run(state))[metric] == 1
+        assert values(run(state))[metrics.TOTAL_RECENT] == 1
+
+    def test_a_run_that_ended_later_was_still_active_then(self) -> None:
+        found = values(run("finished", started=-HOUR, seen=HOUR))
+        assert found[metrics.ACTIVE] == found[metrics.TOTAL_RECENT] == 1
+        assert found[metrics.COMPLETED] == 0
+
+    @pytest.mark.parametrize(("started", "active"), [(0, 1), (1, 0)])
+    def test_a_run_is_active_from_its_start(self, started: int, active: int) -> None:
+        assert values(run("running", started=started, seen=5))[metrics.ACTIVE] == active
+
+    @pytest.mark.parametrize("state", ["running", "preempting"])
+    @pytest.mark.parametrize(("seen", "active"), [(-899, 1), (-900, 0), (60, 1)])
+    def test_a_running_run_is_active_while_its_heartbeat_is_young(
+        self, state: str, seen: int, active: int
+    ) -> None:
+        found = values(run(state, started=-40 * DAY, seen=seen))
+        assert (found[metrics.ACTIVE], found[metrics.STALE]) == (active, 1 - active)
+
+    def test_a_run_not_yet_started_then_is_neither_stale_nor_pending(self) -> None:
+        found = values(run("running", started=HOUR, seen=-DAY), run("pending", started=1, seen=1))
+        assert found[metrics.STALE] == found[metrics.PENDING] == 0
+
+    def test_nothing_is_zero_where_it_counts_and_absent_where_it_divides(self) -> None:
+        found = values()
+        assert set(found) == {
+            *(metrics.ACTIVE, metrics.COMPLETED, metrics.FAILED, metrics.CRASHED, metrics.KILLED),
+            *(metrics.PREEMPTED, metrics.TOTAL_RECENT, metrics.PENDING, metrics.STALE),
+            *(metrics.GPU_HOURS, metrics.GPUS_IN_USE, metrics.GPUS_ASSUMED),
+            *(metrics.PUSH_COMPLETED, metrics.PUSH_FAILED),
+            *(metrics.SWEEP_TOTAL, metrics.SWEEP_COMPLETED, metrics.SWEEP_FAILED, metrics.SWEEP_ACTIVE),
+            metrics.ACTIVE_SWEEPS,
+        }
+        assert set(found.values()) == {0}
+
+
+class TestTime:
+    def test_gpu_hours_are_the_overlap_with_the_window_times_the_gpus(self) -> None:
+        assert values(run(started=-30 * HOUR, seen=-20 * HOUR, gpus=8))[metrics.GPU_HOURS] == 32
+
+    def test_gpu_hours_of_an_active_run_reach_to_the_instant(self) -> None:
+        found = values(run("running", started=-3 * HOUR, seen=-600, gpus=2))
+        assert (found[metrics.GPU_HOURS], found[metrics.GPUS_IN_USE]) == (6, 2)
+
+    def test_gpu_hours_of_a_stale_run_end_at_its_heartbeat(self) -> None:
+        found = values(run("running", started=-3 * HOUR, seen=-HOUR, gpus=2))
+        assert (found[metrics.GPU_HOURS], found[metrics.GPUS_IN_USE]) == (4, 0)
+
+    def test_a_zombie_uses_no_gpu_hours(self) -> None:
+        assert values(run("running", started=-90 * DAY, seen=-80 * DAY, gpus=8))[metrics.GPU_HOURS] == 0
+
+    def test_gpu_hours_of_an_active_run_fit_in_a_window_shorter_than_its_silence(self) -> None:
+        quiet = run("running", started=-3 * HOUR, seen=-1800, gpus=2)
+        found = evaluate([quiet], AT, Rules(window=600, stale_after=3600)).values
+        assert found[metrics.GPU_HOURS] == pytest.approx(2 / 6)
+
+    def test_the_mean_is_over_durations_that_are_known(self) -> None:
+        broken = run("killed", started=-HOUR, seen=-2 * HOUR)._replace(duration=None)
+        found = values(run(duration=3 * HOUR), run("failed", duration=HOUR), broken, run("running", seen=0))
+        assert found[metrics.AVG_DURATION] == 2
+        assert found[metrics.TOTAL_RECENT] == 4
+
+    def test_assumed_gpu_counts_are_counted_while_the_run_is_recent(self) -> None:
+        runs = [
+            run(assumed=True),
+            run("running", seen=0, assumed=True),
+            run(started=-9 * DAY, seen=-8 * DAY, assumed=True),
+            run(),
+        ]
+        assert values(*runs)[metrics.GPUS_ASSUMED] == 2
+
+
+class TestPushToMain:
+    def test_its_rate_is_of_completed_and_failed_only(self) -> None:
+        states = ("finished", "finished", "finished", "crashed", "killed")
+        found = values(*(run(state, kind=RunKind.PUSH_TO_MAIN, duration=HOUR) for state in states))
+        assert found[metrics.PUSH_COMPLETED] == found[metrics.COMPLETED] == 3
+        assert found[metrics.PUSH_FAILED] == 1
+        assert found[metrics.PUSH_SUCCESS] == 75
+        assert found[metrics.PUSH_AVG_DURATION] == 1
+        assert found[metrics.SWEEP_TOTAL] == 0
+
+    def test_all_throughput_comes_from_the_one_latest_run_that_has_any(self) -> None:
+        def measured(seen: float, state: str = "finished", **throughput: float) -> Run:
+            keys = {key.replace("__", "/"): value for key, value in throughput.items()}
+            return run(state, seen=seen, started=-DAY, kind=RunKind.PUSH_TO_MAIN, throughput=keys)
+
+        found = values(
+            measured(-5000, overview__sps=1, timing_cumulative__sps=1),
+            measured(-4000, "crashed", overview__sps=2),
+            measured(-3000),
+            measured(-2000, "failed", overview__sps=4, timing_cumulative__sps=4),
+            measured(+1, overview__sps=5),
+        )
+        assert found[metrics.PUSH_SPS] == 2
+        assert metrics.PUSH_CUMULATIVE_SPS not in found
+        assert found[metrics.PUSH_SPS_AGE] == 4000
+
+    @pytest.mark.parametrize(("seen", "shown"), [(-DAY, True), (-DAY - 1, False)])
+    def test_throughput_leaves_with_the_window(self, seen: int, shown: bool) -> None:
+        old = run(
+            started=-2 * DAY,
+            seen=seen,
+            kind=RunKind.PUSH_TO_MAIN,
+            target=Target("main", "arena"),
+            throughput={"overview/steps_per_second": 7.5},
+        )
+        figures = evaluate([old], AT, Rules())
+        assert (metrics.PUSH_STEPS in figures.values) is shown
+        assert (metrics.PUSH_SPS_AGE in figures.values) is shown
+        assert figures.by_target == ({Target("main", "arena"): 7.5} if shown else {})
+
+    def test_each_ref_and_config_shows_its_own_latest_run(self) -> None:
+        def of(config: str, seen: float, steps: float) -> Run:
+            return run(
+                seen=seen,
+                kind=RunKind.PUSH_TO_MAIN,
+                target=Target("main", config),
+                throughput={"overview/steps_per_second": steps},
+            )
+
+        figures = evaluate([of("a", -10, 1), of("b", -30, 2), of("a", -20, 3)], AT, Rules())
+        assert figures.by_target == {Target("main", "a"): 1, Target("main", "b"): 2}
+
+    def test_of_two_that_end_at_once_always_the_same_is_shown(self) -> None:
+        one, two = (
+            run(
+                kind=RunKind.PUSH_TO_MAIN,
+                name=name,
+                target=Target("main", "arena"),
+                throughput={"overview/steps_per_second": steps},
+            )
+            for name, steps in (("a", 1.0), ("b", 2.0))
+        )
+        assert evaluate([one, two], AT, Rules()) == evaluate([two, one], AT, Rules())
+        assert values(two, one)[metrics.PUSH_STEPS] == 2
+
+    def test_a_config_leaves_with_its_own_run_also_after_another_was_renewed(self) -> None:
+        def of(config: str, seen: float) -> Run:
+            return run(
+                seen=seen,
+                kind=RunKind.PUSH_TO_MAIN,
+                target=Target("main", config),
+                throughput={"overview/steps_per_second": 1.0},
+            )
+
+        runs = [of("a", -100), of("b", -50), of("a", 0)]
+        answers = evaluate_many(runs, [AT - 100, AT - 50, AT, AT + 51], Rules(window=100))
+        configs = [{target.config for target in figures.by_target} for figures in answers]
+        assert configs == [{"a"}, {"a", "b"}, {"a", "b"}, {"a"}]
+
+
+class TestSweeps:
+    def test_a_sweep_counts_once_however_its_runs_overlap(self) -> None:
+        spans = [(-50, -20), (-100, -40), (-90, -80), (-10, 10)]
+        runs = [
+            run("killed", started=begin, seen=end, kind=RunKind.SWEEP, sweep="s", name=str(begin))
+            for begin, end in spans
+        ]
+        answers = evaluate_many(runs, range(AT - 110, AT + 20, 10), Rules())
+        counts = [figures.values[metrics.ACTIVE_SWEEPS] for figures in answers]
+        assert counts == [0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0]
+
+    def test_its_total_is_what_ended_in_any_state_plus_active(self) -> None:
+        states = ("finished", "failed", "killed", "preempted")
+        runs = [run(state, kind=RunKind.SWEEP, sweep="s") for state in states]
+        runs += [run("running", seen=0, kind=RunKind.SWEEP, sweep=sweep) for sweep in ("s", "s", "t", None)]
+        found = values(*runs, run("running", seen=0))
+        assert found[metrics.SWEEP_TOTAL] == 8
+        assert (found[metrics.SWEEP_COMPLETED], found[metrics.SWEEP_FAILED]) == (1, 1)
+        assert found[metrics.SWEEP_ACTIVE] == 4
+        assert found[metrics.ACTIVE_SWEEPS] == 2
+        assert found[metrics.SWEEP_SUCCESS] == 50
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A run as a test knows it: in seconds, with halves, so that edges are met."""
+
+    id: int
+    state: str
+    created: Fraction
+    heartbeat: Fraction | None
+    compute: Fraction
+    name: str
+    sweep: str | None
+    gpus: int | None
+    steps: int | None
+    sps: int | None
+
+    def node(self) -> dict[str, Any]:
+        summary = {"overview/steps_per_second": self.steps, "timing_per_epoch/sps": self.sps}
+        return {
+            "id": f"{self.id:03d}",
+            "displayName": self.name,
+            "state": self.state,
+            "createdAt": _stamp(self.created),
+            "heartbeatAt": None if self.heartbeat is None else _stamp(self.heartbeat),
+            "sweepName": self.sweep,
+            "computeSeconds": float(self.compute),
+            "runInfo": {"gpuCount": self.gpus},
+            "summaryMetrics": {key: value for key, value in summary.items() if value is not None},
+        }
+
+
+def _stamp(moment: Fraction) -> str:
+    whole = int(moment)
+    return text(whole).replace("Z", ".500Z" if moment != whole else "Z")
+
+
+halves = st.integers(0, 800).map(lambda n: AT + Fraction(n, 2))
+truths = st.builds(
+    Truth,
+    id=st.integers(0, 999),
+    state=st.sampled_from([state.value for state in State]),
+    created=halves,
+    heartbeat=st.none() | halves,
+    compute=st.sampled_from([Fraction(0), Fraction(-5), Fraction(7, 2), Fraction(60)]),
+    name=st.sampled_from(
+        [
+            "train",
+            "x.SWEEP.1",
+            "github.sky.main.c0ffee.arena.1",
+            "github.sky.pr7.c0ffee.a.b.1",
+            "github.sky.sweep",
+        ]
+    ),
+    sweep=st.none() | st.sampled_from(["s", "t"]),
+    gpus=st.none() | st.integers(0, 8),
+    steps=st.none() | st.integers(0, 9),
+    sps=st.none() | st.integers(0, 9),
+)
+fleets = st.lists(truths, max_size=12, unique_by=lambda truth: truth.id)
+busy = st.builds(
+    Truth,
+    id=st.integers(0, 999),
+    state=st.sampled_from(["finished", "crashed", "running"]),
+    created=halves,
+    heartbeat=halves,
+    compute=st.just(Fraction(0)),
+    name=st.sampled_from(
+        ["x.sweep", "github.sky.main.c0ffee.arena.1", "github.sky.pr7.c0ffee.a.b.1", "github.sky.x"]
+    ),
+    sweep=st.sampled_from(["s", "t"]),
+    gpus=st.integers(1, 3),
+    steps=st.integers(0, 9),
+    sps=st.none(),
+)
+busy_fleets = st.lists(busy, min_size=8, max_size=30, unique_by=lambda truth: truth.id)
+WINDOW, STALE = 100, 20
+
+
+def truth_at(fleet: Iterable[Truth], at: int, window: int, stale_after: int) -> dict[str, float]:
+    """Every metric by looking at every run, straight from the words of the specification."""
+    ended, active, counts, gpu_time = [], [], {"pending": 0, "stale": 0}, Fraction(0)
+    for one in fleet:
+        last = one.heartbeat if one.heartbeat is not None else one.created
+        is_active = False
+        if one.state in ("finished", "failed", "crashed", "killed", "preempted"):
+            if at - window <= last <= at:
+                ended.append(one)
+            is_active = one.created <= at < last
+        elif one.created <= at and one.state == "pending":
+            counts["pending"] += 1
+        elif one.created <= at:
+            is_active = at - last < stale_after
+            counts["stale"] += not is_active
+        if is_active:
+            active.append(one)
+        until = Fraction(at) if is_active else min(last, Fraction(at))
+        since = max(one.created, Fraction(at - window))
+        gpu_time += max(Fraction(0), until - since) * (1 if one.gpus is None else one.gpus)
+
+    def number(*states: str, among: list[Truth] = ended) -> int:
+        return sum(one.state in states for one in among)
+
+    push = [one for one in ended if one.name.startswith("github.sky.")]
+    sweep_ended = [one for one in ended if _in_sweep(one)]
+    sweep_active = [one for one in active if _in_sweep(one)]
+    found: dict[str, float] = {
+        "runs.active": len(active),
+        "runs.completed_24h": number("finished"),
+        "runs.failed_24h": number("failed", "crashed"),
+        "runs.crashed_24h": number("crashed"),
+        "runs.killed_24h": number("killed"),
+        "runs.preempted_24h": number("preempted"),
+        "runs.total_recent": len(ended) + len(active),
+        "runs.pending": counts["pending"],
+        "runs.stale": counts["stale"],
+        "training.total_gpu_hours_24h": float(gpu_time / 3600),
+        "training.gpus_in_use": sum(1 if one.gpus is None else one.gpus for one in active),
+        "training.gpu_count_assumed_runs": sum(one.gpus is None for one in [*ended, *active]),
+        "push_to_main.runs_completed_24h": number("finished", among=push),
+        "push_to_main.runs_failed_24h": number("failed", "crashed", among=push),
+        "sweep.runs_total_24h": len(sweep_ended) + len(sweep_active),
+        "sweep.runs_completed_24h": number("finished", among=sweep_ended),
+        "sweep.runs_failed_24h": number("failed", "crashed", among=sweep_ended),
+        "sweep.runs_active": len(sweep_active),
+        "sweep.active_sweeps": len({one.sweep for one in sweep_active} - {None}),
+    }
+    for prefix, among in (("push_to_main", push), ("sweep", sweep_ended)):
+        good, bad = number("finished", among=among), number("failed", "crashed", among=among)
+        if good + bad:
+            found[f"{prefix}.success_rate_pct"] = 100 * good / (good + bad)
+    for name, among in (("training", ended), ("push_to_main", push)):
+        if lasting := [took for one in among if (took := _took(one)) is not None]:
+            found[f"{name}.avg_duration_hours"] = float(sum(lasting, Fraction(0)) / len(lasting) / 3600)
+    found |= _throughput(push, at)
+    return found
+
+
+def _in_sweep(one: Truth) -> bool:
+    named = ".sweep" in one.name.lower()
+    return not one.name.startswith("github.sky.") and (one.sweep is not None or named)
+
+
+def _took(one: Truth) -> Fraction | None:
+    if one.compute > 0:
+        return one.compute
+    took = (one.created if one.heartbeat is None else one.heartbeat) - one.created
+    return took if took >= 0 else None
+
+
+def _throughput(push: list[Truth], at: int) -> dict[str, float]:
+    def end(one: Truth) -> tuple[Fraction, int]:
+        return (one.created if one.heartbeat is None else one.heartbeat), one.id
+
+    measured = sorted((one for one in push if one.state in ("finished", "crashed")), key=end)
+    found: dict[str, float] = {}
+    if any_of_them := [one for one in measured if one.steps is not None or one.sps is not None]:
+        latest = any_of_them[-1]
+        found["push_to_main.sps_age_seconds"] = float(at - end(latest)[0])
+        if latest.steps is not None:
+            found["push_to_main.overview.steps_per_second"] = latest.steps
+        if latest.sps is not None:
+            found["push_to_main.timing_per_epoch.sps"] = latest.sps
+    for one in measured:
+        if one.steps is not None and ".c0ffee." in one.name:
+            ref, config = ("main", "arena") if ".main." in one.name else ("pr", "a.b")
+            found[f"push_to_main.config.steps_per_second[{ref},{config}]"] = one.steps
+    return found
+
+
+def named(figures: Figures) -> dict[str, float]:
+    found = {metric.name.removeprefix("wandb."): value for metric, value in figures.values.items()}
+    for target, value in figures.by_target.items():
+        found[f"push_to_main.config.steps_per_second[{target.ref},{target.config}]"] = value
+    return found
+
+
+def read(fleet: Iterable[Truth]) -> list[Run]:
+    reading = RunReader("github.sky.*", None, 1)
+    runs = [reading.read(truth.node(), []) for truth in fleet]
+    return [run for run in runs if run is not None]
+
+
+class TestAgainstBruteForce:
+    @settings(max_examples=250, deadline=None)
+    @given(fleets, st.lists(st.integers(AT - 10, AT + 550), min_size=1, max_size=12))
+    def test_every_number_at_every_instant_is_the_true_one(
+        self, fleet: list[Truth], instants: list[int]
+    ) -> None:
+        rules = Rules(WINDOW, STALE)
+        answers = list(evaluate_many(read(fleet), instants, rules))
+        assert [figures.at for figures in answers] == sorted(set(instants))
+        for figures in answers:
+            assert named(figures) == truth_at(fleet, figures.at, WINDOW, STALE)
+
+    @settings(max_examples=100, deadline=None)
+    @given(fleets, st.integers(AT, AT + 500), st.integers(1, 30), st.integers(1, 60))
+    def test_windows_shorter_than_staleness_are_right_too(
+        self, fleet: list[Truth], at: int, window: int, stale_after: int
+    ) -> None:
+        figures = evaluate(read(fleet), at, Rules(window, stale_after))
+        assert named(figures) == truth_at(fleet, at, window, stale_after)
+
+    @settings(max_examples=40, deadline=None)
+    @given(busy_fleets)
+    def test_a_busy_fleet_is_right_all_day_long(self, fleet: list[Truth]) -> None:
+        for figures in evaluate_many(read(fleet), range(AT - 10, AT + 520, 13), Rules(WINDOW, STALE)):
+            assert named(figures) == truth_at(fleet, figures.at, WINDOW, STALE)
+
+    @settings(max_examples=100, deadline=None)
+    @given(fleets, st.lists(st.integers(AT, AT + 550), min_size=1, max_size=20))
+    def test_an_instant_has_one_answer_whatever_else_is_asked(
+        self, fleet: list[Truth], instants: list[int]
+    ) -> None:
+        runs, rules = read(fleet), Rules(WINDOW, STALE)
+        for figures in evaluate_many(runs, instants, rules):
+            assert figures == evaluate(runs, figures.at, rules)

@@ -1,0 +1,277 @@
+"""Reading one row: the odd forms a field may have, and what each costs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target, microseconds
+
+MIDNIGHT = 1_794_614_400
+READING = RunReader("github.sky.*", None, 1)
+WITH_KEY = RunReader("github.sky.*", "trainer.world_size", 2)
+
+
+def node(**fields: Any) -> dict[str, Any]:
+    return {
+        "id": "a",
+        "displayName": "train",
+        "state": "finished",
+        "createdAt": "2026-11-14T00:00:00Z",
+        "heartbeatAt": "2026-11-14T01:00:00Z",
+        **fields,
+    }
+
+
+def read(reading: RunReader = READING, /, **fields: Any) -> tuple[Run | None, list[str]]:
+    flaws: list[str] = []
+    return reading.read(node(**fields), flaws), flaws
+
+
+def good(reading: RunReader = READING, /, **fields: Any) -> Run:
+    run, flaws = read(reading, **fields)
+    assert flaws == []
+    assert run is not None
+    return run
+
+
+class TestTimes:
+    @pytest.mark.parametrize(
+        ("written", "seconds"),
+        [
+            ("2026-11-14T00:00:00Z", 0),
+            ("2026-11-14T00:00:00", 0),
+            ("2026-11-14 00:00:00", 0),
+            ("2026-11-14T00:00:00+00:00", 0),
+            ("2026-11-14T02:30:00+02:30", 0),
+            ("2026-11-13T19:00:00-0500", 0),
+            ("2026-11-14T00:00:00.5Z", 0.5),
+            ("2026-11-14T00:00:00.250001", 0.250001),
+            ("2026-11-14T00:00:00.123456789Z", 0.123456),
+            ("2026-11-14T00:00:00.5+01:00", -3599.5),
+        ],
+    )
+    def test_every_form_is_read_and_none_at_all_is_utc(self, written: str, seconds: float) -> None:
+        assert microseconds(written) == MIDNIGHT * SECOND + round(seconds * SECOND)
+
+    def test_the_time_zone_of_the_machine_does_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", "Asia/Tokyo")
+            time.tzset()
+            found = microseconds("2026-11-14T00:00:00")
+        time.tzset()
+        assert found == MIDNIGHT * SECOND
+
+    @pytest.mark.parametrize("field", ["createdAt", "heartbeatAt"])
+    @pytest.mark.parametrize("written", ["", "yesterday", "2026-13-14T00:00:00Z", 1_794_614_400, {}])
+    def test_one_that_cannot_be_read_costs_its_run(self, field: str, written: Any) -> None:
+        assert read(**{field: written}) == (None, ["bad_timestamp"])
+
+    def test_a_run_without_a_start_is_lost(self) -> None:
+        assert read(createdAt=None) == (None, ["bad_timestamp"])
+
+    def test_a_run_without_a_heartbeat_was_last_seen_at_its_start(self) -> None:
+        run = good(heartbeatAt=None, state="failed")
+        assert (run.start, run.seen, run.duration) == (MIDNIGHT * SECOND, MIDNIGHT * SECOND, 0)
+
+
+class TestDurations:
+    @pytest.mark.parametrize(
+        ("computed", "seconds"),
+        [
+            (90, 90),
+            (1.5, 1.5),
+            (0, 3600),
+            (-4, 3600),
+            (None, 3600),
+            ("90", 3600),
+            (1e300, 3600),
+            (True, 3600),
+        ],
+    )
+    def test_computed_seconds_win_where_positive(self, computed: Any, seconds: float) -> None:
+        assert good(computeSeconds=computed).duration == seconds * SECOND
+
+    def test_a_negative_one_is_dropped_and_counted_and_the_run_stays(self) -> None:
+        run, flaws = read(heartbeatAt="2026-11-13T23:59:59Z")
+        assert run is not None
+        assert run.duration is None
+        assert flaws == ["negative_duration"]
+
+    def test_computed_seconds_save_a_run_whose_clocks_disagree(self) -> None:
+        assert good(heartbeatAt="2026-11-13T23:59:59Z", computeSeconds=7).duration == 7 * SECOND
+
+    def test_a_run_still_running_has_none(self) -> None:
+        run = good(state="running", heartbeatAt="2026-11-13T23:59:59Z", computeSeconds=7)
+        assert run.duration is None
+
+
+class TestStates:
+    @pytest.mark.parametrize("state", [*State, "Finished"])
+    def test_each_is_known_in_any_case(self, state: str) -> None:
+        assert good(state=state).state == state.lower()
+
+    @pytest.mark.parametrize("state", [None, "", "exploded", 3])
+    def test_another_costs_its_run(self, state: Any) -> None:
+        assert read(state=state) == (None, ["unknown_state"])
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("name", "sweep", "kind"),
+        [
+            ("train", None, RunKind.OTHER),
+            ("train", "", RunKind.OTHER),
+            ("train", "s1", RunKind.SWEEP),
+            ("arena.Sweep.3", None, RunKind.SWEEP),
+            ("sweeping", None, RunKind.OTHER),
+            ("github.sky.anything", None, RunKind.PUSH_TO_MAIN),
+            ("github.sky.main.sweep", "s1", RunKind.PUSH_TO_MAIN),
+            ("github.skyline", None, RunKind.OTHER),
+            ("my.github.sky.x", None, RunKind.OTHER),
+            ("GitHub.sky.x", None, RunKind.OTHER),
+        ],
+    )
+    def test_they_tell_what_a_run_is_for(self, name: str, sweep: str | None, kind: RunKind) -> None:
+        assert good(displayName=name, sweepName=sweep).kind is kind
+
+    def test_a_run_without_a_display_name_goes_by_its_own(self) -> None:
+        assert good(displayName=None, name="github.sky.x").kind is RunKind.PUSH_TO_MAIN
+
+    @pytest.mark.parametrize(
+        ("name", "target"),
+        [
+            ("github.sky.main.abc1234.arena.20261114_1", Target("main", "arena")),
+            ("github.sky.pr4711.abc1234.arena.20261114_1", Target("pr", "arena")),
+            ("github.sky.main.abc1234.cvc.fixed.20261114_1", Target("main", "cvc.fixed")),
+            ("github.sky.main.abc1234.arena", None),
+            ("github.sky.mainline.abc1234.arena.1", None),
+            ("github.sky.pr.abc1234.arena.1", None),
+            ("github.sky.pr12x.abc1234.arena.1", None),
+            ("github.sky.dev.abc1234.arena.1", None),
+            ("github.sky.dev.main.abc1234.arena.1", None),
+        ],
+    )
+    def test_the_name_of_a_push_to_main_run_holds_ref_and_config(
+        self, name: str, target: Target | None
+    ) -> None:
+        assert good(displayName=name).target == target
+
+    def test_another_pattern_has_its_own_prefix(self) -> None:
+        reading = RunReader("ci.bees-*", None, 1)
+        run = good(reading, displayName="ci.bees-main.c0ffee.hive.1")
+        assert (run.kind, run.target) == (RunKind.PUSH_TO_MAIN, Target("main", "hive"))
+        assert good(reading, displayName="github.sky.main.c0ffee.hive.1").kind is RunKind.OTHER
+
+
+PUSH = "github.sky.main.abc1234.arena.1"
+
+
+class TestSummaries:
+    @pytest.mark.parametrize("summary", [None, "", "{}", '{"other": "NaN"}', '{"overview": 3}'])
+    def test_one_that_holds_nothing_loses_nothing(self, summary: str | None) -> None:
+        assert good(displayName=PUSH, summaryMetrics=summary).throughput == {}
+
+    @pytest.mark.parametrize("summary", ['{"overview/sps": 31', "[1]", '"{}"', "null", "[" * 100_000, 7])
+    def test_one_that_cannot_be_read_costs_itself(self, summary: Any) -> None:
+        run, flaws = read(displayName=PUSH, summaryMetrics=summary)
+        assert run is not None
+        assert run.throughput == {}
+        assert flaws == ["bad_summary"]
+
+    @pytest.mark.parametrize(
+        "value", ['"NaN"', "NaN", "Infinity", "-Infinity", '"31.5"', "true", "[]", "{}", "1" + "0" * 400]
+    )
+    def test_a_value_that_is_no_finite_number_costs_itself(self, value: str) -> None:
+        summary = f'{{"overview/sps": {value}, "timing_per_epoch/sps": 2.5}}'
+        run, flaws = read(displayName=PUSH, summaryMetrics=summary)
+        assert run is not None
+        assert run.throughput == {"timing_per_epoch/sps": 2.5}
+        assert flaws == ["bad_summary_value"]
+
+    def test_keys_may_be_nested_and_flat_ones_win(self) -> None:
+        summary = '{"overview": {"sps": 1, "steps_per_second": 2}, "overview/sps": 3}'
+        run = good(displayName=PUSH, summaryMetrics=summary)
+        assert run.throughput == {"overview/sps": 3, "overview/steps_per_second": 2}
+
+    def test_nobody_looks_into_the_summary_of_another_run(self) -> None:
+        assert good(summaryMetrics="broken").throughput == {}
+
+
+class TestGpus:
+    @pytest.mark.parametrize(
+        ("fields", "gpus"),
+        [
+            ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 4}}}}}'}, 4),
+            ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 4}, "w2": {"gpu_count": 8}, "w3": {}}}}'}, 8),
+            ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 0}}}}}'}, 0),
+            ({"runInfo": {"gpuCount": 2}}, 2),
+            ({"runInfo": {"gpuCount": 0}}, 0),
+            (
+                {
+                    "config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 4}}}}}',
+                    "runInfo": {"gpuCount": 2},
+                },
+                4,
+            ),
+        ],
+    )
+    def test_the_client_tells_before_the_server(self, fields: dict[str, Any], gpus: int) -> None:
+        run = good(**fields)
+        assert (run.gpus, run.gpus_assumed) == (gpus, False)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"config": "", "runInfo": None},
+            {"config": '{"_wandb": {"value": {"e": {}}}}', "runInfo": {"gpuCount": None}},
+            {"config": '{"_wandb": {"value": {"e": [1]}}, "world_size": {"value": 8}}'},
+            {"config": '{"_wandb": {"value": null}}'},
+        ],
+    )
+    def test_where_nobody_tells_it_is_assumed(self, fields: dict[str, Any]) -> None:
+        run = good(**fields)
+        assert (run.gpus, run.gpus_assumed) == (1, True)
+
+    @pytest.mark.parametrize(
+        ("config", "summary"),
+        [
+            ('{"trainer.world_size": {"value": 16}}', None),
+            ('{"trainer": {"value": {"world_size": 16.0}}}', '{"trainer.world_size": 99}'),
+            ("{}", '{"trainer.world_size": 16}'),
+            (None, '{"trainer": {"world_size": 16}}'),
+        ],
+    )
+    def test_a_configured_key_wins_over_both(self, config: str | None, summary: str | None) -> None:
+        run = good(WITH_KEY, config=config, summaryMetrics=summary, runInfo={"gpuCount": 4})
+        assert (run.gpus, run.gpus_assumed) == (16, False)
+
+    @pytest.mark.parametrize("value", ["-1", "2.5", '"8"', "true", "1e9", "[8]"])
+    def test_a_value_that_counts_no_gpus_is_counted_and_the_next_source_asked(self, value: str) -> None:
+        config = f'{{"trainer.world_size": {{"value": {value}}}}}'
+        run, flaws = read(WITH_KEY, config=config, runInfo={"gpuCount": 4})
+        assert run is not None
+        assert (run.gpus, run.gpus_assumed, flaws) == (4, False, ["bad_gpu_count"])
+
+    def test_a_broken_config_costs_itself(self) -> None:
+        run, flaws = read(WITH_KEY, config='{"_wandb"')
+        assert run is not None
+        assert (run.gpus, run.gpus_assumed, flaws) == (2, True, ["bad_config"])
+
+    def test_the_keys_to_ask_for_include_their_parents(self) -> None:
+        assert READING.config_keys == ["_wandb"]
+        assert WITH_KEY.config_keys == ["_wandb", "trainer.world_size", "trainer"]
+        assert READING.summary_keys == [
+            "overview/steps_per_second",
+            "overview/epoch_steps_per_second",
+            "overview/sps",
+            "timing_cumulative/sps",
+            "timing_per_epoch/sps",
+            "overview",
+            "timing_cumulative",
+            "timing_per_epoch",
+        ]
+        assert "trainer.world_size" in WITH_KEY.summary_keys

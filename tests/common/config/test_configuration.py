@@ -1,0 +1,121 @@
+"""What is configured, asked for as the child asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from common.config.configuration import Configuration
+from common.config.settings import CollectorSettings, Secret, named
+from common.errors import ConfigurationError, NotConfiguredError
+from servers.aws import Aws
+from standins import KEY, everything
+
+
+class HostSettings(CollectorSettings):
+    """A stand-in for a collector without secrets."""
+
+    model_config = named("FLEETGAUGE_HOST_")
+    disks: int = 1
+
+
+class WandbSettings(CollectorSettings):
+    """A stand-in for a collector with a secret."""
+
+    model_config = named("FLEETGAUGE_WANDB_")
+    api_key: Secret = Field(validation_alias="WANDB_API_KEY")
+
+
+@pytest.fixture
+def environ(aws: Aws) -> dict[str, str]:
+    return {
+        "FLEETGAUGE_SECRET_PREFIX": "dev/collectors",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": aws.url,
+        "DD_ENV": "test",
+    }
+
+
+class TestAws:
+    def test_only_the_secret_of_what_is_asked_for_is_read(self, aws: Aws, environ: dict[str, str]) -> None:
+        aws.put_secret("dev/collectors/datadog", {"DD_API_KEY": KEY})
+        aws.put_secret("dev/collectors/wandb", {"WANDB_API_KEY": "wandb-key"})
+        configuration = Configuration(environ, None)
+        assert aws.requests == []
+        assert configuration.collector("wandb", WandbSettings).api_key.get_secret_value() == "wandb-key"
+        assert [b"dev/collectors/wandb" in request.body for request in aws.requests] == [True]
+        assert configuration.datadog().api_key.get_secret_value() == KEY
+        assert aws.asked("secretsmanager") == 2
+
+    def test_a_collector_without_secrets_does_not_ask(self, aws: Aws, environ: dict[str, str]) -> None:
+        assert Configuration(environ, None).collector("host", HostSettings).disks == 1
+        assert aws.requests == []
+
+    def test_nobody_asks_when_the_environment_has_every_secret(
+        self, aws: Aws, environ: dict[str, str]
+    ) -> None:
+        configuration = Configuration({**environ, "DD_API_KEY": KEY, "WANDB_API_KEY": "w"}, None)
+        configuration.datadog()
+        configuration.collector("wandb", WandbSettings)
+        assert aws.requests == []
+
+    def test_nobody_asks_without_a_prefix(self, aws: Aws) -> None:
+        with pytest.raises(
+            NotConfiguredError, match=r"was not asked \(FLEETGAUGE_SECRET_PREFIX is not set\)"
+        ):
+            Configuration({"AWS_ENDPOINT_URL": aws.url}, None).collector("wandb", WandbSettings)
+        assert aws.requests == []
+
+    def test_a_misspelt_variable_is_refused_before_aws_is_asked(
+        self, aws: Aws, environ: dict[str, str]
+    ) -> None:
+        configuration = Configuration({**environ, "FLEETGAUGE_WANDB_PAGES": "1"}, None)
+        with pytest.raises(ConfigurationError, match=r"^unknown variable FLEETGAUGE_WANDB_PAGES"):
+            configuration.collector("wandb", WandbSettings)
+        assert aws.requests == []
+
+
+class TestDatadog:
+    def test_lacking_the_key_is_an_error_and_never_a_reason_to_skip(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"^DD_API_KEY is not set; looked in: ") as caught:
+            Configuration({"DD_ENV": "test"}, None).datadog()
+        assert type(caught.value) is ConfigurationError
+
+    @pytest.mark.parametrize("env", ["", " "])
+    def test_lacking_the_environments_name_is_one_too(self, env: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"^DD_ENV is not set; it becomes the tag") as caught:
+            Configuration({"DD_API_KEY": KEY, "DD_ENV": env}, None).datadog()
+        assert KEY not in everything(caught.value)
+
+
+class TestFile:
+    def test_each_part_reads_its_own_table(self, tmp_path: Path) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text('env = "prod"\n[datadog]\nsite = "datadoghq.eu"\n[host]\ndisks = 3\n')
+        configuration = Configuration({"DD_API_KEY": KEY}, str(path))
+        assert configuration.core.env == "prod"
+        assert configuration.datadog().site == "datadoghq.eu"
+        assert configuration.collector("host", HostSettings).disks == 3
+
+    def test_the_prefix_may_stand_there(self, aws: Aws, environ: dict[str, str], tmp_path: Path) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text('secret_prefix = "other"\n')
+        aws.put_secret("other/wandb", {"WANDB_API_KEY": "wandb-key"})
+        configuration = Configuration({**environ, "FLEETGAUGE_SECRET_PREFIX": ""}, str(path))
+        assert configuration.collector("wandb", WandbSettings).api_key.get_secret_value() == "wandb-key"
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("[hots]\n", r"unknown table \[hots\] \(did you mean 'host'\?\)"),
+            ('evn = "x"\n', r"unknown key 'evn' in the top level \(did you mean 'env'\?\)"),
+            ("host = 1\n", "unknown key 'host' in the top level"),
+        ],
+    )
+    def test_what_it_should_not_hold_is_refused_at_once(self, tmp_path: Path, text: str, said: str) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text(text)
+        with pytest.raises(ConfigurationError, match=said):
+            Configuration({}, str(path))

@@ -1,0 +1,49 @@
+"""What the tests of the sink share: an intake at a fixed instant, and sinks that never really wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from common.datadog.historical import HistoricalIngestion
+from common.datadog.sink import DatadogSink
+from common.net.retry import Deadline
+from servers.datadog import Intake
+from standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
+
+MakeSink = Callable[..., DatadogSink]
+MakeHistory = Callable[..., HistoricalIngestion]
+
+
+@pytest.fixture
+def intake() -> Iterator[Intake]:
+    with Intake(KEY, clock=lambda: NOW, app_key=APP_KEY) as running:
+        yield running
+
+
+@pytest.fixture
+def make_sink(intake: Intake, time: Time) -> MakeSink:
+    """Make a sink that delivers to the intake, with settings from the variables given."""
+
+    def make(
+        seconds: float = 1000, url: str | None = None, oldest: int | None = None, **environ: str
+    ) -> DatadogSink:
+        datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
+        core, deadline = core_settings(**environ), Deadline(seconds, clock=time)
+        return DatadogSink(datadog, core, deadline, clock=time, sleep=time.sleep, oldest=oldest)
+
+    return make
+
+
+@pytest.fixture
+def make_history(intake: Intake, time: Time) -> MakeHistory:
+    """Make one that asks the intake, with both keys unless the variables given say otherwise."""
+
+    def make(seconds: float = 1000, **environ: str) -> HistoricalIngestion:
+        settings = datadog_settings(**{"FLEETGAUGE_DD_URL": intake.url, "DD_APP_KEY": APP_KEY, **environ})
+        return HistoricalIngestion(
+            settings, core_settings(), Deadline(seconds, time), clock=time, sleep=time.sleep
+        )
+
+    return make

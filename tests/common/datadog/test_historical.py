@@ -1,0 +1,217 @@
+"""Which metrics take old points: asked, turned on and refused on the wire."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from common.datadog.historical import KEPT, HistoricalIngestion, refusal, visible
+from common.datadog.sink import DatadogSink
+from common.errors import DeadlineExceededError, DeliveryError, RefusedError
+from common.metric import gauge
+from common.net.retry import Deadline
+from servers.datadog import HISTORICAL, Intake
+from servers.faults import Fault
+from standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
+
+LOAD = gauge("host.load", "process", "x")
+NAMES = ("host.load", "jobs.done", "runs.active")
+
+MakeHistory = Callable[..., HistoricalIngestion]
+
+
+def push_live(intake: Intake, time: Time) -> None:
+    settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url)
+    DatadogSink(settings, core_settings(), Deadline(60, time), clock=time).send([LOAD(1, NOW)])
+
+
+def asked(intake: Intake) -> list[tuple[str, str, int | None]]:
+    return [(request.method, request.path, request.status) for request in intake.requests]
+
+
+class TestAsking:
+    def test_each_name_is_asked_about_once_on_one_connection(
+        self, intake: Intake, make_history: MakeHistory
+    ) -> None:
+        intake.historical = {"jobs.done", "elsewhere"}
+        history = make_history()
+        assert history.enabled([*reversed(NAMES), *NAMES]) == {"jobs.done"}
+        assert asked(intake) == [
+            ("GET", f"{HISTORICAL}/host.load", 404),
+            ("GET", f"{HISTORICAL}/jobs.done", 200),
+            ("GET", f"{HISTORICAL}/runs.active", 404),
+        ]
+        assert (history.requests, intake.connections) == (3, 1)
+
+    def test_both_keys_travel_in_their_headers_only(self, intake: Intake, make_history: MakeHistory) -> None:
+        make_history().enabled(["host.load"])
+        (request,) = intake.requests
+        assert (request.headers["DD-API-KEY"], request.headers["DD-APPLICATION-KEY"]) == (KEY, APP_KEY)
+        assert (request.target, request.body) == (f"{HISTORICAL}/host.load", b"")
+
+    def test_no_names_ask_nothing(self, intake: Intake, make_history: MakeHistory) -> None:
+        assert make_history().enabled([]) == set()
+        assert intake.requests == []
+
+    def test_nobody_is_warned_that_the_operation_is_a_preview(
+        self, intake: Intake, make_history: MakeHistory
+    ) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make_history().enabled(["host.load"])
+        assert caught == []
+
+    def test_a_404_of_a_stranger_is_no_answer(self, intake: Intake, make_history: MakeHistory) -> None:
+        for body in ("<html>", "{}", '{"errors": []}', b"\xff\xfe\xfd"):
+            intake.faults.add(Fault(status=404, body=body))
+            with pytest.raises(RefusedError) as caught:
+                make_history().enabled(["host.load"])
+            assert str(caught.value) == f"{intake.url} answered 404; check DD_SITE or FLEETGAUGE_DD_URL"
+
+
+class TestTurningOn:
+    def test_it_is_on_afterwards_and_stays_on(
+        self, intake: Intake, make_history: MakeHistory, time: Time
+    ) -> None:
+        push_live(intake, time)
+        history = make_history()
+        assert [history.enable("host.load") for _ in range(2)] == [None, None]
+        assert [request.status for request in intake.requests[1:]] == [201, 200]
+        body = {"data": {"id": "host.load", "type": "historical_metrics_configurations"}}
+        assert [json.loads(request.body) for request in intake.requests[1:]] == [body, body]
+        assert intake.historical == history.enabled(NAMES) == {"host.load"}
+
+    def test_a_metric_that_never_had_a_point_has_to_be_pushed_first(
+        self, intake: Intake, make_history: MakeHistory, time: Time
+    ) -> None:
+        history = make_history()
+        assert history.enable("host.load") == (
+            "it does not exist yet: push it live once, and then turn it on; "
+            "Datadog said: Metric host.load does not exist"
+        )
+        push_live(intake, time)
+        assert history.enable("host.load") is None
+
+    @pytest.mark.parametrize("status", [400, 422])
+    def test_what_cannot_be_turned_on_says_why(
+        self, intake: Intake, make_history: MakeHistory, status: int
+    ) -> None:
+        body = json.dumps({"errors": [{"title": "Nope", "detail": "host.load has\na tag configuration"}]})
+        intake.faults.add(Fault(status=status, body=body))
+        assert make_history().enable("host.load") == (
+            "it has a tag configuration, or is a distribution or a standard metric; "
+            "Datadog said: host.load has a tag configuration"
+        )
+
+    def test_only_the_first_of_many_problems_are_quoted(
+        self, intake: Intake, make_history: MakeHistory
+    ) -> None:
+        intake.faults.add(Fault(status=422, body=json.dumps({"errors": list("abcdefg")})))
+        assert str(make_history().enable("host.load")).endswith("Datadog said: a; b; c; d; e")
+
+    def test_a_tag_configuration_is_a_refusal(self, intake: Intake, make_history: MakeHistory) -> None:
+        intake.tag_configured.add("host.load")
+        assert str(make_history().enable("host.load")).endswith("said: host.load has a tag configuration")
+        assert intake.historical == set()
+
+    def test_any_other_refusal_says_what_datadog_said(
+        self, intake: Intake, make_history: MakeHistory
+    ) -> None:
+        intake.faults.add(Fault(status=409, body='{"errors": ["somebody else is at it"]}'))
+        expected = f"{intake.url} answered 409; it said: somebody else is at it"
+        assert make_history().enable("host.load") == expected
+
+    @pytest.mark.parametrize("status", [307, 400, 404])
+    def test_what_is_not_datadogs_own_answer_is_an_error(
+        self, intake: Intake, make_history: MakeHistory, status: int
+    ) -> None:
+        intake.faults.add(Fault(status=status, body="<html>"))
+        with pytest.raises(RefusedError, match=f"answered {status}; "):
+            make_history().enable("host.load")
+
+
+class TestTryingAgain:
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            *(Fault(status=status) for status in (408, 429, 500, 503)),
+            *(Fault(status=500, applied=True), Fault(reset="before"), Fault(reset="after")),
+            *(Fault(reset="after", applied=True), Fault(truncate=True)),
+            *(Fault(body=body) for body in ("<html>", "", "null", "[]", "{}", '{"data": null}', "7", '"on"')),
+            *(Fault(body=body) for body in ('{"data": {}}', '{"data": []}', '{"data": {"id": "a.b"}}')),
+            Fault(body=b"\xff\xfe\xfd"),
+        ],
+        ids=str,
+    )
+    def test_what_may_pass_is_asked_again_and_the_answer_is_right(
+        self, intake: Intake, make_history: MakeHistory, time: Time, fault: Fault
+    ) -> None:
+        intake.historical.add("host.load")
+        history = make_history()
+        intake.faults.add(fault, times=2)
+        assert history.enabled(["host.load"]) == {"host.load"}
+        assert (history.requests, len(time.naps)) == (3, 2)
+        intake.faults.add(fault, times=2)
+        assert history.enable("host.load") is None
+        assert (history.requests, len(time.naps)) == (6, 4)
+
+    @pytest.mark.parametrize("header", ["Retry-After", "X-RateLimit-Reset"])
+    def test_the_wait_is_what_datadog_asked_for(
+        self, intake: Intake, make_history: MakeHistory, time: Time, header: str
+    ) -> None:
+        intake.faults.add(Fault(status=429, headers={header: "7.5"}))
+        make_history().enabled(["host.load"])
+        (nap,) = time.naps
+        assert 7.5 <= nap <= 8
+
+    def test_everything_stays_under_one_deadline(
+        self, intake: Intake, make_history: MakeHistory, time: Time
+    ) -> None:
+        intake.faults.add(Fault())
+        intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
+        with pytest.raises(DeliveryError, match=r": answered 503 \(tried 3 times\)$"):
+            make_history(seconds=120).enabled(NAMES)
+        assert NOW + 100 <= time.now <= NOW + 120
+        with pytest.raises(DeadlineExceededError, match="the deadline of 0 s has passed"):
+            make_history(seconds=0).enable("host.load")
+
+    def test_an_answer_about_another_metric_never_counts(
+        self, intake: Intake, make_history: MakeHistory
+    ) -> None:
+        intake.faults.add(Fault(status=200, body='{"data": {"id": "jobs.done"}}'), times=None)
+        with pytest.raises(DeliveryError, match=r"an answer that is not about host.load \(tried 12 times\)$"):
+            make_history().enabled(["host.load"])
+
+
+class TestWords:
+    def test_the_refusal_names_every_metric_and_the_command(self) -> None:
+        assert refusal(["jobs.done", "host.load"], "run_collector.py wandb --enable-historical") == (
+            "Historical Metrics Ingestion is off for host.load, jobs.done: Datadog would drop every point of "
+            "theirs that is older than an hour, without a word; to turn it on: "
+            "run_collector.py wandb --enable-historical"
+        )
+
+    @pytest.mark.parametrize(
+        ("age", "words"),
+        [
+            (0, "at once"),
+            (3600, "at once"),
+            (3601, "within an hour"),
+            (12 * 3600, "within an hour"),
+            (12 * 3600 + 1, "within 14 hours"),
+            (30 * 86_400, "within 14 hours"),
+            (
+                30 * 86_400 + 1,
+                "after more than 14 hours: for points older than 30 days Datadog promises no time",
+            ),
+        ],
+    )
+    def test_how_long_points_take_to_be_seen_follows_their_age(self, age: int, words: str) -> None:
+        assert visible(age) == words
+
+    def test_what_is_older_than_is_kept_is_said(self) -> None:
+        assert "15 months" not in visible(KEPT)
+        assert visible(KEPT + 1).endswith("older than 15 months it keeps only where the contract says so")

@@ -1,0 +1,532 @@
+"""Delivery on the wire, against an intake that enforces what the real one does."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from common.datadog import client
+from common.datadog.sink import DatadogSink
+from common.errors import DeadlineExceededError, DeliveryError, RefusedError
+from common.metric import Sample, count, gauge
+from servers.datadog import Intake, PointKey
+from servers.faults import Fault
+from standins import KEY, NOW, Time, everything
+
+LOAD = gauge("host.load", "process", "x", "project", "run")
+DONE = count("jobs.done", "job", "x", "project")
+COMMON = ("env:test", "service:fleetgauge")
+
+MakeSink = Callable[..., DatadogSink]
+
+
+def statuses(intake: Intake) -> list[int | None]:
+    return [request.status for request in intake.requests]
+
+
+def points(intake: Intake) -> list[int]:
+    return [request.points for request in intake.requests]
+
+
+class TestPoints:
+    def test_every_point_carries_env_and_service_and_the_value_it_was_given(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        sink = make_sink(DD_ENV="Staging", DD_SERVICE="gauges")
+        sink.send([LOAD(0.5, NOW, project="Ants"), DONE(3, NOW - 60), LOAD(1, NOW, on_host="node-1")])
+        tags = ("env:staging", "service:gauges")
+        assert intake.points == {
+            PointKey("host.load", ("env:staging", "project:ants", "service:gauges"), None, NOW): 0.5,
+            PointKey("jobs.done", tags, None, NOW - 60): 3,
+            PointKey("host.load", tags, "node-1", NOW): 1,
+        }
+        assert intake.types == {"host.load": "gauge", "jobs.done": "count"}
+        assert intake.notes == []
+        assert (sink.points_sent, sink.dropped) == (3, {})
+
+    def test_the_body_is_gzip_and_the_key_travels_in_its_header_only(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        make_sink().send([LOAD(1, NOW)])
+        (request,) = intake.requests
+        assert request.headers["Content-Encoding"] == "gzip"
+        assert json.loads(gzip.decompress(request.body)) == intake.payloads[0]
+        assert request.headers["DD-API-KEY"] == KEY
+        assert (request.method, request.target) == ("POST", "/api/v2/series")
+        assert KEY not in gzip.decompress(request.body).decode()
+
+    def test_points_of_one_series_are_one_series_on_the_wire(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        make_sink().send([LOAD(second, NOW - second) for second in range(3)])
+        (payload,) = intake.payloads
+        assert [one["points"] for one in payload["series"]] == [
+            [{"timestamp": NOW - second, "value": second} for second in (2, 1, 0)]
+        ]
+
+    def test_gauges_of_a_second_are_the_last_and_counts_the_sum(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        sink = make_sink()
+        sink.send([LOAD(1, NOW), LOAD(2, NOW), DONE(1, NOW), DONE(2, NOW)])
+        assert (intake.value("host.load"), intake.value("jobs.done")) == (2, 3)
+        assert sink.points_sent == 2
+
+    def test_each_point_that_must_not_leave_is_counted_by_its_reason_and_the_rest_leaves(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        sink = make_sink(FLEETGAUGE_SERIES_CAP="1")
+        sink.send(
+            [
+                *(LOAD(value, NOW) for value in (math.nan, math.inf, 10**400)),
+                *(LOAD(1, NOW - age) for age in (3600, 3601)),
+                *(LOAD(1, NOW + ahead) for ahead in (600, 601)),
+                *(LOAD(1, NOW, project=project) for project in "aA"),
+            ]
+        )
+        sink.send([LOAD(1, NOW, project="second")])
+        assert set(intake.points) == {
+            PointKey("host.load", COMMON, None, NOW - 3600),
+            PointKey("host.load", COMMON, None, NOW + 600),
+        }
+        assert sink.dropped == {
+            "not_finite": 3,
+            "too_old": 1,
+            "in_future": 1,
+            "tag_collision": 2,
+            "series_cap": 1,
+        }
+        assert (sink.points_sent, intake.dropped) == (2, 0)
+
+    def test_nothing_to_send_asks_nothing(self, intake: Intake, make_sink: MakeSink) -> None:
+        sink = make_sink()
+        sink.send([LOAD(math.nan, NOW)])
+        assert (intake.requests, sink.points_sent) == ([], 0)
+
+    def test_a_fraction_of_the_clock_does_not_move_the_window(
+        self, intake: Intake, make_sink: MakeSink, time: Time
+    ) -> None:
+        time.now = NOW + 0.9
+        sink = make_sink()
+        sink.send([LOAD(1, NOW - 3600), LOAD(1, NOW + 601)])
+        assert (sink.points_sent, sink.dropped) == (1, {"in_future": 1})
+
+
+def one_point_series(number: int, filler: Callable[[int], str]) -> list[Sample]:
+    return [LOAD(1, NOW, project=f"p{n}", run=filler(n)) for n in range(number)]
+
+
+class TestLimits:
+    """The intake answers 413 to whatever exceeds a limit: only 202 means that we kept to them."""
+
+    @pytest.mark.parametrize(("number", "split"), [(10_000, [10_000]), (10_001, [10_000, 1])])
+    def test_points(
+        self, intake: Intake, make_sink: MakeSink, time: Time, number: int, split: list[int]
+    ) -> None:
+        sink = make_sink()
+        sink.send([DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(number)])
+        assert (points(intake), set(statuses(intake))) == (split, {202})
+        assert (sink.points_sent, len(intake.points)) == (number, number)
+
+    def test_points_of_one_series(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.historical.add("host.load")
+        sink = make_sink(oldest=NOW - 30_000)
+        sink.send([LOAD(n, NOW - n) for n in range(20_001)])
+        assert (points(intake), set(statuses(intake))) == ([10_000, 10_000, 1], {202})
+        assert intake.points == {PointKey("host.load", COMMON, None, NOW - n): n for n in range(20_001)}
+
+    def test_raw_bytes(self, intake: Intake, make_sink: MakeSink) -> None:
+        sink = make_sink()
+        many = gauge("a.b", "", "x", *(f"tag_{n}" for n in range(4)))
+        filler = {f"tag_{n}": "x" * 190 for n in range(3)}
+        sink.send([many(1, NOW, tag_3=f"{n}", **filler) for n in range(9_000)])
+        assert (len(intake.requests), set(statuses(intake))) == (2, {202})
+        assert 5_000_000 < intake.requests[0].raw_size <= 5_242_880
+        assert (sink.points_sent, len(intake.points)) == (9_000, 9_000)
+
+    def test_wire_bytes(self, intake: Intake, make_sink: MakeSink) -> None:
+        noise = random.Random(1)
+        sink = make_sink()
+        sink.send(one_point_series(10_000, lambda _: f"{noise.getrandbits(400):x}"))
+        assert (points(intake), set(statuses(intake))) == ([5_000, 5_000], {202})
+        assert all(256_000 < request.wire_size <= 512_000 for request in intake.requests)
+        assert len(intake.points) == 10_000
+
+
+class TestTooLarge:
+    def test_a_413_splits_and_goes_on(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.faults.add(Fault(status=413), times=2)
+        sink = make_sink()
+        sink.send([LOAD(n, NOW, project=f"p{n}") for n in range(8)])
+        assert statuses(intake) == [413, 413, 202, 202, 202]
+        assert points(intake) == [0, 0, 2, 2, 4]
+        assert [write.value for write in intake.write_log] == list(range(8))
+        assert sink.points_sent == 8
+
+    def test_a_413_to_a_single_series_splits_its_points(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.faults.add(Fault(status=413))
+        sink = make_sink()
+        sink.send([LOAD(n, NOW - n) for n in range(5)])
+        assert (statuses(intake), points(intake)) == ([413, 202, 202], [0, 2, 3])
+        assert {key.second: value for key, value in intake.points.items()} == {NOW - n: n for n in range(5)}
+
+    def test_a_413_to_a_single_point_is_final_and_what_went_before_is_counted(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        for fault in (Fault(status=413), Fault(), Fault(status=413)):
+            intake.faults.add(fault)
+        sink = make_sink()
+        with pytest.raises(RefusedError) as caught:
+            sink.send([DONE(1, NOW), LOAD(1, NOW)])
+        assert str(caught.value) == f"{intake.url} answered 413 to a single point of host.load"
+        assert (statuses(intake), sink.points_sent) == ([413, 202, 413], 1)
+
+    def test_a_413_with_a_body_that_is_not_text_splits_all_the_same(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.faults.add(Fault(status=413, body=b"\xff\xfe\xfd"))
+        make_sink().send([LOAD(1, NOW), DONE(1, NOW)])
+        assert statuses(intake) == [413, 202, 202]
+
+
+class TestTryingAgain:
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            *(Fault(status=status) for status in (408, 429, 500, 502, 503, 504, 599)),
+            *(Fault(status=500, applied=True), Fault(reset="before"), Fault(reset="after")),
+            *(Fault(reset="after", applied=True), Fault(truncate=True), Fault(body="<html>")),
+            *(Fault(body=""), Fault(body="null"), Fault(body='{"errors": [1]}'), Fault(body=b"\xff\xfe\xfd")),
+            Fault(headers={"Content-Type": "application/json; charset=bogus"}),
+            Fault(status=503, body=b"\xff\xfe\xfd"),
+            *(Fault(status=status, body=b"\xff\xfe\xfd") for status in (200, 299)),
+        ],
+        ids=str,
+    )
+    def test_what_may_pass_is_tried_again_and_the_state_ends_right(
+        self, intake: Intake, make_sink: MakeSink, time: Time, fault: Fault
+    ) -> None:
+        intake.faults.add(fault, times=2)
+        sink = make_sink()
+        sink.send([DONE(1, NOW), DONE(2, NOW), LOAD(7, NOW)])
+        assert len(intake.requests) == 3
+        assert len(time.naps) == 2
+        assert (intake.value("jobs.done"), intake.value("host.load")) == (3, 7)
+        assert len(intake.points) == sink.points_sent == 2
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_no_answer_in_time_is_tried_again(
+        self, intake: Intake, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch, applied: bool
+    ) -> None:
+        monkeypatch.setattr(client, "READ_TIMEOUT", 0.05)
+        intake.faults.add(Fault(hang=True, applied=applied))
+        sink = make_sink()
+        sink.send([DONE(3, NOW)])
+        assert (intake.value("jobs.done"), sink.points_sent) == (3, 1)
+        assert (statuses(intake)[0], statuses(intake)[-1]) == (None, 202)
+
+    def test_a_refused_connection_is_tried_again_until_attempts_run_out(
+        self, make_sink: MakeSink, time: Time
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        sink = make_sink(url=url)
+        with pytest.raises(DeliveryError, match=r"NewConnectionError.*\(tried 12 times\)$") as caught:
+            sink.send([LOAD(1, NOW)])
+        assert str(caught.value).startswith(f"{url}: no answer: ")
+        assert type(caught.value) is DeliveryError
+        assert (len(time.naps), sink.points_sent) == (11, 0)
+        assert KEY not in everything(caught.value)
+
+    @pytest.mark.parametrize(
+        ("headers", "wait"),
+        [
+            ({"Retry-After": "7"}, 7),
+            ({"Retry-After": "7.5"}, 7.5),
+            ({"Retry-After": formatdate(NOW + 9, usegmt=True)}, 9),
+            ({"X-RateLimit-Reset": "8"}, 8),
+            ({"X-RateLimit-Reset": "8.25"}, 8.25),
+            ({"X-RateLimit-Reset": "21600"}, 60),
+        ],
+    )
+    @pytest.mark.parametrize("body", [None, b"\xff\xfe\xfd"])
+    def test_the_wait_is_what_the_intake_asked_for(
+        self,
+        intake: Intake,
+        make_sink: MakeSink,
+        time: Time,
+        headers: dict[str, str],
+        wait: float,
+        body: bytes | None,
+    ) -> None:
+        intake.faults.add(Fault(status=429, headers=headers, body=body))
+        make_sink().send([LOAD(1, NOW)])
+        (nap,) = time.naps
+        assert wait <= nap <= wait + 0.5
+
+    def test_waits_differ_so_that_a_fleet_does_not_come_back_as_one(
+        self, intake: Intake, make_sink: MakeSink, time: Time
+    ) -> None:
+        intake.faults.add(Fault(status=429, headers={"Retry-After": "7"}), times=6)
+        make_sink().send([LOAD(1, NOW)])
+        assert len(set(time.naps)) == 6
+
+    def test_everything_stays_under_one_deadline(
+        self, intake: Intake, make_sink: MakeSink, time: Time
+    ) -> None:
+        intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
+        sink = make_sink(seconds=120)
+        with pytest.raises(DeliveryError, match=r": answered 503 \(tried 3 times\)$"):
+            sink.send([LOAD(1, NOW)])
+        assert NOW + 100 <= time.now <= NOW + 120
+
+    def test_the_deadline_is_shared_by_all_payloads(
+        self, intake: Intake, make_sink: MakeSink, time: Time
+    ) -> None:
+        intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}))
+        intake.faults.add(Fault())
+        intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
+        sink = make_sink(seconds=120)
+        with pytest.raises(DeliveryError, match=r"\(tried 2 times\)$"):
+            sink.send([LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
+        assert (statuses(intake), sink.points_sent) == ([503, 202, 503, 503], 10_000)
+
+    def test_past_the_deadline_nothing_is_asked(self, intake: Intake, make_sink: MakeSink) -> None:
+        with pytest.raises(DeadlineExceededError, match="the deadline of 0 s has passed"):
+            make_sink(seconds=0).send([LOAD(1, NOW)])
+        assert intake.requests == []
+
+    def test_a_request_waits_no_longer_than_the_deadline(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.faults.add(Fault(hang=True), times=None)
+        with pytest.raises(DeliveryError, match=r"ReadTimeoutError: .*read timeout=0\."):
+            make_sink(seconds=0.2).send([LOAD(1, NOW)])
+
+    def test_a_connection_takes_no_longer_than_the_deadline(self, make_sink: MakeSink) -> None:
+        with ExitStack() as opened:
+            full = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+            for _ in range(2):  # fill the queue of connections nobody accepts
+                waiting = opened.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(full.getsockname())
+            sink = make_sink(seconds=0.2, url=f"http://127.0.0.1:{full.getsockname()[1]}")
+            with pytest.raises(DeliveryError, match=r"ConnectTimeoutError: .*connect timeout=0\."):
+                sink.send([LOAD(1, NOW)])
+
+    def test_without_a_deadline_in_sight_a_request_has_explicit_timeouts(self) -> None:
+        assert (client.CONNECT_TIMEOUT, client.READ_TIMEOUT) == (5, 15)
+
+
+class TestFailingAtOnce:
+    @pytest.mark.parametrize("body", [None, b"\xff\xfe\xfd"])
+    @pytest.mark.parametrize(
+        ("status", "hint"),
+        [
+            (401, "check that DD_API_KEY is valid and belongs to this site (DD_SITE)"),
+            (403, "check that DD_API_KEY is valid and belongs to this site (DD_SITE)"),
+            (404, "check DD_SITE or FLEETGAUGE_DD_URL"),
+        ],
+    )
+    def test_the_key_or_the_site_is_wrong(
+        self, intake: Intake, make_sink: MakeSink, time: Time, status: int, hint: str, body: bytes | None
+    ) -> None:
+        intake.faults.add(Fault(status=status, body=body), times=None)
+        sink = make_sink()
+        with pytest.raises(RefusedError) as caught:
+            sink.send([LOAD(1, NOW)])
+        assert str(caught.value) == f"{intake.url} answered {status}; {hint}"
+        assert (statuses(intake), time.naps, sink.points_sent) == ([status], [], 0)
+        assert KEY not in everything(caught.value)
+
+    def test_a_bad_request_says_what_the_intake_said_without_a_key_it_may_quote(
+        self, intake: Intake, make_sink: MakeSink, time: Time
+    ) -> None:
+        said = "x" * 170 + f" the key {KEY} and more" + "y" * 100
+        intake.faults.add(Fault(status=400, body=said))
+        with pytest.raises(RefusedError) as caught:
+            make_sink().send([LOAD(1, NOW)])
+        expected = ("x" * 170 + " the key [redacted] and more" + "y" * 100)[:200]
+        assert str(caught.value) == f"{intake.url} answered 400; it said: {expected}"
+        assert (statuses(intake), time.naps) == ([400], [])
+        assert KEY[:8] not in everything(caught.value)
+
+    def test_a_bad_request_without_a_readable_body_is_still_one(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.faults.add(Fault(status=400, body=b"\xff\xfe\xfd"))
+        with pytest.raises(RefusedError, match=r"answered 400; it said: something that cannot be read$"):
+            make_sink().send([LOAD(1, NOW)])
+
+    @pytest.mark.parametrize(
+        ("errors", "said"),
+        [
+            (["one", "two"], "one; two"),
+            ([{"title": "Bad Request", "detail": "no such unit", "status": "400"}], "no such unit"),
+            ([{"title": "Bad Request"}, {}, ""], "Bad Request"),
+            ([], "{'errors': []}"),
+            ("odd", "{'errors': 'odd'}"),
+        ],
+    )
+    def test_an_error_document_is_quoted_by_what_it_says(
+        self, intake: Intake, make_sink: MakeSink, errors: object, said: str
+    ) -> None:
+        intake.faults.add(Fault(status=400, body=json.dumps({"errors": errors})))
+        with pytest.raises(RefusedError) as caught:
+            make_sink().send([LOAD(1, NOW)])
+        assert str(caught.value) == f"{intake.url} answered 400; it said: {said}"
+
+    def test_a_redirect_is_not_followed_with_the_key(self, intake: Intake, make_sink: MakeSink) -> None:
+        with Intake(KEY) as elsewhere:
+            intake.faults.add(Fault(status=307, headers={"Location": f"{elsewhere.url}/api/v2/series"}))
+            with pytest.raises(RefusedError, match="answered 307"):
+                make_sink().send([LOAD(1, NOW)])
+            assert (len(intake.requests), elsewhere.requests) == (1, [])
+
+    def test_a_202_with_errors_is_not_success(self, intake: Intake, make_sink: MakeSink, time: Time) -> None:
+        intake.accepted_errors = ["one series was\nodd", f"by {KEY}", "z" * 1000]
+        sink = make_sink()
+        with pytest.raises(RefusedError) as caught:
+            sink.send([LOAD(1, NOW)])
+        said = ("one series was odd; by [redacted]; " + "z" * 1000)[:500]
+        assert str(caught.value) == f"{intake.url} answered 202 with errors: {said}"
+        assert (sink.points_sent, len(intake.requests), time.naps) == (0, 1, [])
+
+    def test_a_defect_of_ours_is_no_failure_of_the_intake(self, intake: Intake, make_sink: MakeSink) -> None:
+        host: Any = b"bytes are not JSON"
+        broken = LOAD(1, NOW)._replace(host=host)
+        with pytest.raises(TypeError, match="bytes"):
+            make_sink().send([broken])
+        assert intake.requests == []
+
+
+class TestClocks:
+    @pytest.mark.parametrize("skew", [-120, 0, 0.25, 120])
+    def test_the_skew_is_measured_against_the_date_of_the_answer(
+        self, intake: Intake, make_sink: MakeSink, time: Time, skew: float
+    ) -> None:
+        time.now = NOW + skew
+        sink = make_sink()
+        sink.send([LOAD(1, NOW)])
+        assert (sink.clock_skew, sink.points_sent, sink.dropped) == (skew, 1, {})
+
+    @pytest.mark.parametrize("body", [None, b"\xff\xfe\xfd"])
+    def test_it_is_measured_in_a_refusal_too(
+        self, intake: Intake, make_sink: MakeSink, time: Time, body: bytes | None
+    ) -> None:
+        intake.faults.add(Fault(status=403, body=body))
+        time.now = NOW + 30
+        sink = make_sink()
+        with pytest.raises(RefusedError):
+            sink.send([LOAD(1, NOW)])
+        assert sink.clock_skew == 30
+
+    @pytest.mark.parametrize("date", [None, "yesterday", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999"])
+    def test_without_a_date_that_can_be_read_it_is_unknown_and_all_points_count(
+        self, intake: Intake, make_sink: MakeSink, date: str | None
+    ) -> None:
+        intake.faults.add(Fault(headers={"Date": date}))
+        intake.clock = lambda: NOW + 100
+        sink = make_sink()
+        sink.send([LOAD(1, NOW), LOAD(1, NOW - 3600)])
+        assert (sink.clock_skew, sink.points_sent, sink.dropped) == (None, 2, {})
+
+    @pytest.mark.parametrize(
+        ("ahead", "sample", "reason"),
+        [(60, LOAD(1, NOW - 3600), "too_old"), (-60, LOAD(1, NOW + 600), "in_future")],
+    )
+    def test_what_a_small_skew_makes_the_intake_drop_is_counted(
+        self, intake: Intake, make_sink: MakeSink, ahead: int, sample: Sample, reason: str
+    ) -> None:
+        intake.clock = lambda: NOW + ahead
+        sink = make_sink()
+        sink.send([sample, DONE(1, NOW)])
+        assert (sink.points_sent, sink.dropped) == (1, {reason: 1})
+        assert (intake.dropped, intake.names()) == (1, ["jobs.done"])
+
+    @pytest.mark.parametrize(
+        ("ahead", "sample", "reason", "skew"),
+        [(61, LOAD(1, NOW - 3600), "too_old", "-61"), (-61, LOAD(1, NOW + 600), "in_future", r"\+61")],
+    )
+    def test_what_a_large_skew_makes_the_intake_drop_is_an_error_as_well(
+        self, intake: Intake, make_sink: MakeSink, ahead: int, sample: Sample, reason: str, skew: str
+    ) -> None:
+        intake.clock = lambda: NOW + ahead
+        sink = make_sink()
+        told = f"clock is {skew} s off the intake's, which dropped 1 of 2 points without a word; correct"
+        with pytest.raises(DeliveryError, match=told):
+            sink.send([sample, DONE(1, NOW)])
+        assert (sink.points_sent, sink.dropped, intake.dropped) == (1, {reason: 1}, 1)
+
+    def test_a_point_at_the_very_edge_of_the_intakes_window_is_counted_as_sent(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.clock = lambda: NOW + 5
+        sink = make_sink()
+        sink.send([LOAD(1, NOW - 3595), LOAD(1, NOW - 3596)])
+        intake.clock = lambda: NOW - 5
+        sink.send([LOAD(1, NOW + 595), LOAD(1, NOW + 596)])
+        assert (sink.points_sent, sink.dropped, intake.dropped) == (2, {"too_old": 1, "in_future": 1}, 2)
+
+
+class TestHistory:
+    def test_points_are_sent_from_the_earliest_second_that_was_given(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.historical.add("host.load")
+        sink = make_sink(oldest=NOW - 86_400)
+        sink.send([LOAD(age, NOW - age) for age in (0, 3601, 86_400, 86_401)] + [LOAD(1, NOW + 601)])
+        assert {key.second: value for key, value in intake.points.items()} == {
+            NOW - age: age for age in (0, 3601, 86_400)
+        }
+        assert (sink.points_sent, sink.dropped) == (3, {"too_old": 1, "in_future": 1})
+
+    @pytest.mark.parametrize("ahead", [-120, 0, 120])
+    def test_old_points_are_counted_as_sent_whatever_the_clock_of_the_intake(
+        self, intake: Intake, make_sink: MakeSink, ahead: int
+    ) -> None:
+        intake.historical.add("host.load")
+        intake.clock = lambda: NOW + ahead
+        sink = make_sink(oldest=NOW - 86_400)
+        sink.send([LOAD(1, NOW - 86_400), LOAD(1, NOW - 3600)])
+        assert (sink.points_sent, sink.dropped, intake.dropped) == (2, {}, 0)
+
+    def test_points_too_far_ahead_for_the_intake_are_still_found_out(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.historical.add("host.load")
+        intake.clock = lambda: NOW - 60
+        sink = make_sink(oldest=NOW - 86_400)
+        sink.send([LOAD(1, NOW - 86_400), LOAD(1, NOW + 600)])
+        assert (sink.points_sent, sink.dropped, intake.dropped) == (1, {"in_future": 1}, 1)
+
+
+class TestValidate:
+    def test_a_good_key_is_said_to_be_good_and_where(self, intake: Intake, make_sink: MakeSink) -> None:
+        assert make_sink().validate() == f"the API key is valid at {intake.url}"
+        assert [(one.method, one.target) for one in intake.requests] == [("GET", "/api/v1/validate")]
+
+    def test_a_bad_key_is_refused(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.key = "another"
+        with pytest.raises(RefusedError, match="answered 403; check that DD_API_KEY") as caught:
+            make_sink().validate()
+        assert KEY not in everything(caught.value)
+
+    def test_an_answer_that_denies_the_key_is_a_refusal(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.faults.add(Fault(body='{"valid": false}'))
+        with pytest.raises(RefusedError, match="answered 403; check that DD_API_KEY"):
+            make_sink().validate()
+
+    def test_a_413_to_the_question_is_a_refusal_like_any_other(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.faults.add(Fault(status=413))
+        with pytest.raises(RefusedError, match="answered 413; it said: "):
+            make_sink().validate()

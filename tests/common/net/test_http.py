@@ -1,0 +1,206 @@
+"""The proxy: used where one is set, never to loopback, its password in one header and nowhere else."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.datadog.sink import DatadogSink
+from common.errors import DeliveryError, RefusedError
+from common.logs import redact
+from common.metric import gauge
+from common.net.http import Proxy, proxy_for
+from common.net.retry import Deadline
+from servers.datadog import Intake
+from standins import KEY, NOW, Time, core_settings, datadog_settings, everything
+
+SITE = "https://api.datadoghq.invalid"
+LOAD = gauge("host.load", "process", "x")
+PASSWORD = "canary p@ss/word€"
+QUOTED = "canary%20p%40ss%2Fword%E2%82%AC"
+
+
+class ConnectProxy:
+    """A proxy on loopback that notes each request's head and answers as told."""
+
+    def __init__(self, answer: Callable[[socket.socket], object]) -> None:
+        self.heads: list[str] = []
+        self._answer = answer
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._server.accept()
+                with connection, suppress(OSError):
+                    head = b""
+                    while not head.endswith(b"\r\n\r\n"):
+                        head += connection.recv(1)
+                    self.heads.append(head.decode())
+                    self._answer(connection)
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+
+def deny(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+
+
+def connect_and_hang_up(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    connection.recv(1)
+
+
+Proxies = Callable[[Callable[[socket.socket], object]], ConnectProxy]
+
+
+@pytest.fixture
+def proxies() -> Iterator[Proxies]:
+    running: list[ConnectProxy] = []
+
+    def start(answer: Callable[[socket.socket], object]) -> ConnectProxy:
+        running.append(ConnectProxy(answer))
+        return running[-1]
+
+    yield start
+    for proxy in running:
+        proxy.close()
+
+
+def sink_through(proxy: str, time: Time, seconds: float = 5, **environ: str) -> DatadogSink:
+    settings = datadog_settings(**{"DD_SITE": "datadoghq.invalid", **environ})
+    core = core_settings(HTTPS_PROXY=proxy)
+    return DatadogSink(settings, core, Deadline(seconds, time), clock=time, sleep=time.sleep)
+
+
+class TestOnTheWire:
+    def test_a_site_is_reached_through_the_proxy_with_the_password_in_its_header_only(
+        self, proxies: Proxies, time: Time
+    ) -> None:
+        proxy = proxies(deny)
+        sink = sink_through(f"http://user:{QUOTED}@{proxy.address}", time)
+        with pytest.raises(DeliveryError) as caught:
+            sink.send([LOAD(1, NOW)])
+        first, *headers = proxy.heads[0].splitlines()
+        assert first.split()[:2] == ["CONNECT", "api.datadoghq.invalid:443"]
+        credentials = b64encode(f"user:{PASSWORD}".encode()).decode()
+        named = {name.lower(): value for name, _, value in (header.partition(": ") for header in headers)}
+        assert named["proxy-authorization"] == f"Basic {credentials}"
+        assert KEY not in "".join(proxy.heads)
+        seen = everything(caught.value)
+        assert str(caught.value).startswith(f"{SITE}: no answer: ProxyError")
+        for secret in (PASSWORD, QUOTED, credentials, KEY):
+            assert secret not in seen
+
+    def test_loopback_is_reached_without_the_proxy(self, proxies: Proxies, time: Time) -> None:
+        proxy = proxies(deny)
+        with Intake(KEY, clock=lambda: NOW) as intake:
+            sink_through(f"http://{proxy.address}", time, FLEETGAUGE_DD_URL=intake.url).send([LOAD(1, NOW)])
+        assert (proxy.heads, intake.value("host.load")) == ([], 1)
+
+    def test_tls_that_breaks_off_is_tried_again(self, proxies: Proxies, time: Time) -> None:
+        proxy = proxies(connect_and_hang_up)
+        with pytest.raises(DeliveryError, match=r"\(tried 12 times\)$") as caught:
+            sink_through(f"http://{proxy.address}", time, seconds=1000).send([LOAD(1, NOW)])
+        assert not isinstance(caught.value, RefusedError)
+        assert len(proxy.heads) == 12
+
+    def test_a_certificate_nobody_vouches_for_is_refused_at_once(
+        self, proxies: Proxies, time: Time, tmp_path: Path
+    ) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self_signed("api.datadoghq.invalid", tmp_path))
+
+        def impersonate(connection: socket.socket) -> None:
+            connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            context.wrap_socket(connection, server_side=True).close()
+
+        proxy = proxies(impersonate)
+        with pytest.raises(RefusedError, match=f"^TLS with {SITE} failed: .*CERTIFICATE_VERIFY_FAILED"):
+            sink_through(f"http://{proxy.address}", time).send([LOAD(1, NOW)])
+        assert (len(proxy.heads), time.naps) == (1, [])
+
+
+def self_signed(name: str, folder: Path) -> Path:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "certificate.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+class TestChoice:
+    def test_without_a_proxy_requests_go_straight(self) -> None:
+        assert proxy_for(SITE, core_settings()) is None
+
+    @pytest.mark.parametrize(
+        ("proxy", "address"),
+        [
+            ("http://proxy:3128", "http://proxy:3128"),
+            ("https://proxy", "https://proxy"),
+            ("http://[::1]:3128", "http://[::1]:3128"),
+        ],
+    )
+    def test_an_address_without_credentials_is_used_as_it_is(self, proxy: str, address: str) -> None:
+        assert proxy_for(SITE, core_settings(HTTPS_PROXY=proxy)) == Proxy(address, {})
+
+    def test_credentials_leave_the_address_and_are_not_in_the_repr(self) -> None:
+        proxy = proxy_for(SITE, core_settings(HTTPS_PROXY=f"http://user:{QUOTED}@proxy:3128"))
+        assert proxy is not None
+        assert repr(proxy) == "Proxy(url='http://proxy:3128')"
+        assert proxy.headers == {
+            "proxy-authorization": "Basic " + b64encode(f"user:{PASSWORD}".encode()).decode()
+        }
+
+    def test_a_user_without_a_password_is_sent_too(self) -> None:
+        proxy = proxy_for(SITE, core_settings(HTTPS_PROXY="http://user@proxy:3128"))
+        assert proxy is not None
+        assert proxy.headers == {"proxy-authorization": "Basic " + b64encode(b"user:").decode()}
+
+    @pytest.mark.parametrize("url", ["http://127.0.0.1:8080", "http://localhost", "http://[::1]:80"])
+    def test_loopback_is_never_proxied(self, url: str) -> None:
+        assert proxy_for(url, core_settings(HTTPS_PROXY="http://proxy:3128")) is None
+
+    @pytest.mark.parametrize(
+        ("exceptions", "direct"), [("datadoghq.invalid", True), (".other.invalid", False), ("*", True)]
+    )
+    def test_no_proxy_names_hosts_reached_directly(self, exceptions: str, direct: bool) -> None:
+        core = core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=exceptions)
+        assert (proxy_for(SITE, core) is None) is direct
+
+    def test_the_password_is_redacted_from_then_on_as_written_and_as_meant(self) -> None:
+        core_settings(HTTPS_PROXY=f"http://user:{QUOTED}@proxy:3128")
+        assert redact(f"{QUOTED} {PASSWORD}") == "[redacted] [redacted]"

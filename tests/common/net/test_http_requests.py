@@ -1,0 +1,229 @@
+"""One request: what comes back, what is worth another try, and what never leaves or arrives."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from common.collector import Tally
+from common.errors import DeadlineExceededError, SourceError
+from common.net.http import Http, RejectedError, TooLargeError, UnavailableError, proxy_for
+from common.net.retry import Deadline, TransientError
+from servers.faults import Fault
+from servers.loopback import Answer, LoopbackServer, Request
+
+
+class Echo(LoopbackServer[Request]):
+    """Answers with what came."""
+
+    request_type = Request
+
+    def respond(self, request: Request) -> Answer:
+        return Answer(200, request.body)
+
+
+class ProxySetting:
+    def __init__(self, proxy: str | None, no_proxy: str = "") -> None:
+        self.proxy = None if proxy is None else SecretStr(proxy)
+        self.no_proxy = no_proxy
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    with Echo() as server:
+        yield server
+
+
+def post(
+    server: LoopbackServer[Request], body: bytes = b"hello", largest: int = 10_000, seconds: float = 10
+) -> bytes:
+    http = Http(None, Tally(), clock=lambda: 1000.0)
+    return http.post(f"{server.url}/x", body, {}, Deadline(seconds), largest)
+
+
+class TestAnswers:
+    def test_the_body_comes_back_and_the_request_is_counted(self, echo: Echo) -> None:
+        tally = Tally()
+        http = Http(None, tally)
+        for _ in range(3):
+            assert http.post(f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)) == b"hello"
+        assert tally.requests == 3
+        assert echo.requests[0].headers["X-Key"] == "k"
+        assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
+
+    def test_a_compressed_body_is_decompressed(self, echo: Echo) -> None:
+        echo.faults.add(Fault(body=gzip.compress(b"z" * 9000), headers={"Content-Encoding": "gzip"}))
+        assert post(echo) == b"z" * 9000
+
+    @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 599])
+    def test_what_may_pass_is_worth_another_try(self, echo: Echo, status: int) -> None:
+        echo.faults.add(Fault(status=status, body="later", headers={"Retry-After": "12"}))
+        with pytest.raises(UnavailableError, match=f"answered {status}: later") as caught:
+            post(echo)
+        assert (caught.value.status, caught.value.wait) == (status, 12)
+
+    def test_a_wait_may_be_a_date_of_the_injected_clock(self, echo: Echo) -> None:
+        echo.faults.add(Fault(status=503, headers={"Retry-After": "Thu, 01 Jan 1970 00:16:45 GMT"}))
+        with pytest.raises(UnavailableError) as caught:
+            post(echo)
+        assert caught.value.wait == 5
+
+    @pytest.mark.parametrize("status", [301, 302, 307, 400, 401, 403, 404, 413])
+    def test_everything_else_is_final(self, echo: Echo, status: int) -> None:
+        echo.faults.add(Fault(status=status, body="no\n way", headers={"Location": f"{echo.url}/y"}))
+        with pytest.raises(RejectedError, match=f"answered {status}: no way") as caught:
+            post(echo)
+        assert (caught.value.status, caught.value.body) == (status, b"no\n way")
+        assert len(echo.requests) == 1
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            Fault(reset="before"),
+            Fault(reset="after"),
+            Fault(truncate=True),
+            Fault(body=b"no gzip", headers={"Content-Encoding": "gzip"}),
+        ],
+    )
+    def test_a_broken_answer_is_worth_another_try(self, echo: Echo, fault: Fault) -> None:
+        echo.faults.add(fault)
+        with pytest.raises(TransientError, match="no answer from"):
+            post(echo)
+
+    def test_nobody_listening_is_worth_another_try(self, echo: Echo) -> None:
+        echo.close()
+        with pytest.raises(TransientError, match="NewConnectionError"):
+            post(echo)
+
+
+class TestBounds:
+    @pytest.mark.parametrize(("size", "fits"), [(10_000, True), (10_001, False)])
+    def test_a_body_is_cut_off_at_the_limit(self, echo: Echo, size: int, fits: bool) -> None:
+        if fits:
+            assert len(post(echo, b"x" * size)) == size
+        else:
+            with pytest.raises(TooLargeError, match="more than 10,000 bytes"):
+                post(echo, b"x" * size)
+
+    def test_a_small_body_that_expands_is_cut_off_too(self, echo: Echo) -> None:
+        bomb = gzip.compress(b"x" * 10**7)
+        echo.faults.add(Fault(body=bomb, headers={"Content-Encoding": "gzip"}))
+        with pytest.raises(TooLargeError):
+            post(echo)
+
+    def test_a_server_that_hangs_costs_no_more_than_the_deadline(self, echo: Echo) -> None:
+        echo.faults.add(Fault(hang=True))
+        with pytest.raises(TransientError, match=r"ReadTimeoutError.*read timeout=0\.[12]"):
+            post(echo, seconds=0.2)
+
+    def test_a_server_that_drips_is_cut_off_at_the_deadline(self) -> None:
+        stop = threading.Event()
+        with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+
+            def drip() -> None:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                    while not stop.wait(0.01):
+                        try:
+                            connection.sendall(b"x")
+                        except OSError:
+                            return
+
+            dripping = threading.Thread(target=drip)
+            dripping.start()
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+            with pytest.raises(DeadlineExceededError):
+                Http(None, Tally()).post(url, b"", {}, Deadline(0.3))
+            stop.set()
+            dripping.join()
+
+    def test_once_the_time_is_over_nothing_is_sent(self, echo: Echo) -> None:
+        tally = Tally()
+        with pytest.raises(DeadlineExceededError):
+            Http(None, tally).post(f"{echo.url}/x", b"", {}, Deadline(-1))
+        assert (tally.requests, echo.requests) == (0, [])
+
+
+class TestProxies:
+    def test_requests_go_through_the_proxy_with_its_password(self, echo: Echo) -> None:
+        address = echo.url.replace("http://", "http://me:p%40ss@")
+        proxy = proxy_for("http://wandb.example", ProxySetting(address))
+        assert proxy is not None
+        assert proxy.url == echo.url
+        assert "Proxy" in repr(proxy)
+        assert "cDpw" not in repr(proxy)
+        assert Http(proxy, Tally()).post("http://wandb.example/x", b"hi", {}, Deadline(10)) == b"hi"
+        assert echo.requests[0].target == "http://wandb.example/x"
+        sent = echo.requests[0].headers["Proxy-Authorization"].removeprefix("Basic ")
+        assert base64.b64decode(sent) == b"me:p@ss"
+
+    @pytest.mark.parametrize(
+        ("url", "no_proxy"),
+        [("http://127.0.0.1:1", ""), ("http://localhost", ""), ("https://w.example", "w.example")],
+    )
+    def test_some_hosts_are_reached_without_it(self, url: str, no_proxy: str) -> None:
+        assert proxy_for(url, ProxySetting("http://proxy:3128", no_proxy)) is None
+        assert proxy_for("https://w.example", ProxySetting(None)) is None
+
+
+class TestCertificates:
+    def test_one_that_nobody_vouches_for_is_refused_and_not_tried_again(self, tmp_path: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(_self_signed(tmp_path))
+        with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+
+            def greet() -> None:
+                connection, _ = listening.accept()
+                with connection:
+                    try:
+                        context.wrap_socket(connection, server_side=True)
+                    except ssl.SSLError:
+                        return
+
+            greeting = threading.Thread(target=greet)
+            greeting.start()
+            url = f"https://127.0.0.1:{listening.getsockname()[1]}/"
+            with pytest.raises(SourceError, match="is not to be trusted"):
+                Http(None, Tally()).post(url, b"", {}, Deadline(10))
+            greeting.join()
+
+
+def _self_signed(folder: Path) -> Path:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "both.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    return path

@@ -1,0 +1,252 @@
+"""SIGTERM in every state of a run, and two runs at once: it ends, leaves nothing behind and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from growing_file import add_numbers, held, truth
+from processes import group_is_empty
+from project import Project
+from servers.aws import Aws
+from servers.datadog import Intake
+from servers.faults import Fault
+
+
+@pytest.fixture
+def numbers(project: Project, tmp_path: Path) -> Path:
+    """The toy collector with a file of thirty seconds to read, and a store."""
+    add_numbers(project)
+    (tmp_path / "checkpoints").mkdir()
+    path = tmp_path / "numbers.txt"
+    start = int(time.time()) - 3000
+    path.write_text("".join(f"{start + n // 3} a {n}\n" for n in range(90)) + "end\n")
+    project.environment |= {
+        "FLEETGAUGE_CHECKPOINTS": str(tmp_path / "checkpoints"),
+        "FLEETGAUGE_NUMBERS_PATH": str(path),
+    }
+    return path
+
+
+def child_of(run: subprocess.Popen[str]) -> int:
+    return int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()[0])
+
+
+def finish(project: Project, intake: Intake, path: Path) -> None:
+    """A later run completes what an interrupted one began."""
+    intake.faults.clear()
+    ran = project.run("numbers", "--push")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert held(intake) == truth(path)
+
+
+@pytest.mark.parametrize("point", ["received", "read", "applied", "answered"])
+@pytest.mark.parametrize("nth", [1, 3])
+def test_a_signal_while_a_request_is_under_way(
+    project: Project, intake: Intake, numbers: Path, point: str, nth: int
+) -> None:
+    run: list[subprocess.Popen[str]] = []
+    group: list[int] = []
+    started = threading.Event()
+    seen = 0
+
+    def stop(_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == nth:
+            started.wait(30)
+            group.append(child_of(run[0]))
+            run[0].send_signal(signal.SIGTERM)
+
+    intake.on(point, stop)  # type: ignore[arg-type]  # one of the four points
+    run.append(project.start("numbers", "--push"))
+    started.set()
+    run[0].communicate(timeout=60)
+    assert run[0].returncode == 143
+    assert group_is_empty(group[0])
+    assert intake.value("collector.up") == 0
+    finish(project, intake, numbers)
+
+
+def test_a_signal_while_waiting_to_try_again(project: Project, intake: Intake, numbers: Path) -> None:
+    refused = threading.Event()
+    intake.on("answered", lambda _: refused.set())
+    intake.faults.add(Fault(status=503, headers={"Retry-After": "60"}))
+    run = project.start("numbers", "--push")
+    assert refused.wait(30)
+    group = child_of(run)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=30)
+    assert run.returncode == 143
+    assert group_is_empty(group)
+    assert held(intake) == {}
+    finish(project, intake, numbers)
+
+
+def test_a_signal_while_the_intake_hangs(project: Project, intake: Intake, numbers: Path) -> None:
+    project.set_constant("datadog/client.py", "READ_TIMEOUT", "1.0")
+    read = threading.Event()
+    intake.on("read", lambda _: read.set())
+    intake.faults.add(Fault(hang=True), times=None)
+    run = project.start("numbers", "--push")
+    assert read.wait(30)
+    group = child_of(run)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=30)
+    assert run.returncode == 143
+    assert group_is_empty(group)
+    finish(project, intake, numbers)
+
+
+def blocking(path: Path) -> Callable[[Project], None]:
+    """Make the toy wait at a FIFO before its first sample."""
+
+    def change(project: Project) -> None:
+        code = project.root / "collectors" / "numbers" / "collector.py"
+        text = code.read_text()
+        wait = f"    open({str(path)!r}, 'w').write(str(os.getpid()))\n    open({str(path)!r}).read()\n"
+        code.write_text(text.replace("def collect(context):\n", f"def collect(context):\n{wait}"))
+
+    os.mkfifo(path)
+    return change
+
+
+def test_a_signal_while_collecting(project: Project, intake: Intake, numbers: Path, tmp_path: Path) -> None:
+    blocking(tmp_path / "fifo")(project)
+    run = project.start("numbers", "--push")
+    child = int((tmp_path / "fifo").read_text())
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=30)
+    assert run.returncode == 143
+    assert group_is_empty(child)
+    assert held(intake) == {}
+
+
+def test_of_two_runs_on_one_directory_the_second_is_skipped_and_says_who_is_at_work(
+    project: Project, intake: Intake, numbers: Path, tmp_path: Path
+) -> None:
+    blocking(tmp_path / "fifo")(project)
+    first = project.start("numbers", "--push")
+    child = int((tmp_path / "fifo").read_text())
+    second = project.run("numbers", "--push", "--json")
+    entry = json.loads(second.stdout)["collectors"][0]
+    assert second.returncode == 0
+    assert entry["status"] == "skipped"
+    assert f"held by process {child} on " in entry["error"]["message"]
+    assert intake.requests == []
+    (tmp_path / "fifo").write_text("go")
+    first.communicate(timeout=30)
+    assert first.returncode == 0
+    assert held(intake) == truth(numbers)
+
+
+def test_of_two_runs_on_one_bucket_exactly_one_advances(
+    project: Project, intake: Intake, numbers: Path, tmp_path: Path, aws: Aws
+) -> None:
+    aws.make_bucket("checkpoints")
+    project.environment |= {**aws.environment, "FLEETGAUGE_CHECKPOINTS": "s3://checkpoints/fleet"}
+    quick = project.root.parent / "quick"
+    quick.mkdir()
+    other = Project(quick, project.environment)
+    add_numbers(other)
+    blocking(tmp_path / "fifo")(project)
+    first = project.start("numbers", "--push", "--json")
+    (tmp_path / "fifo").read_text()
+    assert other.run("numbers", "--push").returncode == 0
+    (tmp_path / "fifo").write_text("go")
+    out, _ = first.communicate(timeout=30)
+    entry = json.loads(out)["collectors"][0]
+    assert first.returncode == 0
+    assert entry["status"] == "skipped"
+    assert "was moved by process" in entry["error"]["message"]
+    assert held(intake) == truth(numbers)
+
+
+def test_a_store_that_is_full_makes_the_run_partial_and_loses_nothing(
+    project: Project, intake: Intake, numbers: Path
+) -> None:
+    code = project.root / "collectors" / "numbers" / "collector.py"
+    limit = "    import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9))\n"
+    text = code.read_text()
+    code.write_text(text.replace("def collect(context):\n", f"def collect(context):\n{limit}"))
+    ran = project.run("numbers", "--push", "--json")
+    entry = json.loads(ran.stdout)["collectors"][0]
+    assert ran.returncode == 1
+    assert (entry["status"], entry["error"]["type"]) == ("partial", "CheckpointError")
+    assert "File too large" in entry["error"]["message"]
+    assert intake.value("collector.up") == 0
+    code.write_text(text)
+    finish(project, intake, numbers)
+
+
+def test_a_collector_that_resumes_refuses_to_push_without_a_store(
+    project: Project, intake: Intake, numbers: Path
+) -> None:
+    ran = project.run("numbers", "--push", FLEETGAUGE_CHECKPOINTS="")
+    assert ran.returncode == 2
+    assert "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix" in ran.stdout
+    assert held(intake) == {}
+    assert project.run("numbers", FLEETGAUGE_CHECKPOINTS="").returncode == 0
+
+
+def test_a_store_that_is_missing_is_a_matter_of_configuration(
+    project: Project, intake: Intake, numbers: Path
+) -> None:
+    ran = project.run("numbers", "--push", FLEETGAUGE_CHECKPOINTS="/nonexistent")
+    assert ran.returncode == 2
+    assert "/nonexistent does not exist; create it" in ran.stdout
+    assert intake.value("collector.up") == 0
+
+
+def test_a_dry_run_reads_the_checkpoint_and_never_moves_it(
+    project: Project, intake: Intake, numbers: Path, tmp_path: Path
+) -> None:
+    assert len(project.document("numbers")["collectors"][0]["samples"]) == 30
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    project.run("numbers", "--push")
+    before = (tmp_path / "checkpoints" / "numbers.json").read_bytes()
+    assert project.document("numbers")["collectors"][0]["samples"] == []
+    assert (tmp_path / "checkpoints" / "numbers.json").read_bytes() == before
+
+
+def test_a_damaged_checkpoint_is_counted_and_the_run_begins_anew(
+    project: Project, intake: Intake, numbers: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoints" / "numbers.json").write_text("garbage")
+    ran = project.run("numbers", "--push")
+    assert ran.returncode == 0
+    assert "dropped: 1 bad_checkpoint" in ran.stdout
+    assert held(intake) == truth(numbers)
+
+
+def test_the_age_of_the_last_success_is_reported_also_by_a_run_that_failed(
+    project: Project, intake: Intake, numbers: Path, tmp_path: Path
+) -> None:
+    age = "collector.last_success_age_seconds"
+    project.add(
+        "toy", "if context.settings.bad: os._exit(1)\nyield VALUE(1, context.at)", "bad: bool = False"
+    )
+    assert project.run("toy", "--push", FLEETGAUGE_TOY_BAD="1").returncode == 1
+    assert intake.value(age) is None
+    assert project.run("toy", "--push").returncode == 0
+    assert intake.value(age) == 0
+    path = tmp_path / "checkpoints" / "toy.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "last_success": document["last_success"] - 7000}))
+    assert project.run("toy", "--push", FLEETGAUGE_TOY_BAD="1").returncode == 1
+    latest = intake.value(age)
+    assert latest is not None
+    assert latest >= 7000
+    intake.points.clear()
+    assert project.run("toy", "--push", FLEETGAUGE_TOY_BAD="perhaps").returncode == 2
+    latest = intake.value(age)
+    assert latest is not None
+    assert latest >= 7000

@@ -1,0 +1,109 @@
+"""Which files paths, directories and globs stand for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from common.records import paths
+from common.records.paths import find, first_name, former_names
+
+
+def found(*patterns: object) -> list[str]:
+    return sorted(find([str(pattern) for pattern in patterns]).files)
+
+
+def make(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def test_a_directory_stands_for_all_its_json_lines(tmp_path: Path) -> None:
+    make(
+        tmp_path,
+        "a.jsonl",
+        "sub/deep/b.jsonl",
+        "sub/c.jsonl.3.gz",
+        "d.json",
+        ".hidden.jsonl",
+        ".h/e.jsonl",
+        "f.jsonl.bak",
+    )
+    expected = [f"{tmp_path}/a.jsonl", f"{tmp_path}/sub/c.jsonl.3.gz", f"{tmp_path}/sub/deep/b.jsonl"]
+    assert found(tmp_path) == expected
+    assert found(f"{tmp_path}/", tmp_path / "a.jsonl") == expected
+
+
+def test_globs_match_in_every_part_and_across_directories(tmp_path: Path) -> None:
+    make(tmp_path, "x1/a.jsonl", "x2/a.jsonl", "y/a.jsonl", "x1/z/a.jsonl", "x1/b.log")
+    assert found(tmp_path / "x?" / "*.jsonl") == [f"{tmp_path}/x1/a.jsonl", f"{tmp_path}/x2/a.jsonl"]
+    assert found(tmp_path / "**" / "z" / "*") == [f"{tmp_path}/x1/z/a.jsonl"]
+    assert found(tmp_path / "x1" / "**") == [
+        f"{tmp_path}/x1/a.jsonl",
+        f"{tmp_path}/x1/b.log",
+        f"{tmp_path}/x1/z/a.jsonl",
+    ]
+
+
+def test_a_name_with_brackets_is_found_as_it_is_written(tmp_path: Path) -> None:
+    make(tmp_path, "[a].jsonl")
+    assert found(tmp_path / "[a].jsonl") == [f"{tmp_path}/[a].jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "former"),
+    [
+        ("run.jsonl", ["run.jsonl"]),
+        ("run.jsonl.2", ["run.jsonl.2", "run.jsonl"]),
+        ("run.jsonl.2.gz", ["run.jsonl.2.gz", "run.jsonl.2", "run.jsonl"]),
+        ("run.jsonl.gz", ["run.jsonl.gz", "run.jsonl"]),
+        ("run.000002.jsonl", ["run.000002.jsonl", "run.jsonl", "run.jsonl"]),
+        ("run.r-1.000002.jsonl", ["run.r-1.000002.jsonl", "run.jsonl", "run.r-1.jsonl"]),
+    ],
+)
+def test_rotated_and_compressed_names_lead_back_to_the_first_one(name: str, former: list[str]) -> None:
+    assert list(former_names(name)) == former
+    assert first_name(f"/shared/{name}") == "/shared/run.jsonl"
+
+
+def test_one_file_under_two_names_is_read_once(tmp_path: Path) -> None:
+    make(tmp_path, "a.jsonl")
+    os.link(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    (tmp_path / "c.jsonl").symlink_to(tmp_path / "a.jsonl")
+    assert found(tmp_path) == [f"{tmp_path}/a.jsonl"]
+
+
+def test_a_link_to_a_directory_is_not_followed_into_the_deep(tmp_path: Path) -> None:
+    make(tmp_path, "here/sub/a.jsonl", "elsewhere/b.jsonl")
+    (tmp_path / "here" / "sub" / "up").symlink_to(tmp_path)
+    (tmp_path / "here" / "dangling.jsonl").symlink_to(tmp_path / "nothing")
+    assert found(tmp_path / "here") == [f"{tmp_path}/here/sub/a.jsonl"]
+
+
+def test_a_file_that_is_not_there_yet_is_no_error_but_a_missing_directory_is(tmp_path: Path) -> None:
+    assert find([str(tmp_path / "a.jsonl"), str(tmp_path / "*.jsonl")]).unreadable == []
+    missing = find([f"{tmp_path}/gone/", f"{tmp_path}/gone/*.jsonl", f"{tmp_path}/x*/y.jsonl"])
+    assert missing.unreadable == [(f"{tmp_path}/gone", "No such file or directory")] * 2
+
+
+def test_a_name_that_is_not_text_is_told_and_left(tmp_path: Path) -> None:
+    make(tmp_path, "a.jsonl")
+    name = os.fsencode(tmp_path) + b"/\xff.jsonl"
+    os.close(os.open(name, os.O_CREAT))
+    result = find([str(tmp_path)])
+    assert list(result.files) == [f"{tmp_path}/a.jsonl"]
+    assert result.unreadable == [(ascii(os.fsdecode(name)), "its name is not UTF-8")]
+
+
+def test_more_files_than_can_be_kept_in_mind_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl")
+    monkeypatch.setattr(paths, "MAX_FILES", 2)
+    result = find([str(tmp_path)])
+    assert len(result.files) == 2
+    assert result.unreadable == [(str(tmp_path), "more than 2 files")]

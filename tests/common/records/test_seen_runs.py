@@ -1,0 +1,34 @@
+"""Ranges of numbers behave as a set of numbers does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.records import seen_runs
+from common.records.seen_runs import Sequence
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30))))
+def test_ranges_are_a_set(steps: list[tuple[bool, int]]) -> None:
+    ranges = Sequence()
+    expected: set[int] = set()
+    for add, number in steps:
+        (ranges.add if add else ranges.discard)(number)
+        (expected.add if add else expected.discard)(number)
+        assert [number in ranges for number in range(-1, 32)] == [
+            number in expected for number in range(-1, 32)
+        ]
+        flat = [edge for one in ranges.ranges for edge in one]
+        assert flat == sorted(flat)
+        gaps = zip(ranges.ranges, ranges.ranges[1:], strict=False)
+        assert all(one[1] + 1 < other[0] for one, other in gaps)
+
+
+def test_beyond_so_many_gaps_the_lowest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seen_runs, "MAX_RANGES", 3)
+    ranges = Sequence()
+    for number in (0, 2, 4, 6):
+        ranges.add(number)
+    assert ranges.ranges == [[0, 2], [4, 4], [6, 6]]

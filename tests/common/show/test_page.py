@@ -1,0 +1,177 @@
+"""The page of a dry run as a browser draws it: what it says, and that it says it to anyone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from wandb_week import END, WEEK, write_week
+
+from browser import Browser
+from common.metric import gauge
+from common.outcome import Failure, Outcome, Status
+from common.show.dry_run_file import DryRunFile
+from common.show.dry_run_sink import FileSink
+from common.show.page import write
+from common.show.report import number
+from common.span import Span
+
+HOURS = Span(END - 6 * 3600, END, 900)
+NASTY = "<img src=x onerror=document.title='ran'><script>console.log('ran')</script>&amp;\"'" + "w" * 2000
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DryRunFile]:
+    """The page of a plausible week, and what it shows."""
+    folder = tmp_path_factory.mktemp("week")
+    pieces = write_week(folder / "samples")
+    write(folder / "page.html", [Outcome("wandb", Status.OK)], {"wandb": pieces}, WEEK)
+    return folder / "page.html", pieces
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1400])
+def test_nothing_scrolls_sideways_and_nothing_sticks_out(
+    week: tuple[Path, DryRunFile], width: int, browser: Browser
+) -> None:
+    browser.show(week[0], width)
+    assert browser.look("document.documentElement.clientWidth") == width
+    assert browser.look("document.documentElement.scrollWidth") == width
+    shown = "getComputedStyle(e.closest('thead') || e).position != 'absolute'"
+    out = f"{shown} && e.getBoundingClientRect().right > innerWidth + 1 && e.outerHTML.slice(0, 80)"
+    assert {*browser.every("body *", out)} == {False}
+
+
+def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browser: Browser) -> None:
+    browser.show(week[0])
+    assert browser.look("document.scripts.length") == 0
+    assert browser.look("performance.getEntriesByType('resource').length") == 0
+    assert browser.every("link, img, iframe, object, embed, [src], [onload]", "e.outerHTML") == []
+    assert browser.requests == [week[0].as_uri()]
+    assert browser.complaints == []
+
+
+def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Browser) -> None:
+    browser.show(week[0])
+    assert browser.texts("h1") == ["Backfill of wandb, not sent"]
+    assert browser.texts("h1 + p") == [
+        "2026-11-07 00:00 to 2026-11-14 00:00 UTC, every 15 min. This was a dry run: nothing was sent."
+    ]
+    points = sum(len(piece.values) for piece in week[1])
+    assert points > 18_000
+    assert browser.every(".card", "e.innerText.split('\\n').filter(Boolean)") == [
+        ["Span", "7 d", "its end not included"],
+        ["Step", "15 min", "672 ticks"],
+        ["Metrics", "28", "of 31 declared"],
+        ["Series", str(len({piece.series for piece in week[1]})), "metrics by tags"],
+        ["Points", f"{points:,}", "none of them sent"],
+        ["Dropped", "0", "0 lost"],
+    ]
+    assert browser.texts("section .status") == ["ok"]
+    assert browser.texts("section > p") == [
+        "Every series: entity:acme project:ants",
+        "Without a value in this span: wandb.runs.pending, wandb.runs.stale, wandb.runs.unseen.",
+    ]
+
+
+def test_metrics_stand_in_the_order_of_the_catalogue_under_what_they_are_about(
+    week: tuple[Path, DryRunFile], browser: Browser
+) -> None:
+    browser.show(week[0])
+    seen = {piece.series.metric for piece in week[1]}
+    declared = [metric for metric in week[1].declared() if metric.name in seen]
+    assert len(declared) == 28
+    assert browser.every("h4", "e.textContent") == [metric.name for metric in declared]
+    assert browser.texts(".metric .head + p") == [metric.help for metric in declared]
+    assert browser.texts(".unit") == [
+        " · ".join(filter(None, (metric.unit, metric.type))) for metric in declared
+    ]
+    groups = ["wandb.runs", "wandb.training", "wandb.push_to_main", "wandb.sweep"]
+    assert browser.texts("h3") == browser.texts("nav a") == groups
+    leads = "document.getElementById(e.getAttribute('href').slice(1)).innerText"
+    assert browser.every("nav a", leads) == groups
+
+
+def test_the_figures_beside_a_chart_are_those_of_its_points(
+    week: tuple[Path, DryRunFile], browser: Browser
+) -> None:
+    browser.show(week[0])
+    points: dict[tuple[str, ...], dict[int, float]] = {}
+    for piece in week[1]:
+        known = points.setdefault((piece.series.metric, *piece.series.tags), {})
+        known.update(zip(piece.seconds, piece.values, strict=True))
+
+    def figures(*series: str) -> list[str]:
+        known = points[series]
+        values = list(known.values())
+        shown = (known[min(known)], known[max(known)], min(values), fmean(values), max(values))
+        return [*map(number, shown), f"{len(values):,}"]
+
+    assert browser.texts(".metric dt")[:6] == ["First", "Last", "Min", "Mean", "Max", "Points"]
+    assert browser.texts(".metric dd")[:6] == figures("wandb.runs.active", "entity:acme", "project:ants")
+    rows = browser.every("tbody tr", "[...e.cells].map(cell => cell.innerText.trim())")
+    series = [row[0].split() for row in rows]
+    assert series == [
+        ["config:arena", "ref:pr"],
+        ["config:cvc.fixed", "ref:main"],
+        ["config:cvc.fixed", "ref:pr"],
+        ["config:navigation", "ref:main"],
+        ["config:navigation", "ref:pr"],
+    ]
+    metric = "wandb.push_to_main.config.steps_per_second"
+    for (config, ref), row in zip(series, rows, strict=True):
+        assert row[1:] == figures(metric, config, "entity:acme", "project:ants", ref)
+
+
+def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path, browser: Browser) -> None:
+    names = [f"a.{place}.{NASTY}" for place in (1, 2)]
+    metrics = [{"name": name, "type": NASTY, "unit": NASTY, "help": NASTY} for name in (*names, f"b{NASTY}")]
+    lines: list[dict[str, Any]] = [{"metrics": metrics}]
+    for name, host in ((names[0], NASTY), (names[0], None), (names[1], "node")):
+        series = {"metric": name, "type": NASTY, "unit": NASTY, "host": host, "tags": [NASTY]}
+        lines.append({**series, "points": [[at, 1.5] for at in HOURS.ticks]})
+    (tmp_path / "samples").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    outcome = Outcome(NASTY, Status.PARTIAL, lost=[NASTY], dropped={NASTY: 1}, error=Failure(NASTY, NASTY))
+    write(tmp_path / "page.html", [outcome], {NASTY: DryRunFile(tmp_path / "samples")}, HOURS)
+    for width in (360, 1000):
+        browser.show(tmp_path / "page.html", width)
+        assert browser.look("document.documentElement.scrollWidth") == width
+        assert browser.every("img, script", "e.outerHTML") == []
+        assert (browser.requests, browser.complaints) == ([(tmp_path / "page.html").as_uri()], [])
+        assert browser.look("document.title") == f"Backfill of {NASTY}, not sent"
+        assert browser.every("h4", "e.textContent") == names
+        assert browser.every(".metric .head + p", "e.textContent") == [NASTY] * 2
+        assert browser.every(".unit", "e.textContent") == [f"{NASTY} · {NASTY}"] * 2
+        assert browser.every("p.name", "e.textContent") == ["no other tags", f"host:{NASTY}", "host:node"]
+        assert browser.every("h2", "e.textContent") == [NASTY]
+        assert browser.every("section > p", "e.textContent") == [
+            f"Every series: {NASTY}",
+            f"Without a value in this span: b{NASTY}.",
+        ]
+        assert browser.every(".plot", "e.getAttribute('aria-label')") == [
+            f"{name} over 6 h: from 1.500 to 1.500 {NASTY}" for name in names
+        ]
+
+
+def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser: Browser) -> None:
+    active = gauge("wandb.runs.active", "run", "Runs that are active.")
+    sink = FileSink(tmp_path / "wandb", (active,), 10, HOURS.since, HOURS.until)
+    sink.send([active(1, END - 900)])
+    outcomes = [
+        Outcome("wandb", Status.PARTIAL, lost=["acme/bees: gone"], dropped={"too_old": 2000, "bad": 1}),
+        Outcome("host", Status.FAILED, error=Failure("SourceError", "the past cannot be asked")),
+    ]
+    write(tmp_path / "page.html", outcomes, {"wandb": DryRunFile(tmp_path / "wandb")}, HOURS)
+    browser.show(tmp_path / "page.html")
+    assert browser.texts("h1") == ["Backfill of wandb, host, not sent"]
+    assert browser.texts(".note p") == [
+        "wandb lost acme/bees: gone",
+        "wandb dropped 1 bad, 2,000 too_old",
+        "host: SourceError: the past cannot be asked",
+    ]
+    assert browser.texts(".card")[-1].split("\n") == ["Dropped", "2,001", "1 lost"]
+    assert browser.texts("section .status") == ["partial", "failed"]
+    assert browser.texts("section > p") == ["There is nothing to draw: no sample is of this span."]
+    assert len(browser.every("svg.plot", "1")) == 1

@@ -1,0 +1,170 @@
+"""The charts of a dry run's page as a browser draws them: to scale, with gaps and spikes, for any eye."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from wandb_week import DAY, END, WEEK, write_week
+
+from browser import LEAST_CONTRAST, LIGHT, Browser
+from common.metric import Sample, gauge
+from common.outcome import Outcome, Status
+from common.show.dry_run_file import DryRunFile
+from common.show.dry_run_sink import FileSink
+from common.show.page import write
+from common.span import Span
+
+ACTIVE = gauge("wandb.runs.active", "run", "Runs that are active.", "project")
+RATE = gauge("wandb.rate", "", "A rate.")
+MEMORY = gauge("gpu_memory.allocated_bytes", "byte", "Memory that tensors hold.", "rank")
+HOURS = Span(END - 6 * 3600, END, 900)
+
+Show = Callable[..., None]
+
+
+@pytest.fixture
+def show(tmp_path: Path, browser: Browser) -> Show:
+    """Draw the page of these samples."""
+
+    def draw(samples: list[Sample], span: Span = HOURS, width: int = 1000) -> None:
+        metrics = dict.fromkeys(sample.metric for sample in samples)
+        FileSink(tmp_path / "samples", metrics, 20_000, span.since, span.until).send(samples)
+        pieces = {"wandb": DryRunFile(tmp_path / "samples")}
+        write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], pieces, span)
+        browser.show(tmp_path / "page.html", width)
+
+    return draw
+
+
+def drawing(browser: Browser) -> list[list[str]]:
+    """The places that the one line goes through, between its gaps."""
+    [path] = browser.every(".plot .line", "e.getAttribute('d')")
+    return [piece.split("L") for piece in re.findall(r"M([^M]*)", path)]
+
+
+def strokes(browser: Browser, selector: str) -> list[str]:
+    return browser.every(selector, "getComputedStyle(e).stroke")
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_every_metric_has_a_chart_with_a_line_for_each_series_inside_it(
+    width: int, tmp_path: Path, browser: Browser
+) -> None:
+    pieces = {"wandb": write_week(tmp_path / "samples")}
+    write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], pieces, WEEK)
+    browser.show(tmp_path / "page.html", width)
+    lines = "[e.querySelector('h4').textContent, e.querySelectorAll('.plot .line').length]"
+    drawn = dict(browser.every(".metric", lines))
+    assert len(drawn) == len(browser.every("svg.plot", "1")) == 28
+    assert drawn.pop("wandb.push_to_main.config.steps_per_second") == 5
+    assert {*drawn.values()} == {1}
+    box = "(r => [r.left, r.top, r.right, r.bottom])(e.getBoundingClientRect())"
+    boxes = f"[e, ...e.querySelectorAll('path')].map(e => {box})"
+    for (left, top, right, bottom), *paths in browser.every(".plot", boxes):
+        assert right - left > 300 - 60 * (width == 390)
+        assert bottom - top > 100
+        assert all(left <= a <= c <= right and top <= b <= d <= bottom for a, b, c, d in paths)
+    times = browser.every(".axis-x", "[...e.children].map(label => label.innerText)")
+    assert times == [["7 Nov", "9 Nov", "11 Nov", "13 Nov"]] * 28
+    assert browser.texts(".axis-y span")[:6] == ["0", "10", "20", "30", "40", "0"]
+
+
+def test_a_line_is_drawn_to_scale_in_time_and_value(show: Show, browser: Browser) -> None:
+    show([ACTIVE(value, at) for at, value in zip(HOURS.ticks, range(24), strict=True)])
+    [places] = drawing(browser)
+    assert len(places) == 24
+    for at, place in enumerate(places):  # 1.5 % of room at either side, 6 % above the highest value
+        x, y = map(float, place.split())
+        assert x == pytest.approx(1000 * (0.015 + at / 24) / 1.03, abs=0.1)
+        assert y == pytest.approx(1000 * (1 - at / (23 * 1.06)), abs=0.1)
+    assert browser.texts(".axis-x span") == ["18:00", "20:00", "22:00", "14 Nov"]
+    assert browser.texts(".axis-y span") == ["0", "5", "10", "15", "20"]
+    assert browser.every(".band", "1") == []
+
+
+def test_a_gap_in_the_data_is_a_gap_in_the_line(show: Show, browser: Browser) -> None:
+    show([ACTIVE(5, at) for place, at in enumerate(HOURS.ticks) if place not in {4, 10, 12}])
+    pieces = drawing(browser)
+    assert [len(piece) for piece in pieces] == [4, 5, 1, 11]
+    assert browser.every(".plot .dots", "e.getAttribute('d')") == [f"M{pieces[2][0]}"]
+    assert browser.every(".plot .dots", "getComputedStyle(e).strokeWidth") == ["5px"]
+
+
+def test_a_spike_is_seen_however_long_the_span(show: Show, browser: Browser) -> None:
+    year = Span(END - 365 * DAY, END, 900)
+    show([ACTIVE(1000 if at == END - 100 * DAY else 10, at) for at in year.ticks], year)
+    edges = "(b => [b.y, b.width, b.y + b.height])(e.getBBox())"
+    [[line_top, width, _], [top, _, bottom]] = [
+        *browser.every(".plot .line", edges),
+        *browser.every(".plot .band", edges),
+    ]
+    assert width > 950
+    assert line_top > 950  # 53 ticks share a stretch, and their mean is low,
+    assert top == pytest.approx(1000 * (1 - 1 / 1.06), abs=0.2)  # but the shade reaches up to the spike
+    assert bottom == pytest.approx(1000 * (1 - 0.01 / 1.06), abs=0.2)
+    [places] = drawing(browser)
+    assert len(places) == 662
+    assert browser.texts(".axis-x span") == ["2026", "Apr", "Jul", "Oct"]
+
+
+def test_records_closer_than_the_step_are_drawn_as_closely(show: Show, browser: Browser) -> None:
+    show([MEMORY(2**30 + at, END - 3600 + 10 * at, rank="0") for at in range(120)])
+    [places] = drawing(browser)
+    assert len(places) == 30  # of 40 s each, the whole being cut into no more than 672
+    assert browser.texts(".axis-y span") == ["0 GiB", "0.5 GiB", "1 GiB"]
+
+
+def test_of_many_series_those_that_reach_highest_are_drawn_and_the_others_counted(
+    show: Show, browser: Browser
+) -> None:
+    peaks = {f"p{place:04}": place * 37 % 1000 for place in range(1000)}
+    show([ACTIVE(peak, at, project=name) for name, peak in peaks.items() for at in (HOURS.since, END - 1)])
+    highest = sorted(sorted(peaks, key=lambda name: -peaks[name])[:6])
+    assert browser.texts("td.name") == [f"project:{name}" for name in highest]
+    assert browser.texts(".metric table + p") == ["The 6 series that reach highest are drawn, 994 are not."]
+    assert strokes(browser, ".plot .line") == strokes(browser, "td.name path")
+    assert len({*strokes(browser, ".plot .line")}) == 6
+
+
+def test_two_series_of_a_metric_are_told_apart_beside_another_metric(show: Show, browser: Browser) -> None:
+    samples = [ACTIVE(len(name), at, project=name) for name in ("ants", "termites") for at in HOURS.ticks]
+    show([*samples, RATE(0.5, END - 900)])
+    assert browser.texts("h4") == ["wandb.rate", "wandb.runs.active"]  # names of two parts come first
+    assert browser.texts("p.name") == ["project:ants", "project:termites"]
+    assert browser.texts(".metric dd")[::6] == ["0.500", "4", "8"]
+    assert browser.every(".several", "1") == []
+
+
+@pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.parametrize("days", [0.04, 1, 7, 30, 100, 365, 3000])
+def test_labels_are_legible_and_do_not_overlap_on_a_phone(
+    days: float, width: int, show: Show, browser: Browser
+) -> None:
+    span = Span(END - int(days * DAY), END, 900)
+    show([ACTIVE(10_000_000, tick) for tick in span.ticks[:2]], span, width)
+    sizes = browser.every("body *", "e.innerText && !e.children.length && getComputedStyle(e).fontSize")
+    assert min(float(size.removesuffix("px")) for size in sizes if size) >= 12
+    sides = "e.offsetWidth && (r => [r.left, r.right])(e.getBoundingClientRect())"
+    places = [place for place in browser.every(".axis-x span", sides) if place]
+    assert len(places) >= 2
+    assert all(before[1] < after[0] for before, after in pairwise(places))
+
+
+@pytest.mark.parametrize(("scheme", "media"), [("light", "screen"), ("dark", "screen"), ("dark", "print")])
+def test_text_and_lines_stand_out_from_what_is_behind_them(
+    scheme: str, media: str, show: Show, tmp_path: Path, browser: Browser
+) -> None:
+    show([ACTIVE(place, END - 900, project=f"p{place}") for place in range(8)])
+    browser.show(tmp_path / "page.html", 1000, scheme, media)
+    least, where = browser.look(f"(() => {{ {LIGHT} {LEAST_CONTRAST} }})()")
+    assert least >= 4.5, where
+    [plot] = browser.every(".plot", "getComputedStyle(e).backgroundColor")
+    assert plot == ("rgb(15, 23, 42)" if (scheme, media) == ("dark", "screen") else "rgb(255, 255, 255)")
+    colours = strokes(browser, ".plot .line")
+    assert len({*colours}) == 6
+    for colour in colours:
+        assert browser.look(f"(() => {{ {LIGHT} return contrast('{colour}', '{plot}') }})()") >= 3

@@ -1,0 +1,224 @@
+"""What a run looks like to a person and to a program."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.outcome import Failure, Outcome, Status
+from common.show.dry_run_file import Series, SeriesPoints
+from common.show.report import headline, last_line, number, overall, table, write_document
+
+AT = 1794786458
+ACTIVE = SeriesPoints(
+    Series("wandb.runs.active", ("entity:acme", "project:ants"), None), "gauge", "run", (AT,), (3,)
+)
+LOAD = SeriesPoints(Series("host.load_1m", (), "n1"), "gauge", "process", (AT,), (12345.5,))
+BARE = SeriesPoints(Series("m", (), None), "gauge", "", (AT,), (12345.5,))
+
+
+def document(outcomes: list[Outcome], pieces: Mapping[str, Iterable[SeriesPoints]] | None) -> str:
+    stream = io.StringIO()
+    write_document(outcomes, pieces, stream)
+    return stream.getvalue()
+
+
+class TestDocument:
+    def test_a_dry_run_is_the_document_of_the_design(self) -> None:
+        outcome = Outcome("wandb", Status.OK, seconds=0.41, samples=1, dropped={"not_finite": 1})
+        assert json.loads(document([outcome], {"wandb": [ACTIVE]})) == {
+            "status": "ok",
+            "collectors": [
+                {
+                    "collector": "wandb",
+                    "status": "ok",
+                    "seconds": 0.41,
+                    "error": None,
+                    "lost": [],
+                    "samples": [
+                        {
+                            "metric": "wandb.runs.active",
+                            "type": "gauge",
+                            "unit": "run",
+                            "value": 3,
+                            "timestamp": AT,
+                            "host": None,
+                            "tags": ["entity:acme", "project:ants"],
+                        }
+                    ],
+                    "dropped": {"not_finite": 1},
+                }
+            ],
+        }
+
+    def test_a_failure_names_its_class_and_a_push_its_points(self) -> None:
+        failed = Outcome(
+            "wandb",
+            Status.PARTIAL,
+            seconds=2,
+            points_sent=9,
+            lost=["acme/ants: gone"],
+            error=Failure("SourceError", "no"),
+        )
+        assert json.loads(document([failed], None)) == {
+            "status": "partial",
+            "collectors": [
+                {
+                    "collector": "wandb",
+                    "status": "partial",
+                    "seconds": 2,
+                    "error": {"type": "SourceError", "message": "no"},
+                    "lost": ["acme/ants: gone"],
+                    "points_sent": 9,
+                    "dropped": {},
+                }
+            ],
+        }
+
+    def test_a_check_has_findings_and_no_samples(self) -> None:
+        made = json.loads(document([Outcome("host", Status.OK, findings=["all is well"])], {}))
+        assert made["collectors"][0]["findings"] == ["all is well"]
+        assert "samples" not in made["collectors"][0]
+
+    def test_a_collector_without_samples_has_an_empty_list(self) -> None:
+        made = json.loads(document([Outcome("host", Status.EMPTY)], {}))
+        assert made["collectors"][0]["samples"] == []
+
+    @given(st.data())
+    def test_writing_bit_by_bit_lays_it_out_as_writing_it_whole(self, data: st.DataObject) -> None:
+        values = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
+        points = st.lists(st.tuples(st.integers(0, 2**32), values), min_size=1, max_size=3)
+        text = st.text(max_size=5) | st.sampled_from(['"', "\n}", "},", "{\n", '"value": 0'])
+        series = st.builds(Series, text, st.lists(text, max_size=2).map(tuple), st.none() | text)
+        names = data.draw(st.lists(st.sampled_from("abc"), max_size=3, unique=True))
+        made: dict[str, list[SeriesPoints]] = {}
+        expected = []
+        for name in names:
+            samples, made[name] = [], []
+            for one, unit in data.draw(st.lists(st.tuples(series, text), max_size=3)):
+                pairs = data.draw(points)
+                made[name].append(
+                    SeriesPoints(
+                        one, "gauge", unit, tuple(at for at, _ in pairs), tuple(value for _, value in pairs)
+                    )
+                )
+                samples += [
+                    {
+                        "metric": one.metric,
+                        "type": "gauge",
+                        "unit": unit,
+                        "value": value,
+                        "timestamp": at,
+                        "host": one.host,
+                        "tags": one.tags,
+                    }
+                    for at, value in pairs
+                ]
+            entry = {"collector": name, "status": "ok", "seconds": 0.0, "error": None, "lost": [name]}
+            expected.append({**entry, "dropped": {}, "samples": samples})
+        whole = json.dumps({"status": "ok" if names else "empty", "collectors": expected}, indent=2)
+        outcomes = [Outcome(name, Status.OK, lost=[name]) for name in names]
+        assert document(outcomes, made) == whole + "\n"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"),
+    [
+        ((Status.OK, Status.EMPTY, Status.SKIPPED), Status.OK),
+        ((Status.EMPTY, Status.SKIPPED), Status.EMPTY),
+        ((Status.OK, Status.PARTIAL), Status.PARTIAL),
+        ((Status.PARTIAL, Status.FAILED, Status.OK), Status.FAILED),
+        ((Status.SKIPPED,), Status.SKIPPED),
+        ((), Status.EMPTY),
+    ],
+)
+def test_the_whole_run_is_as_bad_as_its_worst_collector(statuses: tuple[Status, ...], worst: Status) -> None:
+    for order in permutations(statuses):
+        assert overall([Outcome("x", status) for status in order]) is worst
+
+
+class TestTable:
+    def test_columns_are_aligned_and_blocks_follow_their_collectors(self) -> None:
+        outcomes = [Outcome("wandb", Status.OK, seconds=1.26), Outcome("host", Status.EMPTY)]
+        assert list(table(outcomes, {"wandb": [ACTIVE, LOAD, BARE]}, 80)) == [
+            "wandb: ok in 1.3 s",
+            "  wandb.runs.active           3  run      entity:acme project:ants",
+            "  host.load_1m       12,345.500  process  host:n1",
+            "  m                  12,345.500",
+            "",
+            "host: empty in 0.0 s",
+        ]
+
+    def test_every_point_of_a_series_has_a_row(self) -> None:
+        twice = ACTIVE._replace(seconds=(AT, AT + 1), values=(3, 14))
+        assert list(table([Outcome("wandb", Status.OK)], {"wandb": [twice]}, 80))[1:] == [
+            "  wandb.runs.active   3  run  entity:acme project:ants",
+            "  wandb.runs.active  14  run  entity:acme project:ants",
+            "",
+        ]
+
+    def test_tags_are_shortened_to_the_width(self) -> None:
+        outcomes = [Outcome("wandb", Status.OK)]
+        whole = "  wandb.runs.active  3  run  entity:acme project:ants"
+        assert list(table(outcomes, {"wandb": [ACTIVE]}, len(whole)))[1] == whole
+        assert list(table(outcomes, {"wandb": [ACTIVE]}, len(whole) - 1))[1] == whole[:-2] + "…"
+        for width in (10, 30):
+            assert len(list(table(outcomes, {"wandb": [ACTIVE]}, width))[1]) == width
+
+    def test_what_went_wrong_stands_under_the_headline(self) -> None:
+        outcome = Outcome(
+            "wandb", Status.PARTIAL, lost=["a: gone", "b: gone"], error=Failure("SourceError", "no answer")
+        )
+        assert headline(outcome) == "wandb: partial\n  SourceError: no answer\n  lost a: gone\n  lost b: gone"
+
+
+class TestLastLine:
+    OUTCOMES = (
+        Outcome("a", Status.OK, seconds=1.0, samples=1, points_sent=1000, dropped={"too_old": 2}),
+        Outcome(
+            "b", Status.OK, seconds=0.5, samples=2, points_sent=234, dropped={"not_finite": 1, "too_old": 1}
+        ),
+        Outcome("c", Status.SKIPPED),
+    )
+
+    def test_a_dry_run(self) -> None:
+        assert last_line(list(self.OUTCOMES), pushed=False) == (
+            "2 ok, 1 skipped; 3 samples, nothing sent (dry run); 1.5 s; dropped: 1 not_finite, 3 too_old"
+        )
+
+    def test_a_push(self) -> None:
+        assert last_line(list(self.OUTCOMES), pushed=True) == (
+            "2 ok, 1 skipped; 1,234 points sent; 1.5 s; dropped: 1 not_finite, 3 too_old"
+        )
+
+    def test_one_is_not_several_and_nothing_dropped_is_said(self) -> None:
+        one = Outcome("a", Status.FAILED, points_sent=1)
+        assert last_line([one], pushed=True) == "1 failed; 1 point sent; 0.0 s; dropped: nothing"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"),
+        (3.0, "3"),
+        (1234567, "1,234,567"),
+        (0.5, "0.500"),
+        (0.1, "0.100"),
+        (0.0999, "0.0999"),
+        (-0.5, "-0.500"),
+        (-0.0123456, "-0.0123"),
+        (1234.5678, "1,234.568"),
+        (1e-7, "1e-07"),
+        (999999999999999.0, "999,999,999,999,999"),
+        (1e15, "1,000,000,000,000,000.000"),
+        (0, "0"),
+    ],
+)
+def test_a_number_has_the_digits_that_mean_something(value: float, text: str) -> None:
+    assert number(value) == text

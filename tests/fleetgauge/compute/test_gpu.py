@@ -1,0 +1,285 @@
+"""The grammar of the variables that hide GPUs, and what remains visible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetgauge.compute import Gpu, Host, Visible, collect_compute_metadata, see_gpus
+from fleetgauge.compute.gpu import parse_visible_devices
+
+GIB = 2**30
+A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
+CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+
+
+def board(index: int, name: str = A100) -> Gpu:
+    return Gpu(index, name, 40 * GIB, 8, 0, 108, f"GPU-{index}{index}-uuid")
+
+
+def instance(index: int, letter: str) -> Gpu:
+    return Gpu(index, f"{A100} MIG 1g.5gb", 5 * GIB, 8, 0, 14, f"MIG-{letter}{letter}-uuid")
+
+
+EIGHT = tuple(board(index) for index in range(8))
+MIXED = (board(0), board(1), board(2, T4), board(3, T4))
+DIVIDED = (board(0), instance(0, "a"), instance(0, "b"), board(1), instance(1, "c"), board(2))
+
+
+def on(gpus: tuple[Gpu, ...] | None, torch_gpus: tuple[Gpu, ...] | None = None) -> Host:
+    return Host(os_cpus=8, affinity=8, memory_bytes=64 * GIB, gpus=gpus, torch_gpus=torch_gpus)
+
+
+def describe(env: dict[str, str], host: Host) -> dict[str, Any]:
+    metadata = collect_compute_metadata(env=env, root="/nowhere", host=host)
+    return {key.removeprefix("compute."): value for key, value in metadata.items() if "gpu" in key}
+
+
+@pytest.mark.parametrize(
+    ("value", "entries"),
+    [
+        ("", ()),
+        (" ", ()),
+        ("-1", ()),
+        ("NoDevFiles", ()),
+        ("none", ()),
+        ("0", (0,)),
+        ("0,1", (0, 1)),
+        ("3,1", (3, 1)),
+        (" 0 , 1 ", (0, 1)),
+        ("0,1,", (0, 1)),
+        # Parsing stops at the first invalid entry.
+        ("0,1,-1,2", (0, 1)),
+        ("0,,2", (0,)),
+        ("0,x,2", (0,)),
+        ("0,-,2", (0,)),
+        ("-1,0", ()),
+        # As strtoul reads numbers.
+        ("1gpu2,2ampere", (1, 2)),
+        ("+1", (1,)),
+        ("0x1", (0,)),
+        ("²", ()),
+        ("9" * 5000, ()),
+        # A repetition leaves nothing, unless parsing stopped before it.
+        ("0,0", ()),
+        ("0,1,0", ()),
+        ("1,01", ()),
+        ("0,-1,0", (0,)),
+        ("GPU-a,GPU-a", ()),
+        ("MIG-a,MIG-b,MIG-a", ()),
+        ("GPU-a,GPU-b", ("GPU-a", "GPU-b")),
+        ("MIG-a,MIG-b", ("MIG-a", "MIG-b")),
+        ("MIG-GPU-a/1/0,MIG-GPU-a/2/0", ("MIG-GPU-a/1/0", "MIG-GPU-a/2/0")),
+        # Mixing kinds stops there.
+        ("0,GPU-a", (0,)),
+        ("GPU-a,0", ("GPU-a",)),
+        ("GPU-a,MIG-b,GPU-c", ("GPU-a",)),
+        ("MIG-b,GPU-a", ("MIG-b",)),
+        ("GPU-a,,GPU-b", ("GPU-a",)),
+    ],
+)
+def test_visible_devices(value: str, entries: tuple[int | str, ...]) -> None:
+    assert parse_visible_devices(value) == entries
+    # Where the driver cannot be asked, the variable's word stands.
+    assert describe({CUDA: value}, on(None)) == {"gpu_count": len(entries), "gpu_source": CUDA}
+
+
+@pytest.mark.parametrize(
+    ("value", "gpus", "indices"),
+    [
+        ("0,1", EIGHT, [0, 1]),
+        ("7,3", EIGHT, [7, 3]),
+        ("0,1,-1,2", EIGHT, [0, 1]),
+        # Indices beyond the inventory do not count, and end the list.
+        ("8", EIGHT, []),
+        ("6,7,8", EIGHT, [6, 7]),
+        ("0,8,1", EIGHT, [0]),
+        ("0", (), []),
+        ("GPU-33-uuid,GPU-11-uuid", EIGHT, [3, 1]),
+        # An abbreviation serves while it fits one board only.
+        ("GPU-3,GPU-1", EIGHT, [3, 1]),
+        ("GPU-", EIGHT, []),
+        ("GPU-1,GPU-11", EIGHT, []),
+        ("GPU-1,GPU-99,GPU-2", EIGHT, [1]),
+    ],
+)
+def test_visible_boards(value: str, gpus: tuple[Gpu, ...], indices: list[int]) -> None:
+    described = describe({CUDA: value}, on(gpus))
+    assert described["gpu_count"] == len(indices)
+    assert [gpu["index"] for gpu in described.get("gpus", [])] == indices
+
+
+@pytest.mark.parametrize("hidden", ["", "-1", "NoDevFiles"])
+def test_a_variable_that_hides_everything_is_never_passed_over(hidden: str) -> None:
+    env = {CUDA: hidden, HIP: "0", "SLURM_GPUS_ON_NODE": "4"}
+    assert describe(env, on(EIGHT)) == {"gpu_count": 0, "gpu_source": CUDA}
+
+
+@pytest.mark.parametrize(
+    ("value", "visible"),
+    [
+        ("MIG-aa-uuid,MIG-cc-uuid", (DIVIDED[1], DIVIDED[4])),
+        ("MIG-b,MIG-a", (DIVIDED[2], DIVIDED[1])),
+        ("MIG-a,MIG-nobody,MIG-b", (DIVIDED[1],)),
+        # CUDA opens the first instance of a divided board, and nothing else of it.
+        ("0", (DIVIDED[1],)),
+        ("1,2", (DIVIDED[4], DIVIDED[5])),
+        ("GPU-11", (DIVIDED[4],)),
+        ("3", ()),
+    ],
+)
+def test_instances_count(value: str, visible: tuple[Gpu, ...]) -> None:
+    assert see_gpus({CUDA: value}, on(DIVIDED)) == Visible(len(visible), CUDA, visible)
+
+
+def test_without_a_variable_the_instances_count_in_place_of_their_board() -> None:
+    assert see_gpus({}, on(DIVIDED)) == Visible(4, "nvml", (*DIVIDED[1:3], DIVIDED[4], DIVIDED[5]))
+
+
+def test_uuids_that_cannot_be_compared_count_up_to_what_the_boards_can_hold() -> None:
+    instances = ",".join(f"MIG-{number}" for number in range(9))
+    nameless = (Gpu(0), Gpu(1))
+    assert see_gpus({CUDA: "MIG-a,MIG-b"}, on(EIGHT)) == Visible(2, CUDA, None)
+    assert see_gpus({CUDA: instances}, on((board(0),))) == Visible(7, CUDA, None)
+    assert see_gpus({CUDA: "MIG-a"}, on(())) == Visible(0, CUDA, None)
+    assert see_gpus({CUDA: "GPU-a"}, on(nameless)) == Visible(1, CUDA, None)
+    assert see_gpus({CUDA: "GPU-a,GPU-b,GPU-c"}, on(nameless)) == Visible(2, CUDA, None)
+
+
+@pytest.mark.parametrize(
+    ("env", "count", "source"),
+    [
+        ({HIP: "0,1"}, 2, HIP),
+        ({ROCR: "0,1,2"}, 3, ROCR),
+        ({HIP: ""}, 0, HIP),
+        ({ROCR: "-1"}, 0, ROCR),
+        # HIP chooses among what is left by the runtime below it.
+        ({ROCR: "4,5", HIP: "0"}, 1, HIP),
+        ({ROCR: "4,5", HIP: "0,1,2"}, 2, HIP),
+        ({ROCR: "", HIP: "0"}, 0, HIP),
+        ({CUDA: "0", HIP: "0,1", ROCR: "0,1,2"}, 1, CUDA),
+    ],
+)
+def test_the_variables_of_amd(env: dict[str, str], count: int, source: str) -> None:
+    for gpus in (None, EIGHT):
+        visible = see_gpus(env, on(gpus))
+        assert (visible.count, visible.source) == (count, source)
+
+
+def test_hip_numbers_the_boards_that_rocr_left() -> None:
+    assert see_gpus({ROCR: "4,5", HIP: "1"}, on(EIGHT)).gpus == (EIGHT[5],)
+
+
+def test_slurm_is_asked_where_no_variable_is_set() -> None:
+    assert describe({"SLURM_GPUS_ON_NODE": "8"}, on(EIGHT))["gpu_source"] == "SLURM_GPUS_ON_NODE"
+    assert describe({"SLURM_GPUS_ON_NODE": "2", CUDA: "1"}, on(EIGHT))["gpu_source"] == CUDA
+    assert describe({"SLURM_GPUS_ON_NODE": "2"}, on(None)) == {
+        "gpu_count": 2,
+        "gpu_source": "SLURM_GPUS_ON_NODE",
+    }
+
+
+def test_slurm_cannot_allot_more_than_there_is() -> None:
+    assert see_gpus({"SLURM_GPUS_ON_NODE": "8"}, on(MIXED)) == Visible(4, "SLURM_GPUS_ON_NODE", MIXED)
+    assert see_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(MIXED)) == Visible(4, "SLURM_GPUS_ON_NODE", MIXED)
+    assert see_gpus({"SLURM_GPUS_ON_NODE": "1"}, on(())) == Visible(0, "SLURM_GPUS_ON_NODE", ())
+
+
+def test_the_boards_that_slurm_lists_are_described() -> None:
+    env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": "1-2"}
+    assert see_gpus(env, on(MIXED)).gpus == (MIXED[1], MIXED[2])
+    assert see_gpus({"SLURM_STEP_GPUS": "3", "SLURM_JOB_GPUS": "0-3"}, on(MIXED)).gpus == (MIXED[3],)
+
+
+@pytest.mark.parametrize("listed", ["", "0,4", "0", "0-2", "3-0"])
+def test_of_a_mixed_node_nothing_is_said_of_boards_that_cannot_be_told_apart(listed: str) -> None:
+    env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": listed}
+    assert describe(env, on(MIXED)) == {"gpu_count": 2, "gpu_source": "SLURM_GPUS_ON_NODE"}
+
+
+def test_of_boards_that_are_all_alike_only_the_index_is_unknown() -> None:
+    described = describe({"SLURM_GPUS_ON_NODE": "2"}, on(EIGHT))
+    detail = {"name": A100, "total_memory_gb": 40.0, "major": 8, "minor": 0, "multi_processor_count": 108}
+    assert described["gpus"] == [detail, detail]
+    assert described["gpu_type"] == A100
+
+
+def test_without_variable_and_slurm_all_boards_are_visible() -> None:
+    described = describe({}, on(EIGHT))
+    assert (described["gpu_count"], described["gpu_source"], len(described["gpus"])) == (8, "nvml", 8)
+    assert describe({}, on(())) == {"gpu_count": 0, "gpu_source": "nvml"}
+
+
+def test_where_nobody_can_be_asked_the_count_is_there_and_its_source_unknown() -> None:
+    assert describe({}, on(None)) == {"gpu_count": 0, "gpu_source": "unknown"}
+    assert see_gpus({}, on(None)) == Visible(0, "unknown", None)
+
+
+def test_details_are_of_the_visible_boards_only() -> None:
+    assert describe({CUDA: "3,0"}, on(MIXED)) == {
+        "gpu_count": 2,
+        "gpu_source": CUDA,
+        "gpu_type": T4,
+        "gpu_types": [T4, A100],
+        "gpus": [
+            {
+                "index": 3,
+                "name": T4,
+                "total_memory_gb": 40.0,
+                "major": 8,
+                "minor": 0,
+                "multi_processor_count": 108,
+            },
+            {
+                "index": 0,
+                "name": A100,
+                "total_memory_gb": 40.0,
+                "major": 8,
+                "minor": 0,
+                "multi_processor_count": 108,
+            },
+        ],
+    }
+
+
+def test_what_is_unknown_of_a_board_is_left_out_and_zero_is_not() -> None:
+    gpus = (Gpu(0, b"Tesla T4", 16106127360, 7, 5), Gpu(1), Gpu(2, "Tesla T4", 0, 0, 0, 0))
+    described = describe({}, on(gpus))
+    assert described["gpus"] == [
+        {"index": 0, "name": "Tesla T4", "total_memory_gb": 15.0, "major": 7, "minor": 5},
+        {"index": 1},
+        {
+            "index": 2,
+            "name": "Tesla T4",
+            "total_memory_gb": 0.0,
+            "major": 0,
+            "minor": 0,
+            "multi_processor_count": 0,
+        },
+    ]
+    assert described["gpu_type"] == "Tesla T4"
+    assert "gpu_types" not in described
+
+
+def test_boards_without_a_name_have_no_type() -> None:
+    assert describe({}, on((Gpu(0), Gpu(1, major=9)))) == {
+        "gpu_count": 2,
+        "gpu_source": "nvml",
+        "gpus": [{"index": 0}, {"index": 1, "major": 9}],
+    }
+
+
+def test_a_name_in_bytes_that_are_no_text_is_still_a_name() -> None:
+    assert describe({}, on((Gpu(0, b"caf\xe9"),)))["gpu_type"] == "caf\N{REPLACEMENT CHARACTER}"
+
+
+def test_torch_answers_where_the_driver_cannot() -> None:
+    seen = (board(0), board(1))
+    assert see_gpus({}, on(None, seen)) == Visible(2, "torch", seen)
+    assert see_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(None, seen)) == Visible(2, "SLURM_GPUS_ON_NODE", seen)
+    # It has applied the variable already, and numbers what is left from zero.
+    assert see_gpus({CUDA: "6,7"}, on(None, seen)) == Visible(2, CUDA, seen)
+    assert see_gpus({CUDA: "5,6,7"}, on(None, seen)) == Visible(2, CUDA, seen)
+    assert see_gpus({CUDA: "7"}, on(None, seen)) == Visible(1, CUDA, None)
+    assert see_gpus({CUDA: "7"}, on(EIGHT, seen)).gpus == (EIGHT[7],)

@@ -1,0 +1,352 @@
+"""What the driver is asked, over the real binding and recorded answers."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pynvml  # type: ignore[import-untyped]
+import pytest
+from data.nvml.recorded import Driver, binding, recording
+
+from fleetgauge.compute import Gpu, GpuReading, nvml, once, read_gpus, read_host
+
+H100 = "NVIDIA H100 80GB HBM3"
+H100_BYTES = 85520809984
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "_said", set())
+    monkeypatch.setattr(nvml, "_left_behind", None)
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    driver = Driver(recording("h100x8"), hang_in="nvmlInitWithFlags")
+    binding(monkeypatch, driver)
+    yield driver
+    driver.release.set()
+
+
+def drive(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[GpuReading, ...]:
+    binding(monkeypatch, Driver(recording(name)))
+    boards = read_gpus()
+    assert boards is not None
+    return boards
+
+
+def test_eight_boards_are_read_in_the_drivers_order(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    boards = drive(monkeypatch, "h100x8")
+    assert caplog.messages == []
+    assert [board.gpu.index for board in boards] == list(range(8))
+    assert boards[0] == GpuReading(
+        Gpu(0, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000"),
+        utilization_pct=97,
+        memory_used_bytes=74088185856,
+        temperature_c=64,
+        power_watts=689.214,
+        clock_reasons=("sw_power_cap",),
+        ecc_corrected=0,
+        ecc_uncorrected=0,
+    )
+    assert [board.utilization_pct for board in boards] == [97, 98, 97, 96, 0, 0, 0, 0]
+    assert [(board.ecc_corrected, board.ecc_uncorrected) for board in boards[3:]] == [
+        (12, 0),
+        (0, 0),
+        (0, 0),
+        (0, 0),
+        (3, 1),
+    ]
+
+
+def test_heat_and_power_throttle_but_idling_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    boards = drive(monkeypatch, "h100x8")
+    assert boards[2].clock_reasons == ("sw_power_cap", "sw_thermal_slowdown")
+    assert boards[3].clock_reasons == ()
+    assert boards[4].clock_reasons == ("gpu_idle",)
+    assert [board.throttled for board in boards] == [True, True, True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("reason", "throttled"),
+    [
+        ("gpu_idle", False),
+        ("applications_clocks_setting", False),
+        ("sw_power_cap", True),
+        ("hw_slowdown", True),
+        ("sync_boost", False),
+        ("sw_thermal_slowdown", True),
+        ("hw_thermal_slowdown", True),
+        ("hw_power_brake_slowdown", True),
+        ("display_clock_setting", False),
+        ("board_limit", True),
+        ("reliability", False),
+    ],
+)
+def test_each_clock_reason_is_or_is_not_throttling(reason: str, throttled: bool) -> None:
+    assert GpuReading(Gpu(0), clock_reasons=(reason,)).throttled is throttled
+
+
+def test_the_clock_reasons_are_those_of_the_binding() -> None:
+    prefix = "nvmlClocksThrottleReason"
+    # Two that stand for others, and one that goes by two names.
+    others = {"None", "All", "UserDefinedClocks"}
+    known = {name.removeprefix(prefix): bit for name, bit in vars(pynvml).items() if name.startswith(prefix)}
+    assert {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): known[name] for name in known.keys() - others} == {
+        name: bit for bit, name in nvml._REASONS.items()
+    }
+
+
+def test_throttling_is_unknown_where_the_reasons_are() -> None:
+    assert GpuReading(Gpu(0)).throttled is None
+
+
+def test_a_divided_board_lists_its_instances_across_the_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    (board,) = drive(monkeypatch, "a100-mig")
+    assert board.gpu.multi_processor_count == 108
+    assert board.utilization_pct is None
+    assert board.temperature_c == 38
+    assert board.error is None
+    name = "NVIDIA A100-SXM4-40GB MIG "
+    assert board.instances == (
+        Gpu(0, f"{name}3g.20gb", 19968 * 2**20, 8, 0, 42, "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"),
+        Gpu(0, f"{name}2g.10gb", 9856 * 2**20, 8, 0, 28, "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d"),
+        Gpu(0, f"{name}1g.5gb", 4864 * 2**20, 8, 0, 14, "MIG-5caa6d73-7d5b-5e5a-a9c5-9e9fba94d8d1"),
+    )
+
+
+def test_what_an_older_card_or_driver_does_not_know_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    a100, _, t4, _ = drive(monkeypatch, "mixed")
+    # The driver has only the older name of the function.
+    assert a100.clock_reasons == ()
+    assert t4.clock_reasons == ("gpu_idle",)
+    assert (t4.ecc_corrected, t4.ecc_uncorrected) == (None, None)
+    # All bits set is how NVML says that it has no value.
+    assert t4.power_watts is None
+    assert (t4.gpu.name, t4.gpu.multi_processor_count) == ("Tesla T4", 40)
+    assert t4.error is None
+
+
+@pytest.mark.parametrize(
+    ("card", "capability", "cores", "multiprocessors"),
+    [
+        ("V100", [7, 0], 5120, 80),
+        ("T4", [7, 5], 2560, 40),
+        ("A100", [8, 0], 6912, 108),
+        ("A40", [8, 6], 10752, 84),
+        ("L40S", [8, 9], 18176, 142),
+        ("H100", [9, 0], 16896, 132),
+        ("B200", [10, 0], 18944, 148),
+        ("B300", [10, 3], 20480, 160),
+        ("RTX 5090", [12, 0], 21760, 170),
+        ("GB10", [12, 1], 6144, 48),
+    ],
+)
+def test_multiprocessors_are_counted_from_cores(
+    monkeypatch: pytest.MonkeyPatch, card: str, capability: list[int], cores: int, multiprocessors: int
+) -> None:
+    answers = {"nvmlDeviceGetCudaComputeCapability": capability, "nvmlDeviceGetNumGpuCores": [cores]}
+    tape = {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [answers]}
+    binding(monkeypatch, Driver(tape))
+    major, minor = capability
+    assert read_gpus(readings=False) == (GpuReading(Gpu(0, None, None, major, minor, multiprocessors)),)
+
+
+def test_a_card_of_an_unknown_generation_has_no_multiprocessor_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = recording("h100x8")
+    tape["devices"][0]["nvmlDeviceGetCudaComputeCapability"] = [99, 0]
+    binding(monkeypatch, Driver(tape))
+    boards = read_gpus()
+    assert boards is not None
+    assert boards[0].gpu == Gpu(0, H100, H100_BYTES, 99, 0, None, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000")
+
+
+def test_a_board_that_answers_nothing_is_still_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [{}]}
+    binding(monkeypatch, Driver(tape))
+    assert read_gpus() == (GpuReading(Gpu(0)),)
+
+
+def test_a_gpu_that_fell_off_the_bus_costs_only_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    boards = drive(monkeypatch, "h100-lost")
+    assert caplog.messages == ["GPU 1 left out: NVMLError_GpuIsLost: GPU is lost"]
+    assert [board.utilization_pct for board in boards] == [97, None, None, 96]
+    assert boards[1] == GpuReading(Gpu(1), error="GPU is lost")
+    # This one was lost between two questions.
+    assert boards[2].gpu.name == H100
+    assert boards[2].error == "GPU is lost"
+    assert [board.error for board in (boards[0], boards[3])] == [None, None]
+
+
+def test_a_gpu_that_needs_a_reset_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = recording("h100x8")
+    tape["devices"][0]["nvmlDeviceGetPowerUsage"] = 16
+    tape["devices"][1]["nvmlDeviceGetPowerUsage"] = 4
+    binding(monkeypatch, Driver(tape))
+    boards = read_gpus()
+    assert boards is not None
+    assert (boards[0].power_watts, boards[0].error) == (None, "GPU requires restart")
+    # A question that is not permitted is only that.
+    assert (boards[1].power_watts, boards[1].error) == (None, None)
+
+
+def test_a_board_that_breaks_the_binding_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = binding(monkeypatch, Driver(recording("mixed")))
+    open_handle = nvml.nvmlDeviceGetHandleByIndex
+
+    def broken(index: int) -> object:
+        if index == 1:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        return open_handle(index)
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetHandleByIndex", broken)
+    boards = read_gpus()
+    assert boards is not None
+    assert [board.gpu.name for board in boards] == ["NVIDIA A100-SXM4-40GB", None, "Tesla T4", "Tesla T4"]
+    assert "invalid start byte" in (boards[1].error or "")
+
+
+def test_without_readings_only_the_inventory_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(recording("h100x8"))
+    binding(monkeypatch, driver)
+    boards = read_gpus(readings=False)
+    assert boards is not None
+    assert boards[7] == GpuReading(
+        Gpu(7, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e007")
+    )
+    assert not {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates"} & set(driver.calls)
+    # These boards could be divided, but are not.
+    assert "nvmlDeviceGetMigDeviceHandleByIndex" not in driver.calls
+
+
+def test_names_in_bytes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = binding(monkeypatch, Driver(recording("mixed")))
+    monkeypatch.setattr(nvml, "nvmlDeviceGetName", lambda handle: b"Tesla T4")
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUUID", lambda handle: b"GPU-7d3c")
+    boards = read_gpus()
+    assert boards is not None
+    assert (boards[0].gpu.name, boards[0].gpu.uuid) == ("Tesla T4", "GPU-7d3c")
+
+
+def test_the_library_is_shut_down_as_often_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = recording("mixed")
+    for count in ([4], 999):
+        driver = Driver({**tape, "nvmlDeviceGetCount_v2": count})
+        binding(monkeypatch, driver)
+        read_gpus(readings=False)
+        assert (driver.calls[0], driver.calls[-1]) == ("nvmlInitWithFlags", "nvmlShutdown")
+        assert driver.calls.count("nvmlShutdown") == 1
+
+
+def test_no_driver_is_unknown_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    binding(monkeypatch, Driver(recording("driver-not-loaded")))
+    assert read_gpus() is None
+    assert read_gpus() is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "NVML left out: NVMLError_DriverNotLoaded: Driver Not Loaded"
+    ]
+
+
+def test_no_binding_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert read_gpus() is None
+    assert read_host().gpus is None
+
+
+def test_a_driver_without_gpus_answers_none_of_them_not_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    binding(monkeypatch, Driver({**recording("h100x8"), "nvmlDeviceGetCount_v2": [0]}))
+    assert read_gpus() == ()
+    assert read_host().gpus == ()
+
+
+def test_the_inventory_lists_instances_after_their_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(recording("a100-mig"))
+    binding(monkeypatch, driver)
+    gpus = read_host().gpus
+    assert "nvmlDeviceGetPowerUsage" not in driver.calls
+    assert gpus is not None
+    assert [str(gpu.uuid)[:8] for gpu in gpus] == ["GPU-5c89", "MIG-c738", "MIG-a28a", "MIG-5caa"]
+
+
+def test_a_driver_that_hangs_does_not_hang_its_caller(
+    hanging: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fleetgauge")
+    assert read_gpus(deadline=0.01) is None
+    assert caplog.messages == ["NVML left out: no answer within 0.01 s"]
+
+
+def test_a_driver_that_hangs_costs_one_thread_however_often_it_is_asked(hanging: Driver) -> None:
+    waited: list[threading.Thread] = []
+
+    def until_it_hangs(thread: threading.Thread, deadline: float) -> None:
+        waited.append(thread)
+        hanging.entered.wait()
+
+    assert [read_gpus(wait=until_it_hangs) for _ in range(3)] == [None, None, None]
+    (thread,) = waited
+    # The interpreter waits for no daemon on its way out.
+    assert thread.daemon
+    hanging.release.set()
+    thread.join()
+    boards = read_gpus()
+    assert boards is not None
+    assert len(boards) == 8
+
+
+def test_a_board_that_hangs_costs_itself_and_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(recording("h100x8"), hang_in="nvmlDeviceGetHandleByIndex_v2", hang_on=3)
+    binding(monkeypatch, driver)
+    boards = read_gpus(wait=lambda thread, deadline: driver.entered.wait())
+    driver.release.set()
+    assert boards is not None
+    assert [board.utilization_pct for board in boards] == [97, 98, 97, None, None, None, None, None]
+    assert boards[3] == GpuReading(Gpu(3), error="no answer before the deadline")
+
+
+def test_the_deadline_is_what_the_thread_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    binding(monkeypatch, Driver(recording("mixed")))
+    waited: list[float] = []
+
+    def wait(thread: threading.Thread, deadline: float) -> None:
+        waited.append(deadline)
+        thread.join()
+
+    read_gpus(wait=wait, deadline=3.5)
+    read_gpus(wait=wait)
+    assert waited == [3.5, 10.0]
+
+
+def test_a_stand_in_can_be_handed_over() -> None:
+    def no_driver() -> None:
+        raise OSError("libnvidia-ml.so.1")
+
+    assert read_gpus(nvml=SimpleNamespace(nvmlInit=no_driver)) is None
+
+
+@pytest.mark.parametrize(
+    "thread_error", [RuntimeError("can't start new thread"), MemoryError()], ids=["threads", "memory"]
+)
+def test_a_host_without_a_thread_to_spare_is_still_described(
+    monkeypatch: pytest.MonkeyPatch, thread_error: Exception
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise thread_error
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert read_host().gpus is None
+    assert read_host().os_cpus >= 1

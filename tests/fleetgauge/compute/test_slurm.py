@@ -1,0 +1,254 @@
+"""The grammar of Slurm's variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetgauge.compute import (
+    Answer,
+    Gpu,
+    Host,
+    Limits,
+    collect_compute_metadata,
+    count_cpus,
+    measure_memory,
+    slurm,
+)
+
+MIB, GIB = 2**20, 2**30
+FREE = Limits(None, None)
+NODE = Host(os_cpus=128, affinity=128, memory_bytes=512 * GIB, gpus=tuple(Gpu(index) for index in range(8)))
+
+ON_NODE, JOB, TASK = "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK"
+
+
+@pytest.mark.parametrize(
+    ("env", "answer"),
+    [
+        ({TASK: "8"}, Answer(8, TASK)),
+        ({TASK: " 8 "}, Answer(8, TASK)),
+        ({TASK: "8", ON_NODE: "64", JOB: "64(x2)"}, Answer(8, TASK)),
+        ({ON_NODE: "64", JOB: "32"}, Answer(64, ON_NODE)),
+        ({JOB: "32"}, Answer(32, JOB)),
+        # The list form: by node, the first where the node is not known.
+        ({ON_NODE: "16(x2)"}, Answer(16, ON_NODE)),
+        ({ON_NODE: "16(x2)", "SLURM_NODEID": "1"}, Answer(16, ON_NODE)),
+        ({JOB: "72(x2),36"}, Answer(72, JOB)),
+        ({JOB: "72(x2),36", "SLURM_NODEID": "0"}, Answer(72, JOB)),
+        ({JOB: "72(x2),36", "SLURM_NODEID": "1"}, Answer(72, JOB)),
+        ({JOB: "72(x2),36", "SLURM_NODEID": "2"}, Answer(36, JOB)),
+        ({ON_NODE: "2,2"}, Answer(2, ON_NODE)),
+        ({ON_NODE: "2,3", "SLURM_NODEID": "1"}, Answer(3, ON_NODE)),
+        ({ON_NODE: "2,3", "SLURM_NODEID": "one"}, Answer(2, ON_NODE)),
+        ({ON_NODE: "2,3", "SLURM_NODEID": ""}, Answer(2, ON_NODE)),
+        # One number is every node's.
+        ({ON_NODE: "64", "SLURM_NODEID": "3"}, Answer(64, ON_NODE)),
+        ({JOB: "64", "SLURM_NODEID": "3"}, Answer(64, JOB)),
+        # A list that does not reach this node says nothing of it.
+        ({ON_NODE: "2,3", "SLURM_NODEID": "2", JOB: "5"}, Answer(5, JOB)),
+        # Empty, zero and garbage fall through.
+        ({TASK: "", ON_NODE: "4"}, Answer(4, ON_NODE)),
+        ({TASK: "0", ON_NODE: "4"}, Answer(4, ON_NODE)),
+        ({TASK: "four", ON_NODE: "4"}, Answer(4, ON_NODE)),
+        ({TASK: "-4", ON_NODE: "4"}, Answer(4, ON_NODE)),
+        ({TASK: "4.5", ON_NODE: "4"}, Answer(4, ON_NODE)),
+        ({TASK: "٤", ON_NODE: "4"}, Answer(4, ON_NODE)),
+        ({TASK: "9" * 5000, ON_NODE: "4"}, Answer(4, ON_NODE)),
+        ({ON_NODE: "0", JOB: "5"}, Answer(5, JOB)),
+        ({ON_NODE: "0(x2)", JOB: "5"}, Answer(5, JOB)),
+        ({ON_NODE: "16(x0)", JOB: "5"}, Answer(5, JOB)),
+        ({ON_NODE: "16(x2", JOB: "5"}, Answer(5, JOB)),
+        ({ON_NODE: "16,", JOB: "5"}, Answer(5, JOB)),
+        ({ON_NODE: "all", JOB: "0,8", TASK: ""}, Answer(128, "system")),
+        ({}, Answer(128, "system")),
+    ],
+)
+def test_cpus_of_a_task(env: dict[str, str], answer: Answer) -> None:
+    assert count_cpus(env, FREE, NODE) == answer
+
+
+def test_slurm_is_believed_before_affinity_and_quota_but_not_beyond_the_machine() -> None:
+    host = Host(os_cpus=16, affinity=2, memory_bytes=GIB, gpus=None)
+    assert count_cpus({TASK: "8"}, Limits(1.0, None), host) == Answer(8, TASK)
+    assert count_cpus({TASK: "16"}, FREE, host) == Answer(16, TASK)
+    assert count_cpus({TASK: "17"}, FREE, host) == Answer(16, TASK)
+
+
+@pytest.mark.parametrize(
+    ("env", "total"),
+    [
+        ({ON_NODE: "16(x2)"}, 32),
+        ({JOB: "72(x2),36"}, 180),
+        ({ON_NODE: "2,2"}, 4),
+        ({JOB: "64"}, 64),
+        ({JOB: "8(x4)", ON_NODE: "16(x2)"}, 32),
+        ({JOB: "", ON_NODE: "16(x2)"}, 32),
+        # One node's number says nothing of the job.
+        ({ON_NODE: "64"}, None),
+        ({JOB: "64(x)"}, None),
+        ({JOB: "0,8"}, None),
+        ({JOB: "8(x0)"}, None),
+        ({}, None),
+    ],
+)
+def test_cpus_of_a_whole_job(env: dict[str, str], total: int | None) -> None:
+    assert slurm.cpus_of_job(env) == total
+    assert collect_compute_metadata(env=env, host=NODE).get("compute.cpu_count_job") == total
+
+
+PER_NODE, PER_CPU, PER_GPU = "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU"
+
+
+@pytest.mark.parametrize(
+    ("env", "answer"),
+    [
+        ({PER_NODE: "1024"}, Answer(GIB, PER_NODE)),
+        ({PER_NODE: "1024M"}, Answer(GIB, PER_NODE)),
+        ({PER_NODE: "1048576K"}, Answer(GIB, PER_NODE)),
+        ({PER_NODE: "64G"}, Answer(64 * GIB, PER_NODE)),
+        ({PER_NODE: "64GB"}, Answer(64 * GIB, PER_NODE)),
+        ({PER_NODE: "64gb"}, Answer(64 * GIB, PER_NODE)),
+        ({PER_NODE: " 64g "}, Answer(64 * GIB, PER_NODE)),
+        ({PER_NODE: "1024mB"}, Answer(GIB, PER_NODE)),
+        # Zero is all there is, and no more than that can be had.
+        ({PER_NODE: "0"}, Answer(512 * GIB, PER_NODE)),
+        ({PER_NODE: "0G"}, Answer(512 * GIB, PER_NODE)),
+        ({PER_NODE: "1T"}, Answer(512 * GIB, PER_NODE)),
+        ({PER_NODE: "512G"}, Answer(512 * GIB, PER_NODE)),
+        ({PER_CPU: "0"}, Answer(512 * GIB, PER_CPU)),
+        ({PER_GPU: "0"}, Answer(512 * GIB, PER_GPU)),
+        # Per CPU, by the CPUs of this node.
+        ({PER_CPU: "2048", ON_NODE: "16"}, Answer(32 * GIB, PER_CPU)),
+        ({PER_CPU: "2G", ON_NODE: "16(x2)"}, Answer(32 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", JOB: "72(x2),36", "SLURM_NODEID": "2"}, Answer(36 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", ON_NODE: "16", TASK: "4"}, Answer(16 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", TASK: "4"}, Answer(4 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", TASK: "4", "SLURM_TASKS_PER_NODE": "2(x3)"}, Answer(8 * GIB, PER_CPU)),
+        ({PER_CPU: "1G"}, Answer(512 * GIB, "system")),
+        # Per GPU, by Slurm's count, else by ours.
+        ({PER_GPU: "64G", "SLURM_GPUS_ON_NODE": "2"}, Answer(128 * GIB, PER_GPU)),
+        ({PER_GPU: "32G"}, Answer(96 * GIB, PER_GPU)),
+        ({PER_GPU: "64G", "SLURM_GPUS_ON_NODE": "0"}, Answer(512 * GIB, "system")),
+        # In order, and garbage falls through.
+        ({PER_NODE: "1G", PER_CPU: "2G", ON_NODE: "4"}, Answer(GIB, PER_NODE)),
+        ({PER_CPU: "1G", ON_NODE: "4", PER_GPU: "1G"}, Answer(4 * GIB, PER_CPU)),
+        ({PER_NODE: "", PER_CPU: "2G", ON_NODE: "4"}, Answer(8 * GIB, PER_CPU)),
+        ({PER_NODE: "lots"}, Answer(512 * GIB, "system")),
+        ({PER_NODE: "64B"}, Answer(512 * GIB, "system")),
+        ({PER_NODE: "64GiB"}, Answer(512 * GIB, "system")),
+        ({PER_NODE: "-1"}, Answer(512 * GIB, "system")),
+        ({PER_NODE: "1.5G"}, Answer(512 * GIB, "system")),
+    ],
+)
+def test_memory_of_a_job(env: dict[str, str], answer: Answer) -> None:
+    assert measure_memory(env, FREE, NODE, gpus=3) == answer
+
+
+def test_sizes_of_every_unit() -> None:
+    sizes = {"3": 3 * MIB, "3K": 3 * 2**10, "3m": 3 * MIB, "3Gb": 3 * GIB, "3T": 3 * 2**40}
+    assert {text: slurm.memory_bytes({PER_NODE: text}, 0) for text in sizes} == {
+        text: Answer(size, PER_NODE) for text, size in sizes.items()
+    }
+
+
+def test_where_the_machines_memory_is_unknown_slurm_is_believed_and_all_of_it_is_unknown() -> None:
+    nowhere = Host(os_cpus=1, affinity=None, memory_bytes=0, gpus=None)
+    assert measure_memory({PER_NODE: "64G"}, FREE, nowhere, gpus=0) == Answer(64 * GIB, PER_NODE)
+    assert measure_memory({PER_NODE: "0"}, FREE, nowhere, gpus=0) is None
+    assert measure_memory({}, FREE, nowhere, gpus=0) is None
+    assert measure_memory({}, Limits(None, GIB), nowhere, gpus=0) == Answer(GIB, "cgroup")
+    assert "compute.memory_gb" not in collect_compute_metadata(env={}, root="/nowhere", host=nowhere)
+
+
+ALLOCATED, ASKED = "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"
+STEP_LIST, JOB_LIST = "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
+
+
+@pytest.mark.parametrize(
+    ("env", "answer"),
+    [
+        ({ALLOCATED: "4"}, Answer(4, ALLOCATED)),
+        ({ALLOCATED: "2", ASKED: "4"}, Answer(2, ALLOCATED)),
+        ({ALLOCATED: "0", ASKED: "4"}, Answer(0, ALLOCATED)),
+        ({ALLOCATED: "", ASKED: "4"}, Answer(4, ASKED)),
+        ({ALLOCATED: "some", ASKED: "4"}, Answer(4, ASKED)),
+        ({ASKED: "4"}, Answer(4, ASKED)),
+        ({ASKED: "a100:4"}, Answer(4, ASKED)),
+        ({ASKED: "gpu:4"}, Answer(4, ASKED)),
+        ({ASKED: "gpu:a100:4"}, Answer(4, ASKED)),
+        ({ASKED: "gpu:a100:4(S:0-1)"}, Answer(4, ASKED)),
+        ({ASKED: "gpu:a100:4(S:0,1),gpu:t4:1(S:1)"}, Answer(5, ASKED)),
+        ({ASKED: "volta:3,kepler:1"}, Answer(4, ASKED)),
+        ({ASKED: "volta:3, kepler:1"}, Answer(4, ASKED)),
+        ({ASKED: "1g.5gb:2"}, Answer(2, ASKED)),
+        ({ASKED: "gpu:a100", JOB_LIST: "0"}, Answer(1, JOB_LIST)),
+        ({ASKED: "volta:3,kepler", JOB_LIST: "0"}, Answer(1, JOB_LIST)),
+        ({ASKED: "volta:-3", JOB_LIST: "0"}, Answer(1, JOB_LIST)),
+        ({JOB_LIST: "0,1"}, Answer(2, JOB_LIST)),
+        ({JOB_LIST: "0-3"}, Answer(4, JOB_LIST)),
+        ({JOB_LIST: "0-1,4"}, Answer(3, JOB_LIST)),
+        ({JOB_LIST: "2,2"}, Answer(1, JOB_LIST)),
+        ({JOB_LIST: "3-3"}, Answer(1, JOB_LIST)),
+        ({STEP_LIST: "1", JOB_LIST: "0-3"}, Answer(1, STEP_LIST)),
+        ({STEP_LIST: "", JOB_LIST: "0-3"}, Answer(4, JOB_LIST)),
+        ({JOB_LIST: "3-0"}, None),
+        ({JOB_LIST: "0,3-1"}, None),
+        ({JOB_LIST: "0,x"}, None),
+        ({JOB_LIST: "0-"}, None),
+        # The total of a job is not this node's.
+        ({"SLURM_GPUS": "16"}, None),
+        ({}, None),
+    ],
+)
+def test_gpus_of_a_job_on_this_node(env: dict[str, str], answer: Answer | None) -> None:
+    assert slurm.gpus_on_node(env) == answer
+
+
+def test_only_the_white_list_of_a_job_is_logged() -> None:
+    env = {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_JOB_NAME": "classify",
+        "SLURM_JOB_NODELIST": "gpu[01-02]",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_CPUS_ON_NODE": "64",
+        "SLURM_MEM_PER_NODE": "65536",
+        "SLURM_MEM_PER_CPU": "",
+        "SLURM_GPUS_PER_NODE": "a100:4",
+        "SLURM_TASKS_PER_NODE": "4(x2)",
+        "SLURM_JOB_PARTITION": "gpu",
+        "SLURM_PARTITION": "login",
+        "SLURM_SUBMIT_DIR": "/home/ada",
+        "SUBMITIT_JOB_ID": "4710",
+        "SLURM_JWT": "eyJhbGciOi",
+        "SLURM_CONF": "/etc/slurm.conf",
+    }
+    assert collect_compute_metadata(env=env, host=NODE)["slurm"] == {
+        "slurm_job_id": "4711",
+        "slurm_job_name": "classify",
+        "slurm_nodelist": "gpu[01-02]",
+        "slurm_nnodes": "2",
+        "slurm_cpus_per_task": "8",
+        "slurm_cpus_on_node": "64",
+        "slurm_mem_per_node": "65536",
+        "slurm_gpus_per_node": "a100:4",
+        "slurm_tasks_per_node": "4(x2)",
+        "slurm_partition": "gpu",
+        "slurm_submit_dir": "/home/ada",
+        "submitit_job_id": "4710",
+    }
+
+
+def test_the_older_names_of_a_job_are_read() -> None:
+    env = {"SLURM_JOBID": "4711", "SLURM_NODELIST": "gpu01", "SLURM_NNODES": "1", "SLURM_MEM_PER_CPU": "2048"}
+    assert slurm.job_section(env) == {
+        "slurm_job_id": "4711",
+        "slurm_nodelist": "gpu01",
+        "slurm_nnodes": "1",
+        "slurm_mem_per_cpu": "2048",
+    }
+
+
+@pytest.mark.parametrize("env", [{}, {"SLURM_CPUS_PER_TASK": "8"}, {"SLURM_JOB_ID": " "}])
+def test_outside_a_job_there_is_no_slurm_section(env: dict[str, str]) -> None:
+    assert "slurm" not in collect_compute_metadata(env=env, host=NODE)

@@ -1,0 +1,546 @@
+"""The twelve defects of the wrapper that this one replaces: what is right instead, by number.
+
+The races, defect 4, are in test_data_plane_threads.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from data_plane_fakes import CALLS, Events, Jagged, LazyStack, Meta, PicklableStore, Store, Tensor, held
+
+from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
+from fleetgauge.data_plane.outstanding import FIELDS_PER_KEY
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events()
+
+
+@pytest.fixture
+def client(store: Store, events: Events) -> MetricsDataPlaneClient:
+    return MetricsDataPlaneClient(store, on_event=events)
+
+
+def repickled(client: MetricsDataPlaneClient) -> MetricsDataPlaneClient:
+    twin = pickle.loads(pickle.dumps(client))  # noqa: S301  # our own bytes
+    assert isinstance(twin, MetricsDataPlaneClient)
+    return twin
+
+
+def test_1_writing_a_field_again_replaces_its_bytes(client: MetricsDataPlaneClient) -> None:
+    client.put_samples(["a", "b"], "p", fields={"x": Tensor(2, 5), "y": Tensor(2, 4)})
+    assert held(client) == 72
+    client.put_samples(["a", "b"], "p", fields={"x": Tensor(2, 5)})
+    assert held(client) == 72
+    client.put_samples(["a"], "p", fields={"x": Tensor(1, 1), "z": Tensor(1)})
+    assert held(client) == 72 - 16 + 4
+    client.clear_samples(["a"], "p")
+    assert held(client) == 36
+
+
+def test_1_a_nested_field_is_replaced_as_a_whole(client: MetricsDataPlaneClient) -> None:
+    client.put_samples(["a"], "p", fields={"log": {"ids": Tensor(1, 8), "mask": Tensor(1, 8)}})
+    client.put_samples(["a"], "p", fields={"log": {"ids": Tensor(1, 2)}})
+    assert held(client) == 8
+
+
+def test_1_only_some_keys_of_a_batch_were_written_before(client: MetricsDataPlaneClient) -> None:
+    client.put_samples(["b", "c"], "p", fields={"x": Jagged([2, 3]), "y": Jagged([7, 7])})
+    client.put_samples(["a", "b", "c", "d"], "p", fields={"x": Jagged([10, 20, 30, 40])})
+    assert held(client) == 4 * (100 + 14)
+    client.clear_samples(["b", "d"], "p")
+    assert held(client) == 4 * (10 + 30 + 7)
+
+
+def test_2_each_row_is_cleared_with_its_own_bytes(client: MetricsDataPlaneClient) -> None:
+    client.put_samples(["long", "short"], "p", fields={"x": Jagged([50, 1])})
+    assert held(client) == 204
+    client.clear_samples(["long"], "p")
+    assert held(client) == 4
+
+
+def test_2_what_has_no_rows_of_its_own_is_divided_without_loss(client: MetricsDataPlaneClient) -> None:
+    client.put_samples(["a", "b", "c"], "p", fields={"x": Tensor(5, element_size=1)})
+    assert held(client) == 5
+    client.clear_samples(["a"], "p")
+    client.clear_samples(["b", "c"], "p")
+    assert held(client) == 0
+
+
+@pytest.mark.parametrize("op", CALLS)
+def test_3_a_raising_callback_neither_breaks_nor_masks_anything(op: str, store: Store) -> None:
+    def raising(_: DataPlaneEvent) -> None:
+        raise ValueError("sink is full")
+
+    client = MetricsDataPlaneClient(store, raising)
+    store.result = "the result"
+    assert CALLS[op](client) == "the result"
+    store.error = RuntimeError("the original")
+    with pytest.raises(RuntimeError, match="the original"):
+        CALLS[op](client)
+    snapshot = client.snapshot()
+    assert (snapshot["callback_errors"], snapshot["total_ops"]) == (2, 1)
+
+
+def test_3_what_a_callback_lost_is_said_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    def raising(_: DataPlaneEvent) -> None:
+        raise ValueError("sink is full")
+
+    client = MetricsDataPlaneClient(store, raising)
+    for _ in range(3):
+        client.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "data plane: on_event raised: ValueError('sink is full'); from here on only counted"
+    ]
+
+
+def test_3_an_interrupt_inside_a_callback_is_not_swallowed(store: Store) -> None:
+    def interrupted(_: DataPlaneEvent) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        MetricsDataPlaneClient(store, interrupted).close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), asyncio.CancelledError()])
+def test_5_an_interrupted_put_is_told_and_counts_for_nothing(
+    error: BaseException, client: MetricsDataPlaneClient, store: Store, events: Events
+) -> None:
+    store.error = error
+    with pytest.raises(type(error)):
+        CALLS["put"](client)
+    assert (events.last["op"], events.last["status"]) == ("put", "error")
+    assert held(client) == 0
+    assert client.snapshot()["by_op"]["put"]["errors"] == 1
+
+
+def test_6_duplicate_ids_count_once(client: MetricsDataPlaneClient, store: Store, events: Events) -> None:
+    client.put_samples(["a", "b", "a"], "p", fields={"x": Jagged([1, 10, 100])})
+    assert (events.last["n_keys"], events.last["n_bytes"]) == (2, 444)
+    assert (held(client), client.snapshot()["n_keys_outstanding"]) == (440, 2)
+    client.put_samples(["b", "b", "c"], "p", fields={"x": Jagged([5, 6, 7])})
+    assert held(client) == 4 * (100 + 6 + 7)
+    client.get_samples(["a", "a"], "p", ["x"])
+    assert events.last["n_keys"] == 1
+    client.get_data(Meta("p", ["a", "a", "b"]))
+    assert events.last["n_keys"] == 2
+    store.result = Meta("p", ["a", "a", "b"])
+    CALLS["claim_meta"](client)
+    assert events.last["n_keys"] == 2
+    client.clear_samples(["a", "a"], "p")
+    assert (events.last["n_keys"], held(client)) == (1, 4 * 13)
+
+
+def test_6_of_a_key_given_twice_the_last_row_stands(client: MetricsDataPlaneClient) -> None:
+    client.put_samples(["a", "a"], "p", fields={"x": Jagged([9, 2])})
+    assert held(client) == 8
+    assert client.snapshot()["last_put_bytes_per_key"] == 44
+
+
+def test_7_close_leaves_nothing_outstanding(client: MetricsDataPlaneClient) -> None:
+    CALLS["put"](client)
+    client.put_samples(["a"], "q", fields={"x": Tensor(1)})
+    client.close()
+    assert (held(client), client.bytes_outstanding_by_partition()) == (0, {})
+    snapshot = client.snapshot()
+    assert (snapshot["n_keys_outstanding"], snapshot["peak_bytes_outstanding"]) == (0, 28)
+    CALLS["put"](client)
+    client.close()
+    assert held(client) == 0
+
+
+def test_8_clearing_a_partition_tells_how_many_keys_it_held(
+    client: MetricsDataPlaneClient, store: Store, events: Events
+) -> None:
+    client.put_samples(["a", "b", "c"], "p", fields={"x": Tensor(3)})
+    client.put_samples(["z"], "q", fields={"x": Tensor(1)})
+    store.error = RuntimeError()
+    with pytest.raises(RuntimeError):
+        client.clear_samples(None, "p")
+    assert events.last["n_keys"] == 3
+    store.error = None
+    client.clear_samples(None, "p")
+    assert (events.last["n_keys"], client.bytes_outstanding_by_partition()) == (3, {"q": 4})
+    client.clear_samples(None, "p")
+    assert events.last["n_keys"] == 0
+
+
+class Unreadable:
+    """Raises at whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"cannot read {name}")
+
+
+UNMEASURABLE: dict[str, object] = {
+    "unreadable batch": Unreadable(),
+    "unreadable leaf": {"x": Tensor(2), "bad": Unreadable()},
+    "leaf in a nested batch": {"x": Tensor(2), "deep": {"deeper": {"bad": Unreadable()}}},
+    "row of a lazy stack": LazyStack({"x": Tensor()}, {"x": Tensor(), "bad": Unreadable()}),
+    "jagged without lengths": {"x": Tensor(2), "bad": type("J", (), {"offsets": lambda _: 0})()},
+}
+
+
+@pytest.mark.parametrize("fields", UNMEASURABLE.values(), ids=UNMEASURABLE)
+def test_9_what_cannot_be_measured_costs_only_itself(
+    fields: object, client: MetricsDataPlaneClient, store: Store, events: Events
+) -> None:
+    client.put_samples(["a", "b"], "p", fields=fields)
+    expected = 0 if isinstance(fields, Unreadable) else 8
+    assert (events.last["status"], events.last["n_keys"], events.last["n_bytes"]) == ("ok", 2, expected)
+    assert held(client) == expected
+    store.result = fields
+    assert client.get_samples(["a"], "p", []) is fields
+    assert client.get_data(Meta("p", ["a"])) is fields
+    assert (events.last["status"], events.last["n_bytes"]) == ("ok", expected)
+    assert client.snapshot()["measure_errors"] == 3
+
+
+def test_9_a_batch_that_contains_itself_is_no_harm(client: MetricsDataPlaneClient) -> None:
+    endless: dict[str, object] = {"x": Tensor(1)}
+    endless["self"] = endless
+    client.put_samples(["a"], "p", fields=endless)
+    assert client.snapshot()["measure_errors"] > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 0),
+        ({"x": Tensor(2), "note": "text", "number": 7, "nothing": None}, 8),
+        ({"deep": {"deeper": {"x": Tensor(2)}}}, 8),
+        (LazyStack({"x": Tensor(5)}, {"x": Tensor(2), "y": Tensor(1)}), 32),
+        (Tensor(2, 3), 24),
+        (7, 0),
+    ],
+)
+def test_9_plain_dicts_lazy_stacks_and_oddities_are_measured(
+    fields: object, expected: int, client: MetricsDataPlaneClient, events: Events
+) -> None:
+    client.put_samples(["a", "b"], "p", fields=fields)
+    assert (events.last["n_bytes"], held(client)) == (expected, expected)
+    assert client.snapshot()["measure_errors"] == 0
+
+
+def test_9_ids_that_cannot_be_counted_are_still_put_got_and_cleared(
+    client: MetricsDataPlaneClient, store: Store, events: Events
+) -> None:
+    unhashable: Any = [["a"], ["b"]]
+    client.put_samples(unhashable, "p", fields={"x": Tensor(2)})
+    assert (events.last["n_keys"], events.last["n_bytes"]) == (0, 8)
+    client.get_samples(unhashable, "p", [])
+    client.clear_samples(unhashable, "p")
+    not_ids: Any = 5
+    client.put_samples(not_ids, "p", fields={"x": Tensor(2)})
+    client.register_partition("p", [], not_ids, [])
+    no_number: Any = None
+    client.register_partition("p", [], no_number, [])
+    client.claim_meta("p", "t", [], 1)
+    client.get_data(not_ids)
+    assert len(store.calls) == 8
+    assert {event["status"] for event in events.told} == {"ok"}
+    assert (held(client), client.snapshot()["measure_errors"]) == (0, 6)
+
+
+def test_9_a_meta_that_cannot_be_read_is_passed_on(
+    client: MetricsDataPlaneClient, store: Store, events: Events
+) -> None:
+    meta: Any = Unreadable()
+    client.get_data(meta)
+    assert store.calls == [("get_data", meta, None)]
+    assert (events.last["partition_id"], events.last["n_keys"]) == ("", 0)
+
+
+class Fragile:
+    """A key that can be hashed only so often."""
+
+    def __init__(self, hashes: int) -> None:
+        self.hashes = hashes
+
+    def __hash__(self) -> int:
+        self.hashes -= 1
+        if self.hashes < 0:
+            raise RuntimeError("hashed too often")
+        return 1
+
+
+@pytest.mark.parametrize("hashes", range(9))
+@pytest.mark.parametrize("n_others", [1, 300])
+def test_9_a_key_that_fails_half_way_leaves_the_sums_true(
+    n_others: int, hashes: int, client: MetricsDataPlaneClient
+) -> None:
+    client.put_samples(["z"], "q", fields={"x": Tensor(1)})
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    keys: Any = [*range(n_others), Fragile(hashes)]
+    client.put_samples(keys, "p", fields={"x": Tensor(len(keys))})
+    snapshot = client.snapshot()
+    assert held(client) == 4 * snapshot["n_keys_outstanding"]
+    if snapshot["measure_errors"]:
+        assert (snapshot["measure_errors"], snapshot["n_keys_outstanding"] <= 2) == (1, True)
+    else:
+        assert snapshot["n_keys_outstanding"] == 2 + len(keys)
+    client.clear_samples(keys[:-1], "p")
+    assert held(client) == 4 * client.snapshot()["n_keys_outstanding"]
+    client.clear_samples(None, "p")
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    assert client.bytes_outstanding_by_partition() == {"q": 4, "p": 4}
+
+
+class Interrupted:
+    """A key at whose hashing, once armed, somebody presses Ctrl-C."""
+
+    after: int | None = None
+
+    def __hash__(self) -> int:
+        if self.after is not None:
+            self.after -= 1
+            if self.after < 0:
+                self.after = None
+                raise KeyboardInterrupt
+        return 1
+
+
+@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("op", ["put", "clear", "snapshot"])
+def test_5_an_interrupt_in_the_midst_of_counting_leaves_the_sums_true(op: str, after: int) -> None:
+    client = MetricsDataPlaneClient(Store())
+    key = Interrupted()
+    keys: Any = ["a", key, "b"]
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100])})
+    client.put_samples(["z"], "q", fields={"x": Tensor(1)})
+    assert held(client) == 448
+    key.after = after
+    with suppress(KeyboardInterrupt):
+        if op == "put":
+            client.put_samples(keys, "p", fields={"x": Jagged([2, 20, 200]), "y": Tensor(3)})
+        elif op == "clear":
+            client.clear_samples(keys, "p")
+        else:
+            client.put_samples(["c", *keys], "p", fields={"x": Tensor(4)})
+            client.snapshot()
+    key.after = None
+    snapshot = client.snapshot()
+    assert snapshot["bytes_outstanding"] == sum(client.bytes_outstanding_by_partition().values())
+    client.put_samples(keys, "p", fields={"x": Jagged([1, 10, 100]), "y": Tensor(3)})
+    client.clear_samples(["c"], "p")
+    assert client.bytes_outstanding_by_partition() == {"q": 4, "p": 444 + 12}
+    assert client.snapshot()["n_keys_outstanding"] == 4
+    client.clear_samples(keys, "p")
+    assert (held(client), client.snapshot()["n_keys_outstanding"]) == (4, 1)
+
+
+def test_9_a_key_that_fails_while_it_is_looked_for_is_counted(store: Store) -> None:
+    client = MetricsDataPlaneClient(store)
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    keys: Any = [Fragile(1)]
+    store.before_return = lambda: client.clear_samples(["b"], "p")
+    client.put_samples(keys, "q", fields={"x": Tensor(1)})
+    store.before_return = lambda: client.clear_samples(["b"], "p")
+    client.put_samples([Fragile(1)], "p", fields={"x": Tensor(1)})  # type: ignore[list-item]
+    assert client.snapshot()["by_op"]["clear"]["ops"] == 2
+    assert client.snapshot()["measure_errors"] == 3
+    assert held(client) == 4
+
+
+def test_9_a_failure_that_is_found_late_is_counted_when_asked(store: Store) -> None:
+    client = MetricsDataPlaneClient(store)
+    keys: Any = [Fragile(1)]
+    client.put_samples(keys, "p", fields={"x": Tensor(1)})
+    assert client.snapshot()["measure_errors"] == 1
+
+
+def test_10_a_narrowed_jagged_view_counts_its_own_elements(client: MetricsDataPlaneClient) -> None:
+    client.put_samples(["a", "b"], "p", fields={"x": Jagged([3, 4], buffer=100)})
+    assert held(client) == 28
+    client.clear_samples(["a"], "p")
+    assert held(client) == 16
+
+
+def test_11_the_table_is_bounded_and_says_once_that_it_overflowed(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=3)
+    for key in "abcdefgh":
+        client.put_samples([key], "p", fields={"x": Tensor(1)})
+    snapshot = client.snapshot()
+    assert (snapshot["n_keys_outstanding"], snapshot["bytes_outstanding"]) == (3, 12)
+    assert (snapshot["keys_overflowed"], snapshot["bytes_overflowed"]) == (5, 20)
+    assert (snapshot["peak_bytes_outstanding"], snapshot["total_bytes"]) == (12, 32)
+    client.clear_samples(["a", "h"], "p")
+    assert held(client) == 8
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "data plane: too many keys are outstanding and the oldest no longer counted, max_keys is: 3; "
+        "from here on only counted"
+    )
+
+
+def test_11_an_overflow_is_said_even_if_nobody_asks(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=1)
+    for _ in range(2):
+        client.put_samples(list(map(str, range(10_000))), "p", fields={"x": Tensor(10_000)})
+    assert len(caplog.records) == 1
+
+
+def test_11_the_partition_written_to_longest_ago_gives_up_the_keys_that_were(store: Store) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=4)
+    client.put_samples(["a", "b"], "old", fields={"x": Jagged([1, 2])})
+    client.put_samples(["c", "d"], "new", fields={"x": Jagged([4, 8])})
+    client.put_samples(["a"], "old", fields={"x": Jagged([16])})
+    client.put_samples(["e"], "old", fields={"x": Jagged([32])})
+    assert client.bytes_outstanding_by_partition() == {"new": 32, "old": 4 * (16 + 2 + 32)}
+    client.put_samples(["f", "g"], "old", fields={"x": Jagged([64, 128])})
+    assert client.bytes_outstanding_by_partition() == {"old": 4 * (16 + 32 + 64 + 128)}
+    assert client.snapshot()["bytes_overflowed"] == 4 * (4 + 8 + 2)
+
+
+def test_11_a_put_larger_than_the_table_keeps_its_last_keys(store: Store) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=2)
+    client.put_samples(["a", "b", "c", "d"], "p", fields={"x": Jagged([1, 2, 4, 8])})
+    assert held(client) == 48
+    assert client.snapshot()["keys_overflowed"] == 2
+
+
+def test_11_a_large_table_gives_up_whole_puts_rather_than_take_them_apart(store: Store) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=1600)
+    for step in range(5):
+        client.put_samples([f"{step}-{index}" for index in range(400)], "p", fields={"x": Tensor(400)})
+    assert client.snapshot()["keys_overflowed"] == 400
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    snapshot = client.snapshot()
+    assert (snapshot["keys_overflowed"], snapshot["n_keys_outstanding"]) == (400 + 101, 1500)
+
+
+def test_11_exactly_as_many_keys_as_allowed_do_not_overflow(store: Store) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=2)
+    client.put_samples(["a", "b"], "p", fields={"x": Tensor(2)})
+    client.put_samples(["a", "b"], "p", fields={"y": Tensor(2)})
+    assert client.snapshot()["keys_overflowed"] == 0
+
+
+def test_11_fields_without_end_are_bounded_too(store: Store) -> None:
+    client = MetricsDataPlaneClient(store, max_keys=2)
+    room = 2 * FIELDS_PER_KEY
+    client.put_samples(["a"], "p", fields={f"first-{n}": Tensor(1) for n in range(room)})
+    assert client.snapshot()["keys_overflowed"] == 0
+    client.put_samples(["b"], "p", fields={f"second-{n}": Tensor(1) for n in range(room)})
+    snapshot = client.snapshot()
+    assert (snapshot["keys_overflowed"], snapshot["bytes_overflowed"]) == (1, 4 * room)
+    assert held(client) == 4 * room
+    client.put_samples(["b"], "p", fields={"one more": Tensor(1)})
+    assert (held(client), client.snapshot()["keys_overflowed"]) == (0, 2)
+
+
+def test_11_puts_and_clears_without_end_take_no_more_memory() -> None:
+    client = MetricsDataPlaneClient(PicklableStore())
+    client.put_samples(["stays"], "p", fields={"x": Tensor(1)})
+    size_at_first = 0
+    for step in range(60):
+        ids = [f"{step}-{index}" for index in range(50)]
+        client.put_samples(ids, "p", fields={"x": Tensor(50), f"of step {step}": Tensor(50)})
+        client.put_samples(ids, "p", fields={"x": Tensor(50, 2)})
+        client.clear_samples(ids, "p")
+        assert held(client) == 4
+        if step == 9:
+            size_at_first = len(pickle.dumps(client))
+    assert len(pickle.dumps(client)) < 2 * size_at_first
+
+
+def test_11_a_producer_whose_keys_others_clear_takes_no_more_memory() -> None:
+    client = MetricsDataPlaneClient(PicklableStore(), max_keys=200)
+    sizes = []
+    for step in range(300):
+        ids = [f"{step}-{index}" for index in range(1 + step % 7)]
+        client.put_samples(ids, f"p{step % 5}", fields={f"of {step % 30}": Tensor(len(ids))})
+        sizes.append(len(pickle.dumps(client)))
+    assert max(sizes[150:]) < 1.2 * max(sizes[:150])
+    assert client.snapshot()["keys_overflowed"] > 800
+
+
+def test_11_writing_the_same_keys_without_end_takes_no_more_memory() -> None:
+    client = MetricsDataPlaneClient(PicklableStore())
+    sizes = []
+    for step in range(400):
+        ids = ["a", "b", "c"] if step % 2 else ["c", "a", "b"]
+        client.put_samples(ids, "p", fields={"x": Tensor(3)})
+        sizes.append(len(pickle.dumps(client)))
+        assert held(client) == 12
+    assert max(sizes[200:]) < 1.1 * max(sizes[:200])
+
+
+def test_11_many_more_puts_than_wait_to_be_entered(store: Store) -> None:
+    client = MetricsDataPlaneClient(store)
+    for step in range(30):
+        ids = [f"{step}-{index}" for index in range(1000)]
+        client.put_samples(ids, "p", fields={"x": Tensor(1000)})
+    assert held(client) == 120_000
+    assert client.snapshot()["peak_bytes_outstanding"] == 120_000
+
+
+def test_12_a_wrapper_without_a_callback_can_be_pickled_with_its_counts() -> None:
+    client = MetricsDataPlaneClient(PicklableStore(), max_keys=3)
+    client.put_samples(["a", "b"], "p", fields={"x": Jagged([50, 1])})
+    twin = repickled(client)
+    assert twin.snapshot() == client.snapshot()
+    twin.clear_samples(["a"], "p")
+    assert (held(twin), held(client)) == (4, 204)
+    twin.put_samples(["c", "d", "e"], "p", fields={"x": Tensor(3)})
+    assert twin.snapshot()["keys_overflowed"] == 1
+    assert twin.adapter_setting == "tq"
+
+
+def test_12_a_deep_copy_counts_for_itself() -> None:
+    client = MetricsDataPlaneClient(PicklableStore())
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    twin = copy.deepcopy(client)
+    twin.put_samples(["b"], "p", fields={"x": Tensor(1)})
+    assert (held(twin), held(client)) == (8, 4)
+
+
+def test_12_a_put_under_way_is_not_in_a_pickle_made_meanwhile() -> None:
+    store = PicklableStore()
+    client = MetricsDataPlaneClient(store)
+    twins: list[MetricsDataPlaneClient] = []
+    store.before_return = lambda: twins.append(repickled(client))
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    assert (held(client), held(twins[0])) == (4, 0)
+    twins[0].clear_samples(["a"], "p")
+    assert held(client) == 4
+
+
+def test_12_other_attributes_of_the_inner_client_are_reachable(
+    client: MetricsDataPlaneClient, store: Store
+) -> None:
+    assert client.adapter_setting == "tq"
+    store.adapter_setting = "other"
+    assert client.adapter_setting == "other"
+    assert client.bytes_by_partition.__self__ is store
+
+
+def test_12_an_attribute_that_nobody_has_is_an_attribute_error(client: MetricsDataPlaneClient) -> None:
+    assert not hasattr(client, "no_such_thing")
+    with pytest.raises(AttributeError, match="'Store' object has no attribute 'no_such_thing'"):
+        _ = client.no_such_thing
+    blank = MetricsDataPlaneClient.__new__(MetricsDataPlaneClient)
+    with pytest.raises(AttributeError, match="'MetricsDataPlaneClient' object has no attribute 'anything'"):
+        _ = blank.anything
+
+
+def test_12_special_methods_of_the_inner_client_are_not_taken_for_ours() -> None:
+    class Odd(Store):
+        def __deepcopy__(self, memo: object) -> str:
+            return "a copy of the inner client"
+
+    assert not hasattr(MetricsDataPlaneClient(Odd()), "__deepcopy__")

@@ -1,0 +1,207 @@
+"""The wrapper against a shadow model: whatever is called in whatever order, the sums are the truth."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from data_plane_fakes import Jagged, Store, Tensor
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient, held_rows, outstanding
+
+partitions = st.sampled_from(["p", "q", "r"])
+keys = st.lists(st.sampled_from("abcdefgh"), max_size=6)
+sizes = st.lists(st.integers(0, 9), min_size=6, max_size=6)
+fields = st.dictionaries(st.sampled_from(["x", "y", "z"]), sizes, max_size=3)
+failures = st.sampled_from([None, None, None, RuntimeError, TimeoutError, KeyboardInterrupt])
+
+
+class Inner(Store):
+    """Can be pickled, and keeps no calls."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]  # a fresh connection
+
+    def _called(self, *call: object) -> Any:
+        self.calls.clear()
+        return super()._called(*call)
+
+
+def raising(_: DataPlaneEvent) -> None:
+    raise ValueError("a callback that always fails")
+
+
+class Model(RuleBasedStateMachine):
+    """`held` is {partition: {key: {field: bytes}}}, the partition written to longest ago first."""
+
+    @initialize(max_keys=st.sampled_from([1, 4, 1000]))
+    def build(self, max_keys: int) -> None:
+        self.store = Inner()
+        self.client = MetricsDataPlaneClient(self.store, raising, max_keys=max_keys)
+        self.max_keys = max_keys
+        self.held: dict[str, dict[str, dict[str, int]]] = {}
+        self.written: dict[tuple[str, str], int] = {}
+        self.peak = self.overflowed_keys = self.overflowed_bytes = self.calls = 0
+        self.by_op: dict[str, list[int]] = {}
+
+    def call(self, op: str, failure: type[BaseException] | None, call: Callable[[], object]) -> bool:
+        self.calls += 1
+        self.store.error = None if failure is None else failure()
+        if failure is None:
+            call()
+        else:
+            with pytest.raises(failure):
+                call()
+        return failure is None
+
+    def counted(self, op: str, n_keys: int, n_bytes: int = 0) -> None:
+        totals = self.by_op.setdefault(op, [0, 0, 0])
+        for index, value in enumerate((1, n_keys, n_bytes)):
+            totals[index] += value
+
+    @rule(partition=partitions, ids=keys, rows=fields, failure=failures, jagged=st.booleans())
+    def put(
+        self,
+        partition: str,
+        ids: list[str],
+        rows: dict[str, list[int]],
+        failure: type[BaseException] | None,
+        jagged: bool,
+    ) -> None:
+        if jagged:
+            rows = {name: row[: len(ids)] for name, row in rows.items()}
+            batch: dict[str, object] = {name: Jagged(row, element_size=1) for name, row in rows.items()}
+        else:
+            rows = {name: row[:1] * len(ids) for name, row in rows.items()}
+            batch = {name: Tensor(sum(row), element_size=1) for name, row in rows.items()}
+        if not self.call("put", failure, lambda: self.client.put_samples(ids, partition, fields=batch)):
+            return
+        self.counted("put", len(set(ids)), sum(map(sum, rows.values())))
+        if ids:
+            held = self.held.pop(partition, {})
+            self.held[partition] = held
+            for index, key in enumerate(ids):
+                held.setdefault(key, {}).update({name: row[index] for name, row in rows.items()})
+                self.written[partition, key] = self.calls
+            self.overflow()
+        self.peak = max(self.peak, self.bytes())
+
+    def overflow(self) -> None:
+        """Give up what the client did, if it was in turn."""
+        while (excess := self.n_keys() - self.max_keys) > 0:
+            partition = next(iter(self.held))
+            kept = self.keys_kept(partition)
+            given_up = self.held[partition].keys() - kept
+            assert len(given_up) == min(excess, len(self.held[partition]))
+            ages = {key: self.written[partition, key] for key in self.held[partition]}
+            assert all(ages[old] <= ages[key] for old in given_up for key in kept)
+            self.overflowed_keys += len(given_up)
+            self.overflowed_bytes += sum(sum(self.held[partition].pop(key).values()) for key in given_up)
+            self.forget_if_empty(partition)
+
+    def keys_kept(self, partition: str) -> set[Any]:
+        self.client.snapshot()
+        kept = self.client._accounts._outstanding._partitions.get(partition)
+        return set(kept.batch_of) if kept else set()
+
+    @rule(partition=partitions, ids=keys, failure=failures)
+    def clear(self, partition: str, ids: list[str], failure: type[BaseException] | None) -> None:
+        if self.call("clear", failure, lambda: self.client.clear_samples(iter(ids), partition)):
+            self.counted("clear", len(set(ids)))
+            for key in ids:
+                self.held.get(partition, {}).pop(key, None)
+            self.forget_if_empty(partition)
+
+    @rule(partition=partitions, failure=failures)
+    def clear_partition(self, partition: str, failure: type[BaseException] | None) -> None:
+        if self.call("clear", failure, lambda: self.client.clear_samples(None, partition)):
+            self.counted("clear", len(self.held.pop(partition, {})))
+
+    @rule(partition=partitions, failure=failures)
+    def register(self, partition: str, failure: type[BaseException] | None) -> None:
+        if self.call("register", failure, lambda: self.client.register_partition(partition, [], 5, [])):
+            self.counted("register", 5)
+            self.held.pop(partition, None)
+
+    @rule(failure=failures)
+    def close(self, failure: type[BaseException] | None) -> None:
+        if self.call("close", failure, lambda: self.client.close()):
+            self.counted("close", 0)
+            self.held.clear()
+
+    @rule()
+    def send_to_another_process(self) -> None:
+        self.client = pickle.loads(pickle.dumps(self.client))  # noqa: S301  # our own bytes
+        self.store = self.client._inner
+
+    def forget_if_empty(self, partition: str) -> None:
+        if not self.held.get(partition, True):
+            del self.held[partition]
+
+    def n_keys(self) -> int:
+        return sum(map(len, self.held.values()))
+
+    def bytes(self) -> int:
+        return sum(sum(row.values()) for rows in self.held.values() for row in rows.values())
+
+    @invariant()
+    def is_the_truth(self) -> None:
+        snapshot = self.client.snapshot()
+        assert snapshot["bytes_outstanding"] == self.bytes()
+        assert self.client.bytes_outstanding_by_partition() == {
+            partition: sum(sum(row.values()) for row in rows.values())
+            for partition, rows in self.held.items()
+        }
+        assert snapshot["n_keys_outstanding"] == self.n_keys() <= self.max_keys
+        assert snapshot["peak_bytes_outstanding"] == self.peak
+        assert snapshot["keys_overflowed"] == self.overflowed_keys
+        assert snapshot["bytes_overflowed"] == self.overflowed_bytes
+        assert (snapshot["callback_errors"], snapshot["measure_errors"]) == (self.calls, 0)
+
+    @invariant()
+    def totals_are_the_sum_of_the_operations(self) -> None:
+        snapshot = self.client.snapshot()
+        by_op = {op: [row["ops"], row["keys"], row["bytes"]] for op, row in snapshot["by_op"].items()}
+        assert {op: totals for op, totals in by_op.items() if totals[0]} == self.by_op
+        assert [snapshot["total_ops"], snapshot["total_keys"], snapshot["total_bytes"]] == [
+            sum(totals[index] for totals in self.by_op.values()) for index in range(3)
+        ]
+        failed = sum(row["errors"] + row["timeouts"] for row in snapshot["by_op"].values())
+        assert failed + snapshot["total_ops"] == self.calls
+
+
+class UnaskedModel(Model):
+    """The same, but nobody asks until the end: what waits is booked in lots, however small or large."""
+
+    @initialize(max_keys=st.just(1000), rows_per_lot=st.sampled_from([0, 10, 16384]))
+    def build(self, max_keys: int, rows_per_lot: int = 0) -> None:
+        super().build(max_keys)
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(outstanding, "_ROWS_PER_LOT", rows_per_lot)
+        self.patch.setattr(held_rows, "_ROWS_TO_JOIN", 4)
+
+    def is_the_truth(self) -> None:
+        pass
+
+    def totals_are_the_sum_of_the_operations(self) -> None:
+        pass
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            Model.is_the_truth(self)
+            Model.totals_are_the_sum_of_the_operations(self)
+            self.patch.undo()
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(deadline=None, stateful_step_count=30)
+TestUnaskedModel = UnaskedModel.TestCase
+TestUnaskedModel.settings = TestModel.settings

@@ -1,0 +1,95 @@
+"""Operations added up: any parts in any order give the same totals and the same percentiles."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from operator import add
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge.data_plane.operation_totals import BUCKET_ENDS_MS, OperationTotals
+
+times = st.floats(0.0, 1e7, allow_nan=False)
+operations = st.tuples(st.integers(0, 1000), st.integers(0, 10**12), times)
+
+
+def totals(rows: list[tuple[int, int, float]]) -> OperationTotals:
+    return reduce(add, [OperationTotals.of_one(*row) for row in rows])
+
+
+@given(st.lists(operations, min_size=1, max_size=30))
+def test_totals_are_those_of_their_operations(rows: list[tuple[int, int, float]]) -> None:
+    total = totals(rows)
+    walls = [wall_ms for _, _, wall_ms in rows]
+    assert (total.count, total.keys, total.bytes) == (
+        len(rows),
+        sum(r[0] for r in rows),
+        sum(r[1] for r in rows),
+    )
+    assert (total.wall_ms_min, total.wall_ms_max) == (min(walls), max(walls))
+    assert total.wall_ms_sum == pytest.approx(math.fsum(walls))
+    assert total.wall_ms_avg == pytest.approx(math.fsum(walls) / len(walls))
+    assert sum(total.buckets.values()) == len(rows)
+
+
+@given(st.lists(st.lists(operations, min_size=1, max_size=8), min_size=1, max_size=5), st.randoms())
+def test_totals_can_be_merged_in_any_order(groups: list[list[tuple[int, int, float]]], random: Any) -> None:
+    in_one = totals([row for group in groups for row in group])
+    random.shuffle(groups)
+    merged = reduce(add, map(totals, groups))
+    assert merged.buckets == in_one.buckets
+    assert (merged.count, merged.keys, merged.bytes) == (in_one.count, in_one.keys, in_one.bytes)
+    assert merged.wall_ms_sum == pytest.approx(in_one.wall_ms_sum)
+    for percent in (50, 95, 99):
+        assert merged.wall_ms_percentile(percent) == in_one.wall_ms_percentile(percent)
+
+
+@given(
+    st.lists(st.floats(0.01, BUCKET_ENDS_MS[-1]), min_size=1, max_size=60),
+    st.sampled_from([0, 1, 50, 90, 95, 99, 100]),
+)
+def test_a_percentile_is_within_a_bucket_of_the_true_one(walls: list[float], percent: int) -> None:
+    true = sorted(walls)[max(1, math.ceil(len(walls) * percent / 100)) - 1]
+    estimate = totals([(0, 0, wall) for wall in walls]).wall_ms_percentile(percent)
+    width = 2**0.25 * (1 + 1e-9)
+    assert true / width <= estimate <= true * width
+    assert min(walls) <= estimate <= max(walls)
+
+
+def test_percentiles_where_they_can_be_known_exactly() -> None:
+    assert totals([(0, 0, 7.25)]).wall_ms_percentile(50) == 7.25
+    alike = totals([(0, 0, 3.0)] * 10)
+    assert [alike.wall_ms_percentile(percent) for percent in (0, 50, 99, 100)] == [3.0] * 4
+    two = totals([(0, 0, 1.0), (0, 0, 1000.0)])
+    assert two.wall_ms_percentile(100) == 1000.0
+    assert two.wall_ms_percentile(50) < 1.2
+    assert two.wall_ms_percentile(51) > 900.0
+
+
+def test_times_beyond_the_buckets_at_either_end_stay_finite() -> None:
+    total = totals([(0, 0, 0.0), (0, 0, 1e9)])
+    assert total.buckets == {0: 1, len(BUCKET_ENDS_MS): 1}
+    assert total.wall_ms_percentile(100) == 1e9
+    assert 0.0 <= total.wall_ms_percentile(1) <= 0.01
+
+
+def test_the_buckets_are_fixed_because_records_name_them_by_index() -> None:
+    assert len(BUCKET_ENDS_MS) == 116
+    assert [BUCKET_ENDS_MS[index] for index in (0, 4, 8, 40)] == [0.01, 0.02, 0.04, 10.24]
+    assert BUCKET_ENDS_MS[-1] > 3_600_000
+    assert list(BUCKET_ENDS_MS) == sorted(BUCKET_ENDS_MS)
+
+
+def test_a_time_at_the_end_of_a_bucket_belongs_to_it() -> None:
+    assert OperationTotals.of_one(0, 0, 10.24).buckets == {40: 1}
+    assert OperationTotals.of_one(0, 0, math.nextafter(10.24, 11)).buckets == {41: 1}
+
+
+def test_adding_changes_neither_of_the_two() -> None:
+    one, other = OperationTotals.of_one(1, 2, 3.0), OperationTotals.of_one(1, 2, 3.0)
+    assert (one + other).count == 2
+    assert one == other == OperationTotals.of_one(1, 2, 3.0)

@@ -1,0 +1,375 @@
+"""How many bytes rows have: the same claims with arrays of torch's protocol, and with torch itself.
+
+The name of each test says which ran. test_data_plane_torch.py runs both in an environment that has torch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from data_plane_fakes import (
+    DeviceNumbers,
+    Events,
+    Jagged,
+    LazyStack,
+    Nested,
+    NonTensor,
+    Numbers,
+    SharedNumbers,
+    SmallNumbers,
+    Store,
+    Tensor,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge.data_plane import MetricsDataPlaneClient
+from fleetgauge.data_plane.row_bytes import Uneven, largest_row, measure, sizes_of, total_bytes
+
+SIZES = {"int64": 8, "float32": 4, "bfloat16": 2, "bool": 1}
+
+
+class Makes(ABC):
+    """Makes batches. What it returns is of libraries that may not be installed, hence `Any`."""
+
+    @abstractmethod
+    def dense(self, *shape: int, dtype: str = "float32") -> Any: ...
+    @abstractmethod
+    def jagged(self, lengths: Sequence[int], *inner: int, dtype: str = "float32") -> Any: ...
+    @abstractmethod
+    def narrowed(self, lengths: Sequence[int], buffer: int) -> Any: ...
+    @abstractmethod
+    def from_offsets(self, *offsets: int) -> Any: ...
+    @abstractmethod
+    def transposed(self, lengths: Sequence[int], inner: int) -> Any: ...
+    @abstractmethod
+    def nested(self, *shapes: tuple[int, ...]) -> Any: ...
+    @abstractmethod
+    def batch(self, n_rows: int, **leaves: Any) -> Any: ...
+    @abstractmethod
+    def row(self, **leaves: Any) -> Any: ...
+    @abstractmethod
+    def lazy(self, *members: Any, stack_dim: int = 0) -> Any: ...
+    @abstractmethod
+    def texts(self, *texts: str) -> Any: ...
+
+
+class Arrays(Makes):
+    def dense(self, *shape: int, dtype: str = "float32") -> Any:
+        return Tensor(*shape, element_size=SIZES[dtype])
+
+    def jagged(self, lengths: Sequence[int], *inner: int, dtype: str = "float32") -> Any:
+        return Jagged(lengths, *inner, element_size=SIZES[dtype])
+
+    def narrowed(self, lengths: Sequence[int], buffer: int) -> Any:
+        return Jagged(lengths, buffer=buffer)
+
+    def from_offsets(self, *offsets: int) -> Any:
+        jagged = Jagged([0] * (len(offsets) - 1))
+        jagged._offsets = SharedNumbers(offsets)
+        return jagged
+
+    def transposed(self, lengths: Sequence[int], inner: int) -> Any:
+        jagged = Jagged(lengths, inner)
+        n_rows, ragged, width = jagged.shape
+        jagged.shape = (n_rows, width, ragged)
+        return jagged
+
+    def nested(self, *shapes: tuple[int, ...]) -> Any:
+        return Nested(*(Tensor(*shape) for shape in shapes))
+
+    def batch(self, n_rows: int, **leaves: Any) -> Any:
+        return leaves
+
+    def row(self, **leaves: Any) -> Any:
+        return leaves
+
+    def lazy(self, *members: Any, stack_dim: int = 0) -> Any:
+        return LazyStack(*members, stack_dim=stack_dim)
+
+    def texts(self, *texts: str) -> Any:
+        return NonTensor()
+
+
+class Torch(Makes):
+    def __init__(self) -> None:
+        self.torch: Any = import_module("torch")
+        self.tensordict: Any = import_module("tensordict")
+
+    def dense(self, *shape: int, dtype: str = "float32") -> Any:
+        return self.torch.zeros(*shape, dtype=getattr(self.torch, dtype))
+
+    def jagged(self, lengths: Sequence[int], *inner: int, dtype: str = "float32") -> Any:
+        rows = [self.dense(length, *inner, dtype=dtype) for length in lengths]
+        return self.torch.nested.nested_tensor(rows, layout=self.torch.jagged)
+
+    def narrowed(self, lengths: Sequence[int], buffer: int) -> Any:
+        numbers = self.torch.tensor
+        starts = numbers([0] * len(lengths))
+        padded = self.dense(len(lengths), buffer)
+        return self.torch.nested.narrow(padded, 1, starts, numbers(lengths), layout=self.torch.jagged)
+
+    def from_offsets(self, *offsets: int) -> Any:
+        values, starts = self.dense(offsets[-1]), self.torch.tensor(offsets)
+        return self.torch.nested.nested_tensor_from_jagged(values, starts)
+
+    def transposed(self, lengths: Sequence[int], inner: int) -> Any:
+        return self.jagged(lengths, inner).transpose(1, 2)
+
+    def nested(self, *shapes: tuple[int, ...]) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls this layout a prototype
+            return self.torch.nested.nested_tensor([self.dense(*shape) for shape in shapes])
+
+    def batch(self, n_rows: int, **leaves: Any) -> Any:
+        return self.tensordict.TensorDict(leaves, batch_size=[n_rows])
+
+    def row(self, **leaves: Any) -> Any:
+        return self.tensordict.TensorDict(leaves, batch_size=[])
+
+    def lazy(self, *members: Any, stack_dim: int = 0) -> Any:
+        return self.tensordict.lazy_stack(list(members), stack_dim)
+
+    def texts(self, *texts: str) -> Any:
+        return self.tensordict.NonTensorStack(*texts)
+
+
+MAKERS = {"arrays": Arrays, "torch": Torch} if find_spec("torch") else {"arrays": Arrays}
+
+
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
+def make(request: pytest.FixtureRequest) -> Makes:
+    maker = request.param()
+    assert isinstance(maker, Makes)
+    return maker
+
+
+def rows(fields: Any, n_rows: int) -> dict[Any, list[int]]:
+    measured = measure(fields, n_rows)
+    assert measured.unmeasured == []
+    by_field = {name: list(sizes_of(column, n_rows)) for name, column in measured.columns.items()}
+    assert measured.total == sum(map(sum, by_field.values())) == measure(fields, 1).total
+    per_row = [sum(sizes) for sizes in zip(*by_field.values(), strict=True)]
+    assert largest_row(measured.columns, at_least=0) == max(per_row, default=0)
+    return by_field
+
+
+@pytest.mark.parametrize("dtype", SIZES)
+def test_element_count_times_element_size(make: Makes, dtype: str) -> None:
+    fields = make.batch(3, x=make.dense(3, 5, dtype=dtype))
+    assert rows(fields, 3) == {"x": [5 * SIZES[dtype]] * 3}
+
+
+def test_all_leaves_count_the_nested_ones_to_their_field(make: Makes) -> None:
+    inner = make.batch(2, mask=make.dense(2, dtype="bool"), ids=make.jagged([1, 4], dtype="int64"))
+    fields = make.batch(2, x=make.dense(2, 3), log=make.batch(2, deep=inner, y=make.dense(2)))
+    assert rows(fields, 2) == {"x": [12, 12], "log": [1 + 8 + 4, 1 + 32 + 4]}
+
+
+def test_a_jagged_tensor_has_its_rows_own_elements(make: Makes) -> None:
+    fields = make.batch(3, x=make.jagged([50, 0, 1]), y=make.jagged([2, 3, 1], 7, dtype="bfloat16"))
+    assert rows(fields, 3) == {"x": [200, 0, 4], "y": [28, 42, 14]}
+
+
+def test_a_jagged_tensor_whose_ragged_dimension_is_not_the_second(make: Makes) -> None:
+    assert rows(make.batch(2, x=make.transposed([5, 2], 3)), 2) == {"x": [60, 24]}
+
+
+def test_a_narrowed_view_counts_what_it_shows_and_not_its_buffer(make: Makes) -> None:
+    assert rows(make.batch(3, x=make.narrowed([3, 4, 90], 100)), 3) == {"x": [12, 16, 360]}
+
+
+def test_a_jagged_tensor_that_does_not_begin_where_its_buffer_does(make: Makes) -> None:
+    assert rows({"x": make.from_offsets(2, 5, 10)}, 2) == {"x": [12, 20]}
+
+
+def test_a_nested_tensor_of_the_older_layout_is_counted_row_by_row(make: Makes) -> None:
+    assert rows({"x": make.nested((5, 3), (2, 7))}, 2) == {"x": [60, 56]}
+
+
+def test_a_lazy_stack_is_counted_row_by_row_without_stacking(make: Makes) -> None:
+    fields = make.lazy(
+        make.row(x=make.dense(5), n=make.row(y=make.dense(1))),
+        make.row(x=make.dense(2), n=make.row(y=make.dense(3))),
+    )
+    assert rows(fields, 2) == {"x": [20, 8], "n": [4, 12]}
+
+
+def test_a_field_that_only_some_rows_of_a_lazy_stack_have(make: Makes) -> None:
+    fields = make.lazy(make.row(x=make.dense(1)), make.row(x=make.dense(1), y=make.dense(3)))
+    assert rows(fields, 2) == {"x": [4, 4], "y": [0, 12]}
+
+
+def test_a_lazy_stack_inside_a_batch(make: Makes) -> None:
+    stack = make.lazy(make.row(x=make.dense(5)), make.row(x=make.dense(2)))
+    assert rows(make.batch(2, log=stack), 2) == {"log": [20, 8]}
+
+
+def test_a_lazy_stack_across_rows(make: Makes) -> None:
+    members = [make.batch(2, x=make.dense(2, 3), y=make.jagged([1, length])) for length in (2, 3, 4)]
+    assert rows(make.lazy(*members, stack_dim=1), 2) == {"x": [36, 36], "y": [12, 36]}
+
+
+def test_leaves_that_are_no_tensors_have_no_bytes(make: Makes) -> None:
+    fields = make.batch(2, x=make.dense(2), text=make.texts("a", "b"))
+    assert rows(fields, 2) == {"x": [4, 4], "text": [0, 0]}
+
+
+def test_a_plain_dict_with_a_tensor_or_a_batch_for_each_row(make: Makes) -> None:
+    fields = {"x": [make.dense(5), make.dense(1)], "log": (make.row(y=make.dense(2)), make.row())}
+    assert rows(fields, 2) == {"x": [20, 4], "log": [8, 0]}
+
+
+def test_rows_that_are_not_as_many_as_the_keys_are_divided_evenly(make: Makes) -> None:
+    fields = {"x": make.jagged([4, 3]), "y": make.dense(7, dtype="bool"), "z": make.dense(6)}
+    assert rows(fields, 3) == {"x": [10, 9, 9], "y": [3, 2, 2], "z": [8, 8, 8]}
+
+
+def test_a_put_is_cleared_row_by_row(make: Makes) -> None:
+    events = Events()
+    client = MetricsDataPlaneClient(Store(), events)
+    fields = make.batch(2, x=make.jagged([50, 1]), y=make.dense(2, 3, dtype="bool"))
+    client.put_samples(["long", "short"], "p", fields=fields)
+    assert (events.last["n_keys"], events.last["n_bytes"]) == (2, 210)
+    client.clear_samples(["long"], "p")
+    assert client.snapshot()["bytes_outstanding"] == 7
+    assert client.snapshot()["measure_errors"] == 0
+
+
+def test_what_a_get_returns_is_measured_and_returned_as_it_is(make: Makes) -> None:
+    store, events = Store(), Events()
+    store.result = make.lazy(make.row(x=make.dense(5)), make.row(x=make.dense(2)))
+    client = MetricsDataPlaneClient(store, events)
+    assert client.get_samples(["a", "b"], "p", ["x"]) is store.result
+    assert events.last["n_bytes"] == 28
+
+
+# Only what the arrays can show
+
+
+def test_no_contents_are_read_however_large() -> None:
+    huge = 10**15
+    fields = {"x": Tensor(2, huge), "y": Jagged([huge, 1]), "z": LazyStack({"t": Tensor(huge)}, {})}
+    assert rows(fields, 2) == {"x": [4 * huge] * 2, "y": [4 * huge, 4], "z": [4 * huge, 0]}
+
+
+@pytest.mark.parametrize("numbers", [Numbers, SharedNumbers, SmallNumbers, DeviceNumbers])
+@pytest.mark.parametrize("buffer", [None, 100])
+def test_offsets_are_read_wherever_they_lie(numbers: type[Numbers], buffer: int | None) -> None:
+    jagged = Jagged([5, 0, 90, 1], 2, buffer=buffer, numbers=numbers)
+    assert rows({"x": jagged, "y": Tensor(4)}, 4) == {"x": [40, 0, 720, 8], "y": [4] * 4}
+    assert rows({"x": jagged}, 4) == {"x": [40, 0, 720, 8]}
+    assert rows({"x": jagged}, 2) == {"x": [384, 384]}
+
+
+@pytest.mark.parametrize("buffer", [None, 2**29])
+def test_sizes_of_rows_may_be_more_than_offsets_can_hold(buffer: int | None) -> None:
+    jagged = Jagged([2**29, 2**28], 8, buffer=buffer, numbers=SmallNumbers)
+    assert rows({"x": jagged}, 2) == {"x": [2**34, 2**33]}
+
+
+@pytest.mark.parametrize("buffer", [None, 100])
+def test_offsets_that_are_used_again_after_the_put_change_no_count(buffer: int | None) -> None:
+    jagged = Jagged([5, 90, 1], buffer=buffer, numbers=SharedNumbers)
+    measured = measure({"x": jagged}, 3)
+    for numbers in (jagged.offsets(), jagged.lengths()):
+        if isinstance(numbers, SharedNumbers):
+            numbers.numpy()[:] = 7
+    assert list(sizes_of(measured.columns["x"], 3)) == [20, 360, 4]
+
+
+@pytest.mark.parametrize("numbers", [SharedNumbers, DeviceNumbers])
+def test_a_single_row_is_a_plain_number(numbers: type[Numbers]) -> None:
+    """Many rows may come one by one, and a column object for each would take as much memory as its table."""
+    assert measure({"x": Jagged([5], numbers=numbers), "y": Tensor(3)}, 1).columns == {"x": 20, "y": 12}
+
+
+def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
+    for numbers in (SharedNumbers, SmallNumbers, DeviceNumbers, Numbers):
+        assert rows({"x": Jagged([], numbers=numbers)}, 1) == {"x": [0]}
+
+
+def test_a_list_of_anything_but_tensors_is_not_walked() -> None:
+    class Guarded(list[int]):
+        def __iter__(self) -> Any:
+            raise AssertionError("walked a list of numbers")
+
+    assert rows({"x": Guarded([1, 2]), "y": [], "z": ["a", "b"]}, 2) == {
+        "x": [0, 0],
+        "y": [0, 0],
+        "z": [0, 0],
+    }
+
+
+def test_arrays_that_only_know_their_nbytes() -> None:
+    assert rows({"x": memoryview(bytes(10))}, 2) == {"x": [5, 5]}
+
+
+def test_what_claims_to_be_a_tensor_and_answers_nonsense_has_no_bytes() -> None:
+    class Odd(Tensor):
+        def numel(self) -> Any:
+            return "many"
+
+    assert rows({"x": Odd(1), "y": type("Odd", (), {"nbytes": "many"})()}, 1) == {"x": [0], "y": [0]}
+
+
+def test_half_of_a_protocol_is_none_of_it() -> None:
+    def asked(_: object) -> None:
+        raise AssertionError("called on the strength of its name alone")
+
+    halves = [type("Half", (), {name: asked})() for name in ("numel", "element_size", "items", "keys")]
+    assert rows({str(index): half for index, half in enumerate(halves)}, 1) == {
+        str(index): [0] for index in range(4)
+    }
+
+
+def test_a_batch_for_no_keys_is_measured_whole() -> None:
+    measured = measure({"x": Tensor(7), "y": Jagged([1, 2])}, 0)
+    assert (measured.total, measured.n_rows) == (40, 1)
+
+
+def test_nested_only_if_it_says_so_itself() -> None:
+    class Dense(Tensor):
+        is_nested = False
+
+        def unbind(self) -> None:
+            raise AssertionError("took a dense tensor apart")
+
+    assert rows({"x": Dense(2, 3)}, 2) == {"x": [12, 12]}
+
+
+def test_the_largest_row_is_not_looked_for_when_none_can_be_larger() -> None:
+    columns = measure({"x": Jagged([5, 1]), "y": Jagged([1, 6]), "z": Tensor(2)}, 2).columns
+    assert [largest_row(columns, at_least=floor) for floor in (0, 31, 32, 33, 48, 99)] == [
+        *(32, 32, 32, 33, 48, 99)
+    ]
+    assert largest_row(measure({"z": Tensor(2, 3)}, 2).columns, at_least=5) == 12
+    not_looked_for = Uneven(2, 200, lambda: (array("q", [100, 100]), 5))
+    assert [largest_row({"x": not_looked_for, "y": 1}, at_least=floor) for floor in (5, 6)] == [101, 6]
+
+
+lengths = st.lists(st.integers(0, 50), min_size=1, max_size=8)
+
+
+@given(lengths=lengths, width=st.integers(0, 4), element_size=st.sampled_from([1, 2, 4, 8]))
+def test_rows_of_a_jagged_tensor_are_their_lengths(lengths: list[int], width: int, element_size: int) -> None:
+    jagged = Jagged(lengths, width, element_size=element_size)
+    assert rows({"x": jagged}, len(lengths)) == {"x": [n * width * element_size for n in lengths]}
+
+
+@given(total=st.integers(0, 1000), n_rows=st.integers(1, 20))
+def test_a_division_loses_nothing_and_is_even(total: int, n_rows: int) -> None:
+    (sizes,) = rows({"x": Tensor(total, element_size=1)}, n_rows).values()
+    assert (sum(sizes), max(sizes) - min(sizes) <= 1) == (total, True)
+
+
+def test_a_column_of_rows_all_alike_is_worth_its_rows() -> None:
+    assert (total_bytes(3, 4), total_bytes(Uneven.of([1, 2]), 2)) == (12, 3)
+    assert Numbers([1]).tolist() == [1]

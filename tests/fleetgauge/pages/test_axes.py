@@ -1,0 +1,89 @@
+"""Axes of plain numbers and of the clock: round, few, in order and where they belong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge.pages.axes import clock_axis, number_axis
+
+
+def seconds(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0, 0, ["0", "0.5", "1"]),
+        (0, 5e-324, ["0", "0.5", "1"]),
+        (3, 17, ["0", "5", "10", "15"]),
+        (93, 98, ["0", "50", "100"]),
+        (0, 0.0007, ["0", "0.0002", "0.0004", "0.0006"]),
+        (0, 9000, ["0", "2,000", "4,000", "6,000", "8,000"]),
+        (30_000, 45_000, ["0", "10 k", "20 k", "30 k", "40 k"]),
+        (0, 1.5e6, ["0", "0.5 M", "1 M", "1.5 M"]),
+        (-3, 5, ["-2", "0", "2", "4"]),
+        (-9, -2, ["-8", "-6", "-4", "-2", "0"]),
+        (0, 1e20, ["0", "50 E", "100 E"]),
+    ],
+)
+def test_numbers_start_at_zero_and_have_round_labels(low: float, high: float, labels: list[str]) -> None:
+    assert [label for _, label in number_axis(low, high).labels] == labels
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
+def test_any_numbers_lie_within_their_axis_and_zero_with_them(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    axis = number_axis(low, high)
+    values = [value for value, _ in axis.labels]
+    assert 2 <= len(values) <= 6
+    assert len({label for _, label in axis.labels}) == len(values)
+    assert values == sorted(values)
+    assert 0 in values
+    if low > -1e300 and high < 1e300:
+        assert axis.low <= min(low, 0)
+        assert max(high, 0) <= axis.high
+    assert all(0 <= axis.share(value) <= 1 for value in (low, high, *values))
+    assert axis.share(low) <= axis.share(high)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "labels"),
+    [
+        ("2026-11-14T10:00", "2026-11-14T10:00:03", ["10:00:00", "10:00:01", "10:00:02", "10:00:03"]),
+        ("2026-11-14T10:02", "2026-11-14T10:50", ["10:15", "10:30", "10:45"]),
+        ("2026-11-14T22:00", "2026-11-15T02:00", ["22:00", "23:00", "15 Nov", "01:00", "02:00"]),
+        ("2026-11-14T18:00", "2026-11-15", ["18:00", "20:00", "22:00", "15 Nov"]),
+        ("2026-11-14", "2026-11-15", ["14 Nov", "06:00", "12:00", "18:00", "15 Nov"]),
+        ("2026-11-07", "2026-11-14", ["7 Nov", "9 Nov", "11 Nov", "13 Nov"]),
+        ("2026-11-01", "2026-11-30", ["2 Nov", "9 Nov", "16 Nov", "23 Nov", "30 Nov"]),  # Mondays
+        ("2026-11-14", "2027-02-14", ["Dec", "2027", "Feb"]),
+        ("2025-11-14", "2026-11-14", ["2026", "Apr", "Jul", "Oct"]),
+        ("2016-02-01", "2026-11-14", ["2020", "2025"]),
+    ],
+)
+def test_times_have_labels_at_round_moments_of_utc(since: str, until: str, labels: list[str]) -> None:
+    axis = clock_axis(seconds(since), seconds(until))
+    assert [label for _, label in axis.labels] == labels
+
+
+def test_a_label_of_the_clock_stands_where_its_moment_is() -> None:
+    axis = clock_axis(seconds("2025-11-14"), seconds("2026-11-14"))
+    assert [value for value, _ in axis.labels] == [seconds(f"2026-{month:02}-01") for month in (1, 4, 7, 10)]
+    week = clock_axis(seconds("2026-11-07"), seconds("2026-11-14"))
+    assert [value for value, _ in week.labels] == [seconds(f"2026-11-{day:02}") for day in (7, 9, 11, 13)]
+    assert 0.01 < week.share(seconds("2026-11-07")) < 0.02
+    assert 0.98 < week.share(seconds("2026-11-14")) < 0.99
+
+
+@given(st.integers(0, 2**32), st.integers(0, 10**9))
+def test_any_span_has_few_moments_in_order_and_inside(since: int, length: int) -> None:
+    values = [value for value, _ in clock_axis(since, since + length).labels]
+    assert len(values) <= 6
+    assert all(before < after for before, after in pairwise(values))
+    assert all(since <= value <= since + max(length, 1) for value in values)

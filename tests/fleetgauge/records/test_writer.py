@@ -1,0 +1,471 @@
+"""The writer: records reach the disk whole, and no trouble of the disk reaches the host."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge import records
+from fleetgauge.records import Event, RecordWriter
+from fleetgauge.records.background import AppendFile, json_ready
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return list(records.read(path))
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Closed, it makes every write to disk hang, as a dead network mount does."""
+    opened = threading.Event()
+    write = os.write
+
+    def hang(descriptor: int, text: bytes) -> int:
+        opened.wait()
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", hang)
+    yield opened
+    opened.set()
+
+
+def test_a_record_has_the_envelope_and_the_body_of_its_kind(tmp_path: Path) -> None:
+    writer = RecordWriter(
+        tmp_path, "xenna", run_id="r1", job="4711", rank=0, clock=iter([10.5, 20.0]).__next__
+    )
+    with writer:
+        assert writer.write(Event.START, {"run_hash": "h", "seq": 99, "timestamp": "no"})
+        assert writer.write("end", {"status": "ok"})
+    common = {
+        "schema_version": 1,
+        "kind": "xenna",
+        "run_id": "r1",
+        "pid": os.getpid(),
+        "job": "4711",
+        "rank": 0,
+    }
+    common["host"] = os.uname().nodename
+    assert read(tmp_path / "xenna-r1.jsonl") == [
+        {**common, "event": "start", "seq": 0, "timestamp": 10.5, "run_hash": "h"},
+        {**common, "event": "end", "seq": 1, "timestamp": 20.0, "status": "ok"},
+    ]
+    assert writer.dropped == 0
+
+
+def test_job_and_rank_are_left_out_where_they_are_not_known(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        writer.write("stats", {})
+    (record,) = read(tmp_path / "a.jsonl")
+    assert list(record) == ["schema_version", "kind", "event", "run_id", "seq", "timestamp", "host", "pid"]
+    assert record["run_id"] == writer.run_id
+    assert len(writer.run_id) == 32
+
+
+def test_two_writers_have_two_run_ids(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path, "k") as one, RecordWriter(tmp_path, "k") as other:
+        assert one.run_id != other.run_id
+        assert one.path != other.path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"run_id": ""}, {"run_id": "x" * 201}, {"run_id": "a\nb"}, {"queue_size": 0}, {"rotate_bytes": 0}],
+)
+def test_a_configuration_that_cannot_work_is_refused_when_built(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError):
+        RecordWriter(tmp_path, "k", **options)
+    with pytest.raises(ValueError):
+        RecordWriter(tmp_path, "")
+
+
+@pytest.mark.parametrize("length", [1, 200])
+def test_a_run_id_may_have_one_to_two_hundred_characters(tmp_path: Path, length: int) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k", run_id="r" * length) as writer:
+        writer.write("stats", {})
+    assert read(tmp_path / "a.jsonl")[0]["run_id"] == "r" * length
+
+
+def test_values_that_json_cannot_hold_cost_themselves() -> None:
+    class Scalar:
+        def item(self) -> float:
+            return 2.5
+
+    class Hostile:
+        def item(self) -> float:
+            raise RuntimeError
+
+    nested: dict[str, Any] = {}
+    nested["again"] = nested
+    body = {
+        "nan": math.nan,
+        "inf": -math.inf,
+        "none": None,
+        "true": True,
+        "set": {1},
+        3: "key",
+        "scalar": Scalar(),
+        "hostile": Hostile(),
+        "object": object(),
+        "huge": 2**63,
+        "large": -(2**63),
+        "half": "a\ud800b",
+        "list": [1.5, math.nan, (2,)],
+    }
+    assert json_ready(body) == {
+        "none": None,
+        "true": True,
+        "set": [1],
+        "3": "key",
+        "scalar": 2.5,
+        "large": -(2**63),
+        "half": "a?b",
+        "list": [1.5, None, [2]],
+    }
+    assert "again" in json_ready(nested)
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.just(object())
+bodies = st.recursive(
+    leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner)
+)
+
+
+@given(bodies)
+def test_whatever_a_host_hands_over_becomes_strict_json(body: object) -> None:
+    text = json.dumps(json_ready(body), allow_nan=False, ensure_ascii=False).encode()
+    assert json.loads(text) == json_ready(body)
+
+
+def test_each_record_is_one_write_that_ends_in_a_newline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    write = os.write
+
+    def note(descriptor: int, text: bytes) -> int:
+        written.append(text)
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", note)
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        for number in range(3):
+            writer.write("stats", {"n": number, "text": "line\nbreak"})
+    assert [text.count(b"\n") for text in written] == [1, 1, 1]
+    assert [json.loads(text)["n"] for text in written] == [0, 1, 2]
+    assert all(text.endswith(b"\n") for text in written)
+
+
+def test_the_end_record_and_closing_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    write, sync = os.write, os.fsync
+
+    def note_write(descriptor: int, text: bytes) -> int:
+        events.append("write")
+        return write(descriptor, text)
+
+    def note_sync(descriptor: int) -> None:
+        events.append("sync")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "write", note_write)
+    monkeypatch.setattr(os, "fsync", note_sync)
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        writer.write("stats", {})
+        writer.write("end", {})
+    assert events == ["write", "write", "sync", "sync"]
+
+
+def test_a_disk_that_cannot_sync_is_one_warning_and_no_lost_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        writer.write("end", {})
+        writer.write("end", {})
+    assert writer.dropped == 0
+    assert len(read(tmp_path / "a.jsonl")) == 2
+    (warning,) = caplog.records
+    assert warning.getMessage().endswith("may be incomplete on disk: [Errno 5] Input/output error")
+
+
+def test_a_file_that_would_grow_too_large_is_renamed_first(tmp_path: Path) -> None:
+    file = AppendFile(tmp_path / "a.jsonl", "a", rotate_bytes=20)
+    for text in (
+        b"first....\n",
+        b"second...\n",
+        b"third....\n",
+        b"longer than the limit itself\n",
+        b"fifth\n",
+    ):
+        file.append(text)
+    file.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "a.000001.jsonl": b"first....\nsecond...\n",
+        "a.000002.jsonl": b"third....\n",
+        "a.000003.jsonl": b"longer than the limit itself\n",
+        "a.jsonl": b"fifth\n",
+    }
+
+
+def test_a_rotated_name_that_is_taken_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.000001.jsonl").write_bytes(b"someone else's\n")
+    file = AppendFile(tmp_path / "a.jsonl", "a", rotate_bytes=5)
+    file.append(b"first\n")
+    file.append(b"second\n")
+    file.close()
+    assert (tmp_path / "a.000001.jsonl").read_bytes() == b"someone else's\n"
+    assert (tmp_path / "a.000002.jsonl").read_bytes() == b"first\n"
+
+
+def test_writers_that_share_a_file_rotate_to_names_of_their_own(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k", run_id="r1", rotate_bytes=10) as writer:
+        writer.write("stats", {})
+        writer.write("stats", {})
+    with RecordWriter(tmp_path / "x-r2.jsonl", "k", run_id="r2", rotate_bytes=10) as writer:
+        writer.write("stats", {})
+        writer.write("stats", {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.jsonl",
+        "a.r1.000001.jsonl",
+        "x-r2.000001.jsonl",
+        "x-r2.jsonl",
+    ]
+
+
+def test_a_file_renamed_or_deleted_under_the_writer_is_opened_anew(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.jsonl"
+    file = AppendFile(path, "a", 1000)
+    file.append(b"one\n")
+    path.rename(tmp_path / "moved.jsonl")
+    file.append(b"two\n")
+    path.unlink()
+    path.parent.rmdir()
+    file.append(b"three\n")
+    file.close()
+    assert (tmp_path / "moved.jsonl").read_bytes() == b"one\n"
+    assert path.read_bytes() == b"three\n"
+
+
+def test_a_file_is_opened_once_for_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    real = os.open
+
+    def note(path: Path, flags: int, mode: int) -> int:
+        opened.append(path)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", note)
+    file = AppendFile(tmp_path / "a.jsonl", "a", 1000)
+    for _ in range(3):
+        file.append(b"line\n")
+    file.close()
+    assert opened == [tmp_path / "a.jsonl"]
+
+
+def test_a_torn_line_found_or_left_is_ended_before_the_next_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"torn by another": ')
+    file = AppendFile(path, "a", 1000)
+    file.append(b'{"n":1}\n')
+    write = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda descriptor, text: write(descriptor, text[:4]))
+        with pytest.raises(OSError, match="only 4 of 8 bytes"):
+            file.append(b'{"n":2}\n')
+    file.append(b'{"n":3}\n')
+    file.append(b'{"n":4}\n')
+    file.close()
+    assert path.read_bytes() == b'{"torn by another": \n{"n":1}\n{"n"\n{"n":3}\n{"n":4}\n'
+
+
+def test_a_full_disk_is_one_warning_and_records_go_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = os.write
+    failures = iter([True, True, False])
+
+    def full(descriptor: int, text: bytes) -> int:
+        if next(failures):
+            raise OSError(28, "No space left on device")
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", full)
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        for _ in range(3):
+            writer.write("stats", {})
+    assert [record["seq"] for record in read(tmp_path / "a.jsonl")] == [2]
+    assert writer.dropped == 2
+    (warning,) = caplog.records
+    assert warning.levelno == logging.WARNING
+    assert "No space left on device" in warning.getMessage()
+
+
+def test_a_directory_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    with RecordWriter(tmp_path / "file" / "a.jsonl", "k") as writer:
+        assert writer.write("stats", {})
+    assert writer.dropped == 1
+    assert "could not be written: FileExistsError" in caplog.records[0].getMessage()
+
+
+def test_a_full_queue_drops_counts_and_says_so_once_while_the_host_goes_on(
+    tmp_path: Path, gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k", queue_size=3) as writer:
+        accepted = [writer.write("stats", {}) for _ in range(20)]
+        kept = sum(accepted)
+        assert kept in (3, 4)  # the thread may have taken one out before it hung
+        assert writer.dropped == 20 - kept
+        gate.set()
+    assert [record["seq"] for record in read(tmp_path / "a.jsonl")] == [
+        seq for seq, taken in enumerate(accepted) if taken
+    ]
+    (warning,) = caplog.records
+    assert warning.getMessage() == (
+        f"lost a record for {tmp_path}/a.jsonl because 3 records are waiting already; "
+        "more may follow, and will be counted only"
+    )
+
+
+def test_closing_gives_up_on_a_disk_that_hangs(
+    tmp_path: Path, gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = RecordWriter(tmp_path / "a.jsonl", "k")
+    writer.write("stats", {})
+    assert writer.close(timeout=0.01) is False
+    assert "gave up waiting" in caplog.text
+    gate.set()
+    assert writer.close() is True
+    assert len(read(tmp_path / "a.jsonl")) == 1
+
+
+def test_after_closing_a_record_is_counted_and_not_written(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "a.jsonl", "k")
+    assert writer.close() is True
+    assert writer.write("stats", {}) is False
+    assert writer.dropped == 1
+    assert writer.close() is True
+
+
+def test_a_body_that_is_no_mapping_and_a_clock_that_fails_do_not_raise(tmp_path: Path) -> None:
+    def broken() -> float:
+        raise OSError
+
+    body: Any = 5
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        assert writer.write("stats", body) is False
+    with RecordWriter(tmp_path / "a.jsonl", "k", clock=broken) as other:
+        assert other.write("stats", {}) is False
+    assert (writer.dropped, other.dropped) == (1, 1)
+
+
+def test_a_record_longer_than_readers_take_is_dropped_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        writer.write("stats", {"text": "x" * 1_000_000})
+        writer.write("stats", {"text": "x"})
+    assert [record["seq"] for record in read(tmp_path / "a.jsonl")] == [1]
+    assert writer.dropped == 1
+    assert "longer than readers take" in caplog.text
+
+
+def test_a_log_handler_that_raises_does_not_reach_the_host(tmp_path: Path) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError
+
+    handler = Broken()
+    logging.getLogger("fleetgauge.records").addHandler(handler)
+    try:
+        writer = RecordWriter(tmp_path / "a.jsonl", "k")
+        writer.close()
+        assert writer.write("stats", {}) is False
+    finally:
+        logging.getLogger("fleetgauge.records").removeHandler(handler)
+
+
+def test_no_thread_to_be_had_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    writer = RecordWriter(tmp_path / "a.jsonl", "k")
+    assert writer.write("stats", {}) is False
+    assert writer.dropped == 1
+    assert writer.close() is False
+    assert "no thread could be started: can't start new thread" in caplog.text
+
+
+def test_many_threads_number_their_records_without_a_gap(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
+        threads = [
+            threading.Thread(target=lambda: [writer.write("stats", {}) for _ in range(50)]) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(record["seq"] for record in read(tmp_path / "a.jsonl")) == list(range(400))
+
+
+def run(script: str, path: Path) -> str:
+    command = [sys.executable, "-W", "ignore", "-c", script, str(path)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_what_is_queued_is_written_when_the_host_just_ends(tmp_path: Path) -> None:
+    run(
+        "import sys; from fleetgauge.records import RecordWriter\n"
+        "writer = RecordWriter(sys.argv[1], 'k')\n"
+        "for _ in range(100): writer.write('stats', {})\n",
+        tmp_path / "a.jsonl",
+    )
+    assert len(read(tmp_path / "a.jsonl")) == 100
+
+
+def test_a_forked_child_writes_nothing_and_ends(tmp_path: Path) -> None:
+    said = run(
+        "import os, sys; from fleetgauge.records import RecordWriter\n"
+        "writer = RecordWriter(sys.argv[1], 'k')\n"
+        "child = os.fork()\n"
+        "taken = writer.write('stats', {'child': not child})\n"
+        "if not child: sys.exit(3 if taken else 4)\n"
+        "print(taken, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n",
+        tmp_path / "a.jsonl",
+    )
+    assert said == "True 4\n"
+    assert [record["child"] for record in read(tmp_path / "a.jsonl")] == [False]
+
+
+def test_importing_the_records_loads_the_standard_library_only(tmp_path: Path) -> None:
+    said = run(
+        "import sys; before = set(sys.modules); import fleetgauge.records\n"
+        "print([name for name in sorted({m.partition('.')[0] for m in set(sys.modules) - before})"
+        " if name not in sys.stdlib_module_names])",
+        tmp_path,
+    )
+    assert said == "['fleetgauge']\n"

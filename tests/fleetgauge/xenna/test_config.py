@@ -1,0 +1,198 @@
+"""Building a hook: what is asked for, what is refused, where records go, what is pointed out."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from xenna_pipeline import standin
+from xenna_pipeline.standin import one
+
+from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE
+from fleetgauge import records
+from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, make_xenna_wandb_stats_hook, patch
+from project import ROOT
+
+
+@pytest.fixture
+def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return standin.install(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Any:
+    yield
+    assert not patch._patches
+    assert not patch._watchers
+    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
+
+
+def hook(directory: Path, interval: float = 30, **options: Any) -> XennaWandbStatsHook:
+    return XennaWandbStatsHook(
+        XennaObservabilityConfig(False, interval, f"{directory}/"), "curate", "hash1", **options
+    )
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_there_is_no_hook_where_nothing_is_asked_for() -> None:
+    for nothing in (XennaObservabilityConfig(False), {"wandb_log_pipeline_stats": False}, None):
+        assert make_xenna_wandb_stats_hook(nothing, "curate", "hash1", None, []) is None
+    assert make_xenna_wandb_stats_hook(XennaObservabilityConfig(), "curate", "hash1", None, []) is not None
+    assert make_xenna_wandb_stats_hook({}, "curate", "hash1", None, []) is not None
+
+
+def test_a_mapping_an_omegaconf_node_and_a_config_are_the_same(tmp_path: Path) -> None:
+    given = {
+        "wandb_log_pipeline_stats": False,
+        "pipeline_logging_interval_s": 7.5,
+        "wandb_log_downloads": True,
+    }
+    node = OmegaConf.create({**given, "base": str(tmp_path), "pipeline_stats_jsonl_path": "${base}/a.jsonl"})
+    config = XennaObservabilityConfig(False, 7.5, f"{tmp_path}/a.jsonl")
+    assert XennaObservabilityConfig.of(node) == config
+    assert (
+        XennaObservabilityConfig.of({**given, "pipeline_stats_jsonl_path": f"{tmp_path}/a.jsonl"}) == config
+    )
+    assert XennaObservabilityConfig.of(config) is config
+    assert XennaObservabilityConfig.of({}) == XennaObservabilityConfig(True, 30, None)
+
+
+def test_a_key_that_is_nearly_right_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
+    XennaObservabilityConfig.of({"pipeline_stats_jsonl_pth": "x", "wandb_log_plan_table": True})
+    assert warnings(caplog) == [
+        "observability.pipeline_stats_jsonl_pth is not known; did you mean pipeline_stats_jsonl_path?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("observability", "says"),
+    [
+        ({"pipeline_stats_jsonl_path": "s3://bucket/a.jsonl"}, "object storage cannot append"),
+        ({"pipeline_stats_jsonl_path": "{run}.jsonl"}, "is not one of"),
+        ({"pipeline_stats_jsonl_path": "{run_hash}.jsonl"}, "not known here"),
+        ({"pipeline_logging_interval_s": 0}, "above 0"),
+        ({"pipeline_logging_interval_s": float("nan")}, "above 0"),
+        ({"pipeline_logging_interval_s": "30"}, "number of seconds"),
+        ({"pipeline_logging_interval_s": True}, "number of seconds"),
+        ({"wandb_log_pipeline_stats": "yes"}, "true or false"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_when_built(
+    observability: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        make_xenna_wandb_stats_hook(observability, "curate", None, None, [])
+    with pytest.raises(TypeError, match="pass a config or a mapping"):
+        XennaObservabilityConfig.of("yes")  # type: ignore[arg-type]
+
+
+def test_object_storage_is_refused_by_the_config_itself_and_as_run_directory() -> None:
+    with pytest.raises(ValueError, match="cannot append"):
+        XennaObservabilityConfig(pipeline_stats_jsonl_path="s3://bucket/a.jsonl")
+    with pytest.raises(ValueError, match="cannot append"):
+        make_xenna_wandb_stats_hook({"pipeline_stats_jsonl_path": "a.jsonl"}, "k", "h", "s3://bucket/run", [])
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("records/", "run/records/*.jsonl"), ("{run_hash}.jsonl", "run/h1.jsonl"), ("{tmp}/a.jsonl", "a.jsonl")],
+)
+def test_a_relative_path_is_below_the_run_directory(
+    monitor: Any, tmp_path: Path, path: str, found: str
+) -> None:
+    observability = {
+        "wandb_log_pipeline_stats": False,
+        "pipeline_stats_jsonl_path": path.replace("{tmp}", str(tmp_path)),
+    }
+    made = make_xenna_wandb_stats_hook(observability, "curate", "h1", tmp_path / "run", ["one", "two"])
+    assert made is not None
+    with made:
+        pass
+    [file] = tmp_path.glob(found)
+    [start, end] = records.read(file)
+    assert start["run_dir"] == str(tmp_path / "run")
+    assert [record["event"] for record in (start, end)] == ["start", "end"]
+    for record in (start, end):
+        assert record["dataset_names"] == ["one", "two"]
+        assert (record["pipeline_kind"], record["run_hash"]) == ("curate", "h1")
+        assert record["kind"] == "xenna"
+
+
+def test_importing_the_hook_imports_nothing_heavy() -> None:
+    code = "import sys, fleetgauge.xenna; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    tops = {name.partition(".")[0] for name in shown.stdout.split()}
+    assert "fleetgauge" in tops
+    assert not {name for name in tops - sys.stdlib_module_names if not name.startswith(("fleetgauge", "_"))}
+
+
+def test_an_interval_that_differs_is_said_once(
+    monitor: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hook(tmp_path / "a"):
+        watched = monitor([one()] * 3, interval=60.0)
+        for _ in range(3):
+            watched.update()
+    assert warnings(caplog) == [
+        "the pipeline logs every 60 s, not every 30 s: pass logging_interval_s=30 to PipelineConfig"
+    ]
+    caplog.clear()
+    with hook(tmp_path / "b", interval=60):
+        monitor([one()], interval=60.0).update()
+    assert warnings(caplog) == []
+
+
+def test_a_native_callback_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class PipelineConfig:
+        def __init__(self, stats_callback: object = None) -> None: ...
+
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(patch, "_said_native", False)
+    standin.install(monkeypatch)
+    with hook(tmp_path / "a"):
+        pass
+    assert not [record for record in caplog.records if "stats_callback" in record.getMessage()]
+    standin.install(monkeypatch, PipelineConfig)
+    for name in "bc":
+        with hook(tmp_path / name):
+            pass
+    assert len([record for record in caplog.records if "stats_callback" in record.getMessage()]) == 1
+
+
+def test_the_recipe_of_the_documentation_records(
+    monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "probes.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    xenna = vars(sys.modules["cosmos_xenna.pipelines.v1"])
+    xenna["PipelineConfig"] = lambda logging_interval_s: logging_interval_s
+    xenna["PipelineSpec"] = lambda inputs, stages, interval: (inputs, interval)
+
+    def run_pipeline(spec: tuple[list[Any], float]) -> None:
+        monitor(spec[0], interval=spec[1]).update()
+
+    xenna["run_pipeline"] = run_pipeline
+    given = {"run_hash": "h", "run_dir": tmp_path, "dataset_names": ["d"], "inputs": [one()], "stages": []}
+    exec(compile(code, "probes.md", "exec"), given)  # noqa: S102
+    assert [record["event"] for record in standin.read(tmp_path / "records")] == ["start", "stats", "end"]
+
+
+def test_the_documentation_explains_every_number() -> None:
+    page = (ROOT / "docs" / "probes.md").read_text()
+    table = page.partition("## What each number means")[2].partition("## ")[0]
+    for key in [*PIPELINE, *(f"cluster/{key}" for key in CLUSTER), *STAGE]:
+        family, _, last = key.rpartition("/")
+        grouped = last.partition("_")[0] + "_"
+        assert f"{last}`" in table or f"{family}/{grouped}" in table or f"/{grouped}{{" in table, key

@@ -1,0 +1,114 @@
+"""A real cosmos-xenna pipeline, recorded by the hook, ingested by the real service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xenna_pipeline import namespace, offline
+from xenna_pipeline.standin import read
+
+from project import Project
+from servers.datadog import Intake
+
+INPUTS = 24
+STAGES = {
+    "download_stage": "DownloadStage",
+    "http_tokenize_stage": "HTTPTokenizeStage",
+    "write_stage": "WriteStage",
+}
+VERSIONS = {"311": "0.3.0", "312": "0.5.12"}
+
+
+Runs = dict[str, namespace.Ran]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def runs(version: str, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """All pipelines of one release, run once: starting Ray takes longest."""
+    try:
+        return namespace.run_pipelines(version, tmp_path_factory.mktemp(version))
+    except namespace.MissingError as reason:
+        pytest.skip(str(reason))
+
+
+def pushed(project: Project, directory: Path, tmp_path: Path) -> None:
+    """Have the real service push the records."""
+    project.keep("xenna")
+    (tmp_path / "checkpoints").mkdir()
+    ran = project.run(
+        "xenna",
+        "--push",
+        FLEETGAUGE_XENNA_PATHS=str(directory),
+        FLEETGAUGE_CHECKPOINTS=str(tmp_path / "checkpoints"),
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def completed(intake: Intake, stage: str, mode: str) -> float | None:
+    tags = [f"stage:{stage}", f"run_hash:{mode}", "pipeline_kind:curate"]
+    return intake.value("xenna.stage.tasks_completed", tags)
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+def test_the_intake_holds_the_totals_that_a_real_pipeline_reached(
+    runs: Runs, version: str, mode: str, project: Project, intake: Intake, tmp_path: Path
+) -> None:
+    ran = runs[mode]
+    assert ran.report["error"] is None
+    assert ran.report["outputs"] == list(range(INPUTS))
+    assert [ran.tasks(name) for name in STAGES.values()] == [INPUTS, INPUTS / 2, INPUTS]
+    assert "Installed PipelineMonitor._make_stats patch" in ran.output
+    records = read(ran.directory / "records")
+    _check_records(records, VERSIONS[version], len(ran.report["seconds_original"]))
+    pushed(project, ran.directory / "records", tmp_path)
+    assert {stage: completed(intake, stage, mode) for stage in STAGES} == {
+        stage: ran.tasks(name) for stage, name in STAGES.items()
+    }
+    assert intake.value("xenna.pipeline.progress_stages") == 100.0
+    assert intake.value("xenna.runs.ended_ok_24h") == 1
+    assert intake.value("xenna.ingest.bad_records") == 0
+    _check_wandb(ran.directory, records)
+
+
+def _check_records(records: list[dict[str, Any]], version: str, calls: int) -> None:
+    assert [record["seq"] for record in records] == list(range(len(records)))
+    assert [record["event"] for record in records] == ["start", *["stats"] * calls, "end"]
+    assert {record["xenna_version"] for record in records} == {version}
+    assert (records[-1]["status"], "error" in records[-1]) == ("ok", False)
+    assert any("stage/write_stage/resource/cpu_util_pct" in record["metrics"] for record in records)
+
+
+def _check_wandb(directory: Path, records: list[dict[str, Any]]) -> None:
+    """W&B has what the records have, and the job's own values stand where the job put them."""
+    [path] = directory.glob("wandb/offline-run-*/*.wandb")
+    rows = offline.history(path)
+    ours = [{key: value for key, value in row.items() if key.startswith("xenna/")} for _, row in rows]
+    expected = [{f"xenna/{key}": value for key, value in record["metrics"].items()} for record in records[1:]]
+    assert [row for row in ours if row] == [pytest.approx(values) for values in expected]
+    assert [(step, row["mine"]) for step, row in rows if "mine" in row] == [(5, 1), (rows[-1][0], 2)]
+    assert offline.step_metrics(path)["xenna/*"] == "xenna/pipeline_duration_s"
+
+
+def test_a_real_pipeline_that_fails_raises_its_own_error_and_leaves_an_end_record(
+    runs: Runs, project: Project, intake: Intake, tmp_path: Path
+) -> None:
+    ran = runs["failing"]
+    end = read(ran.directory / "records")[-1]
+    assert ran.report["outputs"] is None
+    assert ran.report["error"] is not None
+    assert "sample 11 is bad" in ran.output + ran.report["message"]
+    assert end["event"] == "end"
+    assert end["status"] == "error"
+    assert end["error"].rpartition(".")[2] == ran.report["error"]
+    pushed(project, ran.directory / "records", tmp_path)
+    assert intake.value("xenna.runs.ended_error_24h") == 1
+    assert 0 < ran.tasks("WriteStage") < INPUTS
+    assert completed(intake, "write_stage", "failing") == end["metrics"]["stage/write_stage/tasks_completed"]
+    assert end["metrics"]["stage/write_stage/tasks_completed"] <= ran.tasks("WriteStage")

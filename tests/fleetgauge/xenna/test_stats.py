@@ -1,0 +1,317 @@
+"""What the statistics become: real dumps replayed through the hook, and the numbers one by one."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from xenna_pipeline import standin
+from xenna_pipeline.standin import dumps, metrics, one, read, stats
+
+from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE, find
+from collectors.xenna.record import interpret
+from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook
+from fleetgauge.xenna.names import stage_keys
+from fleetgauge.xenna.stats import Pipeline, copy_stats
+
+SAMPLES = ("batch-0.5.12", "failing-0.3.0", "streaming-0.3.0", "streaming-0.5.12")
+STAGES = ("download_stage", "http_tokenize_stage", "write_stage")
+ALWAYS = {
+    *("pipeline_duration_s", "main_loop_rate_hz", "progress", "progress_stages", "num_input_remaining"),
+    *("num_outputs", "inputs_processed_per_s", "outputs_per_s", "tasks_failed"),
+    *(f"cluster/{which}_{what}" for which in ("total", "avail") for what in ("cpus", "gpus", "mem_gb")),
+    *(
+        f"stage/{stage}/{key}"
+        for stage in STAGES
+        for key in (
+            *("actors_target", "actors_pending", "actors_ready", "actors_running", "actors_idle"),
+            *("tasks_completed", "tasks_failed", "queue_in", "queue_out", "slots_used", "slots_empty"),
+            "bottleneck",
+        )
+    ),
+}
+
+
+def flat(*given: Any) -> list[dict[str, float]]:
+    """The metrics of statistics that come one after the other."""
+    pipeline = Pipeline()
+    return [pipeline.metrics(copy_stats(stats, 0.0, 30)) for stats in given]
+
+
+def of(values: Mapping[str, float], key: str) -> list[float | None]:
+    return [values.get(f"stage/{stage}/{key}") for stage in STAGES]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_real_dump_replayed_loses_nothing_and_every_record_is_valid(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitor_class, lines = standin.install(monkeypatch), dumps(name)
+    config = XennaObservabilityConfig(False, 1, f"{tmp_path}/")
+    with XennaWandbStatsHook(config, "curate", "h", clock=lambda: 1794786500.0):
+        watched = monitor_class([stats(line) for line in lines], interval=1.0)
+        for _ in lines:
+            # What upstream does afterwards must not show.
+            answer = watched.update()
+            answer.cluster.total.num_cpus = answer.actor_pools = None
+    found = read(tmp_path)
+    assert [record["seq"] for record in found] == list(range(len(lines) + 2))
+    for record in found:
+        interpreted = interpret(record, "")
+        assert interpreted is not None
+        assert all(find(key) for key in interpreted.metrics)
+    records = metrics(tmp_path)
+    assert len(records) == len(lines)
+    for line, values in zip(lines, records, strict=True):
+        assert values.keys() >= ALWAYS
+        _same(line, values)
+    assert found[1]["stages"] == [
+        {"index": index, "name": key, "stage": pool["name"]}
+        for index, (key, pool) in enumerate(zip(STAGES, lines[0]["stats"]["actor_pools"], strict=True))
+    ]
+
+
+def _same(line: Mapping[str, Any], values: Mapping[str, float]) -> None:
+    """Compare a record with the dump, by hand."""
+    upstream = line["stats"]
+    pools = upstream["actor_pools"]
+    assert values["inputs_processed_per_s"] == line["inputs_processed_per_second"]
+    assert values["outputs_per_s"] == line["outputs_per_second"]
+    assert values["num_input_remaining"] == upstream["num_input_tasks_remaining"]
+    assert values["progress"] == pytest.approx(100 * (60 - upstream["num_input_tasks_remaining"]) / 60)
+    assert values["main_loop_rate_hz"] == upstream["main_loop_rate_hz"]
+    assert values["pipeline_duration_s"] == upstream["pipeline_duration_s"]
+    assert values["cluster/total_mem_gb"] == upstream["cluster"]["total"]["memory"] / 1e9
+    assert values["cluster/avail_cpus"] == upstream["cluster"]["available"]["num_cpus"]
+    assert of(values, "tasks_completed") == [pool["task_stats"]["total_completed"] for pool in pools]
+    assert of(values, "actors_idle") == [pool["actor_stats"]["idle"] for pool in pools]
+    assert of(values, "speed_tasks_per_s") == [pool["processing_speed_tasks_per_second"] for pool in pools]
+    usage = [upstream["resource_usage_per_stage"].get(pool["name"], {}) for pool in pools]
+    assert of(values, "resource/cpu_util_pct") == [one.get("cpu_utilization") for one in usage]
+    assert of(values, "resource/actor_count") == [one.get("actor_count") for one in usage]
+    assert of(values, "resource/mem_gb") == [one["memory_usage"] / 1e9 if one else None for one in usage]
+
+
+def test_every_metric_the_service_declares_comes_from_the_dumps() -> None:
+    found = {key for name in SAMPLES for values in flat(*map(stats, dumps(name))) for key in values}
+    declared = {find(key) for key in found}
+    names = {keyed.key for keyed, _ in filter(None, declared)}
+    assert names == PIPELINE.keys() | CLUSTER.keys() | STAGE.keys()
+
+
+def test_a_number_of_every_kind_is_where_it_belongs() -> None:
+    [values] = flat(one())
+    assert values["progress"] == 70.0
+    assert values["num_outputs"] == 0
+    assert values["cluster/total_cpus"] == 2.0
+    assert values["cluster/avail_cpus"] == 1.0
+    assert values["cluster/total_gpus"] == values["cluster/avail_gpus"] == 0.0
+    assert values["cluster/avail_mem_gb"] == 24.253493248
+    assert of(values, "actors_target") == [0, 0, 0]
+    assert of(values, "actors_pending") == [0, 0, 0]
+    assert of(values, "actors_ready") == [1, 1, 1]
+    assert of(values, "actors_running") == [1, 1, 1]
+    assert of(values, "queue_in") == [0, 0, 0]
+    assert of(values, "queue_out") == [2, 0, 0]
+    assert of(values, "slots_used") == [6, 8, 2]
+    assert of(values, "slots_empty") == [2, 0, 6]
+    assert not [key for key in values if "//" in key or "unknown" in key or key.startswith("/")]
+
+
+def test_throughput_is_the_change_of_completed_tasks_over_time() -> None:
+    first, second = one(line=7), one(line=8)
+    before, values = flat(first, second)
+    assert not [key for key in before if key.endswith("throughput_tasks_per_s")]
+    seconds = second.time - first.time
+    assert of(values, "throughput_tasks_per_s") == [12 / seconds, 4 / seconds, 10 / seconds]
+    _, same_time, fewer = flat(first, first, one(line=6))
+    assert of(same_time, "throughput_tasks_per_s") == of(fewer, "throughput_tasks_per_s") == [None] * 3
+    later = copy.deepcopy(one(line=6))
+    later.time = first.time + 10
+    assert of(flat(first, later)[1], "throughput_tasks_per_s") == [None] * 3
+
+
+def test_the_bottleneck_is_the_stage_with_full_slots_before_an_idle_one() -> None:
+    streaming = flat(*map(stats, dumps("streaming-0.5.12")))
+    assert [of(values, "bottleneck") for values in streaming] == [
+        *[[0, 0, 0]] * 5,
+        *[[0, 1, 0]] * 2,
+        [0, 0, 0],  # the last stage happened to work just then
+        *[[0, 1, 0]] * 3,
+        *[[0, 0, 0]] * 2,
+    ]
+    batch = flat(*map(stats, dumps("batch-0.5.12")))
+    assert of(batch[2], "bottleneck") == [1, 0, 0]
+    assert of(batch[8], "bottleneck") == [0, 1, 0]
+    assert of(batch[-1], "bottleneck") == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "bottlenecks"),
+    [
+        ({}, [0, 1, 0]),
+        ({(1, "slot_stats", "num_used"): 7, (1, "slot_stats", "num_empty"): 1}, [0, 1, 0]),
+        ({(1, "slot_stats", "num_used"): 1, (1, "slot_stats", "num_empty"): 7}, [0, 0, 0]),
+        ({(1, "slot_stats", "num_used"): 1, (1, "slot_stats", "num_empty"): 6}, [0, 1, 0]),
+        ({(1, "actor_stats", "idle"): 1}, [1, 1, 0]),
+        ({(2, "actor_stats", "idle"): 0, (2, "actor_stats", "running"): 1}, [0, 0, 0]),
+        ({(2, "slot_stats", "num_used"): 8, (2, "slot_stats", "num_empty"): 0}, [0, 1, 1]),
+        ({(1, "slot_stats", "num_used"): None}, [0, None, 0]),
+        ({(2, "actor_stats", "idle"): None}, [0, None, 0]),
+    ],
+)
+def test_what_makes_a_bottleneck(changes: dict[Any, Any], bottlenecks: list[int | None]) -> None:
+    given = one(line=8)  # 10 inputs and 6 outputs of the first wait; the second is full, the third idle
+    for (pool, part, name), value in changes.items():
+        setattr(getattr(given.actor_pools[pool], part), name, value)
+    assert of(flat(given)[0], "bottleneck") == bottlenecks
+
+
+def test_progress_over_all_stages_goes_from_nothing_to_everything() -> None:
+    for name in SAMPLES:
+        shown = [values["progress_stages"] for values in flat(*map(stats, dumps(name)))]
+        assert shown[0] == 0.0
+        assert shown == sorted(shown)
+        assert 0 < shown[-1] < 100
+    batch = [values["progress_stages"] for values in flat(*map(stats, dumps("batch-0.5.12")))]
+    assert batch[4] == pytest.approx(100 / 3)
+    assert batch[-1] == pytest.approx(100 * (1 + 1 + 42 / 60) / 3)
+    streaming = [values["progress_stages"] for values in flat(*map(stats, dumps("streaming-0.5.12")))]
+    assert streaming[-1] == pytest.approx(100 * (1 + 1 + 58 / 60) / 3)
+    assert flat(one(line=10))[0]["progress"] == 100.0
+
+
+def test_progress_is_left_out_where_there_is_nothing_to_measure_it_by() -> None:
+    for initial, remaining in ((0, 0), (0, 5), (60, 61), (None, 5), (60, None)):
+        given = one()
+        given.num_initial_input_tasks, given.num_input_tasks_remaining = initial, remaining
+        [values] = flat(given)
+        assert "progress" not in values
+        assert "progress_stages" not in values
+
+
+def test_rates_are_nothing_before_any_time_has_passed() -> None:
+    for seconds, inputs, outputs in ((0, 0.0, 0.0), (-1, 0.0, 0.0), (0.5, 84.0, 8.0)):
+        given = one()
+        given.time, given.num_outputs = given.start_time + seconds, 4
+        [values] = flat(given)
+        assert (values["inputs_processed_per_s"], values["outputs_per_s"]) == (inputs, outputs)
+
+
+def test_tasks_that_returned_nothing_are_counted_per_stage_and_over_all() -> None:
+    given = one()
+    for pool, failed in zip(given.actor_pools, (1, 0, 5), strict=True):
+        pool.task_stats.total_returned_none = failed
+    [values] = flat(given)
+    assert of(values, "tasks_failed") == [1, 0, 5]
+    assert values["tasks_failed"] == 6
+    given.actor_pools[0].task_stats.total_returned_none = None
+    [values] = flat(given)
+    assert of(values, "tasks_failed") == [None, 0, 5]
+    assert "tasks_failed" not in values
+
+
+def test_the_stage_without_a_name_is_skipped() -> None:
+    given = one(line=8)
+    assert "" in given.resource_usage_per_stage
+    [values] = flat(given)
+    assert {key.split("/")[1] for key in values if key.startswith("stage/")} == set(STAGES)
+    given.actor_pools[1].name = ""
+    [values] = flat(given)
+    assert of(values, "tasks_completed") == [48, None, 26]
+
+
+class Scalar:
+    """A number as numpy has them."""
+
+    def item(self) -> float:
+        return 2.5
+
+
+ODD = (None, math.nan, math.inf, -math.inf, "many", True, 2**70, object())
+
+
+@pytest.mark.parametrize("odd", ODD, ids=map(str, range(len(ODD))))
+def test_what_is_no_number_is_left_out_never_the_record(odd: object) -> None:
+    given = one()
+    given.main_loop_rate_hz = given.cluster.total.num_gpus = given.num_outputs = odd
+    given.actor_pools[0].processing_speed_tasks_per_second = odd
+    given.resource_usage_per_stage["Stage 00 - DownloadStage"].memory_usage = odd
+    given.resource_usage_per_stage["Stage 01 - HTTPTokenizeStage"] = odd
+    [whole], [values] = flat(one()), flat(given)
+    assert whole.keys() - values.keys() == {
+        "main_loop_rate_hz",
+        "num_outputs",
+        "outputs_per_s",
+        "cluster/total_gpus",
+        "stage/download_stage/speed_tasks_per_s",
+        "stage/download_stage/resource/mem_gb",
+        *(f"stage/http_tokenize_stage/resource/{key}" for key in ("cpu_util_pct", "mem_gb", "actor_count")),
+    }
+    assert {key: whole[key] for key in values} == values
+
+
+def test_a_numpy_scalar_is_a_number() -> None:
+    given = one()
+    given.main_loop_rate_hz = Scalar()
+    assert flat(given)[0]["main_loop_rate_hz"] == 2.5
+
+
+def _paths(value: Any, *path: object) -> list[tuple[object, ...]]:
+    if isinstance(value, SimpleNamespace):
+        value = vars(value)
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, one in inner for found in _paths(one, *path, key))]
+
+
+@example(("actor_pools", 2, "name"), [])  # a name that nothing can be looked up by
+@given(st.sampled_from([path for path in _paths(one()) if path]), st.sampled_from([*ODD, "gone", [], {}]))
+def test_whatever_is_missing_or_odd_costs_only_itself(path: tuple[object, ...], odd: object) -> None:
+    given = one()
+    holder: Any = vars(given)
+    for step in path[:-1]:
+        inner = holder[step]
+        holder = vars(inner) if isinstance(inner, SimpleNamespace) else inner
+    if odd == "gone":
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = odd
+    [values] = flat(given)
+    assert len(values) > 10
+    assert all(math.isfinite(value) for value in values.values())
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (["Stage 01 - HTTPTokenizeStage"], ["http_tokenize_stage"]),
+        (["Stage 00 - S3DownloadStage", "Stage 01 - Write"], ["s3_download_stage", "write"]),
+        (["Stage 00 - Write", "Stage 01 - Read", "Stage 02 - Write"], ["write_0", "read", "write_2"]),
+        (["A", "A", "A_1"], ["a_0", "a_1_1", "a_1"]),
+        (["Stage 00 - HTTPStage", "Stage 01 - HttpStage"], ["http_stage_0", "http_stage_1"]),
+        (["Stage 10 - BinIdxTokenizationStage"], ["bin_idx_tokenization_stage"]),
+        (["Stage 00 - URLsToGPUs", "Stage 01 - HTTPAsk"], ["urls_to_gpus", "http_ask"]),
+        (["Stage 00 - VLLM", "Stage 01 - _Hidden__Stage"], ["vllm", "hidden__stage"]),
+        (["", "Stage 01 - ", "a/b c", "Étape"], [None, "stage", "a_b_c", "étape"]),
+        (["", "", None], [None, None, None]),
+        ([7, "X" * 300], ["7", "x" * 100]),
+    ],
+)
+def test_stages_are_named_in_snake_case_with_an_index_only_where_two_would_collide(
+    names: list[object], keys: list[str | None]
+) -> None:
+    assert stage_keys(names) == keys
+
+
+@given(st.lists(st.text() | st.sampled_from(["Stage 00 - A", "Stage 01 - A", "a_0", "a_1", "a"])))
+def test_no_two_stages_have_one_name(names: list[str]) -> None:
+    keys = [key for key in stage_keys(names) if key is not None]
+    assert len(set(keys)) == len(keys) == len([name for name in names if name])
+    assert not [key for key in keys if "/" in key]

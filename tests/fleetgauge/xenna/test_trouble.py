@@ -1,0 +1,226 @@
+"""Trouble around the hook: imports, threads, queues and upstream changes fail, and the pipeline goes on."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from xenna_pipeline import standin
+from xenna_pipeline.standin import metrics, one, read
+
+from fleetgauge import records
+from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch, recording
+
+
+@pytest.fixture
+def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return standin.install(monkeypatch)
+
+
+def hook(path: Path | None, wandb: bool = True) -> XennaWandbStatsHook:
+    where = None if path is None else f"{path}/"
+    return XennaWandbStatsHook(XennaObservabilityConfig(wandb, 30, where), "curate", "hash1")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_disk_that_hangs_for_ever_holds_nobody_up(
+    monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, writing, opened = os.write, threading.Event(), threading.Event()
+
+    def hang(descriptor: int, text: bytes) -> int:
+        writing.set()
+        opened.wait()
+        return write(descriptor, text)
+
+    monkeypatch.setattr(os, "write", hang)
+    monkeypatch.setattr(recording, "PATIENCE_S", 0.0)
+    with hook(tmp_path, wandb=False):
+        answer = one()
+        assert monitor([answer]).update() is answer
+        writing.wait()
+    opened.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("fleetgauge"):
+            thread.join()
+    assert read(tmp_path)[0]["event"] == "start"
+
+
+def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
+    monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recording, "ROOM", 3)
+    gate, held = threading.Event(), threading.Event()
+    with hook(tmp_path, wandb=False):
+        opened: Any = patch._watchers[0]
+        opened._worker.put(held.set)
+        opened._worker.put(gate.wait)
+        held.wait()
+        watched = monitor([one()] * 9)
+        for _ in range(9):
+            watched.update()
+        gate.set()
+    assert opened._worker.lost == 6
+    assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "stats", "stats", "end"]
+    assert warnings(caplog) == ["xenna: 3 records are waiting already; more are lost"]
+
+
+def _no_such_module(patch: pytest.MonkeyPatch) -> str:
+    patch.setitem(sys.modules, "cosmos_xenna", None)
+    patch.delitem(sys.modules, standin.MONITORING)
+    patch.delitem(sys.modules, "cosmos_xenna.pipelines.private")
+    patch.delitem(sys.modules, "cosmos_xenna.pipelines")
+    return "ModuleNotFoundError"
+
+
+def _import_that_fails(patch: pytest.MonkeyPatch) -> str:
+    def fail(name: str) -> ModuleType:
+        raise OSError("cannot load a library")
+
+    patch.setattr(importlib, "import_module", fail)
+    return "OSError: cannot load a library"
+
+
+def _no_method(patch: pytest.MonkeyPatch) -> str:
+    patch.delattr(sys.modules[standin.MONITORING].PipelineMonitor, "_make_stats")
+    return "has no method _make_stats"
+
+
+def _not_a_function(patch: pytest.MonkeyPatch) -> str:
+    patch.setattr(sys.modules[standin.MONITORING].PipelineMonitor, "_make_stats", property(lambda _: 1))
+    return "has no method _make_stats"
+
+
+def _no_class(patch: pytest.MonkeyPatch) -> str:
+    patch.delattr(sys.modules[standin.MONITORING], "PipelineMonitor")
+    return "AttributeError"
+
+
+@pytest.mark.parametrize(
+    "trouble", [_no_such_module, _import_that_fails, _no_method, _not_a_function, _no_class]
+)
+def test_an_enter_that_fails_leaves_nothing_behind_and_says_how_to_install(
+    monitor: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    trouble: Any,
+) -> None:
+    says = trouble(monkeypatch)
+    ran = False
+    with hook(tmp_path / "records"):
+        ran = True
+        assert not patch._watchers
+    assert ran
+    [said] = warnings(caplog)
+    assert says in said
+    assert said.endswith("pip install cosmos-xenna ray tqdm")
+    assert not (tmp_path / "records").exists()
+    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+def test_threads_that_cannot_be_had_mean_no_recording_and_nothing_left_behind(
+    monitor: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    nth: int,
+) -> None:
+    start, started = threading.Thread.start, iter(range(10))
+
+    def refuse(thread: threading.Thread) -> None:
+        if next(started) == nth:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    original = monitor._make_stats
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with hook(tmp_path):
+        assert monitor._make_stats is original
+        monitor([one()]).update()
+    assert warnings(caplog) == ["pipeline statistics are not recorded: RuntimeError: can't start new thread"]
+    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
+    assert not list(tmp_path.iterdir())
+
+
+def test_statistics_of_another_shape_are_one_warning(
+    monitor: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hostile:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    answers = [None, Hostile(), SimpleNamespace(actor_pools=3), one()]
+    with hook(tmp_path, wandb=False):
+        watched = monitor(answers)
+        assert [watched.update() for _ in answers] == answers
+    assert warnings(caplog) == ["cosmos-xenna  keeps its statistics elsewhere: they are not recorded"]
+    [found] = metrics(tmp_path)
+    assert found["progress"] == 70.0
+
+
+def test_a_monitor_that_cannot_be_told_apart_is_recorded_all_the_same(monitor: Any, tmp_path: Path) -> None:
+    class Unhashable(monitor):  # type: ignore[misc]
+        __hash__ = None  # type: ignore[assignment]
+
+    with hook(tmp_path, wandb=False), Unhashable([one(), one(line=8)]) as watched:
+        watched.update()
+        watched.update()
+    assert [one["stage/download_stage/tasks_completed"] for one in metrics(tmp_path)] == [36, 48]
+    assert "stage/download_stage/throughput_tasks_per_s" in metrics(tmp_path)[1]
+
+
+def test_a_clock_that_fails_costs_records_and_nothing_else(
+    monitor: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = iter([100.0])
+    config = XennaObservabilityConfig(False, 30, f"{tmp_path}/")
+    with XennaWandbStatsHook(config, "curate", clock=lambda: next(times)):
+        answer = one()
+        assert monitor([answer]).update() is answer
+    assert warnings(caplog) == ["the end of the run is not recorded: StopIteration: "]
+    assert [record["event"] for record in read(tmp_path)] == ["start"]
+    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
+
+
+def test_a_log_handler_that_fails_does_not_fail_the_pipeline(monitor: Any, tmp_path: Path) -> None:
+    class Failing(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            raise RuntimeError("no more disk for logs")
+
+    log = logging.getLogger("fleetgauge.xenna")
+    handler = Failing()
+    log.addHandler(handler)
+    try:
+        with hook(tmp_path):
+            monitor([one()]).update()
+    finally:
+        log.removeHandler(handler)
+    assert len(metrics(tmp_path)) == 1
+
+
+def test_a_forked_child_goes_on_without_recording(monitor: Any, tmp_path: Path) -> None:
+    with hook(tmp_path, wandb=False):
+        child = os.fork()
+        if child == 0:
+            try:
+                with hook(tmp_path / "child", wandb=False):
+                    monitor([one()]).update()
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        monitor([one()]).update()
+    events = [record["event"] for path in tmp_path.glob("*.jsonl") for record in records.read(path)]
+    assert events == ["start", "stats", "end"]

@@ -1,0 +1,234 @@
+"""W&B beside the records: what it gets, and that nothing it does reaches the pipeline or the file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from xenna_pipeline import standin
+from xenna_pipeline.standin import Pool, metrics, one, read
+
+from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch, recording
+
+
+@pytest.fixture
+def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return standin.install(monkeypatch)
+
+
+class Wandb(ModuleType):
+    """A stand-in for the module, with a run unless told otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.run: object = object()
+        self.logged: list[dict[str, float]] = []
+        self.calls: list[tuple[Any, ...]] = []
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.calls.append((name, step_metric))
+
+    def log(self, values: dict[str, float]) -> None:
+        self.calls.append(("log",))
+        self.logged.append(values)
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Wandb:
+    module = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
+
+
+def hook(path: Path | None, wandb: bool = True) -> XennaWandbStatsHook:
+    where = None if path is None else f"{path}/"
+    return XennaWandbStatsHook(XennaObservabilityConfig(wandb, 30, where), "curate", "hash1")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_wandb_gets_the_same_metrics_with_a_prefix_and_a_step_of_their_own(
+    monitor: Any, wandb: Wandb, tmp_path: Path
+) -> None:
+    with hook(tmp_path), monitor([one(), one()], pools=[Pool("Stage 00 - X", 9)]) as watched:
+        watched.update()
+        watched.update()
+    stats, end = metrics(tmp_path), metrics(tmp_path, "end")
+    assert wandb.logged == [{f"xenna/{key}": value for key, value in one.items()} for one in stats + end]
+    assert len(wandb.logged) == 3
+    assert all("xenna/pipeline_duration_s" in values for values in wandb.logged)
+    assert wandb.calls == [
+        ("xenna/pipeline_duration_s", None),
+        ("xenna/*", "xenna/pipeline_duration_s"),
+        *[("log",)] * 3,
+    ]
+
+
+def test_wandb_alone_needs_no_file(monitor: Any, wandb: Wandb) -> None:
+    with hook(None):
+        monitor([one()]).update()
+    assert len(wandb.logged) == 1
+
+
+def test_another_wandb_run_gets_the_step_defined_too(monitor: Any, wandb: Wandb) -> None:
+    written = threading.Semaphore(0)
+    log = wandb.log
+
+    def signalled(values: dict[str, float]) -> None:
+        log(values)
+        written.release()
+
+    vars(wandb)["log"] = signalled
+    with hook(None):
+        watched = monitor([one()] * 2)
+        watched.update()
+        written.acquire()
+        wandb.run = object()
+        watched.update()
+    assert [name for name, *_ in wandb.calls] == ["xenna/pipeline_duration_s", "xenna/*", "log"] * 2
+
+
+def _not_initialised(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
+    wandb.run = None
+    return "pipeline statistics are not logged to W&B: wandb.init() was not called"
+
+
+def _not_imported(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
+    patch.delitem(sys.modules, "wandb")
+    return "pipeline statistics are not logged to W&B: wandb.init() was not called"
+
+
+def _not_installed(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
+    patch.setitem(sys.modules, "wandb", None)
+    return "pipeline statistics are not logged to W&B: wandb is not installed"
+
+
+def _raising(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
+    def log(values: object) -> None:
+        raise RuntimeError("the server said no")
+
+    vars(wandb)["log"] = log
+    return "wandb: a record was lost: RuntimeError: the server said no; more may be lost without a word"
+
+
+@pytest.mark.parametrize("trouble", [_not_initialised, _not_imported, _not_installed, _raising])
+def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
+    monitor: Any,
+    wandb: Wandb,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    trouble: Any,
+) -> None:
+    says = trouble(monkeypatch, wandb)
+    answers = [one(), one(), one()]
+    with hook(tmp_path):
+        opened: Any = patch._watchers[0]
+        watched = monitor(answers)
+        assert [watched.update() for _ in answers] == answers
+    assert warnings(caplog) == [says]
+    assert opened._wandb.worker.lost == (3 if trouble is _raising else 0)
+    assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "stats", "stats", "end"]
+
+
+def test_wandb_is_never_imported(monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    with hook(tmp_path):
+        monitor([one()]).update()
+    assert "wandb" not in sys.modules
+
+
+def test_a_define_metric_that_fails_costs_only_itself(
+    monitor: Any, wandb: Wandb, caplog: pytest.LogCaptureFixture
+) -> None:
+    def define(*_: object, **__: object) -> None:
+        raise RuntimeError("not today")
+
+    vars(wandb)["define_metric"] = define
+    with hook(None):
+        watched = monitor([one()] * 2)
+        watched.update()
+        watched.update()
+    assert warnings(caplog) == ["W&B draws pipeline statistics over its own step: not today"]
+    assert len(wandb.logged) == 2
+
+
+@pytest.fixture
+def hanging(wandb: Wandb, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """W&B hangs until the test is over; no patience, so that nothing waits for it."""
+    release, entered = threading.Event(), threading.Event()
+
+    def log(values: object) -> None:
+        entered.set()
+        release.wait()
+
+    vars(wandb)["log"] = log
+    monkeypatch.setattr(recording, "PATIENCE_S", 0.0)
+    yield entered
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("fleetgauge"):
+            thread.join()
+
+
+def test_wandb_hanging_for_ever_and_a_full_disk_at_once_do_not_reach_the_pipeline(
+    monitor: Any,
+    hanging: threading.Event,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    full = threading.Event()
+
+    def write(descriptor: int, text: bytes) -> int:
+        full.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(recording, "ROOM", 4)
+    answers = [one()] * 50
+    original = monitor._make_stats
+    with hook(tmp_path):
+        watched = monitor(answers)
+        assert watched.update() is answers[0]
+        hanging.wait()
+        full.wait()
+        assert [watched.update() for _ in answers[1:]] == answers[1:]
+    assert monitor._make_stats is original
+    said = warnings(caplog)
+    assert len([text for text in said if "No space left" in text]) == 1
+    assert "gave up waiting for W&B; pipeline statistics may be missing" in said
+    assert len(said) == len(set(said))
+
+
+def test_records_go_on_while_wandb_hangs(
+    monitor: Any, hanging: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "ROOM", 5)
+    with hook(tmp_path):
+        watched = monitor([one()] * 20)
+        for _ in range(20):
+            watched.update()
+            _drain()
+        monkeypatch.setattr(recording, "PATIENCE_S", 30.0)
+        opened: Any = patch._watchers[0]
+        opened._wandb.worker._thread = SimpleNamespace(join=lambda _: None, is_alive=lambda: True)
+    assert len(metrics(tmp_path)) == 20
+    assert opened._wandb.worker.lost > 0
+
+
+def _drain() -> None:
+    """Wait until the recording's own thread has done what it was given."""
+    done = threading.Event()
+    opened: Any = patch._watchers[0]
+    opened._worker.put(done.set, last=True)
+    done.wait()

@@ -1,0 +1,201 @@
+"""The W&B server on loopback: that it fails as the service would, and is good enough for the real client."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from servers.fleet import Row, client_config, plausible_day, text
+from servers.mongo import BadFilterError, predicate
+from servers.wandb import KEY, Wandb, cursor
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def server() -> Iterator[Wandb]:
+    with Wandb() as running:
+        yield running
+
+
+def ask(server: Wandb, query: str, key: str = KEY, **variables: Any) -> tuple[int, Any]:
+    with urllib3.PoolManager(retries=False, timeout=5) as pool:
+        answer = pool.request(
+            "POST",
+            f"{server.url}/graphql",
+            body=json.dumps({"query": query, "variables": variables}).encode(),
+            headers=urllib3.make_headers(basic_auth=f"api:{key}", accept_encoding="gzip"),
+        )
+        return answer.status, answer.json()
+
+
+LIST = """query ($filters: JSONString, $order: String, $first: Int, $after: String) {
+  project(name: "ants", entityName: "acme") {
+    runs(filters: $filters, order: $order, first: $first, after: $after) {
+      totalCount pageInfo { hasNextPage endCursor } edges { cursor node { name } }
+    }
+  }
+}"""
+
+
+def listed(server: Wandb, **variables: Any) -> tuple[list[str], int, bool, str | None]:
+    status, answer = ask(server, LIST, **variables)
+    assert status == 200
+    runs = answer["data"]["project"]["runs"]
+    information = runs["pageInfo"]
+    names = [edge["node"]["name"] for edge in runs["edges"]]
+    return names, runs["totalCount"], information["hasNextPage"], information["endCursor"]
+
+
+def some(number: int) -> list[Row]:
+    return [
+        Row(f"r{place}", created_at=NOW + place, heartbeat_at=NOW + 10 * place) for place in range(number)
+    ]
+
+
+class TestListing:
+    def test_cursors_are_offsets_and_the_order_is_by_creation(self, server: Wandb) -> None:
+        server.add("acme", "ants", reversed(some(5)))
+        assert listed(server, first=2) == (["r0", "r1"], 5, True, cursor(1))
+        assert listed(server, first=3, after=cursor(1)) == (["r2", "r3", "r4"], 5, False, cursor(4))
+        assert listed(server, first=2, order="-created_at") == (["r4", "r3"], 5, True, cursor(1))
+
+    def test_hidden_rows_are_counted_and_not_shown(self, server: Wandb) -> None:
+        for row in server.add("acme", "ants", some(6))[:3]:
+            row.hidden = True
+        assert listed(server, first=2) == ([], 6, True, cursor(1))
+        assert listed(server, first=2, after=cursor(1)) == (["r3"], 6, True, cursor(3))
+        server.cursor_on_empty_pages = False
+        assert listed(server, first=2) == ([], 6, True, None)
+
+    def test_a_page_that_holds_a_run_that_cannot_be_served_is_a_500(self, server: Wandb) -> None:
+        server.add("acme", "ants", some(4))[2].unservable = True
+        assert listed(server, first=2)[0] == ["r0", "r1"]
+        assert ask(server, LIST, first=3)[0] == 500
+        assert listed(server, first=2, after=cursor(2))[0] == ["r3"]
+
+    def test_rows_may_come_twice(self, server: Wandb) -> None:
+        server.add("acme", "ants", some(4))
+        server.repeated = 1
+        assert listed(server, first=2)[0] == ["r0", "r1"]
+        assert listed(server, first=2, after=cursor(1))[0] == ["r1", "r2", "r3"]
+
+    def test_only_the_keys_asked_for_come(self, server: Wandb) -> None:
+        filler = ({"loss": 1}, {"seed": {"value": 3}})
+        server.add(
+            "acme", "ants", [Row("a", summary={"x": 1, "y": 2}, config=client_config(4), filler=filler)]
+        )
+        query = """{ project(name: "ants", entityName: "acme") { run(name: "a") {
+            some: summaryMetrics(keys: ["x", "loss", "z"]) all: summaryMetrics config(keys: ["seed"])
+        } } }"""
+        run = ask(server, query)[1]["data"]["project"]["run"]
+        assert json.loads(run["some"]) == {"x": 1, "loss": 1}
+        assert json.loads(run["all"]) == {"x": 1, "y": 2, "loss": 1}
+        assert json.loads(run["config"]) == {"seed": {"value": 3}}
+
+
+class TestRefusals:
+    def test_an_unknown_field_or_argument_is_a_400(self, server: Wandb) -> None:
+        status, answer = ask(server, "{ viewer { id shoeSize } }")
+        assert status == 400
+        assert answer["errors"][0]["message"].startswith("Cannot query field 'shoeSize' on type 'User'.")
+        server.remove("Run.config.keys", "Run.runInfo")
+        query = '{ project(name: "a") { run(name: "c") { config(keys: []) runInfo { gpuCount } } } }'
+        status, answer = ask(server, query)
+        assert status == 400
+        said = " ".join(error["message"] for error in answer["errors"])
+        assert "Unknown argument 'keys' on field 'Run.config'." in said
+        assert "Cannot query field 'runInfo' on type 'Run'." in said
+
+    def test_a_bad_key_has_no_viewer_or_a_status(self, server: Wandb) -> None:
+        assert ask(server, "{ viewer { id } }", key="wrong") == (200, {"data": {"viewer": None}})
+        server.bad_key_status = 401
+        assert ask(server, "{ viewer { id } }", key="wrong")[0] == 401
+
+    def test_an_unknown_project_is_null(self, server: Wandb) -> None:
+        assert ask(server, LIST) == (200, {"data": {"project": None}})
+
+
+class TestFilters:
+    @pytest.mark.parametrize(
+        ("document", "matches"),
+        [
+            ({}, True),
+            ({"state": "running"}, True),
+            ({"state": {"$ne": "running"}}, False),
+            ({"state": {"$in": ["failed", "running"]}}, True),
+            ({"state": {"$nin": ["failed", "running"]}}, False),
+            ({"createdAt": {"$gte": text(NOW)}}, True),
+            ({"createdAt": {"$gt": text(NOW)}}, False),
+            ({"createdAt": {"$lte": text(NOW), "$lt": text(NOW + 1)}}, True),
+            ({"createdAt": {"$gte": text(NOW - 9).removesuffix("Z")}}, False),
+            ({"heartbeatAt": {"$gte": text(0)}}, False),
+            ({"heartbeatAt": {"$exists": False}}, True),
+            ({"displayName": {"$regex": "^tr"}}, True),
+            ({"$or": [{"state": "failed"}, {"displayName": "train"}]}, True),
+            ({"$and": [{"state": "failed"}, {"displayName": "train"}]}, False),
+            ({"$nor": [{"state": "failed"}]}, True),
+            ({"$not": {"state": "running"}}, False),
+            ({"shoeSize": 43}, False),
+        ],
+    )
+    def test_they_choose_as_mongo_would(self, document: Any, matches: bool) -> None:
+        row = Row("a", "running", NOW, None, "train")
+        assert predicate(document)(row.values()) is matches
+
+    @pytest.mark.parametrize(
+        "document", [{"createdAt": {"$gte": NOW}}, {"$xor": []}, {"state": {"$like": "r"}}, []]
+    )
+    def test_what_the_service_fails_on_is_a_500(self, server: Wandb, document: Any) -> None:
+        with pytest.raises(BadFilterError):
+            predicate(document)
+        server.add("acme", "ants")
+        assert ask(server, LIST, filters=json.dumps(document))[0] == 500
+
+
+SCRIPT = """
+import json, sys, wandb
+api = wandb.Api(overrides={"base_url": sys.argv[1]}, api_key=sys.argv[2], timeout=20)
+runs = api.runs("acme/ants", filters={"createdAt": {"$gte": sys.argv[3]}}, per_page=100)
+print(json.dumps([[run.id, run.state, run.summary.get("overview/sps"), run.config] for run in runs]))
+"""
+
+
+class TestOfficialClient:
+    def test_it_lists_runs_with_summary_and_config(self, server: Wandb, tmp_path: Path) -> None:
+        rows = [
+            Row("old", created_at=NOW - 9000),
+            Row("a", "running", NOW, NOW + 5, summary={"overview/sps": 7.5}, config=client_config(8, seed=3)),
+            Row("b", "failed", NOW + 1, NOW + 2),
+        ]
+        server.add("acme", "ants", rows)
+        folders = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "HOME", "TMPDIR")
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, server.url, KEY, text(NOW)],
+            env={
+                "PATH": os.environ["PATH"],
+                "WANDB_ERROR_REPORTING": "false",
+                **dict.fromkeys(folders, str(tmp_path)),
+            },
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == [["a", "running", 7.5, {"seed": 3}], ["b", "failed", None, {}]]
+
+
+def test_a_plausible_day_is_the_same_every_time_and_has_every_state() -> None:
+    assert plausible_day(NOW) == plausible_day(NOW)
+    assert {row.state for row in plausible_day(NOW)} == {
+        *("running", "pending", "finished", "failed", "crashed", "killed", "preempted")
+    }
