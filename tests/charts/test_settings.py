@@ -86,7 +86,7 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
 
 
 def test_large_numbers_and_units_arrive_as_they_were_meant() -> None:
-    settings = {"most_runs": 1_000_000, "window": "1h30m", "pause": 0, "assumed_gpus": 0}
+    settings = {"max_runs": 1_000_000, "window": "1h30m", "pause": 0, "assumed_gpus": 0}
     found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
     assert found["FLEETGAUGE_WANDB_MAX_RUNS"] == "1000000"
     assert found["FLEETGAUGE_WANDB_WINDOW"] == "1h30m"
