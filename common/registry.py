@@ -1,19 +1,24 @@
 """Finds collectors: every folder of `collectors/` that holds a `collector.py`.
 
-Listing reads folder names and docstrings without importing anything, so that one collector's broken
-dependency cannot take down the rest.
+What must be known of a collector before it runs is read from its source without importing it, so that one
+broken dependency cannot take down the rest.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent
+PREFIX = "FLEETGAUGE_"
+_UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, RecursionError)
 
 
 def names(root: Path = ROOT) -> list[str]:
@@ -22,9 +27,10 @@ def names(root: Path = ROOT) -> list[str]:
 
 
 class Declaration(NamedTuple):
-    """What `collectors/<name>/__init__.py` says: a summary, and the variables its process needs.
+    """What a collector's folder says of it: a summary, and the variables that its process needs.
 
-    Variables that begin with the collector's own name, or with FLEETGAUGE_, need no mention.
+    Its secrets are those of its settings; ENVIRONMENT in its `__init__.py` names variables of other programs.
+    Variables that belong to it by their name (`owner`) need no mention.
     """
 
     summary: str
@@ -34,23 +40,47 @@ class Declaration(NamedTuple):
 
 def declaration(name: str, root: Path = ROOT) -> Declaration:
     """The declaration of one collector, read without importing it."""
+    folder = root / "collectors" / name
+    secrets = tuple(_secrets(folder))
+    environment: tuple[str, ...] = ()
     try:
-        return _declared((root / "collectors" / name / "__init__.py").read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:  # its own run says so; the list goes on
-        return Declaration(f"(its __init__.py cannot be read: {type(error).__name__})")
+        tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            match node:
+                case ast.Assign([ast.Name("ENVIRONMENT")], value):
+                    environment = tuple(ast.literal_eval(value))
+        return Declaration((ast.get_docstring(tree) or "").partition("\n")[0], secrets, environment)
+    except _UNREADABLE as error:  # its own run says so; the list goes on
+        return Declaration(f"(its __init__.py cannot be read: {type(error).__name__})", secrets)
 
 
-def _declared(source: str) -> Declaration:
-    tree = ast.parse(source)
-    summary = (ast.get_docstring(tree) or "").partition("\n")[0]
-    found: dict[str, tuple[str, ...]] = {"SECRETS": (), "ENVIRONMENT": ()}
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, ast.Name) and target.id in found:
-                    found[target.id] = tuple(ast.literal_eval(node.value))
-    return Declaration(summary, found["SECRETS"], found["ENVIRONMENT"])
+def _secrets(folder: Path) -> Iterator[str]:
+    """The variables of the fields that a settings class of the folder declares as `Secret`."""
+    for path in sorted(folder.glob("*.py")):
+        with suppress(*_UNREADABLE):
+            source = path.read_text(encoding="utf-8")
+            for model in ast.walk(ast.parse(source)) if "Secret" in source else ():
+                if isinstance(model, ast.ClassDef):
+                    yield from _secret_fields(model)
+
+
+def _secret_fields(model: ast.ClassDef) -> Iterator[str]:
+    """As pydantic names them: by their alias, or else by the prefix of `named(...)` and their own name."""
+    given = re.search(r"^    model_config = named\('(\w+)'\)$", ast.unparse(model), re.MULTILINE)
+    for field in model.body:
+        if isinstance(field, ast.AnnAssign) and re.search(r"\bSecret\b", ast.unparse(field.annotation)):
+            alias = re.search(r"\bvalidation_alias='(\w+)'", ast.unparse(field))
+            prefix = given[1] if given else PREFIX
+            yield alias[1] if alias else prefix + ast.unparse(field.target).upper()
+
+
+def owner(variable: str, known: list[str]) -> str | None:
+    """Which collector a variable belongs to: the one with the longest name that it begins with.
+
+    With `host` and `host_queue`, FLEETGAUGE_HOST_QUEUE_PATH and HOST_QUEUE_TOKEN belong to the latter.
+    """
+    rest = variable.removeprefix(PREFIX)
+    return max((name for name in known if rest.startswith(f"{name.upper()}_")), key=len, default=None)
 
 
 def expand(asked: list[str], known: list[str]) -> list[str]:

@@ -1,3 +1,1 @@
 """W&B runs: the fleet, push-to-main throughput and sweeps."""
-
-SECRETS = ("WANDB_API_KEY",)

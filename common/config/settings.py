@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar, cast
+from typing import Annotated, Any, Protocol, TypeVar, cast, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, AliasGenerator, BeforeValidator, Field, SecretStr, ValidationError
@@ -28,14 +28,12 @@ from pydantic_settings import (
 
 from common.errors import ConfigurationError, NotConfiguredError
 from common.logs import remember_secret
-from common.registry import nearest
+from common.registry import PREFIX, nearest
 from common.times import parse_duration
-
-PREFIX = "FLEETGAUGE_"
 
 
 class _FromSecret:
-    """Marks a field that a secret usually holds: only a missing one makes us ask AWS."""
+    """Marks a field that a secret usually holds: only a missing one that is required makes us ask AWS."""
 
 
 def _strip(value: object) -> object:
@@ -260,11 +258,13 @@ def variables(model: type[Settings]) -> dict[str, str]:
 
 
 def secret_variables(model: type[Settings]) -> list[str]:
-    """The variables that a secret usually holds."""
+    """The variables that a secret usually holds. Of `Secret | None`, the marks are one level down."""
     return [
         str(info.validation_alias)
         for info in model.model_fields.values()
-        if any(isinstance(mark, _FromSecret) for mark in info.metadata)
+        for holder in (info, *get_args(info.annotation))
+        for mark in getattr(holder, "metadata", getattr(holder, "__metadata__", ()))
+        if isinstance(mark, _FromSecret)
     ]
 
 
@@ -281,7 +281,8 @@ def load(
     names = variables(model)
     looked = ["the environment"]
     sources: list[PydanticBaseSettingsSource] = [_Environment(model, environ)]
-    held = secret_variables(model)
+    required = [names[key] for key, info in model.model_fields.items() if info.is_required()]
+    held = [name for name in secret_variables(model) if name in required]
     wanted = [name for name in held if not environ.get(name, "").strip()]
     if wanted and secrets is not None and secret_id is not None:
         found = secrets.source(model, secret_id)

@@ -49,27 +49,26 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     """What one child may see: no other collector's settings, and only credentials it can need."""
     secrets: list[str] = []
     more: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
+    own: str | None = None
     if job.collector != DATADOG and job.mode is not Mode.REPORT:
-        own = (job.collector.upper() + "_",)
-        _, declared, more = registry.declaration(job.collector)
+        own = job.collector
+        _, declared, more = registry.declaration(own)
         secrets.extend(declared)
     if job.collector == DATADOG or job.mode in {Mode.PUSH, Mode.REPORT}:
         secrets.append("DD_API_KEY")
     if job.backfill and job.mode is Mode.PUSH:
         secrets.append("DD_APP_KEY")
-    others = tuple(f"FLEETGAUGE_{name.upper()}_" for name in registry.names() if name != job.collector)
     asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
     needs_aws = bool(asks_aws) or configured(job, environ, "checkpoints").startswith("s3://")
-    own += ("AWS_",) if needs_aws else ()
     # Whoever talks to a service may do so through a proxy, whose address may hold a password.
     exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets or needs_aws else ())}
+    shared = (registry.PREFIX, "AWS_") if needs_aws else (registry.PREFIX,)
+    known = registry.names()
     passed = {
         name: value
         for name, value in environ.items()
         if name in exact
-        or name.startswith(own)
-        or (name.startswith("FLEETGAUGE_") and not name.startswith(others))
+        or (owner == own if (owner := registry.owner(name, known)) else name.startswith(shared))
     }
     return passed | {"PYTHONPATH": str(registry.ROOT)}
 

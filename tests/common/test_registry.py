@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from common import registry
 from common.collector import load_collector
+from common.config.settings import CollectorSettings, secret_variables, variables
 from common.errors import ConfigurationError
 from common.registry import Declaration
+
+MODEL = """\
+from __future__ import annotations
+from typing import Annotated
+from pydantic import Field
+from common.config import settings
+from common.config.settings import CollectorSettings, Secret, Text, named
+
+class ToySettings(CollectorSettings):
+{fields}
+"""
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for name, text in {
-        "good": '"""Reads good things.\n\nAt length."""\n\nSECRETS = ("GOOD_KEY", "OTHER_KEY")\n',
-        "annotated": '"""Typed."""\nSECRETS: tuple[str, ...] = ("A_KEY",)\n',
+        "good": '"""Reads good things.\n\nAt length."""\n\nENVIRONMENT = ("SLURM_JOB_ID", "LANG")\n',
         "plain": "import not_installed\n",
         "broken": "def (:\n",
-        "computed": "SECRETS = tuple(x for x in y)\n",
+        "computed": "ENVIRONMENT = tuple(x for x in y)\n",
+        "number": "ENVIRONMENT = 5\n",
     }.items():
         folder = tmp_path / "collectors" / name
         folder.mkdir(parents=True)
@@ -33,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_every_folder_with_a_collector_is_one(root: Path) -> None:
-    assert registry.names(root) == ["annotated", "bare", "broken", "computed", "good", "plain"]
+    assert registry.names(root) == ["bare", "broken", "computed", "good", "number", "plain"]
 
 
 def test_the_project_has_its_own() -> None:
@@ -47,13 +62,98 @@ def test_the_project_has_its_own() -> None:
 
 def test_a_broken_collector_does_not_break_the_list(root: Path) -> None:
     assert {name: registry.declaration(name, root) for name in registry.names(root)} == {
-        "good": Declaration("Reads good things.", ("GOOD_KEY", "OTHER_KEY")),
-        "annotated": Declaration("Typed.", ("A_KEY",)),
+        "good": Declaration("Reads good things.", (), ("SLURM_JOB_ID", "LANG")),
         "plain": Declaration(""),
         "broken": Declaration("(its __init__.py cannot be read: SyntaxError)"),
         "computed": Declaration("(its __init__.py cannot be read: ValueError)"),
+        "number": Declaration("(its __init__.py cannot be read: TypeError)"),
         "bare": Declaration("(its __init__.py cannot be read: FileNotFoundError)"),
     }
+
+
+class TestSecrets:
+    @pytest.mark.parametrize("name", registry.names())
+    def test_what_is_read_from_the_source_is_what_the_model_says(self, name: str) -> None:
+        assert list(registry.declaration(name).secrets) == secret_variables(load_collector(name).settings)
+
+    def test_the_only_secret_of_the_project_is_the_key_of_wandb(self) -> None:
+        assert {name: registry.declaration(name).secrets for name in registry.names()} == {
+            **dict.fromkeys(registry.names(), ()),
+            "wandb": ("WANDB_API_KEY",),
+        }
+
+    def test_a_file_that_cannot_be_read_does_not_hide_the_secrets_of_another(self, root: Path) -> None:
+        folder = root / "collectors" / "broken"
+        (folder / "settings.py").write_text(MODEL.format(fields="    token: Secret"))
+        (folder / "mended.py").write_text("class Secret(:\n")
+        assert registry.declaration("broken", root).secrets == ("FLEETGAUGE_TOKEN",)
+
+    @settings(max_examples=60, deadline=None)
+    @given(data=st.data())
+    def test_however_a_model_is_written(
+        self, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    ) -> None:
+        """Real models, made from source, are compared with what is read from the same source."""
+        names = data.draw(st.lists(st.from_regex(r"[a-z][a-z0-9_]{0,8}[a-z]", fullmatch=True), unique=True))
+        kinds = ("Secret", "Secret | None", "settings.Secret", "Text", "int", "Text | None")
+        lines = [
+            data.draw(st.sampled_from(FIELDS)).format(
+                name=f"field_{name}", kind=data.draw(st.sampled_from(kinds)), upper=name.upper()
+            )
+            for name in names
+        ]
+        place = data.draw(st.integers(0, len(lines)))
+        if data.draw(st.booleans()):
+            lines.insert(place, "model_config = named('FLEETGAUGE_TOY_')")
+        folder = tmp_path_factory.mktemp("toy") / "collectors" / "toy"
+        folder.mkdir(parents=True)
+        file = folder / "collector.py"
+        file.write_text(MODEL.format(fields="\n".join(f"    {line}" for line in ['"""Toys."""', *lines])))
+        model: type[CollectorSettings] = runpy.run_path(str(file), run_name="toy")["ToySettings"]
+        assert list(registry.declaration("toy", folder.parent.parent).secrets) == secret_variables(model)
+
+
+FIELDS = (
+    "{name}: {kind}",
+    "{name}: {kind} = Field(description='Secret, or not.')",
+    "{name}: {kind} = Field(validation_alias='{upper}_KEY', description=\"It's one.\")",
+    "{name}: {kind} = Field(\n        description='One.  Secret',\n        validation_alias=\"{upper}\")",
+    "{name}: Annotated[{kind}, Field(validation_alias='{upper}')]",
+)
+
+
+class TestOwner:
+    KNOWN = ("host", "host_queue", "wandb")
+
+    @pytest.mark.parametrize(
+        ("variable", "owner"),
+        [
+            ("FLEETGAUGE_HOST_PATHS", "host"),
+            ("FLEETGAUGE_HOST_QUEUE_PATH", "host_queue"),
+            ("HOST_QUEUE_TOKEN", "host_queue"),
+            ("FLEETGAUGE_HOST_QUEUES", "host"),
+            ("FLEETGAUGE_HOST_QUEUE", "host"),
+            ("WANDB_API_KEY", "wandb"),
+            ("FLEETGAUGE_HOSTS", None),
+            ("FLEETGAUGE_HOST", None),
+            ("FLEETGAUGE_STEP", None),
+            ("MY_WANDB_API_KEY", None),
+            ("MY_FLEETGAUGE_HOST_PATHS", None),
+            ("", None),
+        ],
+    )
+    def test_a_variable_belongs_to_the_longest_name_it_begins_with(
+        self, variable: str, owner: str | None
+    ) -> None:
+        assert registry.owner(variable, list(self.KNOWN)) == owner
+        assert registry.owner(variable, list(reversed(self.KNOWN))) == owner
+
+    @pytest.mark.parametrize("name", registry.names())
+    def test_every_variable_of_a_collectors_settings_reaches_its_process(self, name: str) -> None:
+        _, secrets, environment = registry.declaration(name)
+        for variable in variables(load_collector(name).settings).values():
+            named = registry.owner(variable, registry.names()) == name
+            assert named or variable in (*secrets, *environment), variable
 
 
 class TestExpand:

@@ -94,8 +94,8 @@ class TestSources:
         }
         assert variables(ToySettings)["pages"] == "FLEETGAUGE_TOY_PAGES"
 
-    def test_only_what_pushing_needs_makes_aws_asked(self) -> None:
-        assert secret_variables(DatadogSettings) == ["DD_API_KEY"]
+    def test_a_secret_that_may_be_absent_is_a_secret_too(self) -> None:
+        assert secret_variables(DatadogSettings) == ["DD_API_KEY", "DD_APP_KEY"]
         assert secret_variables(CoreSettings) == []
 
     def test_defaults(self) -> None:

@@ -101,9 +101,7 @@ NEEDY = "token: Secret\narea: Text"
 def test_under_all_a_collector_that_is_not_configured_is_skipped_with_what_it_lacks(
     project: Project, intake: Intake
 ) -> None:
-    project.add(
-        "needy", "yield VALUE(1, context.at)", settings=NEEDY, init="SECRETS = ('FLEETGAUGE_NEEDY_TOKEN',)"
-    )
+    project.add("needy", "yield VALUE(1, context.at)", settings=NEEDY)
     project.add("toy", "yield VALUE(1, context.at)")
     ran = project.run("all", "--push")
     assert ran.returncode == 0
@@ -197,7 +195,7 @@ def test_a_secret_is_never_seen(
 ) -> None:
     """The canary is every credential there is, from the environment and from AWS."""
     spied = tmp_path / "spied"
-    project.add("spy", SPY, settings="token: Secret\npath: Text", init="SECRETS = ('FLEETGAUGE_SPY_TOKEN',)")
+    project.add("spy", SPY, settings="token: Secret\npath: Text")
     project.keep("host")
     aws.put_secret("test/datadog", {"DD_API_KEY": f"{CANARY}-datadog\n"})
     aws.put_secret("test/spy", {"FLEETGAUGE_SPY_TOKEN": f"{CANARY}-spy\n"})
@@ -223,12 +221,32 @@ def test_a_secret_is_never_seen(
         assert CANARY.encode() not in request.body
 
 
+def test_a_variable_reaches_the_collector_with_the_longest_name_and_no_other(
+    project: Project, tmp_path: Path
+) -> None:
+    body = "Path(context.settings.path).write_text(json.dumps(dict(os.environ)))\nyield VALUE(1, context.at)"
+    names = ("queue", "queue_depth", "depth")
+    for name in names:
+        project.add(name, body, settings="path: Text")
+    given = {f"FLEETGAUGE_{name.upper()}_PATH": str(tmp_path / name) for name in names}
+    given |= {
+        "QUEUE_OWN": "1",
+        "QUEUE_DEPTH_OWN": "1",
+        "DEPTH_OWN": "1",
+        "FLEETGAUGE_STEP": "60",
+        "OTHER": "1",
+    }
+    ran = project.run("all", **given)
+    assert ran.returncode == 0, ran.stdout
+    for name in names:
+        seen = given.keys() & json.loads((tmp_path / name).read_text())
+        assert seen == {f"FLEETGAUGE_{name.upper()}_PATH", f"{name.upper()}_OWN", "FLEETGAUGE_STEP"}
+
+
 def test_a_child_sees_only_the_credentials_it_needs(project: Project, aws: Aws, tmp_path: Path) -> None:
     body = "Path(context.settings.path).write_text(json.dumps(dict(os.environ)))\nyield VALUE(1, context.at)"
     project.add("plain", body, settings="path: Text")
-    project.add(
-        "needy", body, settings="token: Secret\npath: Text", init="SECRETS = ('FLEETGAUGE_NEEDY_TOKEN',)"
-    )
+    project.add("needy", body, settings="token: Secret\npath: Text")
     names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "DD_APP_KEY", "WANDB_API_KEY", "HTTPS_PROXY")
     extra = dict.fromkeys(names, f"http://{CANARY}") | {"FLEETGAUGE_NEEDY_TOKEN": CANARY}
     extra |= {
