@@ -1,13 +1,14 @@
-"""The parts of the chart that are made from declarations: settings, their schema, and the table of values.
+"""The parts of the chart that are made from declarations: what it knows of collectors, its table of values.
 
-A setting is declared once, in the collector; the chart learns its key, type and variable from there. A value
-is declared once, in values.yaml, with its comment; the chart's README learns both from there.
+A collector and its settings are declared once, in its folder; the chart learns its values, their schema and
+the variables from there. A value is described once, in values.yaml; the chart's README learns it from there.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -16,34 +17,142 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from common import registry
-from common.collector import load_collector
-from common.config.settings import Duration, Settings, Url, secret_variables, variables
+from common.collector import Collector, load_collector
+from common.config.settings import (
+    CoreSettings,
+    DatadogSettings,
+    Duration,
+    Settings,
+    Url,
+    secret_variables,
+    variables,
+)
+from scripts.marked import renewed
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "fleetgauge"
-BEGIN, END = "<!-- values:begin -->\n", "<!-- values:end -->"
+RUN_BY_DEFAULT = {"wandb"}  # another one is enabled by whoever installs the chart
+MAX_NAME_LENGTH = 15  # it ends the name of a CronJob: see templates/_names.tpl
+TAKEN_NAMES = {
+    "all",
+    "datadog",
+    "tmp",
+    "checkpoints",
+}  # by the command line, the settings and the pod's volumes
+HEADER = """
+# A collector runs when it is enabled: with the others, or at its own schedule. What its settings leave out is
+# taken from its secret, or is the default.
+collectors:
+"""
+VALUES = """\
+  # {summary}
+  {name}:
+    # {whether}
+    enabled: {enabled}
+    # Schedule of its own, in a CronJob of its own; with the others when empty.
+    schedule: ""
+    # With its own schedule: the grid that its points stand on.
+    step: ""
+    # With its own schedule: seconds after which Kubernetes ends the run.
+    activeDeadlineSeconds:
+    # With its own schedule: seconds that it has.
+    timeout:
+    # Volume for it to read, as persistentVolumeClaim or csi; mounted read-only at /records/{name}.
+    volume: {{}}
+    # Settings, which docs/settings.md describes: {keys}.
+    settings: {settings}
+"""
+
+# Any: the settings model differs per collector.
+Collectors = Mapping[str, Collector[Any]]
 
 
-def settings_file() -> str:
-    """files/settings.yaml: what templates must know of a collector to write its settings to variables."""
-    found = {}
+def found_collectors() -> Collectors:
+    """Every collector, by name."""
     for name in registry.names():
-        collector = load_collector(name)
-        secrets = secret_variables(collector.settings)
-        known = variables(collector.settings).items()
-        settable = {key: variable for key, variable in known if variable not in secrets}
-        found[name] = {"resumes": collector.resumes, "secrets": secrets, "variables": settable}
+        refuse_bad_name(name)
+    return {name: load_collector(name) for name in registry.names()}
+
+
+def refuse_bad_name(name: str) -> None:
+    """A collector's name becomes part of others, of objects and of variables, and must not be one of them."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > MAX_NAME_LENGTH:
+        raise SystemExit(
+            f"collectors/{name}: name it in at most {MAX_NAME_LENGTH} small letters, digits and single _"
+        )
+    of_every_run = [*variables(CoreSettings).values(), *variables(DatadogSettings).values()]
+    taken = [*TAKEN_NAMES & {name}, *(each for each in of_every_run if registry.owner(each, [name]))]
+    if taken:
+        raise SystemExit(f"collectors/{name}: {taken[0]} means something else already; choose another name")
+
+
+def values(collectors: Collectors) -> str:
+    """values.yaml, with what it says of collectors renewed."""
+    made = "".join(_collector_values(collector) for collector in collectors.values())
+    return renewed(CHART / "values.yaml", "collectors", HEADER + made)
+
+
+def _collector_values(collector: Collector[Any]) -> str:
+    whether = "Whether it runs."
+    if collector.resumes:
+        whether = "Whether it runs; it needs checkpoints and a volume."
+    elif collector.per_node:
+        whether = (
+            "Whether it runs, on the node that the CronJob happens to be on; see `daemonSet` for all nodes."
+        )
+    fields = _settable(collector.settings)
+    # The chart decides where a volume is mounted, so that it can say where to look.
+    settings = {"paths": [f"/records/{collector.name}"]} if collector.resumes and "paths" in fields else {}
+    required = {key for key, info in fields.items() if info.is_required()} - set(settings)
+    text = VALUES.format(
+        name=collector.name,
+        summary=registry.declaration(collector.name).summary,
+        whether=whether,
+        enabled=json.dumps(collector.name in RUN_BY_DEFAULT),
+        keys=", ".join(f"{key} (required)" if key in required else key for key in fields) or "none",
+        settings=json.dumps(settings),
+    )
+    return "".join(_wrapped(line) for line in text.splitlines())
+
+
+def _settable(model: type[Settings]) -> dict[str, FieldInfo]:
+    """What values may hold for one collector: its settings but for secrets, which belong in no file."""
+    secrets = secret_variables(model)
+    return {key: info for key, info in model.model_fields.items() if info.validation_alias not in secrets}
+
+
+def _wrapped(line: str) -> str:
+    """A line of YAML; where it is a long comment, as several lines."""
+    indent, mark, comment = line.partition("# ")
+    if not mark:
+        return f"{line}\n"
+    return textwrap.fill(comment, 120, initial_indent=indent + mark, subsequent_indent=indent + mark) + "\n"
+
+
+def settings_file(collectors: Collectors) -> str:
+    """files/settings.yaml: what templates must know of a collector to run it with its settings."""
+    found = {
+        name: {
+            "per_node": collector.per_node,
+            "resumes": collector.resumes,
+            "secrets": {  # and whether it cannot run without
+                info.validation_alias: info.is_required()
+                for info in collector.settings.model_fields.values()
+                if info.validation_alias in secret_variables(collector.settings)
+            },
+            "variables": {key: info.validation_alias for key, info in _settable(collector.settings).items()},
+        }
+        for name, collector in collectors.items()
+    }
     return "# Made by scripts/generate from the code; edit that instead.\n" + yaml.safe_dump(found)
 
 
-def schema() -> str:
+def schema(collectors: Collectors) -> str:
     """values.schema.json, with what it says of collectors renewed."""
     document = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    collectors = {name: load_collector(name) for name in registry.names()}
     document["properties"]["collectors"]["properties"] = {
         name: _collector_schema(collector.settings) for name, collector in collectors.items()
     }
-    # What belongs to a node is only ever known of now.
-    past = [name for name, collector in collectors.items() if not collector.per_node]
+    past = [name for name, collector in collectors.items() if collector.backfill]
     document["properties"]["backfill"]["properties"]["collectors"]["items"]["enum"] = past
     return json.dumps(document, indent=2) + "\n"
 
@@ -56,13 +165,8 @@ def _collector_schema(model: type[Settings]) -> dict[str, object]:
 
 
 def _settings_schema(model: type[Settings]) -> dict[str, object]:
-    """What values may hold for one collector: its settings but for secrets, which belong in no file."""
     described = model.model_json_schema(by_alias=False)["properties"]
-    fields = {
-        key: _field_schema(info, described[key])
-        for key, info in model.model_fields.items()
-        if info.validation_alias not in secret_variables(model)
-    }
+    fields = {key: _field_schema(info, described[key]) for key, info in _settable(model).items()}
     return {"type": "object", "additionalProperties": False, "properties": fields}
 
 
@@ -81,17 +185,14 @@ def _field_schema(info: FieldInfo, described: Mapping[str, Any]) -> dict[str, ob
     return found
 
 
-def readme() -> str:
-    """README.md with the table of values renewed."""
-    text = (CHART / "README.md").read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    source = (CHART / "values.yaml").read_text(encoding="utf-8")
+def readme(source: str) -> str:
+    """README.md with the table of values renewed, from the text of values.yaml."""
     source = re.sub(r"^( *)# (\w+):$", r"\1\2:", source, flags=re.MULTILINE)  # required, so only a comment
     table = ["| value | default | meaning |", "| --- | --- | --- |"]
     for path, default, meaning in _rows(yaml.compose(source), yaml.safe_load(source), source.splitlines()):
         shown = "" if default in (None, "") else f"`{json.dumps(default)}`"
         table.append(f"| `{path}` | {shown} | {meaning} |")
-    return before + begin + "\n".join(table) + "\n" + rest[rest.index(END) :]
+    return renewed(CHART / "README.md", "values", "\n".join(table) + "\n")
 
 
 # Any: the nodes of PyYAML are not typed, and values are any JSON.
@@ -121,8 +222,10 @@ def _comment_above(lines: list[str], number: int) -> str:
 
 def documents() -> Mapping[Path, str]:
     """Every generated file of the chart, with what it should hold."""
+    collectors = found_collectors()
     return {
-        CHART / "files" / "settings.yaml": settings_file(),
-        CHART / "values.schema.json": schema(),
-        CHART / "README.md": readme(),
+        CHART / "values.yaml": values(collectors),
+        CHART / "values.schema.json": schema(collectors),
+        CHART / "files" / "settings.yaml": settings_file(collectors),
+        CHART / "README.md": readme(values(collectors)),
     }

@@ -23,6 +23,7 @@ from common.execution import health  # noqa: E402
 from common.metric import Metric  # noqa: E402
 from common.process import cli  # noqa: E402
 from scripts import chart_documents  # noqa: E402
+from scripts.marked import renewed  # noqa: E402
 
 NOTE = "<!-- Made by scripts/generate from the code; edit that instead. -->\n"
 COLUMNS = (
@@ -128,12 +129,13 @@ def command_line_page() -> str:
 
 
 def readmes() -> Iterator[tuple[Path, str]]:
-    """Each collector's README with the table between its markers renewed."""
+    """The README with its table of collectors renewed, and each collector's with that of its metrics."""
+    rows = ["| name | reads |", "| --- | --- |"]
     for name in registry.names():
-        path = ROOT / "collectors" / name / "README.md"
-        before, begin, rest = path.read_text(encoding="utf-8").partition("<!-- metrics:begin -->\n")
-        end = rest[rest.index("<!-- metrics:end -->") :]
-        yield path, before + begin + metric_table(load_collector(name).metrics) + end
+        path = Path("collectors", name, "README.md")
+        yield ROOT / path, renewed(ROOT / path, "metrics", metric_table(load_collector(name).metrics))
+        rows.append(f"| [{name}]({path}) | {registry.declaration(name).summary} |")
+    yield ROOT / "README.md", renewed(ROOT / "README.md", "collectors", "\n".join(rows) + "\n")
 
 
 def main(check: bool) -> int:

@@ -9,34 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT, Project
+from project import ROOT
 
 PAGES = sorted(
     path
     for pattern in ("*.md", "docs/*.md", "collectors/*/README.md", "charts/*/README.md")
     for path in ROOT.glob(pattern)
 )
-
-
-def test_following_the_page_on_adding_a_collector_adds_one(project: Project, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "adding-a-collector.md").read_text()
-    files = re.findall(r"`(collectors/queue/\w+\.py)`.*?```python\n(.*?)```", page, re.DOTALL)
-    assert [name for name, _ in files] == [
-        "collectors/queue/__init__.py",
-        "collectors/queue/metrics.py",
-        "collectors/queue/collector.py",
-    ]
-    for name, code in files:
-        (project.root / name).parent.mkdir(exist_ok=True)
-        (project.root / name).write_text(code)
-    (tmp_path / "jobs.txt").write_text("ants train\nbees sort\n\nants train again\n")
-    ran = project.run("queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "jobs.txt"))
-    [shown] = re.findall(r"```console\n\$ FLEETGAUGE_QUEUE_PATH.*?\n(.*?)```", page, re.DOTALL)
-    assert re.sub(r"\d\.\d s", "0.0 s", ran.stdout) == shown
-    assert ran.returncode == 0
-    ran = project.run("queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "none"))
-    assert ran.returncode == 1
-    assert "cannot read the queue" in ran.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

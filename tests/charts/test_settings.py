@@ -59,8 +59,8 @@ def another(described: Document, default: object) -> tuple[object, object]:
     if kind == "string":
         text = "https://example.com" if "pattern" in described else "changed"
         return text, text
-    assert isinstance(default, int)
-    number = default + 1 if default < described.get("maximum", default + 1) else default - 1
+    known = default if isinstance(default, int) else described.get("minimum", 0)  # required, it has none
+    number = known + 1 if known < described.get("maximum", known + 1) else known - 1
     return (number, number) if kind == "integer" else (f"{number}s", number)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from common import registry
+from common.collector import load_collector
 from rendering import CHART, ROOT, RefusedError, needs_helm, refusal, render, scenario
 
 pytestmark = needs_helm
@@ -67,6 +69,15 @@ def test_an_environment_and_an_image_must_be_named() -> None:
 )
 def test_unknown_keys_and_wrong_types_are_named(values: dict[str, Any], said: str) -> None:
     assert f"- {said}" in refusal(values)
+
+
+def test_a_backfill_is_offered_for_collectors_that_know_a_past_and_for_no_other() -> None:
+    offered = [name for name in registry.names() if load_collector(name).backfill]
+    assert "wandb" in offered
+    assert "host" not in offered
+    words = ", ".join(json.dumps(name) for name in offered)
+    said = f"- backfill.collectors.0: backfill.collectors.0 {ONE_OF} {words}"
+    assert said in refusal({"backfill": {"collectors": ["host"]}})
 
 
 @pytest.mark.parametrize(

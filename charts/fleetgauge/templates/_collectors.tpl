@@ -16,6 +16,17 @@ files/settings.yaml, which is made from the code.
 {{- toJson $names }}
 {{- end }}
 
+{{/* The collectors that measure a node, as a JSON list: each of their runs must know which one. */}}
+{{- define "fleetgauge.perNode" -}}
+{{- $names := list }}
+{{- range $name, $known := .Files.Get "files/settings.yaml" | fromYaml }}
+{{- if $known.per_node }}
+{{- $names = append $names $name }}
+{{- end }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
 {{/* The CronJobs as a JSON list: the ending of their names, their collectors, and what is their own. */}}
 {{- define "fleetgauge.runs" -}}
 {{- $runs := list }}
@@ -57,15 +68,18 @@ files/settings.yaml, which is made from the code.
 {{- end }}
 {{- end }}
 
-{{/* References to the existing secret; from AWS the service reads by itself. */}}
+{{/* References to the existing secret, by variable and whether it is required; from AWS the service reads itself. */}}
 {{- define "fleetgauge.secretVariables" -}}
 {{- if .root.Values.existingSecret }}
-{{- range .variables }}
-- name: {{ . }}
+{{- range $variable, $required := .variables }}
+- name: {{ $variable }}
   valueFrom:
     secretKeyRef:
       name: {{ $.root.Values.existingSecret | quote }}
-      key: {{ . }}
+      key: {{ $variable }}
+      {{- if not $required }}
+      optional: true
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -97,13 +97,17 @@ volumes:
       name: {{ . | quote }}
       key: HTTPS_PROXY
 {{- end }}
-{{- if has "host" .names }}
+{{- $perNode := false }}
+{{- range include "fleetgauge.perNode" .root | fromJsonArray }}
+{{- $perNode = or $perNode (has . $.names) }}
+{{- end }}
+{{- if $perNode }}
 - name: FLEETGAUGE_NODE_NAME
   valueFrom:
     fieldRef:
       fieldPath: spec.nodeName
 {{- end }}
-{{- include "fleetgauge.secretVariables" (dict "root" .root "variables" (list "DD_API_KEY")) }}
+{{- include "fleetgauge.secretVariables" (dict "root" .root "variables" (dict "DD_API_KEY" true)) }}
 {{- include "fleetgauge.collectorVariables" . }}
 {{- with .variables }}
 {{ . }}

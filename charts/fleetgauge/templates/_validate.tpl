@@ -17,8 +17,10 @@
 {{- if not (or $enabled $values.daemonSet.enabled $values.backfill.enabled) }}
 {{- $wrong = append $wrong "collectors: none is enabled, so nothing would run" }}
 {{- end }}
-{{- if and $values.daemonSet.enabled $values.collectors.host.enabled }}
-{{- $wrong = append $wrong "collectors.host.enabled: the DaemonSet measures every node already; enable one of the two" }}
+{{- range include "fleetgauge.perNode" . | fromJsonArray }}
+{{- if and $values.daemonSet.enabled (has . $enabled) }}
+{{- $wrong = append $wrong (printf "collectors.%s.enabled: the DaemonSet measures every node already; enable one of the two" .) }}
+{{- end }}
 {{- end }}
 {{- if gt (len (compact (list $values.checkpoints.s3 $claim.existingClaim (ternary "create" "" $claim.create)))) 1 }}
 {{- $wrong = append $wrong "checkpoints: set one of s3, persistentVolumeClaim.create and persistentVolumeClaim.existingClaim" }}
@@ -95,7 +97,7 @@
 {{- end }}
 {{- range $name, $known := .Files.Get "files/settings.yaml" | fromYaml }}
 {{- if $.Values.existingSecret }}
-{{- $taken = concat $taken $known.secrets }}
+{{- $taken = concat $taken (keys $known.secrets) }}
 {{- end }}
 {{- range $key, $value := (get $.Values.collectors $name | default dict).settings }}
 {{- if $value }}

@@ -1,0 +1,219 @@
+"""Somebody follows docs/adding-a-collector.md to the letter, in a copy of the project."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rendering import (
+    CHART,
+    GOLDEN,
+    ROOT,
+    SCENARIOS,
+    RefusedError,
+    container,
+    needs_helm,
+    of_kind,
+    pod_templates,
+    render,
+    scenario,
+    variables,
+)
+
+PAGE = (ROOT / "docs" / "adding-a-collector.md").read_text(encoding="utf-8")
+FOLDER = re.findall(r"`(collectors/queue/\w+\.\w+)`.*?```(?:python|markdown)\n(.*?)```", PAGE, re.DOTALL)
+HAND_WRITTEN = ("__init__.py", "metrics.py", "collector.py", "README.md")
+PARTS = ("README.md", "charts", "collectors", "common", "docs", "fleetgauge", "scripts")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the project: everything that is not a test."""
+
+    root: Path
+
+    @classmethod
+    def make(cls, root: Path) -> Copy:
+        for part in PARTS:
+            if (ROOT / part).is_dir():
+                shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / part, root / part)
+        return cls(root)
+
+    def files(self) -> dict[str, bytes]:
+        found = (path for path in self.root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in found}
+
+    def add(self, name: str, text: str) -> None:
+        (self.root / name).parent.mkdir(exist_ok=True)
+        (self.root / name).write_text(text, encoding="utf-8")
+
+    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(self.root / "scripts" / script), *arguments],
+            env={"PATH": os.environ["PATH"], **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """A copy with the page's folder in it, after scripts/generate."""
+    copy = Copy.make(tmp_path_factory.mktemp("followed"))
+    for name, text in FOLDER:
+        copy.add(name, text)
+    ran = copy.run("generate.py")
+    assert ran.returncode == 0, ran.stderr
+    return copy
+
+
+def test_the_code_of_the_page_is_as_tidy_as_all_other_code(followed: Copy) -> None:
+    ruff, settings = Path(sys.executable).parent / "ruff", ROOT / "pyproject.toml"
+    for command in (["check"], ["format", "--diff"]):
+        arguments = [str(ruff), *command, "--quiet", "--no-cache", f"--config={settings}", "collectors/queue"]
+        ran = subprocess.run(arguments, cwd=followed.root, capture_output=True, text=True, check=False)
+        assert (ran.stdout, ran.returncode) == ("", 0)
+
+
+def test_the_collector_of_the_page_does_what_the_page_shows(followed: Copy, tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_text("ants train\nbees sort\n\nants train again\n")
+    ran = followed.run("run_collector.py", "queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "jobs.txt"))
+    [shown] = re.findall(r"```console\n\$ FLEETGAUGE_QUEUE_PATH.*?\n(.*?)```", PAGE, re.DOTALL)
+    assert re.sub(r"\d\.\d s", "0.0 s", ran.stdout) == shown
+    assert ran.returncode == 0
+    ran = followed.run("run_collector.py", "queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "none"))
+    assert ran.returncode == 1
+    assert "cannot read the queue" in ran.stdout
+
+
+def test_nothing_but_its_folder_is_written_by_hand_and_taking_it_away_leaves_no_trace(tmp_path: Path) -> None:
+    copy = Copy.make(tmp_path)
+    before = copy.files()
+    for name, text in FOLDER:
+        copy.add(name, text)
+    by_hand = copy.files()
+    assert set(by_hand) - set(before) == {f"collectors/queue/{name}" for name in HAND_WRITTEN}
+    said = copy.run("generate.py").stderr
+    [shown] = re.findall(r"```console\n\$ scripts/generate\n(.*?)```", PAGE, re.DOTALL)
+    assert said == shown
+    after = copy.files()
+    assert {f"wrote: {name}" for name in after if after[name] != by_hand.get(name)} == set(said.splitlines())
+    checked = copy.run("generate.py", "--check")
+    assert (checked.stderr, checked.returncode) == ("", 0)
+    shutil.rmtree(tmp_path / "collectors" / "queue")
+    assert copy.run("generate.py").returncode == 0
+    assert copy.files() == before
+
+
+def test_what_is_made_speaks_of_it(followed: Copy) -> None:
+    text = {name: made.decode() for name, made in followed.files().items()}
+    summary = "Jobs that wait in the queue file."
+    assert f"| [queue](collectors/queue/README.md) | {summary} |\n" in text["README.md"]
+    row = (
+        "| `queue.jobs.waiting` | gauge | job | `team` | Jobs that wait, by the team that sent them. | no |\n"
+    )
+    assert row in text["docs/metrics.md"]
+    assert row in text["collectors/queue/README.md"]
+    assert "| `FLEETGAUGE_QUEUE_PATH` | `path` | required | The file that" in text["docs/settings.md"]
+    assert f"| `collectors.queue` |  | {summary} |\n" in text["charts/fleetgauge/README.md"]
+    meaning = "Settings, which docs/settings.md describes: path (required)."
+    assert f"| `collectors.queue.settings` | `{{}}` | {meaning} |\n" in text["charts/fleetgauge/README.md"]
+
+
+@needs_helm
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_release_changes_before_it_is_enabled(followed: Copy, name: str) -> None:
+    golden = list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")))
+    assert render(scenario(name), chart=followed.root / CHART.relative_to(ROOT)) == golden
+
+
+@needs_helm
+def test_the_chart_runs_it_with_the_values_of_the_page(followed: Copy) -> None:
+    [values] = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    documents = render(
+        scenario("default"), yaml.safe_load(values), chart=followed.root / CHART.relative_to(ROOT)
+    )
+    [template] = pod_templates(of_kind(documents, "CronJob")).values()
+    assert container(template)["args"][:2] == ["queue", "wandb"]
+    assert variables(template)["FLEETGAUGE_QUEUE_PATH"] == "/records/queue/jobs.txt"
+    mount = {"name": "queue", "mountPath": "/records/queue", "readOnly": True}
+    assert mount in container(template)["volumeMounts"]
+
+
+@needs_helm
+def test_the_chart_offers_no_backfill_for_it_because_it_knows_no_past(followed: Copy) -> None:
+    asked = {"backfill": {"enabled": True, "since": "7d", "collectors": ["queue"]}}
+    with pytest.raises(RefusedError, match=r"- backfill\.collectors\.0: .* must be one of the following: "):
+        render(scenario("default"), asked, chart=followed.root / CHART.relative_to(ROOT))
+
+
+@needs_helm
+def test_one_that_measures_a_node_runs_in_the_daemonset_and_one_that_knows_a_past_in_a_backfill(
+    tmp_path: Path,
+) -> None:
+    copy = Copy.make(tmp_path)
+    for name, text in FOLDER:
+        copy.add(name, text.replace("check=check)", "check=check, per_node=True, backfill=lambda *_: iter)"))
+    assert copy.run("generate.py").returncode == 0
+    chart = tmp_path / CHART.relative_to(ROOT)
+    asked = {
+        "backfill": {"enabled": True, "since": "7d", "collectors": ["queue"]},
+        "daemonSet": {"enabled": True},
+    }
+    pods = pod_templates(render(scenario("default"), asked, chart=chart))
+    given = {name.partition("-")[0]: container(pod)["args"] for name, pod in pods.items()}
+    assert given["DaemonSet/fleetgauge"][:3] == ["host", "queue", "--push"]
+    assert given["Job/fleetgauge"][:2] == ["queue", "--push"]
+    assert given["Pod/fleetgauge"] == ["wandb", "host", "queue", "--check"]
+    for name, pod in pods.items():
+        assert ("FLEETGAUGE_NODE_NAME" in variables(pod)) == (not name.startswith("CronJob"))
+    with pytest.raises(RefusedError, match=r"collectors\.queue\.enabled: the DaemonSet measures every node"):
+        render(scenario("default"), asked, {"collectors": {"queue": {"enabled": True}}}, chart=chart)
+
+
+@needs_helm
+def test_a_secret_that_may_be_absent_comes_from_the_existing_secret_and_from_no_value(tmp_path: Path) -> None:
+    copy = Copy.make(tmp_path)
+    secret = 'token: Secret | None = Field(None, validation_alias="GITHUB_TOKEN", description="A token.")'
+    for name, text in FOLDER:
+        text = text.replace("    path: Text =", f"    {secret}\n    path: Text =")
+        copy.add(name, text.replace("import CollectorSettings,", "import CollectorSettings, Secret,"))
+    assert copy.run("generate.py").returncode == 0
+    chart = tmp_path / CHART.relative_to(ROOT)
+    values = {
+        "aws": {"secretPrefix": ""},
+        "existingSecret": "keys",
+        "collectors": {"queue": {"enabled": True}},
+    }
+    [template] = pod_templates(of_kind(render(scenario("default"), values, chart=chart), "CronJob")).values()
+    found = variables(template)
+    assert found["GITHUB_TOKEN"] == {
+        "secretKeyRef": {"name": "keys", "key": "GITHUB_TOKEN", "optional": True}
+    }
+    assert found["WANDB_API_KEY"] == {"secretKeyRef": {"name": "keys", "key": "WANDB_API_KEY"}}
+    typed = {"collectors": {"queue": {"settings": {"token": "0123456789"}}}}
+    with pytest.raises(RefusedError, match="Additional property token is not allowed"):
+        render(scenario("default"), typed, chart=chart)
+
+
+def test_a_folder_that_is_not_yet_whole_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    copy = Copy.make(tmp_path)
+    for name, text in FOLDER:
+        if not name.endswith("README.md"):
+            copy.add(name, text)
+    before = copy.files()
+    ran = copy.run("generate.py")
+    assert "collectors/queue/README.md: write it, with one line `metrics:begin`" in ran.stderr
+    assert ran.returncode == 1
+    assert copy.files() == before
