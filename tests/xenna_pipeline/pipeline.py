@@ -113,7 +113,7 @@ def run(mode: str, tasks: Path) -> list[int]:
     batch = mode == "batch"
     streaming = xenna.StreamingSpecificSpec(executor_verbosity_level=xenna.VerbosityLevel.NONE)
     config = xenna.PipelineConfig(
-        execution_mode=xenna.ExecutionMode.BATCH_SIZE if batch else xenna.ExecutionMode.STREAMING,
+        execution_mode=xenna.ExecutionMode.BATCH if batch else xenna.ExecutionMode.STREAMING,
         logging_interval_s=INTERVAL_S,
         return_last_stage_outputs=True,
         cpu_allocation_percentage=1.0,
