@@ -23,7 +23,7 @@ class Declared(NamedTuple):
     help: str
 
 
-class Series(NamedTuple):
+class SeriesKey(NamedTuple):
     """What tells one series from another."""
 
     metric: str
@@ -39,7 +39,7 @@ class Series(NamedTuple):
 class SeriesPoints(NamedTuple):
     """Some points of one series: seconds and the values true at them."""
 
-    series: Series
+    series: SeriesKey
     type: str
     unit: str
     seconds: tuple[int, ...]
@@ -63,7 +63,7 @@ class DryRunFile:
         lines = self._lines()
         next(lines, None)
         for line in lines:
-            series = Series(line["metric"], tuple(line["tags"]), line["host"])
+            series = SeriesKey(line["metric"], tuple(line["tags"]), line["host"])
             seconds, values = zip(*line["points"], strict=True)
             yield SeriesPoints(series, line["type"], line["unit"], seconds, values)
 

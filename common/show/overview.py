@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from common.outcome import Outcome
-from common.show.dry_run_file import Declared, DryRunFile, Series
+from common.show.dry_run_file import Declared, DryRunFile, SeriesKey
 from common.show.report import headline, number, shorten
 from common.show.summaries import Grid, Shape, Stretch, Summary, in_order, shared_labels
 from common.span import Span
@@ -53,7 +53,7 @@ def _level(mean: float, low: float, high: float) -> int:
 
 
 def _block(file: DryRunFile, grid: Grid, width: int) -> Iterator[str]:
-    summaries: dict[Series, tuple[Summary, Shape]] = {}
+    summaries: dict[SeriesKey, tuple[Summary, Shape]] = {}
     for part in file:
         if part.series not in summaries:
             summaries[part.series] = (Summary(), Shape(grid))
@@ -73,8 +73,8 @@ def _block(file: DryRunFile, grid: Grid, width: int) -> Iterator[str]:
 
 
 def _rows(
-    series: Sequence[Series],
-    summaries: Mapping[Series, tuple[Summary, Shape]],
+    series: Sequence[SeriesKey],
+    summaries: Mapping[SeriesKey, tuple[Summary, Shape]],
     declared: Iterable[Declared],
     shared: tuple[str, ...],
 ) -> Iterator[Row]:

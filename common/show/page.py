@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.outcome import Outcome
-from common.show.dry_run_file import Declared, DryRunFile, Series
+from common.show.dry_run_file import Declared, DryRunFile, SeriesKey
 from common.show.output import output_file
 from common.show.overview import describe
 from common.show.page_style import MAX_DRAWN, STYLE
@@ -21,7 +21,7 @@ from common.show.summaries import Grid, Shape, Summary, in_order, shared_labels
 from common.span import Span
 from fleetgauge.pages.axes import Axis, byte_axis, clock_axis, format_duration, number_axis
 from fleetgauge.pages.charts import Band, Line, draw_chart, draw_key
-from fleetgauge.pages.page import render_cards, render_document, render_row, render_table
+from fleetgauge.pages.page import render_cards, render_document, render_table
 
 MAX_STRETCHES = 672  # every quarter of an hour of a week
 _HOW_TO_READ = (
@@ -35,7 +35,7 @@ class Drawn:
     """A metric and those of its series that are drawn, of how many."""
 
     metric: Declared
-    shapes: Mapping[Series, Shape]
+    shapes: Mapping[SeriesKey, Shape]
     series: int
 
 
@@ -45,7 +45,7 @@ class Account:
 
     outcome: Outcome
     declared: Sequence[Declared]
-    summaries: Mapping[Series, Summary]
+    summaries: Mapping[SeriesKey, Summary]
     drawn: Sequence[Drawn]
 
     @property
@@ -79,16 +79,16 @@ def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
     """Read a collector's points twice: for the figures of all series, then for the shapes of some."""
     if file is None:
         return Account(outcome, (), {}, ())
-    summaries: dict[Series, Summary] = {}
+    summaries: dict[SeriesKey, Summary] = {}
     for part in file:
         if part.series not in summaries:
             summaries[part.series] = Summary()
         summaries[part.series].add(part)
     declared = file.declared()
-    by_metric: dict[str, list[Series]] = {}
+    by_metric: dict[str, list[SeriesKey]] = {}
     for one in in_order(summaries, declared):
         by_metric.setdefault(one.metric, []).append(one)
-    shapes: dict[Series, Shape] = {}
+    shapes: dict[SeriesKey, Shape] = {}
     for series in by_metric.values():
         chosen = sorted(series, key=lambda one: -summaries[one].high)[:MAX_DRAWN]
         grid = Grid.over(span, MAX_STRETCHES, min(summaries[one].spacing for one in chosen))
@@ -173,7 +173,7 @@ def _section(account: Account, span: Span) -> str:
     return "".join(parts) + "</section>"
 
 
-def _metric(drawn: Drawn, summaries: Mapping[Series, Summary], shared: Sequence[str], span: Span) -> str:
+def _metric(drawn: Drawn, summaries: Mapping[SeriesKey, Summary], shared: Sequence[str], span: Span) -> str:
     metric, hidden = drawn.metric, drawn.series - len(drawn.shapes)
     figures = [summaries[one] for one in drawn.shapes]
     names = [" ".join(label for label in one.labels if label not in shared) for one in drawn.shapes]
@@ -238,8 +238,9 @@ def _stats(name: str, summary: Summary) -> str:
 
 
 def _series_table(names: Iterable[str], summaries: Iterable[Summary]) -> str:
-    rows = []
-    for name, summary in zip(names, summaries, strict=True):
-        cells = [(head, value, "number") for head, value in _figures(summary)]
-        rows.append(render_row(("Series", name, "name wide"), *cells))
-    return render_table(("Series", "First", "Last", "Min", "Mean", "Max", "Points"), rows)
+    return render_table(
+        [
+            [("Series", name, "name wide"), *((head, value, "number") for head, value in _figures(summary))]
+            for name, summary in zip(names, summaries, strict=True)
+        ]
+    )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import TextIO
 
 from common.outcome import Outcome, Status
-from common.show.dry_run_file import Series, SeriesPoints
+from common.show.dry_run_file import SeriesPoints
 
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
 
@@ -23,24 +22,23 @@ def write_document(
 ) -> None:
     """The whole run as one JSON document; `points` is None where they were pushed instead.
 
-    It is laid out as `json.dumps` would with an indent of 2, but written while it is read: a backfill may
-    have more samples than there is memory.
+    Samples are written while they are read, one to a line: a backfill may have more than there is memory.
     """
-    stream.write(f'{{\n  "status": {json.dumps(overall(outcomes))},\n  "collectors": [')
+    stream.write(f'{{"status": {json.dumps(overall(outcomes))}, "collectors": [')
     for number, outcome in enumerate(outcomes):
-        entry = json.dumps(_entry(outcome, pushed=points is None), indent=2).replace("\n", "\n    ")
-        stream.write(",\n    " if number else "\n    ")
+        stream.write(",\n" if number else "\n")
+        entry = json.dumps(_entry(outcome, pushed=points is None))
         if points is None or outcome.findings:
             stream.write(entry)
             continue
-        stream.write(entry.removesuffix("\n    }") + ',\n      "samples": [')
-        separator = end = ""
+        stream.write(entry.removesuffix("}") + ', "samples": [')
+        separator = "\n"
         for part in points.get(outcome.collector, ()):
             for sample in _samples(part):
                 stream.write(separator + sample)
-                separator, end = ",", "\n      "
-        stream.write(end + "]\n    }")
-    stream.write("\n  ]\n}\n" if outcomes else "]\n}\n")
+                separator = ",\n"
+        stream.write("]}")
+    stream.write("]}\n")
     stream.flush()
 
 
@@ -62,21 +60,12 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
 
 
 def _samples(part: SeriesPoints) -> Iterator[str]:
-    """Each sample as an object on lines of its own."""
-    before, between, behind = _frame(part.series, part.type, part.unit)
+    """Each sample as a JSON object; what they share is encoded once, as points are many more than series."""
+    series = part.series
+    before = json.dumps({"metric": series.metric, "type": part.type, "unit": part.unit}).removesuffix("}")
+    behind = json.dumps({"host": series.host, "tags": series.tags}).removeprefix("{")
     for second, value in zip(part.seconds, part.values, strict=True):
-        yield f"{before}{value!r}{between}{second}{behind}"
-
-
-@lru_cache(maxsize=2**15)  # points are many more than series, and laying out is slow
-def _frame(series: Series, kind: str, unit: str) -> tuple[str, str, str]:
-    """What stands before the value of any sample of a series, between it and the time, and behind that."""
-    margin = "\n" + 8 * " "
-    before = json.dumps({"metric": series.metric, "type": kind, "unit": unit}, indent=2)
-    before = margin + before.removesuffix("\n}").replace("\n", margin)
-    behind = json.dumps({"host": series.host, "tags": series.tags}, indent=2)
-    behind = behind.removeprefix("{").replace("\n", margin)
-    return f'{before},{margin}  "value": ', f',{margin}  "timestamp": ', f",{behind}"
+        yield f'{before}, "value": {value!r}, "timestamp": {second}, {behind}'
 
 
 def table(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]], width: int) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.show.dry_run_file import Declared, Series, SeriesPoints
+from common.show.dry_run_file import Declared, SeriesKey, SeriesPoints
 from common.span import Span
 
 
@@ -122,13 +122,13 @@ class Shape:
         ]
 
 
-def in_order(series: Iterable[Series], declared: Sequence[Declared]) -> list[Series]:
+def in_order(series: Iterable[SeriesKey], declared: Sequence[Declared]) -> list[SeriesKey]:
     """Series as the catalogue lists their metrics, those of one metric by their labels."""
     place = {metric.name: number for number, metric in enumerate(declared)}
     return sorted(series, key=lambda one: (place.get(one.metric, len(place)), one.metric, one.labels))
 
 
-def shared_labels(series: Iterable[Series]) -> tuple[str, ...]:
+def shared_labels(series: Iterable[SeriesKey]) -> tuple[str, ...]:
     """The labels that all series have, which need saying only once."""
     every = [one.labels for one in series]
     kept = set(every[0]).intersection(*every) if every else set()

@@ -5,12 +5,12 @@ Standard library only; W&B is imported when an export is enabled, and nothing is
 
 from __future__ import annotations
 
-from .digest import RankDigest
 from .events import ALERT_TYPES, MemoryEvent, parse_event, read_event
 from .events import BadEventError as BadEvent
-from .loader import Loaded, LoadedSession, SessionDigest, load_recording
+from .loader import Loaded, LoadedSession, SessionProfile, load_recording
 from .oom import OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
 from .page import PageSession, render_page, render_recording
+from .profiles import RankProfile
 from .recording import Recording, RecordingError, open_recording, segments
 from .sessions import Manifest, ManifestError, SessionSummary, parse_session, read_manifest
 from .timeline import TimelineRow, sample_timeline_rows, tracking_timeline_rows
@@ -32,10 +32,10 @@ __all__ = [
     "MemoryEvent",
     "OomDump",
     "PageSession",
-    "RankDigest",
+    "RankProfile",
     "Recording",
     "RecordingError",
-    "SessionDigest",
+    "SessionProfile",
     "SessionSummary",
     "TimelineRow",
     "WandbExportConfig",

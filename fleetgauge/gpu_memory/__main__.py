@@ -16,10 +16,10 @@ from .recording import RecordingError, open_recording
 from .wandb_export import WandbExportConfig, export_tracking_run_to_wandb
 
 _COMMAND = "gpu-memory-export"
-_STEP = 4 * 2**20
+_BYTES_BETWEEN_LINES = 4 * 2**20
 
 
-class Progress:
+class ProgressLine:
     """Says on a terminal how far reading has come; silent elsewhere."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
@@ -33,7 +33,7 @@ class Progress:
         """So many more bytes were read."""
         self._read += size
         if self._shown and self._read >= self._next:
-            self._next = self._read + _STEP
+            self._next = self._read + _BYTES_BETWEEN_LINES
             share = min(1.0, self._read / self._total)
             self._stream.write(f"\rreading {self._read / 2**20:,.0f} MiB, {share:4.0%} ")
             self._stream.flush()
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _load(path: Path) -> Loaded:
-    progress = Progress(open_recording(path).size, sys.stderr)
+    progress = ProgressLine(open_recording(path).size, sys.stderr)
     loaded = load_recording(path, progress)
     progress.done()
     for note in loaded.notes:
@@ -103,7 +103,7 @@ def _export(options: argparse.Namespace, loaded: Loaded) -> None:
         log_attribution=options.attribution,
     )
     for session in loaded.sessions:
-        progress = Progress(session.size, sys.stderr)
+        progress = ProgressLine(session.size, sys.stderr)
         export_tracking_run_to_wandb(
             config,
             command_name=_COMMAND,
@@ -130,7 +130,7 @@ def _dump_of(session: LoadedSession, loaded: Loaded) -> Path | None:
 
 
 def _counted(loaded: Loaded) -> str:
-    events = sum(session.digest.statistics.events for session in loaded.sessions)
+    events = sum(session.profile.statistics.events for session in loaded.sessions)
     return f"{len(loaded.sessions):,} sessions, {events:,} events"
 
 

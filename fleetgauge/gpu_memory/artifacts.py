@@ -11,19 +11,12 @@ _DASHBOARD_TYPE = "stormlog-tracking-dashboard"
 
 
 # W&B is Any here: it is imported only when a run is exported.
-def log_file(wandb: Any, run: Any, kind: str, slug: str, path: Path | None) -> None:
-    """Upload one file, if there is one."""
+def log_path(wandb: Any, run: Any, kind: str, slug: str, path: Path | None) -> None:
+    """Upload one file or directory, if there is one."""
     if path is not None:
         artifact = wandb.Artifact(name=f"{kind}-{slug}", type=kind)
-        artifact.add_file(local_path=str(path), name=path.name)
-        run.log_artifact(artifact)
-
-
-def log_directory(wandb: Any, run: Any, kind: str, slug: str, path: Path | None) -> None:
-    """Upload a directory, if there is one."""
-    if path is not None:
-        artifact = wandb.Artifact(name=f"{kind}-{slug}", type=kind)
-        artifact.add_dir(local_path=str(path), name=path.name)
+        add = artifact.add_dir if path.is_dir() else artifact.add_file
+        add(local_path=str(path), name=path.name)
         run.log_artifact(artifact)
 
 
@@ -39,12 +32,12 @@ def log_dashboard(
     if output is not None and not _inside(output, sink):
         path = output.with_name(DASHBOARD_NAME)
         path.write_text(page, encoding="utf-8")
-        log_file(wandb, run, _DASHBOARD_TYPE, slug, path)
+        log_path(wandb, run, _DASHBOARD_TYPE, slug, path)
     else:
         with tempfile.TemporaryDirectory(prefix="fleetgauge-") as directory:
             path = Path(directory, DASHBOARD_NAME)
             path.write_text(page, encoding="utf-8")
-            log_file(wandb, run, _DASHBOARD_TYPE, slug, path)
+            log_path(wandb, run, _DASHBOARD_TYPE, slug, path)
     return {"stormlog_tracking_dashboard_file": DASHBOARD_NAME}
 
 

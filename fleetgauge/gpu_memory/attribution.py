@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .documents import integer, read_object
 from .page_style import STYLE
-from .sessions import read_document
 
 ANNOTATED_NAME = "cuda_allocator_state_history_annotated.html"
 TENSORS_NAME = "cuda_tensor_attribution.json"
@@ -25,8 +25,8 @@ _FILES = (
     METADATA_NAME,
 )
 _COLUMNS = ["name", "storage_ptr", "tensor_count", "total_size_bytes", "shape", "dtype"]
-_ROWS_LOGGED = 200
-_ROWS_SHOWN = 12
+_MAX_ROWS_LOGGED = 200
+_MAX_ROWS_SHOWN = 12
 
 TensorRow = tuple[str, str, int, int, str, str]
 
@@ -38,8 +38,7 @@ def attribution_files(directory: Path) -> list[Path]:
 
 def tensor_rows(directory: Path) -> list[TensorRow]:
     """Every storage with its tensors, the largest first; empty where the bundle does not tell."""
-    document = _document(directory / TENSORS_NAME)
-    entries = document.get("attributed_storage_pointers") if isinstance(document, Mapping) else None
+    entries = read_object(directory / TENSORS_NAME).get("attributed_storage_pointers")
     if not isinstance(entries, list):
         return []
     rows = [_tensor_row(entry) for entry in entries if isinstance(entry, Mapping)]
@@ -57,13 +56,12 @@ def log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts:
             artifact.add_file(local_path=str(path), name=path.name)
         run.log_artifact(artifact)
     rows = tensor_rows(directory)
-    metadata = _document(directory / METADATA_NAME)
-    recorded = metadata.get("history_recorded") if isinstance(metadata, Mapping) else None
+    recorded = read_object(directory / METADATA_NAME).get("history_recorded")
     if directory / ANNOTATED_NAME in files:
         run.log({"stormlog_attribution_html": wandb.Html(attribution_page(rows, recorded))})
         summary["stormlog_attribution_html_file"] = ANNOTATED_NAME
     if rows:
-        table = wandb.Table(columns=list(_COLUMNS), data=[list(row) for row in rows[:_ROWS_LOGGED]])
+        table = wandb.Table(columns=list(_COLUMNS), data=[list(row) for row in rows[:_MAX_ROWS_LOGGED]])
         run.log({"stormlog_tensor_attribution": table})
         summary["stormlog_tensor_attribution_rows"] = len(rows)
     if isinstance(recorded, bool):
@@ -76,10 +74,10 @@ def attribution_page(rows: list[TensorRow], recorded: object) -> str:
     lines = "".join(
         f"<tr><td>{html.escape(name)}</td><td>{size:,}</td>"
         f"<td>{html.escape(shape)}</td><td>{html.escape(dtype)}</td></tr>"
-        for name, _, _, size, shape, dtype in rows[:_ROWS_SHOWN]
+        for name, _, _, size, shape, dtype in rows[:_MAX_ROWS_SHOWN]
     )
     history = "unknown" if not isinstance(recorded, bool) else "recorded" if recorded else "not recorded"
-    shown = f"{len(rows):,} storages, the largest {min(len(rows), _ROWS_SHOWN)} shown"
+    shown = f"{len(rows):,} storages, the largest {min(len(rows), _MAX_ROWS_SHOWN)} shown"
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -94,20 +92,13 @@ def _tensor_row(entry: Mapping[str, object]) -> TensorRow:
     given = entry.get("tensors")
     tensors = given if isinstance(given, list) else []
     first = tensors[0] if tensors and isinstance(tensors[0], Mapping) else {}
-    sizes = [tensor.get("size_bytes") for tensor in tensors if isinstance(tensor, Mapping)]
-    names, count = entry.get("names"), entry.get("tensor_count")
+    sizes = [integer(tensor.get("size_bytes")) for tensor in tensors if isinstance(tensor, Mapping)]
+    names, count = entry.get("names"), integer(entry.get("tensor_count"))
     return (
         ", ".join(str(name) for name in names[:3]) if isinstance(names, list) and names else "<unnamed>",
         str(entry.get("storage_ptr", "")),
-        count if isinstance(count, int) and not isinstance(count, bool) else len(tensors),
-        sum(size for size in sizes if isinstance(size, int) and not isinstance(size, bool)),
+        len(tensors) if count is None else count,
+        sum(size for size in sizes if size is not None),
         str(first.get("shape", "")),
         str(first.get("dtype", "")),
     )
-
-
-def _document(path: Path) -> object:
-    try:
-        return read_document(path)
-    except (OSError, ValueError):
-        return None

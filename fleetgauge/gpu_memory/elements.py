@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from typing import IO
 
 MAX_ELEMENT_BYTES = 4 * 2**20
-_CHUNK = 64 * 1024
+CHUNK_BYTES = 64 * 1024  # read at a time
 _MAX_MEMBERS = 1000
 _SPACE = re.compile(r"[\s,]*")
 _NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")
@@ -61,14 +61,14 @@ class _Window:
     def recover(self) -> bool:
         """Go to the object after the one that could not be read; False if none is in sight."""
         while (found := _NEXT_OBJECT.search(self._text, self._at)) is None:
-            self._at = max(self._at, len(self._text) - _CHUNK)
+            self._at = max(self._at, len(self._text) - CHUNK_BYTES)
             if not self._more():
                 return False
         self._at = found.end()
         return True
 
     def _more(self) -> bool:
-        chunk = self._file.read(_CHUNK)
+        chunk = self._file.read(CHUNK_BYTES)
         if chunk:
             self._text, self._at = self._text[self._at :] + chunk, 0
         return bool(chunk)

@@ -84,19 +84,19 @@ def read_event(event: object) -> MemoryEvent:
     return MemoryEvent(
         event_type=str(value("event_type") or value("type") or "sample"),
         timestamp=_seconds(value),
-        memory_allocated=_whole(value, "memory_allocated", "allocator_allocated_bytes"),
-        memory_reserved=_whole(value, "memory_reserved", "allocator_reserved_bytes"),
-        memory_change=_whole(value, "memory_change", "allocator_change_bytes"),
-        device_used=_whole(value, "device_used", "device_used_bytes"),
-        device_total=_whole(value, "device_total", "device_total_bytes"),
+        memory_allocated=_integer(value, "memory_allocated", "allocator_allocated_bytes"),
+        memory_reserved=_integer(value, "memory_reserved", "allocator_reserved_bytes"),
+        memory_change=_integer(value, "memory_change", "allocator_change_bytes"),
+        device_used=_integer(value, "device_used", "device_used_bytes"),
+        device_total=_integer(value, "device_total", "device_total_bytes"),
         context=_text(value("context")),
         session_id=_text(value("session_id")),
         job_id=_text(value("job_id")),
-        rank=_whole(value, "rank"),
-        local_rank=_whole(value, "local_rank"),
-        world_size=_whole(value, "world_size"),
+        rank=_integer(value, "rank"),
+        local_rank=_integer(value, "local_rank"),
+        world_size=_integer(value, "world_size"),
         host=_text(value("host")),
-        pid=_whole(value, "pid"),
+        pid=_integer(value, "pid"),
         metadata=metadata if isinstance(metadata, Mapping) else {},
     )
 
@@ -129,11 +129,11 @@ def _seconds(value: Callable[[str], object]) -> float | None:
     seconds = value("timestamp")
     if isinstance(seconds, int | float) and not isinstance(seconds, bool):
         return float(seconds) if abs(seconds) < _MAX_NUMBER else None  # neither infinite nor not a number
-    nanoseconds = _whole(value, "timestamp_ns")
+    nanoseconds = _integer(value, "timestamp_ns")
     return None if nanoseconds is None else nanoseconds / 1_000_000_000.0
 
 
-def _whole(value: Callable[[str], object], *names: str) -> int | None:
+def _integer(value: Callable[[str], object], *names: str) -> int | None:
     for name in names:
         found = value(name)
         if isinstance(found, int) and not isinstance(found, bool) and abs(found) < _MAX_NUMBER:

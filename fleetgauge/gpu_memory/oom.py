@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .sessions import MANIFEST_NAME, SessionSummary, parse_session, read_document
+from .documents import read_object, words
+from .sessions import MANIFEST_NAME, SessionSummary, parse_session
 
 EVENTS_NAME = "events.json"
 _PREFIX = "oom_dump_"
@@ -49,25 +50,17 @@ def find_oom_dumps(directory: Path) -> Iterator[Path]:
 
 def read_oom_dump(directory: Path) -> OomDump:
     """Read what a dump says about itself. Never raises: what cannot be read is unknown."""
-    manifest = _members(directory / MANIFEST_NAME)
-    metadata = _members(directory / "metadata.json")
+    manifest = read_object(directory / MANIFEST_NAME)
+    metadata = read_object(directory / "metadata.json")
     return OomDump(
         path=directory,
         created_at=_moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ") or _named(directory.name),
-        reason=_words(manifest.get("reason")) or _words(metadata.get("reason")),
-        backend=_words(manifest.get("backend")) or _words(metadata.get("backend")),
-        message=_words(metadata.get("exception_message")),
+        reason=words(manifest.get("reason")) or words(metadata.get("reason")),
+        backend=words(manifest.get("backend")) or words(metadata.get("backend")),
+        message=words(metadata.get("exception_message")),
         session=parse_session(manifest.get("session")) or parse_session(metadata.get("session")),
         complete=bool(manifest),
     )
-
-
-def _members(path: Path) -> dict[str, object]:
-    try:
-        document = read_document(path)
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _named(name: str) -> datetime | None:
@@ -80,7 +73,3 @@ def _moment(text: object, form: str) -> datetime | None:
         return datetime.strptime(str(text), form).replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _words(found: object) -> str | None:
-    return found if isinstance(found, str) and found.strip() else None

@@ -1,6 +1,6 @@
 """One self-contained page about GPU memory sessions: no script, nothing loaded, everything escaped.
 
-It is a function of digests; reading and writing files happens elsewhere. It stays readable for hundreds of
+It is a function of profiles; reading and writing files happens elsewhere. It stays readable for hundreds of
 sessions by drawing only so many and listing the rest.
 """
 
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, time_axis
 from fleetgauge.pages.charts import Limit, Line, Marker, draw_chart
-from fleetgauge.pages.page import render_cards, render_document, render_row, render_table
+from fleetgauge.pages.page import render_cards, render_document, render_table
 
-from .digest import SERIES, RankDigest
 from .events import ALERT_TYPES, MemoryEvent
-from .loader import Loaded, SessionDigest
+from .loader import Loaded, SessionProfile
 from .oom import OomDump
 from .page_style import STYLE
+from .profiles import SERIES, RankProfile
 
 MAX_DRAWN = 32
-_LOOKS = ("allocated", "reserved", "used")
+_CSS_CLASSES = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)
 _STATUSES = {
@@ -32,17 +32,19 @@ _STATUSES = {
     "incomplete": "incomplete: no end was recorded",
 }
 
+Row = tuple[tuple[str, str, str], ...]
+
 
 class PageSession(NamedTuple):
     """A session to show; `summary` is any object with the fields of SessionSummary, or None."""
 
-    digest: SessionDigest
+    profile: SessionProfile
     summary: Any  # trackers bring their own class
 
 
 class _Section(NamedTuple):
     number: int
-    rank: RankDigest
+    rank: RankProfile
     summary: Any  # as in PageSession
 
 
@@ -53,7 +55,7 @@ def render_recording(loaded: Loaded) -> str:
         lost = sorted(loaded.losses.items())
         reasons = ", ".join(f"{reason.replace('_', ' ')} ({count:,})" for reason, count in lost)
         notes.append(f"Left out because it could not be read: {reasons}")
-    sessions = [PageSession(session.digest, session.summary) for session in loaded.sessions]
+    sessions = [PageSession(session.profile, session.summary) for session in loaded.sessions]
     return render_page(f"GPU memory of {loaded.path.resolve().name}", sessions, notes, loaded.oom_dumps)
 
 
@@ -73,10 +75,10 @@ def render_page(
     return render_document(title, STYLE, "".join(body))
 
 
-def _ranks(sessions: Iterable[PageSession]) -> Iterable[tuple[RankDigest, Any]]:
-    for digest, summary in sessions:
-        known = sorted(digest.ranks.items(), key=lambda item: (item[0] is None, item[0] or 0))
-        yield from ((rank, summary) for _, rank in known or [(None, RankDigest(None))])
+def _ranks(sessions: Iterable[PageSession]) -> Iterable[tuple[RankProfile, Any]]:
+    for profile, summary in sessions:
+        known = sorted(profile.ranks.items(), key=lambda item: (item[0] is None, item[0] or 0))
+        yield from ((rank, summary) for _, rank in known or [(None, RankProfile(None))])
 
 
 def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str:
@@ -90,35 +92,25 @@ def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str
 
 
 def _overview(sections: Sequence[_Section]) -> str:
-    rows = []
-    for section in sections[: 8 * MAX_DRAWN]:
-        rank, drawn = section.rank, section.number <= MAX_DRAWN
-        name = html.escape(_name(section.summary))
-        rows.append(
-            render_row(
-                ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, ""),
-                ("Rank", _rank(section), ""),
-                ("Status", html.escape(_status(section.summary)), ""),
-                ("Start", _clock(rank.first_at), "number"),
-                ("Duration", format_duration(rank.duration), "number"),
-                ("Peak allocated", format_bytes(rank.peak_allocated), "number"),
-                ("Utilisation", _percent(rank.peak_utilization), "number"),
-                ("Alerts", f"{rank.alerts:,}", "number"),
-            )
-        )
+    rows = [_overview_row(section) for section in sections[: 8 * MAX_DRAWN]]
     hidden = len(sections) - MAX_DRAWN
     more = f"<p>The first {MAX_DRAWN} are drawn below, {hidden:,} are not.</p>" if hidden > 0 else ""
-    heads = (
-        "Session",
-        "Rank",
-        "Status",
-        "Start (UTC)",
-        "Duration",
-        "Peak allocated",
-        "Highest utilisation",
-        "Alerts",
+    return f"<section><h2>Sessions</h2>{render_table(rows)}{more}</section>"
+
+
+def _overview_row(section: _Section) -> Row:
+    rank, name = section.rank, html.escape(_name(section.summary))
+    drawn = section.number <= MAX_DRAWN
+    return (
+        ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, ""),
+        ("Rank", _rank(section), ""),
+        ("Status", html.escape(_status(section.summary)), ""),
+        ("Start (UTC)", _clock(rank.first_at), "number"),
+        ("Duration", format_duration(rank.duration), "number"),
+        ("Peak allocated", format_bytes(rank.peak_allocated), "number"),
+        ("Highest utilisation", _percent(rank.peak_utilization), "number"),
+        ("Alerts", f"{rank.alerts:,}", "number"),
     )
-    return f"<section><h2>Sessions</h2>{render_table(heads, rows)}{more}</section>"
 
 
 def _section(section: _Section) -> str:
@@ -141,7 +133,7 @@ def _facts(summary: Any) -> Iterable[tuple[str, object]]:
     return ((name, getattr(summary, attribute, None)) for name, attribute in names.items())
 
 
-def _cards(rank: RankDigest) -> str:
+def _cards(rank: RankProfile) -> str:
     kinds = [f"{rank.counts[kind]:,} {kind}" for kind in ALERT_TYPES if rank.counts[kind]]
     capacity = f"of {format_bytes(rank.capacity)}" if rank.capacity else "capacity unknown"
     return render_cards(
@@ -156,13 +148,16 @@ def _cards(rank: RankDigest) -> str:
     )
 
 
-def _chart(rank: RankDigest) -> str:
+def _chart(rank: RankProfile) -> str:
     start = rank.first_at
     if start is None or rank.peak_used is None:
         return "<p>There is nothing to draw: no event has both a time and a size.</p>"
     lines = [
         Line(
-            SERIES[at], _LOOKS[at], [(when - start, size) for when, size in rank.picture.points(at)], at == 2
+            SERIES[at],
+            _CSS_CLASSES[at],
+            [(when - start, size) for when, size in rank.picture.points(at)],
+            at == 2,
         )
         for at in _PAINTED
     ]
@@ -181,20 +176,19 @@ def _chart(rank: RankDigest) -> str:
     return draw_chart(time_axis(rank.duration or 0.0), byte_axis(highest), lines, marks[::-1], limits, text)
 
 
-def _alert_table(rank: RankDigest) -> str:
+def _alert_table(rank: RankProfile) -> str:
     shown = rank.latest_alerts()
     if not shown:
         return "<h3>Alerts</h3><p>There were none.</p>"
     rows = [_alert_row(event, rank.first_at) for event in shown]
     missing = rank.alerts - len(shown)
     more = f"<p>{missing:,} earlier alerts are not listed.</p>" if missing else ""
-    heads = ("After", "Kind", "Context", "Allocated", "Reserved", "Change", "At (UTC)")
-    return f"<h3>Alerts</h3>{more}{render_table(heads, rows)}"
+    return f"<h3>Alerts</h3>{more}{render_table(rows)}"
 
 
-def _alert_row(event: MemoryEvent, start: float | None) -> str:
+def _alert_row(event: MemoryEvent, start: float | None) -> Row:
     after = None if event.timestamp is None or start is None else event.timestamp - start
-    return render_row(
+    return (
         ("After", format_duration(after), "number"),
         ("Kind", html.escape(event.event_type), f"kind {event.event_type}"),
         ("Context", html.escape(event.context or ""), "wide"),
@@ -207,16 +201,15 @@ def _alert_row(event: MemoryEvent, start: float | None) -> str:
 
 def _oom_table(dumps: Sequence[OomDump]) -> str:
     rows = [
-        render_row(
+        (
             ("Dump", html.escape(dump.path.name), "wide"),
-            ("At", dump.created_at.strftime("%Y-%m-%d %H:%M:%S") if dump.created_at else "unknown", "number"),
+            ("At (UTC)", f"{dump.created_at:%Y-%m-%d %H:%M:%S}" if dump.created_at else "unknown", "number"),
             ("Reason", html.escape(dump.reason or "unknown"), ""),
             ("Message", html.escape((dump.message or "")[:500]), "wide"),
         )
         for dump in dumps[-MAX_DRAWN:]
     ]
-    heads = ("Dump", "At (UTC)", "Reason", "Message")
-    return f"<section><h2>Out of memory</h2>{render_table(heads, rows)}</section>"
+    return f"<section><h2>Out of memory</h2>{render_table(rows)}</section>"
 
 
 def _name(summary: Any) -> str:

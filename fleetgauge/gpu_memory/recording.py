@@ -29,7 +29,7 @@ _MAX_DEPTH = 3
 _MAX_SINKS = 1024
 _DUMP_PLACES = ("", "oom_dumps")
 
-Progress = Callable[[int], object]
+OnRead = Callable[[int], object]  # told how many more bytes were read
 
 
 class RecordingError(ValueError):
@@ -52,9 +52,9 @@ class Recording:
     path: Path
     parts: tuple[Part, ...]
     sessions: Mapping[str, SessionSummary]
-    oom_dumps: tuple[OomDump, ...]
-    pruned_segments: int
-    notes: tuple[str, ...]
+    oom_dumps: tuple[OomDump, ...] = ()
+    pruned_segments: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -70,13 +70,7 @@ def open_recording(path: Path) -> Recording:
         return _open_file(path)
     if not path.is_dir():
         raise RecordingError(f"cannot read {path}: there is no such file or directory")
-    opened = [_open_dump(path) if is_oom_dump(path) else _open_sink(path)]
-    if not opened[0].parts:
-        opened += [_open_sink(directory) for directory in _sinks_below(path)]
-    if len(opened) == 1 and not opened[0].parts and not is_oom_dump(path):
-        # A directory of dumps only: their events are all there is, and no copy of a sink's.
-        dumps = opened[0].oom_dumps
-        opened = [replace(opened[0], oom_dumps=()), *(_open_dump(dump.path) for dump in dumps)]
+    opened = _open_directory(path)
     merged = Recording(
         path,
         tuple(part for one in opened for part in one.parts),
@@ -91,44 +85,51 @@ def open_recording(path: Path) -> Recording:
     return merged
 
 
+def _open_directory(path: Path) -> list[Recording]:
+    """The directory itself where it holds events, else the sinks below it, else its OOM dumps."""
+    is_dump = is_oom_dump(path)
+    here = _open_dump(path) if is_dump else _open_sink(path)
+    below = [] if here.parts else [_open_sink(directory) for directory in _sinks_below(path)]
+    if here.parts or below or is_dump:
+        return [here, *below]
+    # Beside a sink, the events of a dump are a copy of the sink's; here they are all there is.
+    return [replace(here, oom_dumps=()), *(_open_dump(dump.path) for dump in here.oom_dumps)]
+
+
 def segments(directory: Path) -> list[tuple[int, Path]]:
     """The segments of a sink as they were written: by number, as names stop sorting at a million."""
     found = ((_SEGMENT.fullmatch(path.name), path) for path in directory.iterdir())
     return sorted((int(match.group(1)), path) for match, path in found if match and path.is_file())
 
 
-def read_part(part: Part, losses: Counter[str], progress: Progress | None = None) -> Iterator[MemoryEvent]:
+def read_part(part: Part, losses: Counter[str], on_read: OnRead | None = None) -> Iterator[MemoryEvent]:
     """The events of one file. What is lost is counted; a file that is gone by now counts as one loss."""
     try:
         with part.path.open("rb") as file:
-            yield from _records(part, file, losses, progress or (lambda _: None))
+            yield from _records(part, file, losses, on_read or (lambda _: None))
     except OSError:
         losses["unreadable_file"] += 1
 
 
-def _records(part: Part, file: IO[bytes], losses: Counter[str], progress: Progress) -> Iterator[MemoryEvent]:
+def _records(part: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[MemoryEvent]:
     readers = {".json": _json_records, ".csv": _csv_records}
     reader = readers.get(part.path.suffix.lower(), _json_lines)
-    for record in reader(part, file, losses, progress):
+    for record in reader(part, file, losses, on_read):
         try:
             yield parse_event(record, part.session_id)
         except BadEventError as error:
             losses[error.reason] += 1
 
 
-def _json_lines(part: Part, file: IO[bytes], losses: Counter[str], progress: Progress) -> Iterator[object]:
-    left = part.size
+def _json_lines(part: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[object]:
+    left, skipping = part.size, False
     while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
         left -= len(line)
-        progress(len(line))
-        whole = line.endswith(b"\n")
-        if not whole and len(line) == MAX_LINE_BYTES:
-            losses["line_too_long"] += 1
-            while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
-                left -= len(line)
-                progress(len(line))
-                if line.endswith(b"\n"):
-                    break
+        on_read(len(line))
+        complete = line.endswith(b"\n")
+        if skipping or (not complete and len(line) == MAX_LINE_BYTES):
+            losses["line_too_long"] += not skipping
+            skipping = not complete
             continue
         if not line.strip():
             continue
@@ -136,10 +137,10 @@ def _json_lines(part: Part, file: IO[bytes], losses: Counter[str], progress: Pro
             yield json.loads(line.decode())
         except (ValueError, RecursionError):
             # A line without an end is the last of a writer that is still at it, or was stopped.
-            losses["not_json" if whole else "torn_line"] += 1
+            losses["not_json" if complete else "torn_line"] += 1
 
 
-def _json_records(_: Part, file: IO[bytes], losses: Counter[str], progress: Progress) -> Iterator[object]:
+def _json_records(_: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[object]:
     rest: dict[str, object] = {}
     found, at = False, 0
     with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
@@ -149,12 +150,12 @@ def _json_records(_: Part, file: IO[bytes], losses: Counter[str], progress: Prog
                 losses["not_json"] += 1
             else:
                 yield element
-            at += _moved(file, at, progress)
+            at += _moved(file, at, on_read)
     if rest and not found:
         yield rest  # a document that is one event
 
 
-def _csv_records(_: Part, file: IO[bytes], losses: Counter[str], progress: Progress) -> Iterator[object]:
+def _csv_records(_: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[object]:
     at = 0
     with io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="") as text:
         rows = csv.DictReader(iter(lambda: text.readline(MAX_LINE_BYTES), ""))
@@ -167,13 +168,13 @@ def _csv_records(_: Part, file: IO[bytes], losses: Counter[str], progress: Progr
             if row is None:
                 break
             yield {name: _cell(name, cell) for name, cell in row.items() if isinstance(name, str)}
-            at += _moved(file, at, progress)
+            at += _moved(file, at, on_read)
 
 
-def _moved(file: IO[bytes], at: int, progress: Progress) -> int:
+def _moved(file: IO[bytes], at: int, on_read: OnRead) -> int:
     """Tell how far a file was read since `at`."""
     moved = file.tell() - at
-    progress(moved)
+    on_read(moved)
     return moved
 
 
@@ -232,7 +233,7 @@ def _open_file(path: Path) -> Recording:
         session = parse_session(rest.get("session_summary") or rest.get("session"))
     sessions = {session.session_id: session} if session else {}
     part = _part(path, session.session_id if session else f"legacy-{path.stem}")
-    return Recording(path, (part,), sessions, (), 0, ())
+    return Recording(path, (part,), sessions)
 
 
 def _open_dump(directory: Path) -> Recording:
@@ -244,8 +245,7 @@ def _open_dump(directory: Path) -> Recording:
         (_part(events, session_id),) if events.is_file() else (),
         {session_id: dump.session} if dump.session else {},
         (dump,),
-        0,
-        () if dump.complete else (f"the OOM dump {directory.name} was cut short",),
+        notes=() if dump.complete else (f"the OOM dump {directory.name} was cut short",),
     )
 
 

@@ -6,16 +6,15 @@ stay the truth and a manifest that cannot be read is an error of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .documents import integer, read_document, words
 from .events import MemoryEvent
 
 MANIFEST_NAME = "manifest.json"
 STATUSES = ("running", "completed", "interrupted", "incomplete")
-_MAX_DOCUMENT_BYTES = 64 * 2**20
 
 
 class ManifestError(ValueError):
@@ -46,16 +45,6 @@ class Manifest:
     sessions: tuple[SessionSummary, ...]
     session_of_segment: Mapping[str, str]
     bad_entries: int
-
-
-def read_document(path: Path) -> object:
-    """One small JSON document. Raises OSError where it cannot be read, ValueError where it is not one."""
-    if (size := path.stat().st_size) > _MAX_DOCUMENT_BYTES:
-        raise ValueError(f"{size:,} bytes are more than the {_MAX_DOCUMENT_BYTES:,} this reads")
-    try:
-        return json.loads(path.read_bytes().decode())
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
 
 
 def read_manifest(directory: Path) -> Manifest | None:
@@ -96,15 +85,15 @@ def parse_session(entry: object) -> SessionSummary | None:
     return SessionSummary(
         session_id=session_id,
         status=status.strip().lower(),
-        started_at_ns=_whole(entry.get("started_at_ns")),
-        ended_at_ns=_whole(entry.get("ended_at_ns")),
-        host=_words(entry.get("host")),
-        pid=_whole(entry.get("pid")),
-        job_id=_words(entry.get("job_id")),
-        rank=_whole(entry.get("rank")) or 0,
-        local_rank=_whole(entry.get("local_rank")) or 0,
-        world_size=max(1, _whole(entry.get("world_size")) or 1),
-        source=_words(entry.get("source")) or "unknown",
+        started_at_ns=integer(entry.get("started_at_ns")),
+        ended_at_ns=integer(entry.get("ended_at_ns")),
+        host=words(entry.get("host")),
+        pid=integer(entry.get("pid")),
+        job_id=words(entry.get("job_id")),
+        rank=integer(entry.get("rank")) or 0,
+        local_rank=integer(entry.get("local_rank")) or 0,
+        world_size=max(1, integer(entry.get("world_size")) or 1),
+        source=words(entry.get("source")) or "unknown",
     )
 
 
@@ -134,12 +123,4 @@ def _nanoseconds(seconds: float | None) -> int | None:
 def _segment(entry: object) -> tuple[str, str | None] | None:
     if not isinstance(entry, Mapping) or not isinstance(name := entry.get("filename"), str):
         return None
-    return name, _words(entry.get("session_id"))
-
-
-def _whole(found: object) -> int | None:
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def _words(found: object) -> str | None:
-    return found if isinstance(found, str) and found.strip() else None
+    return name, words(entry.get("session_id"))

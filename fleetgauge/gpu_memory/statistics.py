@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from .digest import Extent
+from .documents import words
 from .events import MemoryEvent
+from .profiles import Extent
 
 # A peak is no alert to the tracker's own count, so that ours agrees with it.
 COUNTED_ALERTS = ("critical", "error", "warning")
@@ -74,11 +75,7 @@ def _present(event: MemoryEvent) -> dict[str, object]:
         "current_memory_reserved": event.memory_reserved,
         "current_device_used": event.device_used_or_held,
         "memory_utilization_percent": event.utilization_percent,
-        "backend": _words(backend),
-        "collector_health_status": _words(event.metadata.get("collector_health_status")),
-        "collector_last_error": _words(event.metadata.get("collector_last_error")),
+        "backend": words(backend),
+        "collector_health_status": words(event.metadata.get("collector_health_status")),
+        "collector_last_error": words(event.metadata.get("collector_last_error")),
     }
-
-
-def _words(found: object) -> str | None:
-    return found if isinstance(found, str) and found else None

@@ -14,9 +14,9 @@ from .events import ALERT_TYPES, MemoryEvent, read_event
 
 MAX_ROWS = 250
 # With more alerts than rows, this many rows stay for what happened between them.
-_ROWS_BETWEEN = 100
+_MIN_OTHER_ROWS = 100
 # Beyond this many events of a kind, only every second is held, then every fourth, and so on.
-_HELD = 20_000
+_MAX_HELD = 20_000
 
 Item = TypeVar("Item")
 
@@ -58,7 +58,7 @@ class Thinned(Generic[Item]):
 class Timeline:
     """Collects events, in any order and any number, for the rows to be made of."""
 
-    def __init__(self, held: int = _HELD) -> None:
+    def __init__(self, held: int = _MAX_HELD) -> None:
         self._kinds = {kind: Thinned[tuple[int, MemoryEvent]](held) for kind in (*ALERT_TYPES, "")}
         self._first: tuple[int, MemoryEvent] | None = None
         self._last: tuple[int, MemoryEvent] | None = None
@@ -107,7 +107,7 @@ def sample_timeline_rows(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
     pinned = {*alerts, last}
     if len(pinned) >= MAX_ROWS:
         pinned = {0, last}
-        pinned |= _most_severe(rows, alerts, MAX_ROWS - _ROWS_BETWEEN - len(pinned))
+        pinned |= _most_severe(rows, alerts, MAX_ROWS - _MIN_OTHER_ROWS - len(pinned))
     others = [at for at in range(len(rows)) if at not in pinned and rows[at]["event_type"] not in ALERT_TYPES]
     room = MAX_ROWS - len(pinned)
     stride = max(1, -(-len(others) // room))

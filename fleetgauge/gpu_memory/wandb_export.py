@@ -17,10 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .artifacts import log_dashboard, log_directory, log_file
+from .artifacts import log_dashboard, log_path
 from .attribution import log_attribution
 from .events import MemoryEvent, read_event
-from .loader import SessionDigest
+from .loader import SessionProfile
 from .page import PageSession, render_page
 from .timeline import MAX_ROWS, Timeline, TimelineRow
 
@@ -45,6 +45,16 @@ _STATISTICS = {
     "sink_pruned_bytes": "pruned_bytes",
     "sink_retained_files": "final_retained_files",
     "sink_retained_bytes": "final_retained_bytes",
+}
+_ALERT_COLUMNS = {
+    "timestamp_s": "timestamp",
+    "event_type": "event_type",
+    "context": "context",
+    "memory_allocated_bytes": "memory_allocated",
+    "memory_reserved_bytes": "memory_reserved",
+    "memory_change_bytes": "memory_change",
+    "job_id": "job_id",
+    "rank": "rank",
 }
 _SERIES = ("allocated_bytes", "reserved_bytes", "change_bytes", "device_used_bytes", "utilization_percent")
 _STEP = "stormlog_timeline_elapsed_seconds"
@@ -79,11 +89,11 @@ class _Exported:
     def __init__(self, events: Iterable[object]) -> None:
         timeline = Timeline()
         self.alerts: deque[MemoryEvent] = deque(maxlen=MAX_ROWS)
-        self.digest = SessionDigest()
+        self.profile = SessionProfile()
         for given in events:
             event = read_event(given)
             timeline.add(event)
-            self.digest.add(event)
+            self.profile.add(event)
             if event.is_alert:
                 self.alerts.append(event._replace(metadata={}))
         self.rows = timeline.rows()
@@ -125,16 +135,16 @@ def export_tracking_run_to_wandb(
         if config.log_tables and exported.rows:
             _log_timeline(wandb, run, exported.rows)
             _log_plots(wandb, run, exported.rows)
-            page = render_page("GPU memory session", [PageSession(exported.digest, session_summary)])
+            page = render_page("GPU memory session", [PageSession(exported.profile, session_summary)])
             run.log({"stormlog_tracking_dashboard": wandb.Html(page)})
             if config.log_artifacts:
                 _update_summary(run, log_dashboard(wandb, run, page, slug, output, sink))
         if config.log_artifacts:
-            log_file(wandb, run, "stormlog-track-output", slug, output)
-            log_directory(wandb, run, "stormlog-telemetry-sink", slug, sink)
-            log_directory(wandb, run, "stormlog-oom-dump", slug, oom_dump)
+            log_path(wandb, run, "stormlog-track-output", slug, output)
+            log_path(wandb, run, "stormlog-telemetry-sink", slug, sink)
+            log_path(wandb, run, "stormlog-oom-dump", slug, oom_dump)
             if bundle is not None and (oom_dump is None or not bundle.samefile(oom_dump)):
-                log_directory(wandb, run, "stormlog-attribution-bundle", slug, bundle)
+                log_path(wandb, run, "stormlog-attribution-bundle", slug, bundle)
         attribution = bundle or oom_dump
         if config.log_attribution and attribution is not None:
             _update_summary(run, log_attribution(wandb, run, attribution, slug, config.log_artifacts))
@@ -236,23 +246,9 @@ def _log_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
 
 
 def _log_alerts(wandb: Any, run: Any, alerts: Iterable[MemoryEvent]) -> None:
-    data = [
-        [
-            event.timestamp,
-            event.event_type,
-            event.context,
-            event.memory_allocated,
-            event.memory_reserved,
-            event.memory_change,
-            event.job_id,
-            event.rank,
-        ]
-        for event in alerts
-    ]
-    columns = ["timestamp_s", "event_type", "context"]
-    columns += [f"memory_{name}_bytes" for name in ("allocated", "reserved", "change")]
+    data = [[getattr(event, field) for field in _ALERT_COLUMNS.values()] for event in alerts]
     if data:
-        run.log({"stormlog_alerts": wandb.Table(columns=[*columns, "job_id", "rank"], data=data)})
+        run.log({"stormlog_alerts": wandb.Table(columns=list(_ALERT_COLUMNS), data=data)})
 
 
 def _log_timeline(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:

@@ -6,7 +6,7 @@ What is put in is HTML: whoever has text escapes it.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def render_document(title: str, style: str, body: str) -> str:
@@ -32,19 +32,15 @@ def render_cards(cards: Iterable[tuple[str, str, str]]) -> str:
     )
 
 
-def render_table(heads: Iterable[str], rows: Iterable[str]) -> str:
-    """A table. On a phone its head is not shown, and every cell says itself what it is."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+def render_table(rows: Sequence[Sequence[tuple[str, str, str]]]) -> str:
+    """A table of at least one row; a cell is the name of its column, its content and its CSS class.
+
+    On a phone the head is not shown, and every cell says itself what it is.
+    """
+    head = "".join(f'<th scope="col">{name}</th>' for name, _, _ in rows[0])
+    body = "".join(f"<tr>{''.join(_cell(*cell) for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def render_row(*cells: tuple[str, str, str]) -> str:
-    """A row of a table; a cell is its label, its content and the class that gives it its look."""
-    return (
-        "<tr>"
-        + "".join(
-            f'<td data-label="{label}" class="{look}"><span>{content}</span></td>'
-            for label, content, look in cells
-        )
-        + "</tr>"
-    )
+def _cell(name: str, content: str, css_class: str) -> str:
+    return f'<td data-label="{name}" class="{css_class}"><span>{content}</span></td>'

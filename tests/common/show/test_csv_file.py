@@ -12,15 +12,15 @@ import pytest
 from common.errors import ConfigurationError
 from common.outcome import Outcome, Status
 from common.show import csv_file
-from common.show.dry_run_file import Series, SeriesPoints
+from common.show.dry_run_file import SeriesKey, SeriesPoints
 from common.show.output import check_output, output_file
 
 AT = 1_794_009_600
-ACTIVE = Series("wandb.runs.active", ("entity:acme", "project:ants"), None)
+ACTIVE = SeriesKey("wandb.runs.active", ("entity:acme", "project:ants"), None)
 OUTCOMES = [Outcome("wandb", Status.OK), Outcome("host", Status.OK), Outcome("none", Status.EMPTY)]
 PIECES = {
     "host": [
-        SeriesPoints(Series("host.load", (), 'node "1", a'), "gauge", "process", (AT + 86_399,), (0.1,))
+        SeriesPoints(SeriesKey("host.load", (), 'node "1", a'), "gauge", "process", (AT + 86_399,), (0.1,))
     ],
     "wandb": [
         SeriesPoints(ACTIVE, "gauge", "run", (AT, AT + 900), (3, 4.5)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.metric import count, gauge
-from common.show.dry_run_file import Declared, DryRunFile, Series, SeriesPoints
+from common.show.dry_run_file import Declared, DryRunFile, SeriesKey, SeriesPoints
 from common.show.dry_run_sink import FileSink
 from standins import NOW
 
@@ -24,11 +24,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "samples"
 
 
-ANTS = Series("host.load", ("project:ants",), None)
+ANTS = SeriesKey("host.load", ("project:ants",), None)
 PIECES = [
     SeriesPoints(ANTS, "gauge", "process", (NOW - 2, NOW - 1), (0.5, 2)),
     SeriesPoints(ANTS, "gauge", "process", (NOW,), (1e300,)),
-    SeriesPoints(Series("jobs.done", (), "node-1"), "count", "job", (NOW,), (3,)),
+    SeriesPoints(SeriesKey("jobs.done", (), "node-1"), "count", "job", (NOW,), (3,)),
 ]
 
 

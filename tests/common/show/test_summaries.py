@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.show.dry_run_file import Declared, Series, SeriesPoints
+from common.show.dry_run_file import Declared, SeriesKey, SeriesPoints
 from common.show.summaries import Grid, Shape, Stretch, Summary, in_order, shared_labels
 from common.span import Span
 
-ONE = Series("m", (), None)
+ONE = SeriesKey("m", (), None)
 Points = dict[int, float]
 
 values = st.floats(-1e9, 1e9) | st.integers(-(10**9), 10**9)
@@ -140,16 +140,16 @@ def test_a_spike_stays_and_a_gap_is_not_zero() -> None:
 def test_series_are_listed_as_the_catalogue_lists_their_metrics() -> None:
     declared = [Declared(name, "gauge", "", "x") for name in ("b", "a")]
     series = [
-        Series("a", (), None),
-        Series("b", ("p:2",), None),
-        Series("b", ("p:1",), "node"),
-        Series("b", ("p:1",), None),
+        SeriesKey("a", (), None),
+        SeriesKey("b", ("p:2",), None),
+        SeriesKey("b", ("p:1",), "node"),
+        SeriesKey("b", ("p:1",), None),
     ]
     assert in_order(series, declared) == [series[3], series[2], series[1], series[0]]
 
 
 def test_labels_that_all_series_have_are_shared() -> None:
-    series = [Series("m", ("a:1", "b:1", "c:1"), "n"), Series("m", ("a:1", "c:1"), "n")]
+    series = [SeriesKey("m", ("a:1", "b:1", "c:1"), "n"), SeriesKey("m", ("a:1", "c:1"), "n")]
     assert shared_labels(series) == ("a:1", "c:1", "host:n")
-    assert shared_labels([*series, Series("m", (), None)]) == ()
+    assert shared_labels([*series, SeriesKey("m", (), None)]) == ()
     assert shared_labels([]) == ()

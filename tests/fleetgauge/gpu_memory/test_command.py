@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleetgauge.gpu_memory.__main__ import Progress, main
+from fleetgauge.gpu_memory.__main__ import ProgressLine, main
 
 Calls = list[tuple[Any, ...]]  # whatever W&B was given
 ROOT = Path(__file__).parents[3]
@@ -155,7 +155,7 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_on_a_terminal_and_nowhere_else() -> None:
     terminal, pipe = Terminal(), io.StringIO()
     for stream in (terminal, pipe):
-        progress = Progress(100 * 2**20, stream)
+        progress = ProgressLine(100 * 2**20, stream)
         for _ in range(100):
             progress(2**20)
         progress.done()
@@ -168,7 +168,7 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else() -> None:
 
 def test_progress_through_nothing_is_silent() -> None:
     terminal = Terminal()
-    progress = Progress(0, terminal)
+    progress = ProgressLine(0, terminal)
     progress(0)
     progress.done()
     assert terminal.getvalue() == ""

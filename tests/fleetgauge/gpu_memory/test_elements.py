@@ -22,7 +22,7 @@ def read(text: str, rest: dict[str, object] | None = None) -> list[object]:
 
 @pytest.fixture(autouse=True)
 def _small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elements, "_CHUNK", 7)
+    monkeypatch.setattr(elements, "CHUNK_BYTES", 7)
     monkeypatch.setattr(elements, "MAX_ELEMENT_BYTES", 300)
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_document_is_one_broken_element(text: str) -> None:
 
 def test_nesting_deeper_than_the_stack_is_broken_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elements, "MAX_ELEMENT_BYTES", 2**20)
-    monkeypatch.setattr(elements, "_CHUNK", 2**20)
+    monkeypatch.setattr(elements, "CHUNK_BYTES", 2**20)
     assert read("[" + "[" * 100_000) == ["broken"]
 
 

@@ -14,13 +14,13 @@ from fleetgauge.gpu_memory import (
     ManifestError,
     RecordingError,
     SessionSummary,
+    documents,
     find_oom_dumps,
     load_recording,
     open_recording,
     read_manifest,
     read_oom_dump,
     recording,
-    sessions,
 )
 
 
@@ -79,7 +79,7 @@ def test_sessions_of_one_sink_are_told_apart_whatever_became_of_them(samples: Pa
         ("cd7c1cce", "running", 26),
     ]
     assert loaded.losses == {"torn_line": 1}
-    assert [len(session.digest.parts) for session in loaded.sessions] == [1, 1, 1, 1]
+    assert [len(session.profile.parts) for session in loaded.sessions] == [1, 1, 1, 1]
     assert loaded.sessions[3].size == 31164
 
 
@@ -199,7 +199,7 @@ def test_a_bad_manifest_is_a_clear_error_and_the_segments_are_read_without_it(
 
 
 def test_a_manifest_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_MAX_DOCUMENT_BYTES", 10)
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 10)
     (tmp_path / "manifest.json").write_text('{"a":  "b"}')
     with pytest.raises(ManifestError, match="11 bytes are more than the 10 this reads"):
         read_manifest(tmp_path)
@@ -269,7 +269,7 @@ def test_the_ranks_of_a_job_lie_in_directories_of_their_own(tmp_path: Path) -> N
     sink(tmp_path / "job" / "rank-0", line(1, "a"))
     sink(tmp_path / "job" / "rank-1", line(2, "b", rank=1))
     loaded = load_recording(tmp_path)
-    found = [(one.summary.session_id, one.summary.rank, list(one.digest.ranks)) for one in loaded.sessions]
+    found = [(one.summary.session_id, one.summary.rank, list(one.profile.ranks)) for one in loaded.sessions]
     assert found == [("a", 0, [0]), ("b", 1, [1])]
 
 
@@ -279,7 +279,7 @@ def test_sessions_and_ranks_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     loaded = load_recording(sink(tmp_path, line(1, "a") + line(2, "b") + line(3, "c") + line(4, "a", rank=1)))
     assert [session.summary.session_id for session in loaded.sessions] == ["a", "b"]
     assert loaded.losses == {"too_many_sessions": 1}
-    found = [(session.stats["total_events"], list(session.digest.ranks)) for session in loaded.sessions]
+    found = [(session.stats["total_events"], list(session.profile.ranks)) for session in loaded.sessions]
     assert found == [(2, [0]), (1, [0])]
 
 

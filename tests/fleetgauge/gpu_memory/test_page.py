@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from browser import LEAST_CONTRAST, LIGHT, Browser
-from fleetgauge.gpu_memory import PageSession, SessionDigest, SessionSummary, load_recording, read_event
+from fleetgauge.gpu_memory import PageSession, SessionProfile, SessionSummary, load_recording, read_event
 from fleetgauge.gpu_memory.page import MAX_DRAWN, render_page, render_recording
 
 
@@ -28,14 +28,14 @@ NASTY = "<img src=x onerror=document.title='ran'><script>document.title='ran'</s
 
 def nasty_page(path: Path) -> Path:
     """Whatever a name can hold, in every place that shows one."""
-    digest = SessionDigest()
+    profile = SessionProfile()
     for at, kind in enumerate(("sample", "critical", "warning", "error", "peak")):
-        digest.add(
+        profile.add(
             read_event({"timestamp": at, "type": kind, "memory_allocated": 2**60 + at, "context": NASTY})
         )
-    digest.add(read_event({"event_type": "error"}))
+    profile.add(read_event({"event_type": "error"}))
     summary = SessionSummary(NASTY, NASTY, host=NASTY, job_id=NASTY, source=NASTY)
-    path.write_text(render_page(NASTY, [PageSession(digest, summary)] * 2, [NASTY]))
+    path.write_text(render_page(NASTY, [PageSession(profile, summary)] * 2, [NASTY]))
     return path
 
 
@@ -195,11 +195,11 @@ def test_sessions_are_told_apart_and_what_was_lost_is_said(page: Path, browser: 
 
 
 def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Browser) -> None:
-    digest = SessionDigest()
+    profile = SessionProfile()
     for rank in range(MAX_DRAWN + 3):
-        digest.add(read_event({"timestamp": 1.0, "rank": rank, "memory_allocated": rank + 1}))
+        profile.add(read_event({"timestamp": 1.0, "rank": rank, "memory_allocated": rank + 1}))
     summary = SessionSummary("s", "running", world_size=64)
-    (tmp_path / "page.html").write_text(render_page("Ranks", [PageSession(digest, summary)]))
+    (tmp_path / "page.html").write_text(render_page("Ranks", [PageSession(profile, summary)]))
     browser.show(tmp_path / "page.html")
     headings = browser.look("[...document.querySelectorAll('h2')].map(e => e.innerText)")
     assert headings == ["Sessions", *(f"Session s · rank {rank} of 64" for rank in range(MAX_DRAWN))]
@@ -211,13 +211,13 @@ def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Br
 def test_the_latest_alerts_are_listed_in_order_and_the_others_counted(
     tmp_path: Path, browser: Browser
 ) -> None:
-    digest = SessionDigest()
+    profile = SessionProfile()
     for at in range(60):
-        digest.add(
+        profile.add(
             read_event({"timestamp": at, "type": "warning", "memory_allocated": 2**30, "memory_change": -at})
         )
-    digest.add(read_event({"timestamp": 10, "type": "critical", "context": "worst"}))
-    (tmp_path / "page.html").write_text(render_page("Alerts", [PageSession(digest, None)]))
+    profile.add(read_event({"timestamp": 10, "type": "critical", "context": "worst"}))
+    (tmp_path / "page.html").write_text(render_page("Alerts", [PageSession(profile, None)]))
     browser.show(tmp_path / "page.html")
     assert browser.look("document.querySelector('h3 + p').innerText") == "10 earlier alerts are not listed."
     rows = browser.look(
@@ -229,11 +229,11 @@ def test_the_latest_alerts_are_listed_in_order_and_the_others_counted(
 
 
 def test_a_session_without_anything_to_draw_says_so(tmp_path: Path, browser: Browser) -> None:
-    digest = SessionDigest()
-    digest.add(read_event({"event_type": "error", "context": "lost"}))
+    profile = SessionProfile()
+    profile.add(read_event({"event_type": "error", "context": "lost"}))
     sessions = [
-        PageSession(digest, None),
-        PageSession(SessionDigest(), SessionSummary("legacy-sink", "incomplete")),
+        PageSession(profile, None),
+        PageSession(SessionProfile(), SessionSummary("legacy-sink", "incomplete")),
     ]
     (tmp_path / "page.html").write_text(render_page("Empty", sessions))
     browser.show(tmp_path / "page.html")

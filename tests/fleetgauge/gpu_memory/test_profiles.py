@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.gpu_memory import RankDigest, load_recording, read_event
-from fleetgauge.gpu_memory.digest import ALERTS_KEPT, MAX_BINS, Picture
+from fleetgauge.gpu_memory import RankProfile, load_recording, read_event
+from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, Picture
 from fleetgauge.gpu_memory.statistics import Statistics
 
 moments = st.floats(0, 1e6)
@@ -78,7 +78,7 @@ def test_alerts_are_drawn_where_they_happened_and_merged_ones_at_the_highest() -
 
 
 def test_thousands_of_alerts_stay_countable_and_the_latest_of_each_kind_is_listed() -> None:
-    rank = RankDigest(0)
+    rank = RankProfile(0)
     rank.add(
         read_event({"timestamp": 0.5, "event_type": "critical", "context": "c" * 9999, "metadata": {"x": 1}})
     )
@@ -87,16 +87,16 @@ def test_thousands_of_alerts_stay_countable_and_the_latest_of_each_kind_is_liste
     rank.add(read_event({"event_type": "error"}))
     listed = rank.latest_alerts()
     assert (rank.alerts, rank.counts["warning"], rank.samples, rank.events) == (5002, 5000, 5001, 5002)
-    assert [event.event_type for event in listed] == ["critical", *["warning"] * ALERTS_KEPT, "error"]
+    assert [event.event_type for event in listed] == ["critical", *["warning"] * MAX_ALERTS, "error"]
     assert [event.timestamp for event in listed[1:-1]] == [
-        float(5001 - ALERTS_KEPT + n) for n in range(ALERTS_KEPT)
+        float(5001 - MAX_ALERTS + n) for n in range(MAX_ALERTS)
     ]
     assert (len(listed[0].context or ""), listed[0].metadata) == (500, {})
     assert sum(kind == "warning" for kind, _ in rank.picture.alerts()) <= MAX_BINS
 
 
 def test_extremes_are_unknown_until_something_is_known() -> None:
-    rank = RankDigest(None)
+    rank = RankProfile(None)
     rank.add(read_event({"device_total": 0}))
     assert (rank.duration, rank.peak_allocated, rank.peak_utilization, rank.capacity) == (
         None,
@@ -112,7 +112,7 @@ def test_extremes_are_unknown_until_something_is_known() -> None:
 
 
 def test_made_up_event_types_cannot_fill_the_memory() -> None:
-    rank = RankDigest(None)
+    rank = RankProfile(None)
     for number in range(100):
         rank.add(read_event({"event_type": f"made up {number}"}))
     assert rank.counts == {"other": 100}
@@ -173,7 +173,7 @@ def test_statistics_count_bytes_both_ways_and_peaks_are_no_alerts() -> None:
 
 def test_the_real_session_has_its_peaks_in_its_picture(samples: Path) -> None:
     [session] = load_recording(samples / "gpu-sink").sessions
-    [rank] = session.digest.ranks.values()
+    [rank] = session.profile.ranks.values()
     assert (rank.rank, rank.samples, rank.counts["sample"], rank.alerts) == (1, 327, 115, 78)
     assert (rank.peak_allocated, rank.peak_reserved, rank.peak_used) == (6971635275, 7668798802, 7883547166)
     assert rank.capacity == 17179869184

@@ -17,9 +17,9 @@ from .events import ALERT_TYPES, MemoryEvent
 SERIES = ("allocated", "reserved", "device used")
 MAX_BINS = 300
 MAX_RANKS = 128
-ALERTS_KEPT = 50
+MAX_ALERTS = 50
 MAX_CONTEXT = 500
-_FINEST = 0.001
+_MIN_BIN_SECONDS = 0.001
 
 Number = TypeVar("Number", int, float)
 Point = tuple[float, float | None]
@@ -62,7 +62,7 @@ class Picture:
     """The memory of one rank over time."""
 
     def __init__(self) -> None:
-        self._width = _FINEST
+        self._width = _MIN_BIN_SECONDS
         self._bins: dict[int, _Bin] = {}
 
     def add(self, event: MemoryEvent) -> None:
@@ -158,14 +158,14 @@ class Extent:
         return sum(self.counts[kind] for kind in ALERT_TYPES)
 
 
-class RankDigest(Extent):
+class RankProfile(Extent):
     """One rank of a session: its picture and the latest alerts of each kind."""
 
     def __init__(self, rank: int | None) -> None:
         super().__init__()
         self.rank = rank
         self.picture = Picture()
-        self._latest = {kind: deque[MemoryEvent](maxlen=ALERTS_KEPT) for kind in ALERT_TYPES}
+        self._latest = {kind: deque[MemoryEvent](maxlen=MAX_ALERTS) for kind in ALERT_TYPES}
 
     def add(self, event: MemoryEvent) -> None:
         """Take an event into account."""
