@@ -11,6 +11,7 @@ import pytest
 from backfills import APP_KEY, NAMES
 from browser import CHROMIUM, Browser
 from containers import Engine, build
+from fleetgauge.compute import nvml, once
 from growing_file import KEY
 from project import Project
 from servers.aws import Aws
@@ -94,3 +95,10 @@ def fleet(project: Project, wandb: Wandb, intake: Intake, tmp_path: Path) -> Pro
     }
     intake.historical |= NAMES
     return project
+
+
+@pytest.fixture
+def nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of the compute metadata was missed so far, and no driver left behind in a question."""
+    monkeypatch.setattr(once, "said", set())
+    monkeypatch.setattr(nvml, "left_behind", None)

@@ -8,12 +8,15 @@ carry the index of their board and a uuid that begins with `MIG-`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 _LEADING_INTEGER = re.compile(r"[+-]?[0-9]{1,9}(?![0-9])")
 _INSTANCES_PER_BOARD = 7
 _UUIDS = ("GPU-", "MIG-")
+
+Entry = TypeVar("Entry", int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +66,25 @@ def parse_visible_devices(value: str) -> tuple[int, ...] | tuple[str, ...]:
     """The entries up to the first invalid one, all indices or all uuids; none at all after a repetition."""
     for prefix in _UUIDS:
         if value.startswith(prefix):
-            return _uuids(value, prefix)
-    indices: list[int] = []
-    for entry in value.split(","):
-        # As `strtoul` reads it: `1gpu` is 1, and a word is no index.
-        match = _LEADING_INTEGER.match(entry.strip())
-        index = int(match[0]) if match else -1
-        if index in indices:
-            return ()
-        if index < 0:
+            return _distinct(entry if entry.startswith(prefix) else None for entry in value.split(","))
+    return _distinct(_index(entry) for entry in value.split(","))
+
+
+def _index(entry: str) -> int | None:
+    """As `strtoul` reads it: `1gpu` is 1, and a word is no index."""
+    match = _LEADING_INTEGER.match(entry.strip())
+    return int(match[0]) if match and int(match[0]) >= 0 else None
+
+
+def _distinct(entries: Iterable[Entry | None]) -> tuple[Entry, ...]:
+    distinct: list[Entry] = []
+    for entry in entries:
+        if entry is None:
             break
-        indices.append(index)
-    return tuple(indices)
+        if entry in distinct:
+            return ()
+        distinct.append(entry)
+    return tuple(distinct)
 
 
 def hidden_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | None) -> Visible | None:
@@ -146,14 +156,3 @@ def _position(entry: int | str, inventory: tuple[Gpu, ...]) -> int | None:
     # A divided board stands for its first instance: CUDA opens nothing else of it.
     parts = (at for at, gpu in enumerate(inventory) if gpu.is_instance and gpu.index == board.index)
     return next(parts, matches[0])
-
-
-def _uuids(value: str, prefix: str) -> tuple[str, ...]:
-    uuids: list[str] = []
-    for entry in value.split(","):
-        if entry in uuids:
-            return ()
-        if not entry.startswith(prefix):
-            break
-        uuids.append(entry)
-    return tuple(uuids)

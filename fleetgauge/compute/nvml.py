@@ -10,7 +10,7 @@ import importlib
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetgauge.compute.gpu import Gpu, text
@@ -22,18 +22,10 @@ DEADLINE_SECONDS = 10.0
 _LOST = (15, 16)
 # NVML counts cores; what CUDA reports are multiprocessors. Cores in each, by compute capability.
 _CORES: dict[tuple[int | None, int | None], int] = {
-    (7, 0): 64,
-    (7, 5): 64,
-    (8, 0): 64,
-    (8, 6): 128,
-    (8, 9): 128,
-    (9, 0): 128,
-    (10, 0): 128,
-    (10, 3): 128,
-    (12, 0): 128,
-    (12, 1): 128,
+    **dict.fromkeys([(7, 0), (7, 5), (8, 0)], 64),
+    **dict.fromkeys([(8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1)], 128),
 }
-_REASONS = {
+CLOCK_REASONS = {
     0x1: "gpu_idle",
     0x2: "applications_clocks_setting",
     0x4: "sw_power_cap",
@@ -46,7 +38,7 @@ _REASONS = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-_THROTTLES = {_REASONS[bit] for bit in (0x4, 0x8, 0x20, 0x40, 0x80, 0x200)}
+_THROTTLES = {CLOCK_REASONS[bit] for bit in (0x4, 0x8, 0x20, 0x40, 0x80, 0x200)}
 _LATE = "no answer before the deadline"
 
 
@@ -92,20 +84,20 @@ def read_gpus(
     daemon, and not of a pool, because the interpreter joins any other kind on its way out. While one is
     stuck no other is started, so that a sick driver does not cost a long job a thread per question.
     """
-    global _left_behind
-    if _left_behind is not None and _left_behind.is_alive():
+    global left_behind
+    if left_behind is not None and left_behind.is_alive():
         return None
     inquiry = _Inquiry(nvml, readings)
     thread = threading.Thread(target=inquiry.run, name="fleetgauge-nvml", daemon=True)
     thread.start()
     wait(thread, deadline)
     if thread.is_alive():
-        _left_behind = thread
+        left_behind = thread
         left_out("NVML", f"no answer within {deadline:g} s")
     return inquiry.boards_so_far()
 
 
-_left_behind: threading.Thread | None = None
+left_behind: threading.Thread | None = None
 
 
 class _Inquiry:
@@ -195,7 +187,9 @@ class _Questions:
         reasons = self.number("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:
             reasons = self.number("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return None if reasons is None else tuple(name for bit, name in _REASONS.items() if reasons & bit)
+        return (
+            None if reasons is None else tuple(name for bit, name in CLOCK_REASONS.items() if reasons & bit)
+        )
 
     def ecc_errors(self, kind: int) -> int | None:
         """Errors since the driver was loaded."""
@@ -221,6 +215,5 @@ class _Questions:
 
 def _instance(nvml: Any, handle: Any, index: int) -> Gpu:
     ask = _Questions(nvml, handle)
-    whole = ask.identity(index)
     processors = ask.number("nvmlDeviceGetAttributes", field="multiprocessorCount")
-    return Gpu(index, whole.name, whole.memory_bytes, whole.major, whole.minor, processors, whole.uuid)
+    return replace(ask.identity(index), multi_processor_count=processors)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 
 _log = logging.getLogger("fleetgauge.compute")
-_said: set[str] = set()
+said: set[str] = set()
 
 
 def left_out(part: str, error: BaseException | str) -> None:
     """Say that `part` is missing from what was collected, the first time that it is."""
-    if part not in _said:
-        _said.add(part)
+    if part not in said:
+        said.add(part)
         reason = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
         _log.debug("%s left out: %s", part, reason)

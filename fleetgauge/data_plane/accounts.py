@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 from fleetgauge.data_plane.events import DataPlaneEvent, EventStatus, Losses
-from fleetgauge.data_plane.outstanding import Outstanding
+from fleetgauge.data_plane.outstanding import Outstanding, OutstandingTotals
 from fleetgauge.data_plane.row_bytes import BatchBytes, measure
 
 OPS = ("register", "claim_meta", "get_data", "check_consumption_status", "put", "get", "clear", "close")
@@ -33,23 +33,13 @@ class OpCounts:
 
 
 @dataclass(slots=True)
-class DataPlaneStats:
-    """What a client has seen. Totals are of the operations that succeeded, all kinds mixed.
-
-    `max_bytes_per_key_seen` is the most that one put carried for one key. The table being full, the oldest
-    `keys_overflowed` keys were given up while still held; the outstanding figures are without them.
-    """
+class DataPlaneStats(OutstandingTotals):
+    """What a client has seen. Totals are of the operations that succeeded, all kinds mixed."""
 
     total_bytes: int = 0
     total_keys: int = 0
     total_ops: int = 0
-    bytes_outstanding: int = 0
-    peak_bytes_outstanding: int = 0
-    max_bytes_per_key_seen: int = 0
     last_put_bytes_per_key: int = 0
-    n_keys_outstanding: int = 0
-    keys_overflowed: int = 0
-    bytes_overflowed: int = 0
     callback_errors: int = 0
     measure_errors: int = 0
     by_op: dict[str, OpCounts] = field(default_factory=lambda: {op: OpCounts() for op in OPS})
@@ -158,19 +148,11 @@ class Accounts:
 
     def snapshot(self) -> DataPlaneStats:
         with self._lock:
-            held = self._outstanding.held()
+            outstanding = asdict(self._outstanding.totals())
             failures = self._outstanding.taken_failures()
-            stats = replace(
-                self._stats,
-                bytes_outstanding=held.n_bytes,
-                peak_bytes_outstanding=held.peak_bytes,
-                max_bytes_per_key_seen=held.largest_row,
-                n_keys_outstanding=held.n_keys,
-                keys_overflowed=held.keys_overflowed,
-                bytes_overflowed=held.bytes_overflowed,
-                by_op={op: replace(counts) for op, counts in self._stats.by_op.items()},
-            )
-        self._say(failures, overflowed=held.keys_overflowed > 0)
+            by_op = {op: replace(counts) for op, counts in self._stats.by_op.items()}
+            stats = replace(self._stats, **outstanding, by_op=by_op)
+        self._say(failures, overflowed=stats.keys_overflowed > 0)
         stats.callback_errors = self.callback_losses.count
         stats.measure_errors = self._measure_losses.count
         return stats

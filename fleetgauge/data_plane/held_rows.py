@@ -14,7 +14,7 @@ from itertools import repeat
 from fleetgauge.data_plane.row_bytes import Columns, bytes_of_rows, joined, picked, total_bytes
 
 # Batches of no more rows than this together are joined: a row alone would take several times its memory.
-_ROWS_TO_JOIN = 64
+MAX_JOINED_ROWS = 64
 
 # Keys in the order of their rows, or each with its row: only what is taken apart needs the latter. Neither is
 # walked by the garbage collector, as long as keys are texts; a list or a set would be.
@@ -59,7 +59,7 @@ class Batch:
             self._pack()
 
     def can_join(self, other: Batch) -> bool:
-        return self.n_rows + other.n_rows <= _ROWS_TO_JOIN and self.columns.keys() == other.columns.keys()
+        return self.n_rows + other.n_rows <= MAX_JOINED_ROWS and self.columns.keys() == other.columns.keys()
 
     def joined(self, other: Batch) -> Batch:
         self._pack()
@@ -75,7 +75,10 @@ class Batch:
 class Partition:
     """Batches, the one written to longest ago first, and for each key the number of the one it is in.
 
-    The number and not the batch, again because the garbage collector would have to walk a table of those.
+    A put of a, b, c is one batch of three rows. A later put of another field of b moves b, with all of its
+    fields, into a batch of its own; the first keeps three rows, of which two are held, until most are gone:
+        batch_of {a: 1, b: 2, c: 1}    batches {1: rows {a: 0, c: 2} of 3, 2: rows (b,)}
+    The number and not the batch, because the garbage collector would have to walk a table of those.
     """
 
     def __init__(self) -> None:
@@ -86,7 +89,7 @@ class Partition:
         del self.batch_of[None]
         self.n_bytes = 0
         self.n_sizes = 0
-        self._batches: dict[int, Batch] = {}
+        self.batches: dict[int, Batch] = {}
         self._n_numbers = 0
 
     def enter(self, batch: Batch) -> None:
@@ -96,14 +99,14 @@ class Partition:
         if len(self.batch_of) == n_held + len(owners):
             self._add(number, batch)
             return
-        old = self._batches.get(owners[0])
+        old = self.batches.get(owners[0])
         if old is not None and old.rows == batch.rows:
             self._set(owners[0], Batch(old.rows, old.columns | batch.columns, old.n_rows))
             return
         for owner, keys in _grouped(batch.rows, owners):
             columns = batch.columns_of(keys)
             if owner != number:
-                columns = self._batches[owner].columns_of(keys) | columns
+                columns = self.batches[owner].columns_of(keys) | columns
                 self._remove_from(owner, keys)
             moved_to = self._new_number()
             self.batch_of.update(dict.fromkeys(keys, moved_to))
@@ -116,18 +119,18 @@ class Partition:
                 self._remove_from(number, held)
 
     def oldest_keys(self, at_most: int) -> tuple[Hashable, ...]:
-        oldest = next(iter(self._batches.values()), None)
+        oldest = next(iter(self.batches.values()), None)
         return tuple(oldest.rows)[:at_most] if oldest else ()
 
     def recount(self) -> None:
         """Make good what an interrupt left half done: held is what both tables know."""
-        batches, self._batches, self.n_bytes, self.n_sizes = self._batches, {}, 0, 0
+        batches, self.batches, self.n_bytes, self.n_sizes = self.batches, {}, 0, 0
         for number, batch in batches.items():
             rows = by_key(batch.rows)
             held = {key: row for key, row in rows.items() if self.batch_of.get(key) == number}
             if held:
                 self._set(number, Batch(held, batch.columns, batch.n_rows))
-        known = {key for batch in self._batches.values() for key in batch.rows}
+        known = {key for batch in self.batches.values() for key in batch.rows}
         self.batch_of = {key: number for key, number in self.batch_of.items() if key in known}
 
     def _new_number(self) -> int:
@@ -135,23 +138,23 @@ class Partition:
         return self._n_numbers
 
     def _add(self, number: int, batch: Batch) -> None:
-        last = next(reversed(self._batches), None)
-        if last is not None and self._batches[last].can_join(batch):
+        last = next(reversed(self.batches), None)
+        if last is not None and self.batches[last].can_join(batch):
             self.batch_of.update(dict.fromkeys(batch.rows, last))
-            number, batch = last, self._batches[last].joined(batch)
+            number, batch = last, self.batches[last].joined(batch)
         self._set(number, batch)
 
     def _set(self, number: int, batch: Batch) -> None:
-        if old := self._batches.pop(number, None):
+        if old := self.batches.pop(number, None):
             self._count(old, -1)
-        self._batches[number] = batch
+        self.batches[number] = batch
         self._count(batch, 1)
 
     def _remove_from(self, number: int, keys: Collection[Hashable]) -> None:
-        batch = self._batches[number]
+        batch = self.batches[number]
         self._count(batch, -1)
         if len(keys) == len(batch.rows):
-            del self._batches[number]
+            del self.batches[number]
             return
         batch.remove(keys)
         self._count(batch, 1)

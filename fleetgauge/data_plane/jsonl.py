@@ -30,8 +30,8 @@ OTHER_PARTITIONS = "_other"
 MAX_WAITING = 10_000  # events that wait while another thread adds up
 MAX_GROUPS = 500  # operations, partitions and statuses told apart in one interval
 MAX_PARTITIONS = 500  # partitions whose bytes are told apart
-QUEUE_SIZE = 4000  # records: some intervals of as many groups as there can be
-LAST_WAIT_S = 5.0  # how long closing may wait for another thread, and for the disk
+MAX_QUEUED = 4000  # records: some intervals of as many groups as there can be
+MAX_CLOSE_WAIT_S = 5.0  # how long closing may wait for another thread, and for the disk
 
 _Group = tuple[str, str, str]  # op, partition, status
 
@@ -69,10 +69,10 @@ class JsonlEvents(EventSink):
         self._dropped_before = 0
         # Whoever has the lock adds up for all. An event only joins the queue, which a finalizer or a signal
         # handler may do at any moment; it never waits for the lock.
-        self._waiting: deque[tuple[float, DataPlaneEvent]] = deque()
+        self.waiting: deque[tuple[float, DataPlaneEvent]] = deque()
         self._adding_up = threading.Lock()
         self._new_writer = partial(
-            RecordWriter, path, KIND, job=job, rank=rank, queue_size=QUEUE_SIZE, clock=lambda: self._stamp
+            RecordWriter, path, KIND, job=job, rank=rank, queue_size=MAX_QUEUED, clock=lambda: self._stamp
         )
         self._writer: RecordWriter | None = None
         self._open()
@@ -88,10 +88,10 @@ class JsonlEvents(EventSink):
 
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
-            if len(self._waiting) >= MAX_WAITING:
+            if len(self.waiting) >= MAX_WAITING:
                 self._losses.add(f"{MAX_WAITING} events are waiting already")
             else:
-                self._waiting.append((self._clock(), event))
+                self.waiting.append((self._clock(), event))
             self.advance()
         except Exception as error:
             self._losses.add(error)
@@ -106,13 +106,13 @@ class JsonlEvents(EventSink):
                 self._losses.add(error)
             finally:
                 self._adding_up.release()
-            if not self._waiting:  # what came while we were at it found the lock taken
+            if not self.waiting:  # what came while we were at it found the lock taken
                 return
 
     def close(self) -> None:
         """Write what is held and wait for the disk, for a few seconds at most. Events may follow."""
         atexit.unregister(self.close)
-        if not self._adding_up.acquire(timeout=LAST_WAIT_S):
+        if not self._adding_up.acquire(timeout=MAX_CLOSE_WAIT_S):
             self._losses.add("another thread has not come to an end")
             return
         try:
@@ -137,7 +137,7 @@ class JsonlEvents(EventSink):
         writer, self._writer = self._writer, None
         self._closed.set()
         if writer is not None:
-            writer.close(LAST_WAIT_S)
+            writer.close(MAX_CLOSE_WAIT_S)
             self._dropped_before += writer.dropped
 
     def _keep_time(self, closed: threading.Event) -> None:
@@ -149,8 +149,8 @@ class JsonlEvents(EventSink):
         return end if end > now else now + self._interval_s  # fractions of a second are not exact
 
     def _add_up(self) -> None:
-        while self._waiting:
-            at, event = self._waiting.popleft()
+        while self.waiting:
+            at, event = self.waiting.popleft()
             try:
                 one = _of_one(event)
                 self._turn(at)

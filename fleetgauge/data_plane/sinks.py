@@ -18,7 +18,7 @@ from fleetgauge.data_plane.events import DataPlaneEvent, EventSink, EventStatus,
 from fleetgauge.data_plane.operation_totals import OperationTotals
 
 # How long a program's end may be held up by a log that hangs.
-LAST_LOG_WAIT_S = 5.0
+MAX_LAST_LOG_WAIT_S = 5.0
 
 
 class _Chain(EventSink):
@@ -107,7 +107,7 @@ class WandbEvents(EventSink):
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        if not self._log(wait_s=LAST_LOG_WAIT_S):
+        if not self._log(wait_s=MAX_LAST_LOG_WAIT_S):
             self._losses.add("an earlier log has not returned")
 
     def metrics(self) -> dict[str, float]:

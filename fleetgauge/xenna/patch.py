@@ -42,14 +42,22 @@ class StatsListener(Protocol):
 
 
 _lock = threading.RLock()
-_patches: dict[type, Patch] = {}
-_watchers: list[StatsListener] = []
+patches: dict[type, Patch] = {}
+watchers: list[StatsListener] = []
 _around: ContextVar[tuple[StatsListener, ...]] = ContextVar("fleetgauge_xenna_watchers", default=())
-_said_native = False
+said_native = False
 
 
 class Patch:
-    """Our wrapper on one class, for as long as anyone uses it. Used under the lock."""
+    """Our wrapper on one class, for as long as anyone uses it. Used under the lock.
+
+    It has to go without a trace, though hooks overlap in any order and others may patch the same method:
+        hook A opens      the class has wrapper(original)            1 user
+        hook B opens      the same wrapper                           2 users
+        somebody patches  the class has theirs(wrapper(original))
+        A, then B close   0 users: what the class has is not ours to remove, so the wrapper stays inside
+                          theirs and only passes calls on
+    """
 
     def __init__(self, monitor_class: type) -> None:
         original = getattr(monitor_class, METHOD)
@@ -94,17 +102,17 @@ def find_monitor() -> type:
 def open_watcher(watcher: StatsListener, monitor_class: type) -> None:
     """Show a watcher the pipelines that run from here on, until it is closed; the first one installs."""
     with _lock:
-        patch = _patches.get(monitor_class) or Patch(monitor_class)
+        patch = patches.get(monitor_class) or Patch(monitor_class)
         first = not patch.users
         if first:
             patch.install()
-            _patches[monitor_class] = patch
+            patches[monitor_class] = patch
         patch.users += 1
         around = tuple(one for one in _around.get() if not one.closed)
         if around:
             watcher.group = around[0].group
         _around.set((*around, watcher))
-        _watchers.append(watcher)
+        watchers.append(watcher)
     if first:
         say(logging.INFO, "Installed PipelineMonitor.%s patch", METHOD)
 
@@ -112,15 +120,15 @@ def open_watcher(watcher: StatsListener, monitor_class: type) -> None:
 def close_watcher(watcher: StatsListener, monitor_class: type) -> None:
     """Stop showing; the last one restores."""
     with _lock:
-        if watcher not in _watchers:
+        if watcher not in watchers:
             return
         watcher.closed = True
-        _watchers.remove(watcher)
+        watchers.remove(watcher)
         _around.set(tuple(one for one in _around.get() if one is not watcher))
-        patch = _patches[monitor_class]
+        patch = patches[monitor_class]
         patch.users -= 1
         if not patch.users:
-            del _patches[monitor_class]
+            del patches[monitor_class]
             patch.restore()
 
 
@@ -137,7 +145,7 @@ def _watching(monitor: object) -> Sequence[StatsListener]:
     if here:
         return here
     with _lock:
-        others = list(_watchers)
+        others = list(watchers)
     alone = len({id(one.group) for one in others}) == 1
     return others if alone and all(one.watches(monitor) for one in others) else ()
 
@@ -177,20 +185,20 @@ def _await_close(monitor: Any) -> None:  # Any: an attribute is set on it
 
 def _show_end(monitor: Any) -> None:  # Any: private attributes of it are read
     with _lock:
-        watchers = list(_watchers)
-    if watchers:
+        listening = list(watchers)
+    if listening:
         pools = [pool.make_stats() for pool in monitor._actor_pools]
-        for watcher in watchers:
+        for watcher in listening:
             watcher.finish(monitor, pools)
 
 
 def say_if_native() -> None:
     """Say once where cosmos-xenna has a callback of its own, which needs no patch."""
-    global _said_native
+    global said_native
     with suppress(Exception):
         config = importlib.import_module("cosmos_xenna.pipelines.v1").PipelineConfig
-        if not _said_native and "stats_callback" in inspect.signature(config).parameters:
-            _said_native = True
+        if not said_native and "stats_callback" in inspect.signature(config).parameters:
+            said_native = True
             say(
                 logging.INFO,
                 "this cosmos-xenna has PipelineConfig.stats_callback: it could replace the patch",

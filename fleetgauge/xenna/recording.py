@@ -23,8 +23,8 @@ from fleetgauge.records import Event, RecordWriter
 from fleetgauge.xenna.patch import say
 from fleetgauge.xenna.stats import Metrics, Pipeline, PoolCopy, Snapshot, copy_pool, copy_stats
 
-ROOM = 1000  # items that may wait for a thread
-PATIENCE_S = 5.0  # at the end of a run, for everything that still waits
+MAX_WAITING = 1000  # items that may wait for a thread
+MAX_END_WAIT_S = 5.0  # at the end of a run, for everything that still waits
 
 KIND = "xenna"
 PREFIX = "xenna/"
@@ -55,19 +55,19 @@ class Worker:
         self._said: set[str] = set()
         # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=f"fleetgauge-{name}", daemon=True)
+        self.thread = threading.Thread(target=self._work, name=f"fleetgauge-{name}", daemon=True)
 
     def start(self) -> None:
         """Begin to do what is queued; RuntimeError where no thread can be had."""
-        self._thread.start()
+        self.thread.start()
 
     def put(self, task: Callable[[], None], last: bool = False) -> None:
         """Have something done, unless too much waits already and it is not the last; never waits."""
-        if self._queue.qsize() < ROOM or last:
+        if self._queue.qsize() < MAX_WAITING or last:
             self._queue.put(task)
         else:
             self.lost += 1
-            self.warn("full", "%s: %d records are waiting already; more are lost", self._name, ROOM)
+            self.warn("full", "%s: %d records are waiting already; more are lost", self._name, MAX_WAITING)
 
     def warn(self, trouble: str, text: str, *arguments: object) -> None:
         """Say something, once."""
@@ -78,8 +78,8 @@ class Worker:
     def close(self, patience: float) -> bool:
         """Do what is queued, but nothing after it; False where that took too long."""
         self._queue.put(None)
-        self._thread.join(max(0.0, patience))
-        return not self._thread.is_alive()
+        self.thread.join(max(0.0, patience))
+        return not self.thread.is_alive()
 
     def _work(self) -> None:
         while (task := self._queue.get()) is not None:
@@ -87,7 +87,7 @@ class Worker:
                 task()
             except Exception as error:
                 self.lost += 1
-                text = "%s: a record was lost: %s: %s; more may be lost without a word"
+                text = "%s: a record was lost: %s: %s; further losses are not logged"
                 self.warn("failed", text, self._name, type(error).__name__, error)
 
 
@@ -119,7 +119,7 @@ class WandbLog:
             wandb.define_metric(STEP)
             wandb.define_metric(f"{PREFIX}*", step_metric=STEP)
         except Exception as error:
-            self.worker.warn("define", "W&B draws pipeline statistics over its own step: %s", error)
+            self.worker.warn("define", "W&B charts pipeline statistics by its own step: %s", error)
 
 
 def _installed(module: str) -> bool:
@@ -142,19 +142,19 @@ class HookRecording:
         self._writer: RecordWriter | None = None
         self._totals: tuple[Pipeline, float, Metrics] | None = None
         self._version = ""
-        self._wandb = WandbLog() if run.wandb else None
-        self._worker = Worker("xenna")
-        self._worker.put(self._start)
+        self.wandb = WandbLog() if run.wandb else None
+        self.worker = Worker("xenna")
+        self.worker.put(self._start)
 
     def start(self) -> None:
         """Start the threads. Raises RuntimeError where they cannot be had, and leaves none."""
-        if self._wandb:
-            self._wandb.worker.start()
+        if self.wandb:
+            self.wandb.worker.start()
         try:
-            self._worker.start()
+            self.worker.start()
         except BaseException:
-            if self._wandb:
-                self._wandb.worker.close(PATIENCE_S)
+            if self.wandb:
+                self.wandb.worker.close(MAX_END_WAIT_S)
             raise
 
     def watches(self, monitor: object) -> bool:
@@ -164,7 +164,7 @@ class HookRecording:
     def observe(self, monitor: object, stats: object) -> None:
         """Copy a pipeline's statistics, and have them recorded."""
         snapshot = copy_stats(stats, self._run.clock(), getattr(monitor, "_log_interval_s", None))
-        self._worker.put(partial(self._stats, self._pipeline(monitor), snapshot))
+        self.worker.put(partial(self._stats, self._pipeline(monitor), snapshot))
 
     def finish(self, monitor: object, pools: Sequence[object]) -> None:
         """Copy the totals of a pipeline that has ended, if it is ours."""
@@ -172,19 +172,19 @@ class HookRecording:
             pipeline = self._pipelines.pop(monitor, None)
             if pipeline and pools:
                 copies = [copy_pool(pool) for pool in pools]
-                self._worker.put(partial(self._finished, pipeline, self._run.clock(), copies))
+                self.worker.put(partial(self._finished, pipeline, self._run.clock(), copies))
 
     def end(self, error: str | None) -> None:
         """Record the end, and wait for what is queued, all in all for a few seconds."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + MAX_END_WAIT_S
         try:
-            self._worker.put(partial(self._end, self._run.clock(), error), last=True)
+            self.worker.put(partial(self._end, self._run.clock(), error), last=True)
         finally:
-            self._worker.close(PATIENCE_S)
+            self.worker.close(MAX_END_WAIT_S)
             if self._writer:
                 self._writer.close(max(0.0, until - time.monotonic()))
-            if self._wandb and not self._wandb.worker.close(until - time.monotonic()):
-                self._wandb.worker.warn("slow", "gave up waiting for W&B; pipeline statistics may be missing")
+            if self.wandb and not self.wandb.worker.close(until - time.monotonic()):
+                self.wandb.worker.warn("slow", "gave up waiting for W&B; pipeline statistics may be missing")
 
     def _pipeline(self, monitor: object) -> Pipeline:
         try:
@@ -214,18 +214,18 @@ class HookRecording:
             self._write(Event.STATS, ended_at, totals, ended)
         metrics = pipeline.metrics(snapshot)
         if not metrics:
-            text = "cosmos-xenna %s keeps its statistics elsewhere: they are not recorded"
-            self._worker.warn("unknown", text, self._version)
+            text = "statistics of cosmos-xenna %s have an unknown layout: they are not recorded"
+            self.worker.warn("unknown", text, self._version)
             return
         self._write(Event.STATS, snapshot.taken_at, metrics, pipeline)
-        if self._wandb:
-            self._wandb.put(metrics)
+        if self.wandb:
+            self.wandb.put(metrics)
 
     def _finished(self, pipeline: Pipeline, at: float, copies: list[PoolCopy]) -> None:
         totals = pipeline.totals(at, copies)
         self._totals = (pipeline, at, totals)
-        if self._wandb:
-            self._wandb.put(totals)
+        if self.wandb:
+            self.wandb.put(totals)
 
     def _end(self, at: float, error: str | None) -> None:
         pipeline, _, totals = self._totals or (None, at, {})
@@ -254,4 +254,4 @@ class HookRecording:
             text = (
                 "the pipeline logs every %g s, not every %g s: pass logging_interval_s=%g to PipelineConfig"
             )
-            self._worker.warn("interval", text, interval, wanted, wanted)
+            self.worker.warn("interval", text, interval, wanted, wanted)

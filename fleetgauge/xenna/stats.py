@@ -151,7 +151,7 @@ class Pipeline:
         """What is known once the pipeline has ended: its totals, and no gauge of what is no more."""
         pools = self._pools(copies)
         if pools and self._to_do is not None:
-            self._to_do = max(self._to_do, _begun(pools[0][1]))
+            self._to_do = max(self._to_do, _tasks_given(pools[0][1]))
         metrics = self._sums(pools)
         if self._started is not None:
             metrics["pipeline_duration_s"] = taken_at - self._started
@@ -228,7 +228,7 @@ def _cluster_metrics(known: Metrics) -> Metrics:
     return metrics
 
 
-def _begun(pool: Pool) -> float:
+def _tasks_given(pool: Pool) -> float:
     """Tasks that a stage has been given."""
     return sum(pool.get(key, 0) for key in ("tasks_completed", "queue_in", "slots_used"))
 
@@ -241,16 +241,16 @@ def _first_to_do(known: Metrics, pools: list[tuple[str, Pool]]) -> float | None:
     initial, remaining = known.get("initial", 0), known.get("num_input_remaining")
     if not pools or remaining is None or not 0 <= remaining <= initial or initial <= 0:
         return None
-    begun, taken = _begun(pools[0][1]), initial - remaining
-    if not begun:
+    given, taken = _tasks_given(pools[0][1]), initial - remaining
+    if not given:
         return initial
-    return begun * initial / taken if taken else begun
+    return given * initial / taken if taken else given
 
 
 def _completed_share(pools: Sequence[Pool], to_do: float) -> float | None:
     """The mean of the shares that the stages have completed, each of what it will have to do.
 
-    That is estimated from stage to stage: tasks begun and waiting per task completed by the one before.
+    That is estimated from stage to stage: tasks given per task completed by the one before.
     """
     shares: list[float] = []
     before: Pool | None = None
@@ -258,7 +258,7 @@ def _completed_share(pools: Sequence[Pool], to_do: float) -> float | None:
         if "tasks_completed" not in pool:
             return None
         if before and before["tasks_completed"]:
-            coming = _begun(pool) + before.get("queue_out", 0)
+            coming = _tasks_given(pool) + before.get("queue_out", 0)
             to_do = to_do * coming / before["tasks_completed"] if coming else to_do
         shares.append(min(1.0, pool["tasks_completed"] / to_do) if to_do else 0.0)
         before = pool

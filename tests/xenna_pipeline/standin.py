@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Self
 import pytest
 
 from fleetgauge import records
+from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook
 
 DATA = Path(__file__).parent.parent / "data" / "xenna"
 MONITORING = "cosmos_xenna.pipelines.private.monitoring"
@@ -106,3 +108,16 @@ def read(directory: Path) -> list[dict[str, Any]]:
 def metrics(directory: Path, event: str = "stats") -> list[dict[str, float]]:
     """The metrics of all records of one event."""
     return [record["metrics"] for record in read(directory) if record["event"] == event]
+
+
+def hook(
+    directory: Path | None, interval: float = 30, *, wandb: bool = False, **options: Any
+) -> XennaWandbStatsHook:
+    """A hook that records into a directory."""
+    path = None if directory is None else f"{directory}/"
+    return XennaWandbStatsHook(XennaObservabilityConfig(wandb, interval, path), "curate", "hash1", **options)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was warned of."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

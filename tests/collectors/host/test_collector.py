@@ -15,15 +15,12 @@ from common.collector import Context
 from common.config.settings import ConfigurationFile, load
 from common.metric import Metric, Sample
 from common.net.retry import Deadline
-from fleetgauge.compute import nvml, once
 
 NOW = 1_794_786_458
 
 
 @pytest.fixture(autouse=True)
-def _a_driver_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "_said", set())
-    monkeypatch.setattr(nvml, "_left_behind", None)
+def _a_driver_never_asked(nothing_said_yet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "CPU_SECONDS", 0.001)
 
 

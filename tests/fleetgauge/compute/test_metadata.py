@@ -26,17 +26,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import MISSING, OmegaConf
 
-from fleetgauge.compute import Gpu, Host, Limits, collect_compute_metadata, nvml, once, read_host, read_limits
+from fleetgauge.compute import Gpu, Host, Limits, collect_compute_metadata, read_host, read_limits
 from fleetgauge.compute import metadata as module
 
 GIB = 2**30
 NODE = Host(os_cpus=16, affinity=8, memory_bytes=64 * GIB, gpus=())
 
 
-@pytest.fixture(autouse=True)
-def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "_said", set())
-    monkeypatch.setattr(nvml, "_left_behind", None)
+pytestmark = pytest.mark.usefixtures("nothing_said_yet")
 
 
 def collect(cfg: object = None, **env: str) -> dict[str, Any]:

@@ -13,16 +13,13 @@ import pynvml  # type: ignore[import-untyped]
 import pytest
 from data.nvml.recorded import Driver, binding, recording
 
-from fleetgauge.compute import Gpu, GpuReading, nvml, once, read_gpus, read_host
+from fleetgauge.compute import Gpu, GpuReading, nvml, read_gpus, read_host
 
 H100 = "NVIDIA H100 80GB HBM3"
 H100_BYTES = 85520809984
 
 
-@pytest.fixture(autouse=True)
-def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "_said", set())
-    monkeypatch.setattr(nvml, "_left_behind", None)
+pytestmark = pytest.mark.usefixtures("nothing_said_yet")
 
 
 @pytest.fixture
@@ -101,7 +98,7 @@ def test_the_clock_reasons_are_those_of_the_binding() -> None:
     others = {"None", "All", "UserDefinedClocks"}
     known = {name.removeprefix(prefix): bit for name, bit in vars(pynvml).items() if name.startswith(prefix)}
     assert {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): known[name] for name in known.keys() - others} == {
-        name: bit for bit, name in nvml._REASONS.items()
+        name: bit for bit, name in nvml.CLOCK_REASONS.items()
     }
 
 

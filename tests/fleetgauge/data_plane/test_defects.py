@@ -15,7 +15,7 @@ import pytest
 from data_plane_fakes import CALLS, Events, Jagged, LazyStack, Meta, PicklableStore, Store, Tensor, held
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
-from fleetgauge.data_plane.outstanding import FIELDS_PER_KEY
+from fleetgauge.data_plane.outstanding import MAX_FIELDS_PER_KEY
 
 
 @pytest.fixture
@@ -432,7 +432,7 @@ def test_11_exactly_as_many_keys_as_allowed_do_not_overflow(store: Store) -> Non
 
 def test_11_fields_without_end_are_bounded_too(store: Store) -> None:
     client = MetricsDataPlaneClient(store, max_keys=2)
-    room = 2 * FIELDS_PER_KEY
+    room = 2 * MAX_FIELDS_PER_KEY
     client.put_samples(["a"], "p", fields={f"first-{n}": Tensor(1) for n in range(room)})
     assert client.snapshot()["keys_overflowed"] == 0
     client.put_samples(["b"], "p", fields={f"second-{n}": Tensor(1) for n in range(room)})

@@ -33,8 +33,8 @@ def freed_by(partition: Partition, *keys: Hashable) -> int:
 
 
 def n_batches(partition: Partition) -> int:
-    assert set(partition.batch_of.values()) == set(partition._batches)
-    return len(partition._batches)
+    assert set(partition.batch_of.values()) == set(partition.batches)
+    return len(partition.batches)
 
 
 def test_more_fields_of_the_same_rows_are_added_to_them() -> None:
@@ -78,7 +78,7 @@ def test_small_batches_of_the_same_fields_are_joined_and_can_be_taken_apart_agai
 def test_rows_no_longer_held_are_taken_back_once_they_are_most() -> None:
     partition = holding(batch(range(300), x=Uneven.of(range(300)), y=1))
     partition.remove(range(182))
-    (rows,) = partition._batches.values()
+    (rows,) = partition.batches.values()
     assert (rows.n_rows, partition.n_bytes) == (300, sum(range(182, 300)) + 118)
     partition.remove([182])
     assert (rows.n_rows, partition.n_bytes) == (117, sum(range(183, 300)) + 117)
@@ -113,7 +113,7 @@ def test_the_garbage_collector_does_not_walk_the_keys_of_a_large_table() -> None
     partition = holding(*(batch([f"{step}-{index}" for index in range(300)], x=step) for step in range(3)))
     partition.remove(["0-7"])
     gc.collect()
-    taken_apart, *whole = partition._batches.values()
+    taken_apart, *whole = partition.batches.values()
     assert isinstance(taken_apart.rows, dict)
     assert not any(map(gc.is_tracked, (partition.batch_of, taken_apart.rows, *(each.rows for each in whole))))
 
@@ -147,7 +147,7 @@ def test_any_puts_and_removals_leave_each_key_with_its_own_bytes(
     held: dict[int, dict[str, int]] = {}
     partition = Partition()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_rows, "_ROWS_TO_JOIN", rows_to_join)
+        patch.setattr(held_rows, "MAX_JOINED_ROWS", rows_to_join)
         for keys, fields in steps:
             if fields is None:
                 partition.remove(keys)

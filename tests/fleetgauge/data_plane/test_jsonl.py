@@ -277,27 +277,31 @@ def test_an_event_that_is_none_costs_itself_and_is_counted(sinks: Sinks, odd: An
     assert sink.dropped == 1
 
 
+class Slow:
+    """A client whose snapshot takes until it is let go."""
+
+    def __init__(self) -> None:
+        self.inside, self.let_go = threading.Event(), threading.Event()
+
+    def snapshot(self) -> dict[str, Any]:
+        self.inside.set()
+        assert self.let_go.wait(30)
+        return {"n_keys_outstanding": 0, "peak_bytes_outstanding": 0}
+
+
 def test_an_event_does_not_wait_for_the_thread_that_adds_up(
     sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl, "MAX_WAITING", 2)
-    inside, let_go = threading.Event(), threading.Event()
-
-    class Slow:
-        def snapshot(self) -> dict[str, Any]:
-            inside.set()
-            assert let_go.wait(30)
-            return {"n_keys_outstanding": 0, "peak_bytes_outstanding": 0}
-
     sink, slow = sinks.new(interval_s=10), Slow()
     sink.attach(slow)
     sinks.clock.now = NOW + 10
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(sink, event())
-        assert inside.wait(30)
+        assert slow.inside.wait(30)
         for _ in range(3):
             sink(event())
-        let_go.set()
+        slow.let_go.set()
         first.result()
     assert sink.dropped == 1
     assert sum(one["count"] for one in sinks.operations()) == 3
@@ -316,7 +320,7 @@ def test_an_event_that_comes_just_before_the_lock_is_let_go_is_not_left_waiting(
     sink = sinks.new()
     moments += [lambda: None, lambda: sink(event("get"))]  # as it is told, and after it was added up
     sink(event())
-    assert (moments, len(sink._waiting)) == ([], 0)
+    assert (moments, len(sink.waiting)) == ([], 0)
     assert {one["op"]: one["count"] for one in sinks.operations()} == {"put": 1, "get": 1}
 
 
@@ -393,10 +397,17 @@ def test_what_is_held_names_its_source_whatever_the_run(sinks: Sinks) -> None:
 def test_closing_gives_up_on_a_thread_that_does_not_come_to_an_end(
     sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl, "LAST_WAIT_S", 0.01)
-    sink = sinks.new()
-    with sink._adding_up:
+    monkeypatch.setattr(jsonl, "MAX_CLOSE_WAIT_S", 0.01)
+    slow = Slow()
+    sink = sinks.new(interval_s=10)
+    sink.attach(slow)
+    sinks.clock.now = NOW + 10
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(sink.advance)
+        assert slow.inside.wait(30)
         sink.close()
+        slow.let_go.set()
+        first.result()
     assert sink.dropped == 1
 
 
@@ -407,12 +418,11 @@ def test_nothing_happened_is_nothing_written(sinks: Sinks) -> None:
 
 def test_a_pickled_sink_writes_records_of_its_own(tmp_path: Path) -> None:
     sink = JsonlEvents(f"{tmp_path}/", 60.0, job="ants", rank=1)
-    client = MetricsDataPlaneClient(None, sink)
-    twin = pickle.loads(pickle.dumps(client))  # noqa: S301  # our own bytes
+    twin = pickle.loads(pickle.dumps(sink))  # noqa: S301  # our own bytes
     sink(event())
-    twin._on_event(event("get"))
+    twin(event("get"))
     sink.close()
-    twin._on_event.close()
+    twin.close()
     found = [one for path in tmp_path.iterdir() for one in records.read(path) if "op" in one]
     assert sorted((one["op"], one["job"], one["rank"], one["seq"]) for one in found) == [
         ("get", "ants", 1, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable
 
-from fleetgauge.data_plane.outstanding import FIELDS_PER_KEY, Outstanding
+from fleetgauge.data_plane.outstanding import MAX_FIELDS_PER_KEY, Outstanding
 from fleetgauge.data_plane.row_bytes import Column, Uneven
 
 
@@ -33,7 +33,7 @@ def test_a_put_that_fails_half_way_is_left_out_and_the_sums_are_those_of_the_tab
     table = Outstanding(max_keys=10)
     put(table, ["a", "b", "c"], x=Uneven.of([1, 2, 1000]))
     put(table, ["d", HashedOnce(), "a"], x=Uneven.of([50, 60, 70]))
-    assert (table.held().n_bytes, table.held().n_keys) == (1003, 3)
+    assert (table.totals().bytes_outstanding, table.totals().n_keys_outstanding) == (1003, 3)
     assert table.bytes_by_partition() == {"p": 1003}
     assert [type(error) for error in table.taken_failures()] == [RuntimeError]
     assert table.taken_failures() == []
@@ -54,7 +54,7 @@ def test_a_put_that_began_earlier_and_ended_later_does_not_make_the_key_older() 
     table.finish_put(late, {"x": 1})
     table.finish_put(early, {"x": 1})
     table.finish_clear(clearing, ["a"])
-    assert table.held().n_keys == 2
+    assert table.totals().n_keys_outstanding == 2
 
 
 def test_a_clear_withdraws_its_keys_from_earlier_puts_of_its_own_partition_alone() -> None:
@@ -73,7 +73,7 @@ def test_the_largest_row_ever_put_counts_though_it_was_cleared_before_the_put_re
     under_way = table.begin_put("p", ("a", "b"))
     clear(table, "a", "b")
     table.finish_put(under_way, {"x": Uneven.of([1, 10])})
-    assert (table.held().largest_row, table.held().n_bytes) == (10, 0)
+    assert (table.totals().max_bytes_per_key_seen, table.totals().bytes_outstanding) == (10, 0)
 
 
 def test_keys_put_again_after_a_clear_began_are_spared_one_by_one() -> None:
@@ -83,11 +83,11 @@ def test_keys_put_again_after_a_clear_began_are_spared_one_by_one() -> None:
     put(table, ["b"], x=20)
     assert elsewhere.spared == set()
     table.finish_clear(some, ["a", "b", "no such key"])
-    assert (table.held().n_bytes, table.held().n_keys) == (120, 2)
+    assert (table.totals().bytes_outstanding, table.totals().n_keys_outstanding) == (120, 2)
     assert table.finish_clear_of_partition(whole) == 1
-    assert (table.held().n_bytes, table.held().n_keys) == (20, 1)
+    assert (table.totals().bytes_outstanding, table.totals().n_keys_outstanding) == (20, 1)
     assert table.finish_clear_of_partition(table.begin_clear("p")) == 1
-    assert (table.held().n_bytes, table.bytes_by_partition()) == (0, {})
+    assert (table.totals().bytes_outstanding, table.bytes_by_partition()) == (0, {})
 
 
 def test_a_clear_that_hangs_remembers_no_more_keys_than_can_be_held() -> None:
@@ -97,7 +97,7 @@ def test_a_clear_that_hangs_remembers_no_more_keys_than_can_be_held() -> None:
         put(table, [key], x=1)
     assert (some.spared, whole.spared) == ({0, 1, 2, 3}, {0, 1, 2, 3})
     table.finish_clear(some, [6, 7, 8])
-    assert (table.finish_clear_of_partition(whole), table.held().n_keys) == (0, 3)
+    assert (table.finish_clear_of_partition(whole), table.totals().n_keys_outstanding) == (0, 3)
 
 
 def test_a_copy_has_what_waits_and_not_what_is_under_way() -> None:
@@ -106,9 +106,9 @@ def test_a_copy_has_what_waits_and_not_what_is_under_way() -> None:
     under_way = table.begin_put("p", ("b",))
     clearing = table.begin_clear("p")
     twin = copy.deepcopy(table)
-    assert (twin._puts, twin._clears) == ({}, {})
+    assert (twin.puts, twin.clears) == ({}, {})
     table.finish_put(under_way, {"x": 10})
-    assert (table.held().n_bytes, twin.held().n_bytes) == (11, 1)
+    assert (table.totals().bytes_outstanding, twin.totals().bytes_outstanding) == (11, 1)
     clear(twin, "b")
     put(twin, ["c"], x=100)
     assert (under_way.rows, clearing.spared) == (("b",), set())
@@ -116,28 +116,28 @@ def test_a_copy_has_what_waits_and_not_what_is_under_way() -> None:
 
 def test_what_was_cleared_in_whatever_way_leaves_its_room_to_others() -> None:
     table = Outstanding(max_keys=2)
-    many: dict[Hashable, Column] = dict.fromkeys(range(2 * FIELDS_PER_KEY), 1)
+    many: dict[Hashable, Column] = dict.fromkeys(range(2 * MAX_FIELDS_PER_KEY), 1)
     for forget in (
         lambda: clear(table, "a"),
         lambda: table.finish_clear_of_partition(table.begin_clear("p")),
         table.clear_everything,
     ):
         table.finish_put(table.begin_put("p", ("a",)), many)
-        assert table.held().n_bytes == 2 * FIELDS_PER_KEY
+        assert table.totals().bytes_outstanding == 2 * MAX_FIELDS_PER_KEY
         forget()
-    assert (table.held().n_bytes, table.held().keys_overflowed) == (0, 0)
+    assert (table.totals().bytes_outstanding, table.totals().keys_overflowed) == (0, 0)
 
 
 def test_puts_and_clears_wait_until_somebody_asks_or_many_rows_do() -> None:
     table = Outstanding(max_keys=100_000)
     put(table, range(16_381), x=1)
     clear(table)
-    assert table._partitions == {}
+    assert table.partitions == {}
     clear(table, 7)
-    assert table._partitions["p"].n_bytes == 16_380
+    assert table.partitions["p"].n_bytes == 16_380
     clear(table, 8)
-    assert table._partitions["p"].n_bytes == 16_380
-    assert table.held().n_bytes == 16_379
+    assert table.partitions["p"].n_bytes == 16_380
+    assert table.totals().bytes_outstanding == 16_379
 
 
 def test_what_waits_is_bounded_even_if_it_is_about_no_key() -> None:
@@ -145,11 +145,11 @@ def test_what_waits_is_bounded_even_if_it_is_about_no_key() -> None:
     for _ in range(40_000):
         put(table, [])
         clear(table)
-    assert len(table._waiting) < 16_384
+    assert len(table.waiting) < 16_384
 
 
 def test_after_everything_is_cleared_nothing_waits() -> None:
     table = Outstanding(max_keys=10)
     put(table, ["a"], x=1)
     table.clear_everything()
-    assert (table._partitions, list(table._waiting)) == ({}, [])
+    assert (table.partitions, list(table.waiting)) == ({}, [])

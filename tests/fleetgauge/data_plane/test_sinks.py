@@ -136,7 +136,13 @@ def test_a_sink_that_cannot_be_attached_is_counted_and_still_told() -> None:
 
 
 class FreshSink(Sink):
-    """Out of a pickle, it knows of nobody."""
+    """Out of a pickle, it knows of nobody. The latest one can be found."""
+
+    latest: FreshSink
+
+    def __init__(self) -> None:
+        super().__init__()
+        FreshSink.latest = self
 
     def __reduce__(self) -> tuple[type[FreshSink], tuple[()]]:
         return FreshSink, ()
@@ -145,7 +151,7 @@ class FreshSink(Sink):
 def test_a_client_attaches_itself_again_when_it_is_unpickled() -> None:
     client = MetricsDataPlaneClient(None, FreshSink())
     twin = pickle.loads(pickle.dumps(client))  # noqa: S301  # our own bytes
-    assert twin._on_event.attached == [twin]
+    assert FreshSink.latest.attached == [twin]
 
 
 def test_a_sink_has_to_say_what_it_does_with_an_event() -> None:
@@ -311,7 +317,7 @@ def test_an_operation_does_not_wait_for_a_log_that_hangs() -> None:
 def test_a_program_that_ends_does_not_wait_for_ever_for_a_log_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fleetgauge.data_plane.sinks.LAST_LOG_WAIT_S", 0.01)
+    monkeypatch.setattr("fleetgauge.data_plane.sinks.MAX_LAST_LOG_WAIT_S", 0.01)
     inside, let_go = threading.Event(), threading.Event()
 
     class Hanging(Run):

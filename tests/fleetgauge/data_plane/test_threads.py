@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from data_plane_fakes import CALLS, Events, PicklableStore, SizedRows, Store, Tensor
+from data_plane_fakes import Events, PicklableStore, SizedRows, Store, Tensor
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -210,15 +212,30 @@ def test_4_a_put_under_way_survives_a_clear_that_does_not_name_its_keys() -> Non
 
 
 @pytest.mark.parametrize("op", ["put", "clear", "register"])
-def test_4_a_call_that_failed_leaves_no_trace_for_later_ones(op: str) -> None:
+def test_4_a_call_that_failed_keeps_no_key_of_its_own_nor_of_later_ones(op: str) -> None:
+    class Key:
+        pass
+
+    calls: dict[str, Callable[[list[Any]], object]] = {
+        "put": lambda ids: client.put_samples(ids, "p", fields={"x": Tensor(1)}),
+        "clear": lambda ids: client.clear_samples(ids, "p"),
+        "register": lambda _: client.register_partition("p", [], 0, []),
+    }
     store = Store()
     client = MetricsDataPlaneClient(store)
+    keys = [Key()]
+    kept = weakref.ref(keys[0])
     for error in [RuntimeError()] * 3 + [None]:
         store.error = error
         with suppress(RuntimeError):
-            CALLS[op](client)
-    outstanding = client._accounts._outstanding
-    assert (outstanding._puts, outstanding._clears) == ({}, {})
+            calls[op](keys)
+    calls["put"](keys)
+    calls["clear"](keys)
+    assert client.snapshot()["n_keys_outstanding"] == 0
+    keys.clear()
+    store.calls.clear()
+    gc.collect()
+    assert kept() is None
 
 
 def test_4_producers_and_consumers_at_full_speed_end_with_the_truth() -> None:
@@ -295,9 +312,11 @@ def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscount
         lambda: client.register_partition("r", [], 0, []),
     ]
 
+    asking = False
+
     class Reentrant:
         def __hash__(self) -> int:
-            if calls and client._accounts._outstanding._booking:
+            if calls and asking:
                 calls.pop(0)()
             return 1
 
@@ -305,7 +324,9 @@ def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscount
     key: Any = Reentrant()
     while calls:
         client.put_samples(["b", key, "c"], "p", fields=SizedRows({"x": 4}, {"x": 8}, {"x": 16}))
+        asking = True  # what was put is booked now, and its keys are hashed for that
         held = client.snapshot()["bytes_outstanding"]
+        asking = False
         assert held == sum(client.bytes_outstanding_by_partition().values())
     assert client.bytes_outstanding_by_partition() == {"p": 4 + 8 + 16 + 32}
     client.clear_samples([key, "b", "c", "f"], "p")

@@ -5,42 +5,20 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 from xenna_pipeline import standin
-from xenna_pipeline.standin import one
+from xenna_pipeline.standin import hook, one, warnings
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE
 from fleetgauge import records
-from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, make_xenna_wandb_stats_hook, patch
+from fleetgauge.xenna import XennaObservabilityConfig, make_xenna_wandb_stats_hook, patch
 from project import ROOT
 
-
-@pytest.fixture
-def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return standin.install(monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Any:
-    yield
-    assert not patch._patches
-    assert not patch._watchers
-    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
-
-
-def hook(directory: Path, interval: float = 30, **options: Any) -> XennaWandbStatsHook:
-    return XennaWandbStatsHook(
-        XennaObservabilityConfig(False, interval, f"{directory}/"), "curate", "hash1", **options
-    )
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def test_there_is_no_hook_where_nothing_is_asked_for() -> None:
@@ -158,7 +136,7 @@ def test_a_native_callback_is_said_once(
         def __init__(self, stats_callback: object = None) -> None: ...
 
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(patch, "_said_native", False)
+    monkeypatch.setattr(patch, "said_native", False)
     standin.install(monkeypatch)
     with hook(tmp_path / "a"):
         pass

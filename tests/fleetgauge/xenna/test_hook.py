@@ -6,40 +6,17 @@ import gc
 import inspect
 import logging
 import sys
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xenna_pipeline import standin
-from xenna_pipeline.standin import Pool, metrics, one, read
+from xenna_pipeline.standin import Pool, hook, metrics, one, read
 
 from fleetgauge import records
-from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch
 
-
-@pytest.fixture
-def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return standin.install(monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Any:
-    yield
-    assert not patch._patches
-    assert not patch._watchers
-    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
-
-
-def hook(directory: Path, interval: float = 30, **options: Any) -> XennaWandbStatsHook:
-    return XennaWandbStatsHook(
-        XennaObservabilityConfig(False, interval, f"{directory}/"), "curate", "hash1", **options
-    )
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def test_what_the_original_takes_returns_and_raises_passes_through(monitor: Any, tmp_path: Path) -> None:

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from xenna_pipeline import standin
-from xenna_pipeline.standin import metrics, one, read
+from xenna_pipeline.standin import hook, metrics, one, read
 
 from fleetgauge import records
-from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch
 
-
-@pytest.fixture
-def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return standin.install(monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Any:
-    yield
-    assert not patch._patches
-    assert not patch._watchers
-    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
-
-
-def hook(directory: Path, interval: float = 30, **options: Any) -> XennaWandbStatsHook:
-    return XennaWandbStatsHook(
-        XennaObservabilityConfig(False, interval, f"{directory}/"), "curate", "hash1", **options
-    )
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def test_nested_hooks_all_record_also_one_hook_within_itself(monitor: Any, tmp_path: Path) -> None:

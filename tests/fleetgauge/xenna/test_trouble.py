@@ -7,30 +7,19 @@ import logging
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from xenna_pipeline import standin
-from xenna_pipeline.standin import metrics, one, read
+from xenna_pipeline.standin import metrics, one, read, warnings
 
 from fleetgauge import records
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch, recording
 
-
-@pytest.fixture
-def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return standin.install(monkeypatch)
-
-
-def hook(path: Path | None, wandb: bool = True) -> XennaWandbStatsHook:
-    where = None if path is None else f"{path}/"
-    return XennaWandbStatsHook(XennaObservabilityConfig(wandb, 30, where), "curate", "hash1")
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+hook = partial(standin.hook, wandb=True)
 
 
 def test_a_disk_that_hangs_for_ever_holds_nobody_up(
@@ -44,7 +33,7 @@ def test_a_disk_that_hangs_for_ever_holds_nobody_up(
         return write(descriptor, text)
 
     monkeypatch.setattr(os, "write", hang)
-    monkeypatch.setattr(recording, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(recording, "MAX_END_WAIT_S", 0.0)
     with hook(tmp_path, wandb=False):
         answer = one()
         assert monitor([answer]).update() is answer
@@ -59,18 +48,18 @@ def test_a_disk_that_hangs_for_ever_holds_nobody_up(
 def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
     monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recording, "ROOM", 3)
+    monkeypatch.setattr(recording, "MAX_WAITING", 3)
     gate, held = threading.Event(), threading.Event()
     with hook(tmp_path, wandb=False):
-        opened: Any = patch._watchers[0]
-        opened._worker.put(held.set)
-        opened._worker.put(gate.wait)
+        opened: Any = patch.watchers[0]
+        opened.worker.put(held.set)
+        opened.worker.put(gate.wait)
         held.wait()
         watched = monitor([one()] * 9)
         for _ in range(9):
             watched.update()
         gate.set()
-    assert opened._worker.lost == 6
+    assert opened.worker.lost == 6
     assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "stats", "stats", "end"]
     assert warnings(caplog) == ["xenna: 3 records are waiting already; more are lost"]
 
@@ -120,7 +109,7 @@ def test_an_enter_that_fails_leaves_nothing_behind_and_says_how_to_install(
     ran = False
     with hook(tmp_path / "records"):
         ran = True
-        assert not patch._watchers
+        assert not patch.watchers
     assert ran
     [said] = warnings(caplog)
     assert says in said
@@ -165,7 +154,7 @@ def test_statistics_of_another_shape_are_one_warning(
     with hook(tmp_path, wandb=False):
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
-    assert warnings(caplog) == ["cosmos-xenna  keeps its statistics elsewhere: they are not recorded"]
+    assert warnings(caplog) == ["statistics of cosmos-xenna  have an unknown layout: they are not recorded"]
     [found] = metrics(tmp_path)
     assert found["progress"] == 70.0
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from xenna_pipeline import standin
-from xenna_pipeline.standin import Pool, metrics, one, read
+from xenna_pipeline.standin import Pool, metrics, one, read, warnings
 
-from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch, recording
-
-
-@pytest.fixture
-def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return standin.install(monkeypatch)
+from fleetgauge.xenna import patch, recording
 
 
 class Wandb(ModuleType):
@@ -47,13 +42,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Wandb:
     return module
 
 
-def hook(path: Path | None, wandb: bool = True) -> XennaWandbStatsHook:
-    where = None if path is None else f"{path}/"
-    return XennaWandbStatsHook(XennaObservabilityConfig(wandb, 30, where), "curate", "hash1")
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+hook = partial(standin.hook, wandb=True)
 
 
 def test_wandb_gets_the_same_metrics_with_a_prefix_and_a_step_of_their_own(
@@ -117,7 +106,7 @@ def _raising(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
         raise RuntimeError("the server said no")
 
     vars(wandb)["log"] = log
-    return "wandb: a record was lost: RuntimeError: the server said no; more may be lost without a word"
+    return "wandb: a record was lost: RuntimeError: the server said no; further losses are not logged"
 
 
 @pytest.mark.parametrize("trouble", [_not_initialised, _not_imported, _not_installed, _raising])
@@ -132,11 +121,11 @@ def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     says = trouble(monkeypatch, wandb)
     answers = [one(), one(), one()]
     with hook(tmp_path):
-        opened: Any = patch._watchers[0]
+        opened: Any = patch.watchers[0]
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
     assert warnings(caplog) == [says]
-    assert opened._wandb.worker.lost == (3 if trouble is _raising else 0)
+    assert opened.wandb.worker.lost == (3 if trouble is _raising else 0)
     assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "stats", "stats", "end"]
 
 
@@ -158,7 +147,7 @@ def test_a_define_metric_that_fails_costs_only_itself(
         watched = monitor([one()] * 2)
         watched.update()
         watched.update()
-    assert warnings(caplog) == ["W&B draws pipeline statistics over its own step: not today"]
+    assert warnings(caplog) == ["W&B charts pipeline statistics by its own step: not today"]
     assert len(wandb.logged) == 2
 
 
@@ -172,7 +161,7 @@ def hanging(wandb: Wandb, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading
         release.wait()
 
     vars(wandb)["log"] = log
-    monkeypatch.setattr(recording, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(recording, "MAX_END_WAIT_S", 0.0)
     yield entered
     release.set()
     for thread in threading.enumerate():
@@ -194,7 +183,7 @@ def test_wandb_hanging_for_ever_and_a_full_disk_at_once_do_not_reach_the_pipelin
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", write)
-    monkeypatch.setattr(recording, "ROOM", 4)
+    monkeypatch.setattr(recording, "MAX_WAITING", 4)
     answers = [one()] * 50
     original = monitor._make_stats
     with hook(tmp_path):
@@ -213,22 +202,22 @@ def test_wandb_hanging_for_ever_and_a_full_disk_at_once_do_not_reach_the_pipelin
 def test_records_go_on_while_wandb_hangs(
     monitor: Any, hanging: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "ROOM", 5)
+    monkeypatch.setattr(recording, "MAX_WAITING", 5)
     with hook(tmp_path):
         watched = monitor([one()] * 20)
         for _ in range(20):
             watched.update()
             _drain()
-        monkeypatch.setattr(recording, "PATIENCE_S", 30.0)
-        opened: Any = patch._watchers[0]
-        opened._wandb.worker._thread = SimpleNamespace(join=lambda _: None, is_alive=lambda: True)
+        monkeypatch.setattr(recording, "MAX_END_WAIT_S", 30.0)
+        opened: Any = patch.watchers[0]
+        opened.wandb.worker.thread = SimpleNamespace(join=lambda _: None, is_alive=lambda: True)
     assert len(metrics(tmp_path)) == 20
-    assert opened._wandb.worker.lost > 0
+    assert opened.wandb.worker.lost > 0
 
 
 def _drain() -> None:
     """Wait until the recording's own thread has done what it was given."""
     done = threading.Event()
-    opened: Any = patch._watchers[0]
-    opened._worker.put(done.set, last=True)
+    opened: Any = patch.watchers[0]
+    opened.worker.put(done.set, last=True)
     done.wait()

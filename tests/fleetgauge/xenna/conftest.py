@@ -1,0 +1,27 @@
+"""What the tests of the hook share: a stand-in for cosmos-xenna, and that no hook leaves anything behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from xenna_pipeline import standin
+
+from fleetgauge.xenna import patch
+
+
+@pytest.fixture
+def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The class that a hook patches."""
+    return standin.install(monkeypatch)
+
+
+@pytest.fixture
+def nothing_stays() -> Iterator[None]:
+    """No patch, watcher or thread is left when the test is over."""
+    yield
+    assert not patch.patches
+    assert not patch.watchers
+    assert not [one for one in threading.enumerate() if one.name.startswith("fleetgauge")]
