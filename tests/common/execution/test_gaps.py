@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from common import logs
 from common.execution.backfill import BackfillRun
 from common.execution.live import LiveRun
 from common.job import Backfill, Job, Mode
@@ -30,8 +29,7 @@ STEP = 900
 
 
 @pytest.fixture(autouse=True)
-def _the_loggers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(logs, "_secrets", set())
+def _the_loggers_as_they_were() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield

@@ -1,0 +1,58 @@
+"""What jobs import of the probes: these names stay where they are, whatever moves behind them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+
+import pytest
+
+from project import ROOT
+
+PUBLIC = {
+    "fleetgauge.compute": """
+        Answer Gpu GpuReading Host Limits Visible collect_compute_metadata count_cpus measure_memory
+        read_gpus read_host read_limits see_gpus
+    """,
+    "fleetgauge.data_plane": """
+        BUCKET_ENDS_MS DataPlaneEvent DataPlaneStats EventSink EventStatus JsonlEvents
+        MetricsDataPlaneClient OpCounts OperationTotals WandbEvents chain log_event
+    """,
+    "fleetgauge.gpu_memory": """
+        ALERT_TYPES BadEvent Loaded LoadedSession Manifest ManifestError MemoryEvent OomDump
+        PageSession RankProfile Recording RecordingError SessionProfile SessionSummary TimelineRow
+        WandbExportConfig export_tracking_run_to_wandb find_oom_dumps is_oom_dump load_recording
+        open_recording parse_event parse_session read_event read_manifest read_oom_dump render_page
+        render_recording sample_timeline_rows segments session_slug tracking_metrics
+        tracking_summary_fields tracking_timeline_rows
+    """,
+    "fleetgauge.records": """
+        Damage ENVELOPE Event Json Line MAX_LINE_BYTES Readable RecordWriter SCHEMA_VERSION
+        file_name identity lines read resolve_path
+    """,
+    "fleetgauge.xenna": """
+        XennaObservabilityConfig XennaWandbStatsHook make_xenna_wandb_stats_hook
+    """,
+    "fleetgauge.wandb_logger": "WandbLogger",
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_public_names_of_the_probes_can_be_imported(module: str) -> None:
+    names = PUBLIC[module].split()
+    imported = importlib.import_module(module)
+    assert [name for name in names if not hasattr(imported, name)] == []
+    assert sorted(names) == sorted(getattr(imported, "__all__", names))
+
+
+def test_every_import_that_a_document_shows_is_public() -> None:
+    shown = set()
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("collectors/*/README.md")]:
+        for line in page.read_text().splitlines():
+            if line.strip().startswith("from fleetgauge"):
+                [statement] = ast.parse(line.strip()).body
+                assert isinstance(statement, ast.ImportFrom)
+                shown |= {(statement.module, alias.name) for alias in statement.names}
+    public = {(module, name) for module, names in PUBLIC.items() for name in names.split()}
+    assert ("fleetgauge.wandb_logger", "WandbLogger") in shown
+    assert shown - public == set()
