@@ -18,7 +18,7 @@ from common.collector import Collector
 from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings
 from common.errors import ConfigurationError, DeclinedError, DeliveryError
-from common.execution.backfill_state import BackfillMemory, BackfillState, Past, Survey
+from common.execution.backfill_state import BackfillCheckpoint, BackfillState, SpanSamples, Survey
 from common.execution.delivery import Delivery, Sink
 from common.execution.run import SLACK, Run
 from common.intake import MAX_AGE
@@ -58,15 +58,18 @@ class BackfillRun(Run):
                 "widen --step, or narrow --since and --until"
             )
         if self._job.mode is Mode.DRY_RUN:
-            past = Past(collector, self._context(configuration.core, settings, {}, span.until, None), span)
+            samples = SpanSamples(
+                collector, self._context(configuration.core, settings, {}, span.until, None), span
+            )
             self._sink = sink = self._open_sink(configuration, collector, span.since)
-            self._deliver(collector, self._counted(past.items(), "computing", None), Delivery(sink, None))
+            items = self._with_progress(samples.items(), "computing", None)
+            self._deliver(collector, items, Delivery(sink, None))
             return
-        key = f"backfill-{collector.name}-{_digest(self._asked, step, settings, configuration)}"
+        key = f"backfill-{collector.name}-{_hash_of(self._asked, step, settings, configuration)}"
         place = store(configuration.core)
         with place.open(key) if place else UnsavedCheckpoint() as checkpoint:
             while not self._push(configuration, collector, settings, checkpoint, span):
-                log.info("metrics that were left out before can be sent now: beginning anew")
+                log.info("metrics that were left out before can be sent now: starting again")
                 checkpoint.save(Saved())
 
     def _push(
@@ -77,62 +80,63 @@ class BackfillRun(Run):
         checkpoint: Checkpoint,
         span: Span,
     ) -> bool:
-        """Send what is left of the span; False where what was begun left out too much to be gone on with."""
-        begun = BackfillState.parse(checkpoint.saved.state, self._job.now) or BackfillState(
+        """Send what is left of the span; False where more metrics can be sent than an earlier attempt did."""
+        state = BackfillState.parse(checkpoint.saved.state, self._job.now) or BackfillState(
             span.since, span.until, self._job.now
         )
-        span = Span(begun.since, begun.until, span.step)
-        if begun.state:
-            log.info("going on with what was begun: %s", span)
-        context = self._context(configuration.core, settings, begun.state, span.until, None)
-        past = Past(collector, context, span)
-        survey = self._survey(past)
+        span = Span(state.since, state.until, span.step)
+        if state.state:
+            log.info("resuming the interrupted backfill: %s", span)
+        context = self._context(configuration.core, settings, state.state, span.until, None)
+        samples = SpanSamples(collector, context, span)
+        survey = self._survey(samples)
         survey.check_cap(configuration.core.series_cap)
-        needs_history = survey.needs_history(self._clock())
-        history = self._history(configuration) if needs_history or begun.left_out else None
-        names = {*survey.points, *begun.left_out}
-        off = sorted(names - history.enabled(names)) if history else []
-        self._refuse(off)
-        self._agree(survey, span, off)
-        past.left_out = self._leave_out(history, off)
-        self._tally.requests += history.requests if history else 0
-        if set(begun.left_out) - past.left_out:
+        samples.left_out = self._metrics_to_leave_out(configuration, survey, span, state.left_out)
+        if set(state.left_out) - samples.left_out:
             return False
-        survey = survey.without(past.left_out)
-        if past.left_out and not survey.points:
+        survey = survey.without(samples.left_out)
+        if samples.left_out and not survey.points:
             raise ConfigurationError("Historical Metrics Ingestion is off for all metrics: nothing was sent")
-        self._sink = sink = self._past_sink(configuration, survey, span, needs_history=needs_history)
-        remember = BackfillMemory(checkpoint, replace(begun, left_out=sorted(past.left_out)), self._clock)
+        self._sink = sink = self._historical_sink(configuration, survey, span)
+        saves = BackfillCheckpoint(checkpoint, replace(state, left_out=sorted(samples.left_out)), self._clock)
         with self._explaining_how_to_resume(configuration):
             total = survey.points.total()
-            items = self._counted(past.items(), "sending", total, sink)
-            self._deliver(collector, items, Delivery(sink, remember))
+            items = self._with_progress(samples.items(), "sending", total, sink)
+            self._deliver(collector, items, Delivery(sink, saves))
             self._parent.progress("sending", sink.points_sent, total)
         if not self._tally.lost:  # a project that could not be read is what is left to do
             checkpoint.save(Saved())
         return True
 
-    def _survey(self, past: Past) -> Survey:
+    def _survey(self, samples: SpanSamples) -> Survey:
         """Look at all that would be sent. What is met on the way is counted when it is sent."""
         dropped, lost = self._tally.dropped.copy(), list(self._tally.lost)
-        survey = Survey.of(self._counted(past.items(), "computing", None))
+        items = self._with_progress(samples.items(), "computing", None)
+        survey = Survey.of(items, self._clock)
         self._tally.dropped, self._tally.lost[:] = dropped, lost
         return survey
 
-    def _history(self, configuration: Configuration) -> HistoricalIngestion:
-        from common.datadog.historical import HistoricalIngestion
+    def _metrics_to_leave_out(
+        self, configuration: Configuration, survey: Survey, span: Span, left_out_before: list[str]
+    ) -> frozenset[str]:
+        """The metrics that Datadog would drop in silence, once it is agreed what to do about them."""
+        if not survey.needs_historical_ingestion and not left_out_before:
+            self._agree(survey, span, [])
+            return frozenset()
+        from common.datadog.historical import HistoricalIngestion, refusal
 
-        return HistoricalIngestion(
+        ingestion = HistoricalIngestion(
             configuration.datadog(), configuration.core, self._deadline, clock=self._clock
         )
-
-    def _refuse(self, off: list[str]) -> None:
-        """Datadog would drop the past of some metrics in silence, and nobody said what to do about it."""
+        names = {*survey.points, *left_out_before}
+        off = sorted(names - ingestion.enabled(names))
         if off and not self._asked.enable and not self._asked.only_enabled:
-            from common.datadog.historical import refusal
-
             command = self._job.command(*self._asked.asked, "--push", "--enable-historical")
             raise ConfigurationError(refusal(off, command))
+        self._agree(survey, span, off)
+        left_out = self._turn_on(ingestion, off) if self._asked.enable else frozenset(off)
+        self._tally.requests += ingestion.requests
+        return left_out
 
     def _agree(self, survey: Survey, span: Span, off: list[str]) -> None:
         """Say what will happen, and where a person is there, wait for a yes."""
@@ -150,13 +154,11 @@ class BackfillRun(Run):
         elif not self._parent.agrees(text):
             raise DeclinedError("nothing was sent: it was not agreed to")
 
-    def _leave_out(self, history: HistoricalIngestion | None, off: list[str]) -> frozenset[str]:
-        """The metrics to leave out, once all was turned on that was to be."""
-        if history is None or not self._asked.enable:
-            return frozenset(off)
+    def _turn_on(self, ingestion: HistoricalIngestion, off: list[str]) -> frozenset[str]:
+        """Turn Historical Metrics Ingestion on; the metrics for which Datadog refused."""
         refused: dict[str, str] = {}
         for name in off:
-            if reason := history.enable(name):
+            if reason := ingestion.enable(name):
                 refused[name] = reason
                 log.warning("%s: Historical Metrics Ingestion was not turned on: %s", name, reason)
             else:
@@ -169,30 +171,28 @@ class BackfillRun(Run):
             )
         return frozenset(refused)
 
-    def _past_sink(
-        self, configuration: Configuration, survey: Survey, span: Span, *, needs_history: bool
-    ) -> DatadogSink:
+    def _historical_sink(self, configuration: Configuration, survey: Survey, span: Span) -> DatadogSink:
         """The sink of a backfill. What needs no permission by its age must be sent before it does."""
         from common.datadog.sink import DatadogSink
 
         left = self._deadline.remaining()
-        if not needs_history and survey.oldest is not None:
+        if not survey.needs_historical_ingestion and survey.oldest is not None:
             left = min(left, survey.oldest + MAX_AGE - SLACK - self._clock())
             if left <= 0:
-                raise DeliveryError("points became older than an hour before they were sent: call it again")
+                raise DeliveryError("points became older than an hour before they were sent: run it again")
         return DatadogSink(
             configuration.datadog(),
             configuration.core,
             Deadline(left),
             clock=self._clock,
-            oldest=span.since if needs_history else None,
+            oldest=span.since if survey.needs_historical_ingestion else None,
             many_ticks=True,
         )
 
-    def _counted(
+    def _with_progress(
         self, items: Iterator[Sample | Mark], doing: str, total: int | None, sink: Sink | None = None
     ) -> Iterator[Sample | Mark]:
-        """The same items, with progress told at every mark: what a sink took, or what went by."""
+        """The same items, telling the parent at every mark what a sink took, or how many went by."""
         passed = 0
         for item in items:
             passed += isinstance(item, Sample)
@@ -206,17 +206,17 @@ class BackfillRun(Run):
             yield
         except BaseException:
             if configuration.core.checkpoints:
-                log.warning("not all was sent; the same command goes on from here for a day")
+                log.warning("not everything was sent; within a day, the same command resumes from here")
             else:
                 log.warning(
-                    "not all was sent; the same command begins anew, which changes nothing "
-                    "(with FLEETGAUGE_CHECKPOINTS it would go on from here)"
+                    "not everything was sent; the same command starts again, which doubles nothing "
+                    "(with FLEETGAUGE_CHECKPOINTS it would resume from here)"
                 )
             raise
 
 
-def _digest(asked: Backfill, step: int, settings: CollectorSettings, configuration: Configuration) -> str:
-    """What an interrupted backfill is known by: all that decides what is sent where, secrets masked."""
+def _hash_of(asked: Backfill, step: int, settings: CollectorSettings, configuration: Configuration) -> str:
+    """Names an interrupted backfill: a hash of all that decides what is sent where, secrets masked."""
     core, datadog = configuration.core, configuration.datadog()
     told = [*asked.asked, asked.part, asked.parts, step, settings.model_dump_json()]
     told += [core.env, core.service, datadog.address]

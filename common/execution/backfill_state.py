@@ -1,4 +1,4 @@
-"""What a backfill is made of: the samples of a span, a survey of them, and the memory of how far it came."""
+"""What a backfill is made of: the samples of a span, a survey of them, and how far it came."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from common.metric import Mark, Sample
 from common.span import Span
 from common.state.checkpoint import Checkpoint, Saved, changed
 
-GOES_ON_FOR = 86_400  # seconds after which an interrupted backfill is not gone on with but begun anew
-NO_TIME = 120  # seconds that a person may need to agree, and sending to begin
+MAX_RESUME_AGE = 86_400  # seconds after which an interrupted backfill starts again
+SECONDS_TO_AGREE = 120  # that a person may need, until sending begins
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class BackfillState:
 
     @classmethod
     def parse(cls, saved: Mapping[str, object], now: int) -> Self | None:
-        """What was begun and can be gone on with; None where nothing was, or too long ago."""
+        """The backfill to resume; None where there is none, or it is too old."""
         try:
             # Any: a document from outside; what does not fit raises
             document: dict[str, Any] = dict(saved)
-            begun = cls(**document)
-            return begun if 0 <= now - int(begun.saved_at) < GOES_ON_FOR else None
+            state = cls(**document)
+            return state if 0 <= now - int(state.saved_at) < MAX_RESUME_AGE else None
         except (TypeError, ValueError):
             return None
 
@@ -47,23 +47,23 @@ class Survey:
     points: Counter[str] = field(default_factory=Counter)  # by metric
     series: set[tuple[str, str | None, tuple[str, ...]]] = field(default_factory=set)
     oldest: int | None = None
-    newest: int | None = None
+    needs_historical_ingestion: bool = False
 
     @classmethod
-    def of(cls, items: Iterable[Sample | Mark]) -> Self:
-        """Count what a stream holds."""
+    def of(cls, items: Iterable[Sample | Mark], clock: Callable[[], float]) -> Self:
+        """Count what a stream holds.
+
+        Points older than the intake takes by itself, or soon to be, need Historical Metrics Ingestion.
+        """
         survey = cls()
         for item in items:
             if isinstance(item, Sample):
                 survey.points[item.metric.name] += 1
                 survey.series.add((item.metric.name, item.host, item.tags))
                 survey.oldest = min(item.timestamp, survey.oldest or item.timestamp)
-                survey.newest = max(item.timestamp, survey.newest or item.timestamp)
+        accepted_from = clock() - MAX_AGE + SECONDS_TO_AGREE
+        survey.needs_historical_ingestion = survey.oldest is not None and survey.oldest < accepted_from
         return survey
-
-    def needs_history(self, now: float) -> bool:
-        """Whether any of it is older than the intake takes without being told to, or will be in no time."""
-        return self.oldest is not None and self.oldest < now - MAX_AGE + NO_TIME
 
     def check_cap(self, cap: int) -> None:
         """A cap that leaves some series out of a span would leave others out of its parts."""
@@ -79,7 +79,7 @@ class Survey:
         return replace(self, points=points, series={one for one in self.series if one[0] not in names})
 
 
-class Past:
+class SpanSamples:
     """The samples of a span that can be known, as often as they are asked for."""
 
     # Any: the settings model differs per collector, and only the collector itself looks inside.
@@ -104,15 +104,15 @@ class Past:
                 yield item
 
 
-class BackfillMemory:
+class BackfillCheckpoint:
     """Saves how far a backfill came."""
 
-    def __init__(self, checkpoint: Checkpoint, begun: BackfillState, clock: Callable[[], float]) -> None:
+    def __init__(self, checkpoint: Checkpoint, state: BackfillState, clock: Callable[[], float]) -> None:
         self._checkpoint = checkpoint
-        self._begun = begun
+        self._state = state
         self._clock = clock
 
     def __call__(self, changes: Mapping[str, object]) -> None:
-        state = changed(self._begun.state, changes)
-        self._begun = replace(self._begun, state=state, saved_at=int(self._clock()))
-        self._checkpoint.save(Saved(asdict(self._begun)))
+        state = changed(self._state.state, changes)
+        self._state = replace(self._state, state=state, saved_at=int(self._clock()))
+        self._checkpoint.save(Saved(asdict(self._state)))

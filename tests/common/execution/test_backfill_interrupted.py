@@ -41,12 +41,12 @@ def test_a_metric_that_is_still_off_and_has_no_points_left_is_not_taken_for_on(
     assert project.run("toy", *options).returncode == 1
     ran = project.run("toy", *options)
     assert ran.returncode == 0, ran.stdout
-    assert "beginning anew" not in ran.stderr
+    assert "starting again" not in ran.stderr
     assert len(intake.write_log) == len(intake.points) == 24
 
 
 class TestInterrupted:
-    def test_the_same_command_goes_on_with_the_span_it_began_with(
+    def test_the_same_command_resumes_the_span_it_began_with(
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
         fleet.set_constant("intake.py", "BATCH_SIZE", "60")
@@ -55,20 +55,20 @@ class TestInterrupted:
         began = time.time()
         first = fleet.run("wandb", "--since", "6h", "--push")
         assert first.returncode == 1
-        assert "the same command goes on from here" in first.stderr
+        assert "the same command resumes from here" in first.stderr
         sent = set(held(intake))
         assert 0 < len(sent) < 24 * 25
         second = fleet.run("wandb", "--since", "6h", "--push")
         assert second.returncode == 0, second.stdout
-        assert "going on with what was begun" in second.stderr
+        assert "resuming the interrupted backfill" in second.stderr
         span = Span(int(began) - 6 * 3600, int(began), STEP)
         assert held(intake) == truth(wandb.projects["acme", "ants"], span)
         assert len(intake.write_log) == len(intake.points)
 
-    def test_once_it_is_done_the_same_command_begins_anew(self, fleet: Project, intake: Intake) -> None:
+    def test_once_it_is_done_the_same_command_starts_again(self, fleet: Project, intake: Intake) -> None:
         for _ in range(2):
             ran = fleet.run("wandb", *fixed(2), "--push")
-            assert "going on" not in ran.stderr
+            assert "resuming" not in ran.stderr
         assert len(intake.write_log) == 2 * len(intake.points)
 
     def test_what_was_left_out_and_can_be_sent_now_is_sent_from_the_start(

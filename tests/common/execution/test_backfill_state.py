@@ -1,4 +1,4 @@
-"""The parts of a backfill that need no server: what was begun, what will be sent, what cannot be known."""
+"""The parts of a backfill that need no server: what is resumed, what will be sent, what cannot be known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ import pytest
 from common.collector import Collector, Context
 from common.config.settings import CollectorSettings
 from common.errors import ConfigurationError, NoBackfillError
-from common.execution.backfill_state import GOES_ON_FOR, NO_TIME, BackfillMemory, BackfillState, Past, Survey
+from common.execution.backfill_state import (
+    MAX_RESUME_AGE,
+    SECONDS_TO_AGREE,
+    BackfillCheckpoint,
+    BackfillState,
+    SpanSamples,
+    Survey,
+)
 from common.metric import Mark, Sample, gauge
 from common.net.retry import Deadline
 from common.span import Span
@@ -24,23 +31,23 @@ TWO = gauge("toy.two", "item", "Two.")
 LIVE = gauge("toy.live", "item", "Known only now.")
 
 
-def test_what_was_begun_is_read_back() -> None:
-    begun = BackfillState(NOW - 900, NOW, NOW - 60, ["toy.one"], {"tick": 7})
-    assert BackfillState.parse(asdict(begun), NOW) == begun
+def test_an_interrupted_backfill_is_read_back() -> None:
+    state = BackfillState(NOW - 900, NOW, NOW - 60, ["toy.one"], {"tick": 7})
+    assert BackfillState.parse(asdict(state), NOW) == state
 
 
-@pytest.mark.parametrize("age", [0, GOES_ON_FOR - 1])
-def test_what_was_begun_within_a_day_is_gone_on_with(age: int) -> None:
+@pytest.mark.parametrize("age", [0, MAX_RESUME_AGE - 1])
+def test_what_was_interrupted_within_a_day_is_resumed(age: int) -> None:
     assert BackfillState.parse(asdict(BackfillState(1, 2, NOW - age)), NOW) is not None
 
 
-@pytest.mark.parametrize("age", [GOES_ON_FOR, GOES_ON_FOR + 1, -1])
-def test_what_was_begun_earlier_or_by_a_wrong_clock_is_not(age: int) -> None:
+@pytest.mark.parametrize("age", [MAX_RESUME_AGE, MAX_RESUME_AGE + 1, -1])
+def test_what_was_interrupted_earlier_or_by_a_wrong_clock_is_not(age: int) -> None:
     assert BackfillState.parse(asdict(BackfillState(1, 2, NOW - age)), NOW) is None
 
 
 @pytest.mark.parametrize("saved", [{}, {"since": 1}, {"since": 1, "until": 2, "began": "soon"}, {"else": 1}])
-def test_what_is_not_ours_is_nothing_begun(saved: dict[str, Any]) -> None:
+def test_what_is_not_ours_is_nothing_to_resume(saved: dict[str, Any]) -> None:
     assert BackfillState.parse(saved, NOW) is None
 
 
@@ -53,7 +60,7 @@ def stream() -> Iterator[Sample | Mark]:
 
 
 def test_a_survey_counts_points_and_series_and_their_age() -> None:
-    survey = Survey.of(stream())
+    survey = Survey.of(stream(), lambda: NOW)
     assert dict(survey.points) == {"toy.one": 3, "toy.two": 1}
     assert len(survey.series) == 3
     assert survey.oldest == NOW - 200
@@ -61,22 +68,25 @@ def test_a_survey_counts_points_and_series_and_their_age() -> None:
     assert (dict(without.points), len(without.series)) == ({"toy.two": 1}, 1)
 
 
-@pytest.mark.parametrize(("age", "needed"), [(3600 - NO_TIME, False), (3601 - NO_TIME, True)])
-def test_points_older_than_an_hour_or_nearly_so_need_to_be_taken_as_history(age: int, needed: bool) -> None:
-    now = NOW - 200 + age
-    assert Survey.of(stream()).needs_history(now) is needed
-    assert Survey().needs_history(now) is False
+@pytest.mark.parametrize(
+    ("age", "needed"), [(3600 - SECONDS_TO_AGREE, False), (3601 - SECONDS_TO_AGREE, True)]
+)
+def test_points_older_than_an_hour_or_nearly_so_need_historical_ingestion(age: int, needed: bool) -> None:
+    survey = Survey.of(stream(), lambda: NOW - 200 + age)
+    assert survey.needs_historical_ingestion is needed
+    assert survey.without({"toy.one"}).needs_historical_ingestion is needed
+    assert Survey.of([], lambda: NOW).needs_historical_ingestion is False
 
 
 def test_more_series_than_the_cap_are_refused_before_anything_is_sent() -> None:
-    survey = Survey.of(stream())
+    survey = Survey.of(stream(), lambda: NOW)
     survey.check_cap(3)
     with pytest.raises(ConfigurationError, match=r"3 series, more than FLEETGAUGE_SERIES_CAP \(2\)"):
         survey.check_cap(2)
 
 
-def past_of(span: Span, items: list[Sample | Mark] | None) -> Past:
-    def past(_: Context[CollectorSettings], __: Span) -> Callable[[], Iterator[Sample | Mark]]:
+def samples_of(span: Span, items: list[Sample | Mark] | None) -> SpanSamples:
+    def backfill(_: Context[CollectorSettings], __: Span) -> Callable[[], Iterator[Sample | Mark]]:
         return lambda: iter(items or [])
 
     collector: Collector[CollectorSettings] = Collector(
@@ -85,7 +95,7 @@ def past_of(span: Span, items: list[Sample | Mark] | None) -> Past:
         metrics=(ONE, TWO, LIVE),
         collect=lambda _: iter(()),
         check=lambda _: iter(()),
-        backfill=None if items is None else past,
+        backfill=None if items is None else backfill,
         live_only=frozenset({LIVE}),
     )
     context: Context[CollectorSettings] = Context(
@@ -97,21 +107,21 @@ def past_of(span: Span, items: list[Sample | Mark] | None) -> Past:
         deadline=Deadline(10),
         log=logging.getLogger("toy"),
     )
-    return Past(collector, context, span)
+    return SpanSamples(collector, context, span)
 
 
 def test_only_what_is_of_the_span_and_can_be_known_passes() -> None:
     mark = Mark({"tick": 1})
     items: list[Sample | Mark] = [ONE(1, 99), ONE(2, 100), LIVE(3, 150), mark, TWO(4, 150), ONE(5, 200)]
-    past = past_of(Span(100, 200, 900), items)
-    assert list(past.items()) == [ONE(2, 100), mark, TWO(4, 150)]
-    past.left_out = frozenset({"toy.two"})
-    assert list(past.items()) == [ONE(2, 100), mark]
+    samples = samples_of(Span(100, 200, 900), items)
+    assert list(samples.items()) == [ONE(2, 100), mark, TWO(4, 150)]
+    samples.left_out = frozenset({"toy.two"})
+    assert list(samples.items()) == [ONE(2, 100), mark]
 
 
 def test_a_collector_without_a_past_says_so() -> None:
     with pytest.raises(NoBackfillError, match="the past of toy cannot be asked"):
-        past_of(Span(100, 200, 900), None)
+        samples_of(Span(100, 200, 900), None)
 
 
 class Listener(UnsavedCheckpoint):
@@ -125,10 +135,12 @@ class Listener(UnsavedCheckpoint):
         self.saves.append(saved)
 
 
-def test_every_save_renews_the_time_in_which_a_backfill_can_be_gone_on_with() -> None:
+def test_every_save_renews_the_time_in_which_a_backfill_can_be_resumed() -> None:
     kept = Listener()
     clock = iter([NOW + 100, NOW + 200])
-    memory = BackfillMemory(kept, BackfillState(1, 2, NOW, ["toy.one"], {"a": 1}), clock=lambda: next(clock))
+    memory = BackfillCheckpoint(
+        kept, BackfillState(1, 2, NOW, ["toy.one"], {"a": 1}), clock=lambda: next(clock)
+    )
     memory({"b": 2})
     memory({"a": None})
     assert [save.state for save in kept.saves] == [

@@ -207,7 +207,7 @@ def test_what_becomes_too_old_while_a_person_thinks_is_not_sent_into_the_void(wo
     outcome = run()
     assert outcome.status is Status.FAILED
     assert outcome.error is not None
-    assert outcome.error.message == "points became older than an hour before they were sent: call it again"
+    assert outcome.error.message == "points became older than an hour before they were sent: run it again"
     assert not world.intake.points
     again = run()
     assert again.error is not None
