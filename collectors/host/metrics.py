@@ -54,24 +54,4 @@ GPU_ECC_ERRORS = _per_gpu(
     "ecc_errors", "error", "Memory errors since the driver was loaded, corrected or uncorrected.", "kind"
 )
 
-METRICS = (
-    CPU_COUNT,
-    CPU_UTILIZATION,
-    LOAD_1M,
-    MEMORY,
-    MEMORY_AVAILABLE,
-    MEMORY_USED,
-    DISK_FREE,
-    DISK_USED,
-    ALLOTTED_CPUS,
-    ALLOTTED_MEMORY,
-    INFO,
-    GPU_COUNT,
-    GPU_UTILIZATION,
-    GPU_MEMORY,
-    GPU_MEMORY_USED,
-    GPU_TEMPERATURE,
-    GPU_POWER,
-    GPU_THROTTLED,
-    GPU_ECC_ERRORS,
-)
+METRICS = tuple(metric for metric in list(vars().values()) if isinstance(metric, Metric))

@@ -52,7 +52,7 @@ class Losses:
             first = self.count == 1
         if first:
             with suppress(Exception):
-                logger.warning("data plane: %s: %r; from here on only counted", self.what, reason)
+                logger.warning("data plane: %s: %r; further losses are only counted", self.what, reason)
 
     def __getstate__(self) -> dict[str, object]:
         return {"what": self.what, "count": self.count}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 DASHBOARD_NAME = "stormlog_tracking_dashboard.html"
@@ -29,15 +30,11 @@ def log_dashboard(
     would then find a file that the tracker never wrote), it goes into a directory that is removed again: W&B
     keeps a copy of what it is given.
     """
-    if output is not None and not _inside(output, sink):
-        path = output.with_name(DASHBOARD_NAME)
+    beside = None if output is None or _inside(output, sink) else output.parent
+    with nullcontext(beside) if beside else TemporaryDirectory(prefix="fleetgauge-") as directory:
+        path = Path(directory, DASHBOARD_NAME)
         path.write_text(page, encoding="utf-8")
         log_path(wandb, run, _DASHBOARD_TYPE, slug, path)
-    else:
-        with tempfile.TemporaryDirectory(prefix="fleetgauge-") as directory:
-            path = Path(directory, DASHBOARD_NAME)
-            path.write_text(page, encoding="utf-8")
-            log_path(wandb, run, _DASHBOARD_TYPE, slug, path)
     return {"stormlog_tracking_dashboard_file": DASHBOARD_NAME}
 
 

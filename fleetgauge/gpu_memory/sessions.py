@@ -82,9 +82,22 @@ def parse_session(entry: object) -> SessionSummary | None:
         return None
     if not isinstance(status, str) or status.strip().lower() not in STATUSES:
         return None
+    return _summary(entry, session_id=session_id, status=status.strip().lower())
+
+
+def infer_session(
+    session_id: str, first: MemoryEvent, started_at: float | None, stopped_at: float | None
+) -> SessionSummary:
+    """A session no manifest tells of: completed if it said that it stopped, else incomplete."""
+    times = {"started_at_ns": _nanoseconds(started_at), "ended_at_ns": _nanoseconds(stopped_at)}
+    status = "incomplete" if stopped_at is None else "completed"
+    return _summary(first._asdict() | times | {"source": "events"}, session_id=session_id, status=status)
+
+
+def _summary(entry: Mapping[str, object], *, session_id: str, status: str) -> SessionSummary:
     return SessionSummary(
         session_id=session_id,
-        status=status.strip().lower(),
+        status=status,
         started_at_ns=integer(entry.get("started_at_ns")),
         ended_at_ns=integer(entry.get("ended_at_ns")),
         host=words(entry.get("host")),
@@ -94,25 +107,6 @@ def parse_session(entry: object) -> SessionSummary | None:
         local_rank=integer(entry.get("local_rank")) or 0,
         world_size=max(1, integer(entry.get("world_size")) or 1),
         source=words(entry.get("source")) or "unknown",
-    )
-
-
-def infer_session(
-    session_id: str, first: MemoryEvent, started_at: float | None, stopped_at: float | None
-) -> SessionSummary:
-    """A session no manifest tells of: completed if it said that it stopped, else incomplete."""
-    return SessionSummary(
-        session_id=session_id,
-        status="incomplete" if stopped_at is None else "completed",
-        started_at_ns=_nanoseconds(started_at),
-        ended_at_ns=_nanoseconds(stopped_at),
-        host=first.host,
-        pid=first.pid,
-        job_id=first.job_id,
-        rank=first.rank or 0,
-        local_rank=first.local_rank or 0,
-        world_size=max(1, first.world_size or 1),
-        source="events",
     )
 
 

@@ -1,6 +1,6 @@
-"""Appends lines to a file from a background thread, whatever the disk does.
+"""Work in the background: a bounded queue with a thread, and files that lines are appended to by one.
 
-Knows files, rotation and a bounded queue; what a line says is the business of `fleetgauge.records`.
+Knows files, rotation and threads; what a line says is the business of `fleetgauge.records`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -66,11 +67,12 @@ class AppendFile:
         if size and size + len(line) > self._rotate_bytes:
             self._rotate()
             descriptor, size = self._open()
-        whole = b"\n" + line if self._torn else line
+        if self._torn:
+            line = b"\n" + line
         self._torn = True  # until we know better; at worst a blank line follows
-        written = os.write(descriptor, whole)
-        if written != len(whole):
-            raise OSError(f"only {written} of {len(whole)} bytes could be written")
+        written = os.write(descriptor, line)
+        if written != len(line):
+            raise OSError(f"only {written} of {len(line)} bytes could be written")
         self._torn = False
 
     def sync(self) -> None:
@@ -116,46 +118,96 @@ class AppendFile:
         self.path.rename(target)
 
 
-class BackgroundWriter:
-    """A bounded queue and a daemon thread that turns what is queued into lines of a file.
+class Worker:
+    """A bounded queue of things to do and a daemon thread that does them, in order, whatever they raise.
 
-    Nothing here raises into or waits for the host: what cannot be kept is counted in `dropped`, and each
-    kind of trouble is said once. `encode` runs on the thread and returns a line, and whether to sync.
+    Nothing here raises into or waits for the host: what is not done is counted in `lost`, and each kind of
+    trouble is logged once. `output` is what goes missing then, for the log.
+    """
+
+    def __init__(self, name: str, output: object, max_waiting: int, log: logging.Logger) -> None:
+        self.lost = 0
+        self.max_waiting = max_waiting
+        self.thread = threading.Thread(target=self._work, name=f"fleetgauge-{name}", daemon=True)
+        self._output = output
+        self._log = log
+        self._counting = threading.RLock()
+        self._said: set[str] = set()
+        # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def put(self, task: Callable[[], None], last: bool = False) -> bool:
+        """Have something done; False, and one more lost, where too much waits and it is not the last."""
+        if self._queue.qsize() >= self.max_waiting and not last:
+            self.lose(f"{self.max_waiting} records are waiting already")
+            return False
+        self._queue.put(task)
+        return True
+
+    def close(self, timeout: float) -> bool:
+        """Do what is queued, but nothing after it; False where that took longer than `timeout` seconds."""
+        self._queue.put(None)
+        if self.thread is threading.current_thread() or not self.thread.ident:
+            return False
+        self.thread.join(max(0.0, timeout))
+        if self.thread.is_alive():
+            self.warn("slow", "gave up waiting for %s; records may be missing", self._output)
+        return not self.thread.is_alive()
+
+    def lose(self, why: str, error: Exception | None = None) -> None:
+        """Count a record that will not be written, and log why where that was not logged yet."""
+        with self._counting:
+            self.lost += 1
+        cause = f": {type(error).__name__}: {error}" if error else ""
+        text = "lost a record for %s because %s%s; further losses are only counted"
+        self.warn(why, text, self._output, why, cause)
+
+    def warn(self, trouble: str, text: str, *arguments: object) -> None:
+        """Log a warning, once for each kind of trouble."""
+        if trouble in self._said:
+            return
+        self._said.add(trouble)
+        with suppress(Exception):  # a log handler that fails must not fail our host
+            self._log.warning(text, *arguments)
+
+    def _work(self) -> None:
+        while (task := self._queue.get()) is not None:
+            try:
+                task()
+            except Exception as error:
+                self.lose("it could not be written", error)
+
+
+class BackgroundWriter:
+    """Turns what is put into lines of a file, on a thread of its own.
+
+    `encode` runs on the thread and returns a line, and whether to sync.
     """
 
     def __init__(
         self, file: AppendFile, encode: Callable[[Any], tuple[bytes, bool]], queue_size: int
     ) -> None:
-        self.dropped = 0
-        self._counting = threading.RLock()
         self._file = file
         self._encode = encode
-        self._room = queue_size
-        # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
-        self._queue: SimpleQueue[Any] = SimpleQueue()
-        self._said: set[str] = set()
         self._closed = False
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._work, name="fleetgauge-records", daemon=True)
+        self.worker = Worker("records", file.path, queue_size, log)
         try:
-            self._thread.start()
+            self.worker.thread.start()
         except RuntimeError as error:
             self._closed = True
-            self._warn("thread", "no records for %s: no thread could be started: %s", file.path, error)
+            self.worker.warn("thread", "no records for %s: no thread could be started: %s", file.path, error)
         else:
             atexit.register(self.close)
 
     def put(self, item: object) -> bool:
-        """Queue an item; False, and one more dropped, where there is no room or no one to write it."""
+        """Queue an item; False, and one more lost, where there is no room or no one to write it."""
         if os.getpid() != self._pid:
-            self._warn("fork", "a forked process does not write the records for %s", self._file.path)
+            self.worker.warn("fork", "a forked process does not write the records for %s", self._file.path)
         elif self._closed:
-            self.lose("the writer is closed")
-        elif self._queue.qsize() >= self._room:
-            self.lose(f"{self._room} records are waiting already")
+            self.worker.lose("the writer is closed")
         else:
-            self._queue.put(item)
-            return True
+            return self.worker.put(partial(self._append, item))
         return False
 
     def close(self, timeout: float = 5.0) -> bool:
@@ -164,25 +216,17 @@ class BackgroundWriter:
             return False
         if not self._closed:
             self._closed = True
-            self._queue.put(None)
+            self.worker.put(self._finish, last=True)
             atexit.unregister(self.close)
-        if self._thread is threading.current_thread() or not self._thread.ident:
-            return False
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            self._warn("slow", "gave up waiting for %s; records may be missing", self._file.path)
-        return not self._thread.is_alive()
+        return self.worker.close(timeout)
 
-    def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            try:
-                line, sync = self._encode(item)
-                self._file.append(line)
-            except Exception as error:
-                self.lose("it could not be written", error)
-                continue
-            if sync:
-                self._sync()
+    def _append(self, item: object) -> None:
+        line, sync = self._encode(item)
+        self._file.append(line)
+        if sync:
+            self._sync()
+
+    def _finish(self) -> None:
         self._sync()
         with suppress(OSError):
             self._file.close()
@@ -191,19 +235,4 @@ class BackgroundWriter:
         try:
             self._file.sync()
         except OSError as error:
-            self._warn("sync", "%s may be incomplete on disk: %s", self._file.path, error)
-
-    def lose(self, why: str, error: Exception | None = None) -> None:
-        """Count a record that will not be written, and say why where that was not said yet."""
-        with self._counting:
-            self.dropped += 1
-        cause = f": {type(error).__name__}: {error}" if error else ""
-        text = "lost a record for %s because %s%s; more may follow, and will be counted only"
-        self._warn(why, text, self._file.path, why, cause)
-
-    def _warn(self, trouble: str, text: str, *arguments: object) -> None:
-        if trouble in self._said:
-            return
-        self._said.add(trouble)
-        with suppress(Exception):  # a log handler that fails must not fail our host
-            log.warning(text, *arguments)
+            self.worker.warn("sync", "%s may be incomplete on disk: %s", self._file.path, error)

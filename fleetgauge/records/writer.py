@@ -93,14 +93,14 @@ class RecordWriter:
     @property
     def dropped(self) -> int:
         """Records that were not written, for whatever reason."""
-        return self._writer.dropped
+        return self._writer.worker.lost
 
     def write(self, event: Event | str, body: Mapping[str, Any]) -> bool:  # Any: a kind's body
         """Queue one record, true now. The body's values belong to the writer from here on."""
         try:
             return self._writer.put((next(self._numbers), self._clock(), str(event), dict(body)))
         except Exception as error:
-            self._writer.lose("it could not be taken", error)
+            self._writer.worker.lose("it could not be taken", error)
             return False
 
     def close(self, timeout: float = 5.0) -> bool:

@@ -7,20 +7,18 @@ and to W&B, which has one too: each may hang or fail for ever, and only its own 
 from __future__ import annotations
 
 import importlib.util
-import logging
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from fleetgauge.records import Event, RecordWriter
-from fleetgauge.xenna.patch import say
+from fleetgauge.records.background import Worker
+from fleetgauge.xenna.patch import log
 from fleetgauge.xenna.stats import Metrics, Pipeline, PoolCopy, Snapshot, copy_pool, copy_stats
 
 MAX_WAITING = 1000  # items that may wait for a thread
@@ -46,56 +44,11 @@ class RecordedRun:
     clock: Callable[[], float]
 
 
-class Worker:
-    """A bounded queue of things to do and a daemon thread that does them, in order, whatever they raise."""
-
-    def __init__(self, name: str) -> None:
-        self.lost = 0
-        self._name = name
-        self._said: set[str] = set()
-        # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.thread = threading.Thread(target=self._work, name=f"fleetgauge-{name}", daemon=True)
-
-    def start(self) -> None:
-        """Begin to do what is queued; RuntimeError where no thread can be had."""
-        self.thread.start()
-
-    def put(self, task: Callable[[], None], last: bool = False) -> None:
-        """Have something done, unless too much waits already and it is not the last; never waits."""
-        if self._queue.qsize() < MAX_WAITING or last:
-            self._queue.put(task)
-        else:
-            self.lost += 1
-            self.warn("full", "%s: %d records are waiting already; more are lost", self._name, MAX_WAITING)
-
-    def warn(self, trouble: str, text: str, *arguments: object) -> None:
-        """Say something, once."""
-        if trouble not in self._said:
-            self._said.add(trouble)
-            say(logging.WARNING, text, *arguments)
-
-    def close(self, patience: float) -> bool:
-        """Do what is queued, but nothing after it; False where that took too long."""
-        self._queue.put(None)
-        self.thread.join(max(0.0, patience))
-        return not self.thread.is_alive()
-
-    def _work(self) -> None:
-        while (task := self._queue.get()) is not None:
-            try:
-                task()
-            except Exception as error:
-                self.lost += 1
-                text = "%s: a record was lost: %s: %s; further losses are not logged"
-                self.warn("failed", text, self._name, type(error).__name__, error)
-
-
 class WandbLog:
     """Logs to whatever W&B run the job has, from a thread of its own. Never imports W&B: the job does."""
 
     def __init__(self) -> None:
-        self.worker = Worker("wandb")
+        self.worker = Worker("wandb", "W&B", MAX_WAITING, log)
         self._prepared: object = None
 
     def put(self, metrics: Metrics) -> None:
@@ -143,15 +96,15 @@ class HookRecording:
         self._totals: tuple[Pipeline, float, Metrics] | None = None
         self._version = ""
         self.wandb = WandbLog() if run.wandb else None
-        self.worker = Worker("xenna")
+        self.worker = Worker("xenna", "the pipeline", MAX_WAITING, log)
         self.worker.put(self._start)
 
     def start(self) -> None:
         """Start the threads. Raises RuntimeError where they cannot be had, and leaves none."""
         if self.wandb:
-            self.wandb.worker.start()
+            self.wandb.worker.thread.start()
         try:
-            self.worker.start()
+            self.worker.thread.start()
         except BaseException:
             if self.wandb:
                 self.wandb.worker.close(MAX_END_WAIT_S)
@@ -183,8 +136,8 @@ class HookRecording:
             self.worker.close(MAX_END_WAIT_S)
             if self._writer:
                 self._writer.close(max(0.0, until - time.monotonic()))
-            if self.wandb and not self.wandb.worker.close(until - time.monotonic()):
-                self.wandb.worker.warn("slow", "gave up waiting for W&B; pipeline statistics may be missing")
+            if self.wandb:
+                self.wandb.worker.close(until - time.monotonic())
 
     def _pipeline(self, monitor: object) -> Pipeline:
         try:

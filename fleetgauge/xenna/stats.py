@@ -72,17 +72,12 @@ class Snapshot(NamedTuple):
 
 def copy_stats(stats: object, taken_at: float, interval: object) -> Snapshot:
     """Copy what is there. What a release has moved or left out is None, and costs only itself."""
-    pools = _or_none(_copy_pools, stats) or ()
-    usage = _or_none(_copy_usage, stats) or {}
-    return Snapshot(taken_at, interval, _pipeline_values(stats), pools, usage)
-
-
-def _copy_pools(stats: Any) -> tuple[PoolCopy, ...]:
-    return tuple(map(copy_pool, stats.actor_pools))
-
-
-def _copy_usage(stats: Any) -> dict[object, Values]:
-    return {name: _usage_values(usage) for name, usage in stats.resource_usage_per_stage.items()}
+    pools = _or_none(lambda source: tuple(map(copy_pool, source.actor_pools)), stats) or ()
+    usage = _or_none(
+        lambda source: {name: _usage_values(one) for name, one in source.resource_usage_per_stage.items()},
+        stats,
+    )
+    return Snapshot(taken_at, interval, _pipeline_values(stats), pools, usage or {})
 
 
 def copy_pool(pool: object) -> PoolCopy:
@@ -105,7 +100,7 @@ def _getter(paths: Mapping[str, str]) -> Callable[[object], Values]:
     return read
 
 
-def _or_none(read: Callable[[object], Found], source: object) -> Found | None:
+def _or_none(read: Callable[[Any], Found], source: object) -> Found | None:
     try:
         return read(source)
     except Exception:

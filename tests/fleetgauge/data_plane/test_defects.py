@@ -102,7 +102,7 @@ def test_3_what_a_callback_lost_is_said_once(store: Store, caplog: pytest.LogCap
     for _ in range(3):
         client.close()
     assert [record.getMessage() for record in caplog.records] == [
-        "data plane: on_event raised: ValueError('sink is full'); from here on only counted"
+        "data plane: on_event raised: ValueError('sink is full'); further losses are only counted"
     ]
 
 
@@ -383,7 +383,7 @@ def test_11_the_table_is_bounded_and_says_once_that_it_overflowed(
     (record,) = caplog.records
     assert record.getMessage() == (
         "data plane: too many keys are outstanding and the oldest no longer counted, max_keys is: 3; "
-        "from here on only counted"
+        "further losses are only counted"
     )
 
 

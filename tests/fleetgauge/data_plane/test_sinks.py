@@ -71,7 +71,7 @@ def test_one_callback_that_raises_does_not_keep_the_event_from_the_rest(
         chained(event())
     assert (len(events.told), chained.errors) == (3, 6)
     assert [record.getMessage() for record in caplog.records] == [
-        "data plane: a chained callback raised: ValueError('full'); from here on only counted"
+        "data plane: a chained callback raised: ValueError('full'); further losses are only counted"
     ]
 
 
@@ -271,7 +271,7 @@ def test_a_run_that_raises_is_counted_and_the_next_log_has_everything(
     (record,) = caplog.records
     assert record.getMessage() == (
         "data plane: an event or its aggregate did not reach W&B: ConnectionError('offline'); "
-        "from here on only counted"
+        "further losses are only counted"
     )
 
 

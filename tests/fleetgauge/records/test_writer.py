@@ -344,7 +344,7 @@ def test_a_full_queue_drops_counts_and_says_so_once_while_the_host_goes_on(
     (warning,) = caplog.records
     assert warning.getMessage() == (
         f"lost a record for {tmp_path}/a.jsonl because 3 records are waiting already; "
-        "more may follow, and will be counted only"
+        "further losses are only counted"
     )
 
 

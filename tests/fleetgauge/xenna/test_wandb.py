@@ -106,7 +106,10 @@ def _raising(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
         raise RuntimeError("the server said no")
 
     vars(wandb)["log"] = log
-    return "wandb: a record was lost: RuntimeError: the server said no; further losses are not logged"
+    return (
+        "lost a record for W&B because it could not be written: RuntimeError: the server said no; "
+        "further losses are only counted"
+    )
 
 
 @pytest.mark.parametrize("trouble", [_not_initialised, _not_imported, _not_installed, _raising])
@@ -195,7 +198,7 @@ def test_wandb_hanging_for_ever_and_a_full_disk_at_once_do_not_reach_the_pipelin
     assert monitor._make_stats is original
     said = warnings(caplog)
     assert len([text for text in said if "No space left" in text]) == 1
-    assert "gave up waiting for W&B; pipeline statistics may be missing" in said
+    assert "gave up waiting for W&B; records may be missing" in said
     assert len(said) == len(set(said))
 
 
