@@ -14,12 +14,12 @@ _PART = re.compile(r"(\d+)\s*([smhdw])\s*")
 
 def parse_duration(text: str) -> int:
     """Whole seconds from `900`, `15m`, `1h30m`, `7d`; raises ValueError with the accepted forms."""
-    plain = text.strip().lower()
-    if plain.isdecimal():
-        return int(plain)
-    if not plain or _PART.sub("", plain):
+    stripped = text.strip().lower()
+    if stripped.isdecimal():
+        return int(stripped)
+    if not stripped or _PART.sub("", stripped):
         raise ValueError(f"{text!r} is not a duration: write seconds (900) or units (15m, 1h30m, 7d)")
-    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(plain))
+    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(stripped))
 
 
 def parse_moment(text: str, now: int) -> int:
@@ -28,20 +28,20 @@ def parse_moment(text: str, now: int) -> int:
     A time without a zone is refused: on a laptop and in a pod it would be two different ones. So is a mere
     number, which could be seconds, a year or a date.
     """
-    plain = text.strip()
-    if plain.lower() == "now":
+    stripped = text.strip()
+    if stripped.lower() == "now":
         return now
     try:
-        moment = now - parse_duration("" if plain.isdecimal() else plain)
+        moment = now - parse_duration("" if stripped.isdecimal() else stripped)
     except ValueError:
         try:
-            date = datetime.fromisoformat("" if plain.isdecimal() else plain)
+            date = datetime.fromisoformat("" if stripped.isdecimal() else stripped)
         except ValueError:
             raise ValueError(
                 f"{text!r} is not a time: write how long ago (7d, 12h) or a moment (2026-11-14T00:00Z)"
             ) from None
         if date.tzinfo is None:
-            time_of_day = f"{plain}Z" if "T" in plain or " " in plain else f"{plain}T00:00Z"
+            time_of_day = f"{stripped}Z" if "T" in stripped or " " in stripped else f"{stripped}T00:00Z"
             raise ValueError(f"{text!r} does not say its time zone: write {time_of_day} for UTC") from None
         moment = int(date.timestamp())
     if not EARLIEST <= moment <= now:

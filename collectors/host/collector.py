@@ -18,8 +18,8 @@ from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Texts, named
 from common.metric import Sample
 from fleetgauge.compute import GpuReading, Host, collect_compute_metadata, read_gpus
+from fleetgauge.compute.metadata import gib
 
-GIB = 2**30
 CPU_SECONDS = 0.5
 NVML_SECONDS = 10.0
 
@@ -56,8 +56,8 @@ def _machine(now: int, node: str) -> Iterator[Sample]:
     yield metrics.CPU_UTILIZATION(psutil.cpu_percent(interval=CPU_SECONDS), now, on_host=node)
     yield metrics.LOAD_1M(round(psutil.getloadavg()[0], 2), now, on_host=node)
     memory = psutil.virtual_memory()
-    yield metrics.MEMORY(_gib(memory.total), now, on_host=node)
-    yield metrics.MEMORY_AVAILABLE(_gib(memory.available), now, on_host=node)
+    yield metrics.MEMORY(gib(memory.total), now, on_host=node)
+    yield metrics.MEMORY_AVAILABLE(gib(memory.available), now, on_host=node)
     yield metrics.MEMORY_USED(memory.percent, now, on_host=node)
 
 
@@ -68,7 +68,7 @@ def _disks(context: Context[HostSettings]) -> Iterator[Sample]:
         except OSError as error:
             context.lose(f"the file system of {path}", error.strerror or str(error))
             continue
-        yield metrics.DISK_FREE(_gib(usage.free), context.now, on_host=context.node_name, path=path)
+        yield metrics.DISK_FREE(gib(usage.free), context.now, on_host=context.node_name, path=path)
         yield metrics.DISK_USED(usage.percent, context.now, on_host=context.node_name, path=path)
 
 
@@ -110,8 +110,8 @@ def board_samples(board: GpuReading, now: int, node: str, *, with_uuid: bool) ->
     tags = {key: str(value) for key, value in described.items() if value}
     values = (
         (metrics.GPU_UTILIZATION, board.utilization_pct),
-        (metrics.GPU_MEMORY, None if board.gpu.memory_bytes is None else _gib(board.gpu.memory_bytes)),
-        (metrics.GPU_MEMORY_USED, None if board.memory_used_bytes is None else _gib(board.memory_used_bytes)),
+        (metrics.GPU_MEMORY, None if board.gpu.memory_bytes is None else gib(board.gpu.memory_bytes)),
+        (metrics.GPU_MEMORY_USED, None if board.memory_used_bytes is None else gib(board.memory_used_bytes)),
         (metrics.GPU_TEMPERATURE, board.temperature_c),
         (metrics.GPU_POWER, board.power_watts),
         (metrics.GPU_THROTTLED, None if board.throttled is None else int(board.throttled)),
@@ -122,10 +122,6 @@ def board_samples(board: GpuReading, now: int, node: str, *, with_uuid: bool) ->
     for kind, errors in (("corrected", board.ecc_corrected), ("uncorrected", board.ecc_uncorrected)):
         if errors is not None:
             yield metrics.GPU_ECC_ERRORS(errors, now, on_host=node, kind=kind, **tags)
-
-
-def _gib(size: int) -> float:
-    return round(size / GIB, 2)
 
 
 def check(context: Context[HostSettings]) -> Iterator[str]:

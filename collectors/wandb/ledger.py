@@ -1,6 +1,12 @@
 """What runs change, entered at the first instant each change holds for.
 
-Position i of every list is what is added from instant i on; running sums give the value at each instant.
+Position i of every list is what is added from instant i on; running sums give the value at each instant. A
+run that is active from 15 to 35 is two entries, however many instants lie between:
+    instants       10  20  30  40
+    changes         0  +1   0  -1
+    active runs     0   1   1   0
+So a year of ticks costs runs plus ticks, not runs times ticks. GPU time also grows while a run works: it is
+kept as a line, slope x t + offset, in two such lists; a run bends the line where it starts and where it ends.
 All sums are of integers (runs, GPUs, microseconds), so an answer does not depend on what else is asked.
 """
 
@@ -71,10 +77,7 @@ class Ledger:
         self._of_ended = {key: [self.counts[metric] for metric in group] for key, group in ended.items()}
         self._of_active = {kind: [self.counts[metric] for metric in group] for kind, group in active.items()}
         self.durations = {kind: ([0] * size, [0] * size) for kind in RunKind}  # their sum, and how many
-        self.gpu_time = (
-            [0] * size,
-            [0] * size,
-        )  # a slope and an offset: in the window at t, slope x t + offset
+        self.gpu_time = ([0] * size, [0] * size)  # slope and offset of the GPU time in the window
         self.latest: dict[int, Run] = {}
         self.targets: dict[int, dict[Target, Run]] = {}
         self._sweeps: dict[str, list[tuple[int, int]]] = {}

@@ -205,13 +205,10 @@ class BackfillRun(Run):
         try:
             yield
         except BaseException:
+            how = "starts again, doubling nothing (with FLEETGAUGE_CHECKPOINTS it would resume from here)"
             if configuration.core.checkpoints:
-                log.warning("not everything was sent; within a day, the same command resumes from here")
-            else:
-                log.warning(
-                    "not everything was sent; the same command starts again, which doubles nothing "
-                    "(with FLEETGAUGE_CHECKPOINTS it would resume from here)"
-                )
+                how = "resumes from here, within a day"
+            log.warning("not everything was sent; the same command %s", how)
             raise
 
 

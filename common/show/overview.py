@@ -33,7 +33,8 @@ def show(
 
 def describe(span: Span) -> str:
     """The span in words."""
-    since, until = (_moment(second) for second in (span.since, span.until))
+    ends = [datetime.fromtimestamp(second, UTC) for second in (span.since, span.until)]
+    since, until = (f"{end:%Y-%m-%d %H:%M:%S}".removesuffix(":00") for end in ends)
     return f"{since} to {until} UTC, every {format_duration(span.step)}"
 
 
@@ -110,7 +111,3 @@ def _line(cells: Sequence[str], heads: Sequence[str], widths: Sequence[int]) -> 
         for cell, head, width in zip(cells, heads, widths, strict=True)
     )
     return "".join(padded).rstrip()
-
-
-def _moment(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S").removesuffix(":00")

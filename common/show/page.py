@@ -19,7 +19,7 @@ from common.show.page_style import MAX_DRAWN, STYLE
 from common.show.report import number
 from common.show.summaries import Grid, Shape, Summary, in_order, shared_labels
 from common.span import Span
-from fleetgauge.pages.axes import Axis, byte_axis, clock_axis, format_duration, number_axis
+from fleetgauge.pages.axes import byte_axis, clock_axis, format_duration, number_axis
 from fleetgauge.pages.charts import Band, Line, draw_chart, draw_key
 from fleetgauge.pages.page import render_cards, render_document, render_table
 
@@ -88,24 +88,25 @@ def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
     by_metric: dict[str, list[SeriesKey]] = {}
     for one in in_order(summaries, declared):
         by_metric.setdefault(one.metric, []).append(one)
-    shapes: dict[SeriesKey, Shape] = {}
-    for series in by_metric.values():
-        chosen = sorted(series, key=lambda one: -summaries[one].high)[:MAX_DRAWN]
-        grid = Grid.over(span, MAX_STRETCHES, min(summaries[one].spacing for one in chosen))
-        shapes |= {one: Shape(grid) for one in series if one in chosen}
-    for part in file:
-        if part.series in shapes:
-            shapes[part.series].add(part)
     drawn = [
-        Drawn(
-            metric,
-            {one: shapes[one] for one in by_metric[metric.name] if one in shapes},
-            len(by_metric[metric.name]),
-        )
+        Drawn(metric, _empty_shapes(by_metric[metric.name], summaries, span), len(by_metric[metric.name]))
         for metric in declared
         if metric.name in by_metric
     ]
+    shapes = {series: shape for one in drawn for series, shape in one.shapes.items()}
+    for part in file:
+        if part.series in shapes:
+            shapes[part.series].add(part)
     return Account(outcome, declared, summaries, drawn)
+
+
+def _empty_shapes(
+    series: Sequence[SeriesKey], summaries: Mapping[SeriesKey, Summary], span: Span
+) -> dict[SeriesKey, Shape]:
+    """A shape to be filled for each series of a metric that will be drawn: those that reach highest."""
+    chosen = sorted(series, key=lambda one: -summaries[one].high)[:MAX_DRAWN]
+    grid = Grid.over(span, MAX_STRETCHES, min(summaries[one].spacing for one in chosen))
+    return {one: Shape(grid) for one in series if one in chosen}
 
 
 def render_page(accounts: Sequence[Account], span: Span) -> str:
@@ -213,12 +214,9 @@ def _chart(drawn: Drawn, figures: Sequence[Summary], span: Span) -> str:
         f"{drawn.metric.name} over {format_duration(span.until - span.since)}: "
         f"from {number(low)} to {number(high)} {drawn.metric.unit}"
     ).rstrip()
-    x, y = clock_axis(span.since, span.until), _value_axis(drawn.metric.unit, low, high)
+    of_bytes = drawn.metric.unit == "byte" and low >= 0
+    x, y = clock_axis(span.since, span.until), byte_axis(high) if of_bytes else number_axis(low, high)
     return draw_chart(x, y, lines, (), (), text, bands, legend=False)
-
-
-def _value_axis(unit: str, low: float, high: float) -> Axis:
-    return byte_axis(high) if unit == "byte" and low >= 0 else number_axis(low, high)
 
 
 def _figures(summary: Summary) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
@@ -97,10 +98,7 @@ def last_line(outcomes: list[Outcome], *, pushed: bool) -> str:
     parts = [f"{statuses.count(status)} {status}" for status in Status if status in statuses]
     points = sum(outcome.points_sent if pushed else outcome.samples for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
-    dropped: dict[str, int] = {}
-    for outcome in outcomes:
-        for reason, count in outcome.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
+    dropped = sum((Counter(outcome.dropped) for outcome in outcomes), Counter())
     what = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items())) or "nothing"
     done = (
         f"{_plural(points, 'point')} sent"

@@ -1,6 +1,6 @@
 """What a series comes to, taken in part by part: its figures, and its shape over a span.
 
-Pure, and in the same room however long a series is. Pieces may come in any order.
+Pure, and in the same room however long a series is. Parts may come in any order.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Grid:
     count: int
 
     @classmethod
-    def over(cls, span: Span, most: int, spacing: float = math.inf) -> Grid:
+    def over(cls, span: Span, max_count: int, spacing: float = math.inf) -> Grid:
         """At most so many stretches, none so narrow that a series without a gap would leave it empty.
 
         Points stand on the ticks of the span or, read from records, closer together: then the narrowest
@@ -69,7 +69,7 @@ class Grid:
         grain = max(1, math.ceil(min(span.step, 2 * spacing)))
         start = span.since // grain * grain
         grains = max(1, -(-(span.until - start) // grain))
-        each = -(-grains // most)
+        each = -(-grains // max_count)
         return cls(start, grain, each * grain, -(-grains // each))
 
     def middle(self, number: int) -> float:

@@ -47,10 +47,7 @@ def read_limits(root: Path) -> Limits:
         _read_quota(directory, version)
         for version, directory in _directories(root, mounts, memberships, "cpu")
     ]
-    return Limits(
-        min((limit for limit in cpus if limit is not None), default=None),
-        min((limit for limit in memory if limit is not None), default=None),
-    )
+    return Limits(min(filter(None, cpus), default=None), min(filter(None, memory), default=None))
 
 
 def parse_memberships(text: str) -> dict[str, str]:

@@ -64,7 +64,6 @@ def collect_compute_metadata(
     limits = _attempt("cgroup", lambda: read_limits(Path(root)), Limits(None, None))
     visible = _attempt("gpu", lambda: see_gpus(environment, machine), _NOBODY_ASKED)
     metadata: dict[str, Any] = {}
-    nothing: dict[str, Any] = {}
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "system": lambda: _section("system", _system(environment)),
         "cpu": lambda: _cpu_figures(environment, limits, machine),
@@ -76,7 +75,7 @@ def collect_compute_metadata(
         "runtime": lambda: _section("runtime", runtime_section(cfg)),
     }
     for name, collect in parts.items():
-        metadata |= _attempt(name, collect, nothing)
+        metadata |= _attempt(name, collect, dict[str, Any]())
     ready: dict[str, Any] = wandb_ready(metadata)
     return ready
 
@@ -160,7 +159,7 @@ def _memory_figures(env: Mapping[str, str], limits: Limits, host: Host, visible:
     memory = measure_memory(env, limits, host, visible.count)
     if memory is None:
         return {}
-    return {"compute.memory_gb": _gib(memory.value), "compute.memory_source": memory.source}
+    return {"compute.memory_gb": gib(memory.value), "compute.memory_source": memory.source}
 
 
 def _gpu_details(visible: Visible) -> dict[str, Any]:
@@ -180,7 +179,7 @@ def _detail(gpu: Gpu) -> dict[str, Any]:
     detail = {
         "index": gpu.index,
         "name": text(gpu.name) or None,
-        "total_memory_gb": None if gpu.memory_bytes is None else _gib(gpu.memory_bytes),
+        "total_memory_gb": None if gpu.memory_bytes is None else gib(gpu.memory_bytes),
         "major": gpu.major,
         "minor": gpu.minor,
         "multi_processor_count": gpu.multi_processor_count,
@@ -243,7 +242,8 @@ def _section(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: fields} if fields else {}
 
 
-def _gib(size: int) -> float:
+def gib(size: int) -> float:
+    """Bytes in GiB, as a person reads them."""
     return round(size / _GIB, 2)
 
 

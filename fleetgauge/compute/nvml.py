@@ -94,35 +94,32 @@ def read_gpus(
     if thread.is_alive():
         left_behind = thread
         left_out("NVML", f"no answer within {deadline:g} s")
-    return inquiry.boards_so_far()
+    return None if inquiry.boards is None else tuple(inquiry.boards)
 
 
 left_behind: threading.Thread | None = None
 
 
+@dataclass
 class _Inquiry:
     """One conversation with the driver: filled by one thread, read by another that may not wait for it."""
 
-    def __init__(self, nvml: Any, readings: bool) -> None:
-        self._nvml = nvml
-        self._readings = readings
-        self._boards: list[GpuReading] | None = None
-
-    def boards_so_far(self) -> tuple[GpuReading, ...] | None:
-        return None if self._boards is None else tuple(self._boards)
+    nvml: Any
+    readings: bool
+    boards: list[GpuReading] | None = None
 
     def run(self) -> None:
         try:
-            nvml = self._nvml if self._nvml is not None else importlib.import_module("pynvml")
+            nvml = self.nvml if self.nvml is not None else importlib.import_module("pynvml")
             nvml.nvmlInit()
         except Exception as error:
             left_out("NVML", error)
             return
         try:
             boards = [GpuReading(Gpu(index), error=_LATE) for index in range(nvml.nvmlDeviceGetCount())]
-            self._boards = boards
+            self.boards = boards
             for index in range(len(boards)):
-                boards[index] = _read_board(nvml, index, self._readings)
+                boards[index] = _read_board(nvml, index, self.readings)
         except Exception as error:
             left_out("NVML", error)
         finally:
@@ -154,13 +151,13 @@ def _read_board(nvml: Any, index: int, readings: bool) -> GpuReading:
         return GpuReading(Gpu(index), error=str(error))
 
 
+@dataclass
 class _Questions:
     """Questions to one device. One that it cannot answer costs one field."""
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml = nvml
-        self._handle = handle
-        self.error: str | None = None
+    nvml: Any
+    handle: Any
+    error: str | None = None
 
     def identity(self, index: int) -> Gpu:
         major, minor = self._answer("nvmlDeviceGetCudaComputeCapability") or (None, None)
@@ -180,7 +177,7 @@ class _Questions:
         enabled, _pending = self._answer("nvmlDeviceGetMigMode") or (0, 0)
         slots = self.number("nvmlDeviceGetMaxMigDeviceCount") if enabled else None
         handles = (self._answer("nvmlDeviceGetMigDeviceHandleByIndex", slot) for slot in range(slots or 0))
-        return tuple(_instance(self._nvml, handle, index) for handle in handles if handle is not None)
+        return tuple(_instance(self.nvml, handle, index) for handle in handles if handle is not None)
 
     def clock_reasons(self) -> tuple[str, ...] | None:
         """Why the clocks are what they are. The function was renamed; older drivers know its older name."""
@@ -193,7 +190,7 @@ class _Questions:
 
     def ecc_errors(self, kind: int) -> int | None:
         """Errors since the driver was loaded."""
-        return self.number("nvmlDeviceGetTotalEccErrors", kind, self._nvml.NVML_VOLATILE_ECC)
+        return self.number("nvmlDeviceGetTotalEccErrors", kind, self.nvml.NVML_VOLATILE_ECC)
 
     def number(self, function: str, *arguments: int, field: str | None = None) -> int | None:
         """An answer that is a number, or the field of it that is; all bits set is NVML's "not available"."""
@@ -206,7 +203,7 @@ class _Questions:
     # Whatever the binding returns: tuples, structures, handles, text.
     def _answer(self, function: str, *arguments: int) -> Any:
         try:
-            return getattr(self._nvml, function)(self._handle, *arguments)
+            return getattr(self.nvml, function)(self.handle, *arguments)
         except Exception as error:
             if getattr(error, "value", None) in _LOST:
                 self.error = str(error)

@@ -57,7 +57,7 @@ def job_section(env: Mapping[str, str]) -> dict[str, str]:
 
 def cpus_for_task(env: Mapping[str, str]) -> Answer | None:
     """The CPUs of this task, else those of the job on this node."""
-    if per_task := _whole(env.get("SLURM_CPUS_PER_TASK", "")):
+    if per_task := _integer(env.get("SLURM_CPUS_PER_TASK", "")):
         return Answer(per_task, "SLURM_CPUS_PER_TASK")
     return _cpus_allocated_here(env)
 
@@ -66,21 +66,19 @@ def cpus_on_node(env: Mapping[str, str]) -> int | None:
     """The CPUs of all this job's tasks on this node: what memory per CPU is multiplied by."""
     if allocated := _cpus_allocated_here(env):
         return allocated.value
-    if per_task := _whole(env.get("SLURM_CPUS_PER_TASK", "")):
+    if per_task := _integer(env.get("SLURM_CPUS_PER_TASK", "")):
         return per_task * (_here(env, "SLURM_TASKS_PER_NODE") or 1)
     return None
 
 
 def cpus_of_job(env: Mapping[str, str]) -> int | None:
     """The CPUs of the job over all its nodes, where a variable lists the nodes."""
-    if listed := _per_node(env.get("SLURM_JOB_CPUS_PER_NODE", "")):
-        return sum(count * nodes for count, nodes in listed)
     on_node = env.get("SLURM_CPUS_ON_NODE", "")
-    listed = _per_node(on_node)
     # A bare integer there is this node's, and says nothing of the others.
-    if listed and not _whole(on_node):
-        return sum(count * nodes for count, nodes in listed)
-    return None
+    listed = _per_node(env.get("SLURM_JOB_CPUS_PER_NODE", "")) or (
+        () if _integer(on_node) else _per_node(on_node)
+    )
+    return sum(count * nodes for count, nodes in listed) if listed else None
 
 
 def memory_bytes(env: Mapping[str, str], gpus: int) -> Answer | None:
@@ -134,7 +132,7 @@ def _here(env: Mapping[str, str], name: str) -> int | None:
     listed = _per_node(env.get(name, ""))
     if len(listed) == 1:
         return listed[0][0]
-    position = _whole(env.get("SLURM_NODEID", ""))
+    position = _integer(env.get("SLURM_NODEID", ""))
     for count, nodes in listed:
         if position < nodes:
             return count
@@ -153,7 +151,7 @@ def _per_node(value: str) -> tuple[tuple[int, int], ...]:
     return tuple(listed) if all(count and nodes for count, nodes in listed) else ()
 
 
-def _whole(value: str) -> int:
+def _integer(value: str) -> int:
     """A plain number, 0 where it is none: the two fall through alike."""
     match = re.fullmatch("[0-9]{1,9}", value.strip())
     return int(match[0]) if match else 0

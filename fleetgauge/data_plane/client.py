@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from fleetgauge.data_plane.accounts import Accounts, Call
-from fleetgauge.data_plane.events import (
-    EventSink,
-    EventStatus,
-    OnEvent,
-    ignore_event,
-)
+from fleetgauge.data_plane.events import EventSink, EventStatus, OnEvent, ignore_event
 
 # What the inner client takes and gives passes through as it is: naming its types would import torch.
 Anything = Any
@@ -134,7 +129,7 @@ class MetricsDataPlaneClient:
     def get_samples(self, sample_ids: Iterable[str], partition_id: str, select_fields: list[str]) -> Anything:
         with self._call("get", partition_id) as call:
             sample_ids = _kept(sample_ids)
-            call.n_keys = self._accounts.guarded(0, _n_distinct, sample_ids)
+            call.n_keys = len(self._accounts.guarded(set(), set, sample_ids))
             batch = self._timed(
                 call, self._inner.get_samples, sample_ids, partition_id, select_fields=select_fields
             )
@@ -225,8 +220,4 @@ def _kept(sample_ids: Iterable[str]) -> Iterable[str]:
 
 
 def _n_keys_of(meta: SampleMeta) -> int:
-    return _n_distinct(meta.sample_ids)
-
-
-def _n_distinct(sample_ids: Iterable[Hashable]) -> int:
-    return len(set(sample_ids))
+    return len(set(meta.sample_ids))

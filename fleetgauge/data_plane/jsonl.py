@@ -121,7 +121,11 @@ class JsonlEvents(EventSink):
         except Exception as error:
             self._losses.add(error)
         finally:
-            self._close_writer()
+            self._closed.set()
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.close(MAX_CLOSE_WAIT_S)
+                self._dropped_before += writer.dropped
             self._adding_up.release()
 
     def _open(self) -> None:
@@ -132,13 +136,6 @@ class JsonlEvents(EventSink):
             threading.Thread(
                 target=self._keep_time, args=(self._closed,), name="fleetgauge-data-plane", daemon=True
             ).start()
-
-    def _close_writer(self) -> None:
-        writer, self._writer = self._writer, None
-        self._closed.set()
-        if writer is not None:
-            writer.close(MAX_CLOSE_WAIT_S)
-            self._dropped_before += writer.dropped
 
     def _keep_time(self, closed: threading.Event) -> None:
         while not closed.wait(self._interval_s):

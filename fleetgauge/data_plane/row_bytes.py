@@ -97,13 +97,12 @@ def bytes_of_rows(columns: Columns, rows: list[int]) -> int:
 
 def joined(first: Columns, n_first: int, then: Columns, n_then: int) -> Columns:
     """Rows after rows of the same fields."""
-    return {name: _joined(column, n_first, then[name], n_then) for name, column in first.items()}
-
-
-def _joined(first: Column, n_first: int, then: Column, n_then: int) -> Column:
-    if isinstance(first, int) and first == then:
-        return first
-    return Uneven.of(sizes_of(first, n_first) + sizes_of(then, n_then))
+    return {
+        name: column
+        if isinstance(column, int) and column == then[name]
+        else Uneven.of(sizes_of(column, n_first) + sizes_of(then[name], n_then))
+        for name, column in first.items()
+    }
 
 
 def largest_row(columns: Columns, at_least: int) -> int:

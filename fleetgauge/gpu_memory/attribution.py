@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fleetgauge.pages.page import render_document, render_table
+
 from .documents import integer, read_object
 from .page_style import STYLE
 
@@ -71,20 +73,21 @@ def log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts:
 
 def attribution_page(rows: list[TensorRow], recorded: object) -> str:
     """The largest storages as a page without scripts; the annotated history itself is in the artifact."""
-    lines = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{size:,}</td>"
-        f"<td>{html.escape(shape)}</td><td>{html.escape(dtype)}</td></tr>"
-        for name, _, _, size, shape, dtype in rows[:_MAX_ROWS_SHOWN]
-    )
     history = "unknown" if not isinstance(recorded, bool) else "recorded" if recorded else "not recorded"
     shown = f"{len(rows):,} storages, the largest {min(len(rows), _MAX_ROWS_SHOWN)} shown"
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>GPU memory by tensor</title><style>{STYLE}</style></head><body><main>"
-        f"<h1>GPU memory by tensor</h1><p>{shown}. Allocator history: {history}.</p>"
-        "<table><thead><tr><th>Name</th><th>Bytes</th><th>Shape</th><th>Type</th></tr></thead>"
-        f"<tbody>{lines}</tbody></table></main></body></html>"
+    cells = [
+        (
+            ("Name", html.escape(name), "wide"),
+            ("Bytes", f"{size:,}", "number"),
+            ("Shape", html.escape(shape), ""),
+            ("Type", html.escape(dtype), ""),
+        )
+        for name, _, _, size, shape, dtype in rows[:_MAX_ROWS_SHOWN]
+    ]
+    title = "GPU memory by tensor"
+    table = render_table(cells) if cells else ""
+    return render_document(
+        title, STYLE, f"<h1>{title}</h1><p>{shown}. Allocator history: {history}.</p>{table}"
     )
 
 

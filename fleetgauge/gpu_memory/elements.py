@@ -34,7 +34,8 @@ class _Window:
     def peek(self) -> str:
         """The next character that is neither space nor comma; empty at the end."""
         while True:
-            self._at = _end(_SPACE, self._text, self._at)
+            found = _SPACE.match(self._text, self._at)
+            self._at = found.end() if found else self._at
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():
@@ -74,11 +75,6 @@ class _Window:
         return bool(chunk)
 
 
-def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    found = pattern.match(text, start)
-    return found.end() if found else start
-
-
 def array_elements(file: IO[str], arrays: tuple[str, ...], rest: dict[str, object]) -> Iterator[object]:
     """The elements of a document that is an array, or an object that holds one under one of these names.
 
@@ -96,7 +92,7 @@ def array_elements(file: IO[str], arrays: tuple[str, ...], rest: dict[str, objec
 
 
 def _elements(window: _Window) -> Generator[object, None, bool]:
-    """The elements of the array that starts here, and in the end whether it was whole."""
+    """The elements of the array that starts here, and in the end whether it was complete."""
     window.skip()
     while (opening := window.peek()) != "]":
         if not opening:
@@ -113,15 +109,15 @@ def _elements(window: _Window) -> Generator[object, None, bool]:
 
 
 def _members(window: _Window, arrays: tuple[str, ...], rest: dict[str, object]) -> Iterator[object]:
-    whole = True
-    while whole and window.peek() != "}":
+    complete = True
+    while complete and window.peek() != "}":
         try:
             name = window.decode()
             if not isinstance(name, str) or window.peek() != ":":
                 raise ValueError("not a member")
             window.skip()
             if window.peek() == "[" and name in arrays:
-                whole = yield from _elements(window)
+                complete = yield from _elements(window)
             else:
                 value = window.decode()
                 if len(rest) < _MAX_MEMBERS:

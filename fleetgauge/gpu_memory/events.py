@@ -120,9 +120,7 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
 
 
 def _reader(event: object) -> Callable[[str], object]:
-    if isinstance(event, Mapping):
-        return event.get
-    return lambda name: getattr(event, name, None)
+    return event.get if isinstance(event, Mapping) else lambda name: getattr(event, name, None)
 
 
 def _seconds(value: Callable[[str], object]) -> float | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .events import MemoryEvent
@@ -19,14 +20,14 @@ from .statistics import Statistics
 MAX_SESSIONS = 1000
 
 
+@dataclass
 class SessionProfile:
     """What one session came to, and for each of its ranks a picture."""
 
-    def __init__(self, summary: SessionSummary | None = None) -> None:
-        self.summary = summary
-        self.statistics = Statistics()
-        self.ranks: dict[int | None, RankProfile] = {}
-        self.parts: list[Part] = []
+    summary: SessionSummary | None = None
+    statistics: Statistics = field(default_factory=Statistics)
+    ranks: dict[int | None, RankProfile] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
 
     def add(self, event: MemoryEvent) -> None:
         """Take an event into account."""
@@ -38,13 +39,13 @@ class SessionProfile:
             profile.add(event)
 
 
+@dataclass(frozen=True)
 class LoadedSession:
     """One session of a recording."""
 
-    def __init__(self, profile: SessionProfile, summary: SessionSummary, recording: Recording) -> None:
-        self.profile = profile
-        self.summary = summary
-        self._recording = recording
+    profile: SessionProfile
+    summary: SessionSummary
+    recording: Recording
 
     @property
     def stats(self) -> dict[str, object]:
@@ -53,10 +54,10 @@ class LoadedSession:
             "session_id": self.summary.session_id,
             "session_status": self.summary.status,
         }
-        if self._recording.path.is_dir():
-            stats["final_retained_files"] = len(self._recording.parts)
-            stats["final_retained_bytes"] = self._recording.size
-            stats["pruned_segment_count"] = self._recording.pruned_segments
+        if self.recording.path.is_dir():
+            stats["final_retained_files"] = len(self.recording.parts)
+            stats["final_retained_bytes"] = self.recording.size
+            stats["pruned_segment_count"] = self.recording.pruned_segments
         return stats
 
     @property
@@ -73,17 +74,15 @@ class LoadedSession:
                     yield event
 
 
+@dataclass(frozen=True)
 class Loaded:
     """A whole recording: its sessions in the order they began, and everything that was lost or is odd."""
 
-    def __init__(
-        self, recording: Recording, sessions: tuple[LoadedSession, ...], losses: Counter[str]
-    ) -> None:
-        self.path = recording.path
-        self.sessions = sessions
-        self.losses = losses
-        self.oom_dumps: tuple[OomDump, ...] = recording.oom_dumps
-        self.notes = recording.notes
+    path: Path
+    sessions: tuple[LoadedSession, ...]
+    losses: Counter[str]
+    oom_dumps: tuple[OomDump, ...]
+    notes: tuple[str, ...]
 
 
 def load_recording(path: str | Path, progress: OnRead | None = None) -> Loaded:
@@ -108,7 +107,7 @@ def load_recording(path: str | Path, progress: OnRead | None = None) -> Loaded:
             profile.add(event)
     sessions = [LoadedSession(one, _summary(name, one), recording) for name, one in profiles.items()]
     sessions.sort(key=lambda session: (session.summary.started_at_ns or 0, session.summary.session_id))
-    return Loaded(recording, tuple(sessions), losses)
+    return Loaded(recording.path, tuple(sessions), losses, recording.oom_dumps, recording.notes)
 
 
 def _summary(name: str, profile: SessionProfile) -> SessionSummary:

@@ -50,22 +50,19 @@ def find_oom_dumps(directory: Path) -> Iterator[Path]:
 
 def read_oom_dump(directory: Path) -> OomDump:
     """Read what a dump says about itself. Never raises: what cannot be read is unknown."""
+    named = _NAME.match(directory.name)
+    named_at = _moment(named.group(1), "%Y%m%dT%H%M%SZ") if named else None
     manifest = read_object(directory / MANIFEST_NAME)
     metadata = read_object(directory / "metadata.json")
     return OomDump(
         path=directory,
-        created_at=_moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ") or _named(directory.name),
+        created_at=_moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ") or named_at,
         reason=words(manifest.get("reason")) or words(metadata.get("reason")),
         backend=words(manifest.get("backend")) or words(metadata.get("backend")),
         message=words(metadata.get("exception_message")),
         session=parse_session(manifest.get("session")) or parse_session(metadata.get("session")),
         complete=bool(manifest),
     )
-
-
-def _named(name: str) -> datetime | None:
-    found = _NAME.match(name)
-    return _moment(found.group(1), "%Y%m%dT%H%M%SZ") if found else None
 
 
 def _moment(text: object, form: str) -> datetime | None:

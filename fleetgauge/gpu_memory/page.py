@@ -32,6 +32,8 @@ _STATUSES = {
     "incomplete": "incomplete: no end was recorded",
 }
 
+_FACTS = {"session": "session_id", "job": "job_id", "host": "host", "process": "pid", "source": "source"}
+
 Row = tuple[tuple[str, str, str], ...]
 
 
@@ -119,18 +121,17 @@ def _section(section: _Section) -> str:
     badge = (
         f'<span class="status {html.escape(status)}">{html.escape(_status(summary))}</span>' if status else ""
     )
-    facts = [f"{name} {value}" for name, value in _facts(summary) if value is not None]
+    facts = [
+        f"{name} {value}"
+        for name, attribute in _FACTS.items()
+        if (value := getattr(summary, attribute, None)) is not None
+    ]
     facts += [f"began {_clock(rank.first_at)} UTC"] if rank.first_at is not None else []
     return (
         f'<section id="s{section.number}"><div class="head"><h2>Session {html.escape(_name(summary))}'
         f" · rank {_rank(section)}</h2>{badge}</div><p>{html.escape(' · '.join(facts))}</p>"
         f"{_cards(rank)}{_chart(rank)}{_alert_table(rank)}</section>"
     )
-
-
-def _facts(summary: Any) -> Iterable[tuple[str, object]]:
-    names = {"session": "session_id", "job": "job_id", "host": "host", "process": "pid", "source": "source"}
-    return ((name, getattr(summary, attribute, None)) for name, attribute in names.items())
 
 
 def _cards(rank: RankProfile) -> str:

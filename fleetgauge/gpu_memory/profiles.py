@@ -20,6 +20,7 @@ MAX_RANKS = 128
 MAX_ALERTS = 50
 MAX_CONTEXT = 500
 _MIN_BIN_SECONDS = 0.001
+_COUNTED = frozenset({*ALERT_TYPES, "sample", "allocation", "deallocation"})
 
 Number = TypeVar("Number", int, float)
 Point = tuple[float, float | None]
@@ -69,7 +70,8 @@ class Picture:
         """Draw an event; one without a time cannot be drawn."""
         if event.timestamp is None:
             return
-        found = self._bin(event.timestamp)
+        found = self._bins.setdefault(int(event.timestamp // self._width), _Bin(event.timestamp))
+        found.at = min(found.at, event.timestamp)
         values = (event.memory_allocated, event.memory_reserved, event.device_used_or_held)
         for series, value in enumerate(values):
             if value is not None:
@@ -97,11 +99,6 @@ class Picture:
             for _, found in sorted(self._bins.items()):
                 if kind in found.alerts:
                     yield kind, found.alerts[kind]
-
-    def _bin(self, at: float) -> _Bin:
-        found = self._bins.setdefault(int(at // self._width), _Bin(at))
-        found.at = min(found.at, at)
-        return found
 
     def _merge(self) -> None:
         self._width *= 2
@@ -131,7 +128,8 @@ class Extent:
     def add(self, event: MemoryEvent) -> None:
         """Take an event into account, in any order."""
         self.events += 1
-        self.counts[_counted(event.event_type)] += 1
+        # Made-up types share a name, so that they cannot fill the memory.
+        self.counts[event.event_type if event.event_type in _COUNTED else "other"] += 1
         if event.timestamp is not None:
             self.samples += 1
             self.first_at = event.timestamp if self.first_at is None else min(self.first_at, event.timestamp)
@@ -179,14 +177,6 @@ class RankProfile(Extent):
         """The alerts that were kept, in time order, those without a time last."""
         kept = [event for latest in self._latest.values() for event in latest]
         return sorted(kept, key=lambda event: (event.timestamp is None, event.timestamp or 0.0))
-
-
-_COUNTED = frozenset({*ALERT_TYPES, "sample", "allocation", "deallocation"})
-
-
-def _counted(event_type: str) -> str:
-    """A type to count under; made-up ones share a name, so that they cannot fill the memory."""
-    return event_type if event_type in _COUNTED else "other"
 
 
 def _highest(known: Number | None, found: Number | None) -> Number | None:

@@ -106,26 +106,28 @@ def read_part(part: Part, losses: Counter[str], on_read: OnRead | None = None) -
     """The events of one file. What is lost is counted; a file that is gone by now counts as one loss."""
     try:
         with part.path.open("rb") as file:
-            yield from _records(part, file, losses, on_read or (lambda _: None))
+            yield from _events(part, file, losses, on_read or (lambda _: None))
     except OSError:
         losses["unreadable_file"] += 1
 
 
-def _records(part: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[MemoryEvent]:
+def _events(part: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[MemoryEvent]:
+    at = 0
     readers = {".json": _json_records, ".csv": _csv_records}
     reader = readers.get(part.path.suffix.lower(), _json_lines)
-    for record in reader(part, file, losses, on_read):
+    for record in reader(part, file, losses):
         try:
             yield parse_event(record, part.session_id)
         except BadEventError as error:
             losses[error.reason] += 1
+        before, at = at, file.tell()
+        on_read(at - before)
 
 
-def _json_lines(part: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[object]:
+def _json_lines(part: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
     left, skipping = part.size, False
     while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
         left -= len(line)
-        on_read(len(line))
         complete = line.endswith(b"\n")
         if skipping or (not complete and len(line) == MAX_LINE_BYTES):
             losses["line_too_long"] += not skipping
@@ -140,9 +142,9 @@ def _json_lines(part: Part, file: IO[bytes], losses: Counter[str], on_read: OnRe
             losses["not_json" if complete else "torn_line"] += 1
 
 
-def _json_records(_: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[object]:
+def _json_records(_: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
     rest: dict[str, object] = {}
-    found, at = False, 0
+    found = False
     with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
         for element in array_elements(text, _EVENT_ARRAYS, rest):
             found = True
@@ -150,13 +152,11 @@ def _json_records(_: Part, file: IO[bytes], losses: Counter[str], on_read: OnRea
                 losses["not_json"] += 1
             else:
                 yield element
-            at += _moved(file, at, on_read)
-    if rest and not found:
-        yield rest  # a document that is one event
+        if rest and not found:
+            yield rest  # a document that is one event
 
 
-def _csv_records(_: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[object]:
-    at = 0
+def _csv_records(_: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
     with io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="") as text:
         rows = csv.DictReader(iter(lambda: text.readline(MAX_LINE_BYTES), ""))
         while True:
@@ -168,14 +168,6 @@ def _csv_records(_: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead
             if row is None:
                 break
             yield {name: _cell(name, cell) for name, cell in row.items() if isinstance(name, str)}
-            at += _moved(file, at, on_read)
-
-
-def _moved(file: IO[bytes], at: int, on_read: OnRead) -> int:
-    """Tell how far a file was read since `at`."""
-    moved = file.tell() - at
-    on_read(moved)
-    return moved
 
 
 def _cell(name: str, cell: object) -> object:

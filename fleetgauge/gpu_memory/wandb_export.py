@@ -269,7 +269,7 @@ def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
         ("utilization", "Utilization", ("utilization_percent",)),
     )
     for name, title, series in plots:
-        lines = {key: [_drawn(row[key]) for row in rows] for key in series}  # type: ignore[literal-required]
+        lines = {key: [math.nan if row[key] is None else float(row[key]) for row in rows] for key in series}  # type: ignore[literal-required]
         known = {key: line for key, line in lines.items() if not all(map(math.isnan, line))}
         if known:
             plot = line_series(
@@ -280,10 +280,6 @@ def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
                 xname="Elapsed Seconds",
             )
             run.log({f"stormlog_memory_{name}_plot": plot})
-
-
-def _drawn(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def _existing(given: str | Path | None, exists: Any) -> Path | None:

@@ -110,12 +110,12 @@ def format_duration(seconds: float | None) -> str:
         return "unknown"
     if seconds < 60:
         return f"{seconds:.2f} s"
-    whole = round(seconds)
+    rounded = round(seconds)
     for size, unit, smaller, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size:,} {unit}" + (f" {rest} {below}" if rest else "")
-    return f"{whole} s"
+        if rounded >= size:
+            rest = rounded % size // smaller
+            return f"{rounded // size:,} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{rounded} s"
 
 
 def _round_steps(low: float, high: float, count: int) -> list[float]:

@@ -138,43 +138,43 @@ def _path(kind: str, drawing: str) -> str:
     return f'<path class="{kind}" d="{drawing}"/>'
 
 
-def _pieces(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[float, Value]]]:
+def _unbroken(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[float, Value]]]:
     """The stretches between gaps."""
-    pieces: list[list[tuple[float, Value]]] = [[]]
+    stretches: list[list[tuple[float, Value]]] = [[]]
     for across, up in points:
         if up is None:
-            pieces.append([])
+            stretches.append([])
         else:
-            pieces[-1].append((across, up))
-    return [piece for piece in pieces if piece]
+            stretches[-1].append((across, up))
+    return [stretch for stretch in stretches if stretch]
 
 
 def _strokes(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
     strokes = []
-    for piece in _pieces(points):
-        places = [f"{_across(x, across)} {_up(y, up)}" for across, up in piece]
+    for stretch in _unbroken(points):
+        places = [f"{_across(x, across)} {_up(y, up)}" for across, up in stretch]
         strokes.append("M" + "L".join(places) + ("h0" if len(places) == 1 else ""))
     return "".join(strokes)
 
 
 def _dots(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
-    alone = (piece[0] for piece in _pieces(points) if len(piece) == 1)
+    alone = (stretch[0] for stretch in _unbroken(points) if len(stretch) == 1)
     return "".join(f"M{_across(x, across)} {_up(y, up)}h0" for across, up in alone)
 
 
 def _area(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
     areas = []
-    for piece in _pieces(points):
-        top = "L".join(f"{_across(x, across)} {_up(y, up)}" for across, up in piece)
-        areas.append(f"M{_across(x, piece[0][0])} {_EXTENT}L{top}L{_across(x, piece[-1][0])} {_EXTENT}Z")
+    for stretch in _unbroken(points):
+        top = "L".join(f"{_across(x, across)} {_up(y, up)}" for across, up in stretch)
+        areas.append(f"M{_across(x, stretch[0][0])} {_EXTENT}L{top}L{_across(x, stretch[-1][0])} {_EXTENT}Z")
     return "".join(areas)
 
 
 def _between(x: Axis, y: Axis, points: Sequence[tuple[float, tuple[float, float] | None]]) -> str:
     areas = []
-    for piece in _pieces(points):
-        there = [f"{_across(x, across)} {_up(y, high)}" for across, (_, high) in piece]
-        back = [f"{_across(x, across)} {_up(y, low)}" for across, (low, _) in reversed(piece)]
+    for stretch in _unbroken(points):
+        there = [f"{_across(x, across)} {_up(y, high)}" for across, (_, high) in stretch]
+        back = [f"{_across(x, across)} {_up(y, low)}" for across, (low, _) in reversed(stretch)]
         areas.append("M" + "L".join(there + back) + "Z")
     return "".join(areas)
 

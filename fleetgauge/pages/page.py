@@ -22,14 +22,11 @@ def render_document(title: str, style: str, body: str) -> str:
 
 def render_cards(cards: Iterable[tuple[str, str, str]]) -> str:
     """What a reader wants to know first: names, values, and a detail below each."""
-    return (
-        '<dl class="cards">'
-        + "".join(
-            f'<div class="card"><dt>{name}</dt><dd>{value}<small>{detail}</small></dd></div>'
-            for name, value, detail in cards
-        )
-        + "</dl>"
+    listed = "".join(
+        f'<div class="card"><dt>{name}</dt><dd>{value}<small>{detail}</small></dd></div>'
+        for name, value, detail in cards
     )
+    return f'<dl class="cards">{listed}</dl>'
 
 
 def render_table(rows: Sequence[Sequence[tuple[str, str, str]]]) -> str:

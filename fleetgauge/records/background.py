@@ -90,8 +90,9 @@ class AppendFile:
         """The descriptor of the file that now has our path, and its size."""
         if self._descriptor is not None:
             status = os.fstat(self._descriptor)
-            if self._is_ours(status):
-                return self._descriptor, status.st_size
+            with suppress(OSError):
+                if os.path.samestat(status, self.path.stat()):
+                    return self._descriptor, status.st_size
             self.close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -99,12 +100,6 @@ class AppendFile:
         size = os.fstat(descriptor).st_size
         self._torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         return descriptor, size
-
-    def _is_ours(self, status: os.stat_result) -> bool:
-        try:
-            return os.path.samestat(status, self.path.stat())
-        except OSError:
-            return False
 
     def _rotate(self) -> None:
         """Rename the file to the next free number; the name keeps the suffix that readers look for."""

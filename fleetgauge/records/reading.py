@@ -72,8 +72,8 @@ def lines(
     start = cursor = offset  # of the line, and of what is held of it in `rest`
     rest = b""
     while chunk := stream.read(_CHUNK):
-        *whole, rest = (rest + chunk).split(b"\n")
-        for text in whole:
+        *complete, rest = (rest + chunk).split(b"\n")
+        for text in complete:
             cursor += len(text) + 1
             value, damage = None, None
             if not skipping:

@@ -117,7 +117,7 @@ class XennaWandbStatsHook:
             clock=clock,
         )
         self._lock = threading.Lock()
-        self._recordings: list[tuple[HookRecording, type]] = []
+        self._recordings: list[HookRecording] = []
 
     def __enter__(self) -> Self:
         """Start recording. Where that fails, it warns, leaves nothing behind, and the pipeline runs."""
@@ -139,12 +139,11 @@ class XennaWandbStatsHook:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Stop recording, with the end record; the pipeline's error, if any, goes its way."""
-        opened = self._leave()
-        if opened is None:
+        recording = self._leave()
+        if recording is None:
             return
-        recording, monitor_class = opened
         try:
-            patch.close_watcher(recording, monitor_class)
+            patch.close_watcher(recording)
             recording.end(_error_name(kind, error))
         except Exception as trouble:
             text = "the end of the run is not recorded: %s: %s"
@@ -156,21 +155,21 @@ class XennaWandbStatsHook:
         try:
             recording.start()
             with self._lock:
-                self._recordings.append((recording, monitor_class))
+                self._recordings.append(recording)
         except BaseException:
-            patch.close_watcher(recording, monitor_class)
+            patch.close_watcher(recording)
             raise
 
-    def _leave(self) -> tuple[HookRecording, type] | None:
+    def _leave(self) -> HookRecording | None:
         """The recording to end: the innermost one begun around the running code, or else the latest."""
         here = patch.watchers_here()
         with self._lock:
             if not self._recordings:
                 return None
-            around = [opened for opened in self._recordings if opened[0] in here]
-            opened = (around or self._recordings)[-1]
-            self._recordings.remove(opened)
-            return opened
+            around = [recording for recording in self._recordings if recording in here]
+            recording = (around or self._recordings)[-1]
+            self._recordings.remove(recording)
+            return recording
 
 
 def _within(directory: str | None, path: str) -> str:

@@ -43,25 +43,24 @@ class StatsListener(Protocol):
 
 _lock = threading.RLock()
 patches: dict[type, Patch] = {}
-watchers: list[StatsListener] = []
+watchers: dict[StatsListener, type] = {}  # and the class on which each needs the patch
 _around: ContextVar[tuple[StatsListener, ...]] = ContextVar("fleetgauge_xenna_watchers", default=())
 said_native = False
 
 
 class Patch:
-    """Our wrapper on one class, for as long as anyone uses it. Used under the lock.
+    """Our wrapper on one class, for as long as it has watchers. Used under the lock.
 
     It has to go without a trace, though hooks overlap in any order and others may patch the same method:
-        hook A opens      the class has wrapper(original)            1 user
-        hook B opens      the same wrapper                           2 users
+        hook A opens      the class has wrapper(original)
+        hook B opens      the same wrapper serves both
         somebody patches  the class has theirs(wrapper(original))
-        A, then B close   0 users: what the class has is not ours to remove, so the wrapper stays inside
-                          theirs and only passes calls on
+        A, then B close   what the class has is not ours to remove: the wrapper stays inside theirs and,
+                          no longer the patch of its class, only passes calls on
     """
 
     def __init__(self, monitor_class: type) -> None:
         original = getattr(monitor_class, METHOD)
-        self.users = 0
         self._class = monitor_class
         self._inherited = METHOD not in vars(monitor_class)
         self._original = original
@@ -71,15 +70,12 @@ class Patch:
         @functools.wraps(original)
         def make_stats(*args: Any, **kwargs: Any) -> Any:  # Any: they are passed through untouched
             stats = original(*args, **kwargs)
-            if self.users and args and sys._getframe(1).f_code.co_name != "__exit__":
+            if patches.get(monitor_class) is self and args and sys._getframe(1).f_code.co_name != "__exit__":
                 _show(args[0], stats)
             return stats
 
         self._wrapper = make_stats
-
-    def install(self) -> None:
-        """Put the wrapper in place."""
-        setattr(self._class, METHOD, self._wrapper)
+        setattr(monitor_class, METHOD, make_stats)
 
     def restore(self) -> None:
         """Put the original back, unless someone has wrapped the wrapper: then it stays, and does nothing."""
@@ -102,34 +98,28 @@ def find_monitor() -> type:
 def open_watcher(watcher: StatsListener, monitor_class: type) -> None:
     """Show a watcher the pipelines that run from here on, until it is closed; the first one installs."""
     with _lock:
-        patch = patches.get(monitor_class) or Patch(monitor_class)
-        first = not patch.users
+        first = monitor_class not in patches
         if first:
-            patch.install()
-            patches[monitor_class] = patch
-        patch.users += 1
+            patches[monitor_class] = Patch(monitor_class)
         around = tuple(one for one in _around.get() if not one.closed)
         if around:
             watcher.group = around[0].group
         _around.set((*around, watcher))
-        watchers.append(watcher)
+        watchers[watcher] = monitor_class
     if first:
         say(logging.INFO, "Installed PipelineMonitor.%s patch", METHOD)
 
 
-def close_watcher(watcher: StatsListener, monitor_class: type) -> None:
+def close_watcher(watcher: StatsListener) -> None:
     """Stop showing; the last one restores."""
     with _lock:
-        if watcher not in watchers:
+        monitor_class = watchers.pop(watcher, None)
+        if monitor_class is None:
             return
         watcher.closed = True
-        watchers.remove(watcher)
         _around.set(tuple(one for one in _around.get() if one is not watcher))
-        patch = patches[monitor_class]
-        patch.users -= 1
-        if not patch.users:
-            del patches[monitor_class]
-            patch.restore()
+        if monitor_class not in watchers.values():
+            patches.pop(monitor_class).restore()
 
 
 def watchers_here() -> tuple[StatsListener, ...]:
@@ -199,10 +189,8 @@ def say_if_native() -> None:
         config = importlib.import_module("cosmos_xenna.pipelines.v1").PipelineConfig
         if not said_native and "stats_callback" in inspect.signature(config).parameters:
             said_native = True
-            say(
-                logging.INFO,
-                "this cosmos-xenna has PipelineConfig.stats_callback: it could replace the patch",
-            )
+            text = "this cosmos-xenna has PipelineConfig.stats_callback: it could replace the patch"
+            say(logging.INFO, text)
 
 
 def say(level: int, text: str, *arguments: object) -> None:

@@ -213,14 +213,10 @@ def _pipeline_metrics(known: Metrics) -> Metrics:
 
 
 def _cluster_metrics(known: Metrics) -> Metrics:
-    metrics: Metrics = {}
-    for which in ("total", "avail"):
-        metrics |= {
-            f"cluster/{key}": known[key] for key in (f"{which}_cpus", f"{which}_gpus") if key in known
-        }
-        if f"{which}_mem" in known:
-            metrics[f"cluster/{which}_mem_gb"] = known[f"{which}_mem"] / _GIGA
-    return metrics
+    counts = ("total_cpus", "total_gpus", "avail_cpus", "avail_gpus")
+    metrics = {f"cluster/{key}": known[key] for key in counts if key in known}
+    sizes = ("total_mem", "avail_mem")
+    return metrics | {f"cluster/{key}_gb": known[key] / _GIGA for key in sizes if key in known}
 
 
 def _tasks_given(pool: Pool) -> float:

@@ -529,7 +529,7 @@ def test_a_bundle_is_logged_and_its_pickle_never_loaded(
     }
     page = logged(calls)["stormlog_attribution_html"]
     assert "<script" not in page[1]
-    assert "<td>&lt;b&gt;, 2, c</td><td>11</td>" in page[1]
+    assert '<span>&lt;b&gt;, 2, c</span></td><td data-label="Bytes" class="number"><span>11</span>' in page[1]
     assert "303 storages, the largest 12 shown. Allocator history: not recorded." in page[1]
 
 

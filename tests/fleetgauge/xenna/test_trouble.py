@@ -51,7 +51,7 @@ def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
     monkeypatch.setattr(recording, "MAX_WAITING", 3)
     gate, held = threading.Event(), threading.Event()
     with hook(tmp_path, wandb=False):
-        opened: Any = patch.watchers[0]
+        opened: Any = next(iter(patch.watchers))
         opened.worker.put(held.set)
         opened.worker.put(gate.wait)
         held.wait()

@@ -124,7 +124,7 @@ def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     says = trouble(monkeypatch, wandb)
     answers = [one(), one(), one()]
     with hook(tmp_path):
-        opened: Any = patch.watchers[0]
+        opened: Any = next(iter(patch.watchers))
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
     assert warnings(caplog) == [says]
@@ -212,7 +212,7 @@ def test_records_go_on_while_wandb_hangs(
             watched.update()
             _drain()
         monkeypatch.setattr(recording, "MAX_END_WAIT_S", 30.0)
-        opened: Any = patch.watchers[0]
+        opened: Any = next(iter(patch.watchers))
         opened.wandb.worker.thread = SimpleNamespace(join=lambda _: None, is_alive=lambda: True)
     assert len(metrics(tmp_path)) == 20
     assert opened.wandb.worker.lost > 0
@@ -221,6 +221,6 @@ def test_records_go_on_while_wandb_hangs(
 def _drain() -> None:
     """Wait until the recording's own thread has done what it was given."""
     done = threading.Event()
-    opened: Any = patch.watchers[0]
+    opened: Any = next(iter(patch.watchers))
     opened.worker.put(done.set, last=True)
     done.wait()
