@@ -372,9 +372,7 @@ def test_a_dump_that_was_cut_short_is_known_by_its_name(tmp_path: Path) -> None:
     (path / "events.json").unlink()
     without_events = load_recording(path)
     assert without_events.notes == (f"the OOM dump {path.name} was cut short",)
-    assert without_events.oom_dumps == (dump,)
-    (path / "events.json").unlink()
-    assert load_recording(path).sessions == ()
+    assert (without_events.sessions, without_events.oom_dumps) == ((), (dump,))
     assert read_oom_dump(tmp_path / "oom_dump_x").created_at is None
 
 
