@@ -1,0 +1,37 @@
+"""Every benchmark runs to its end at its smallest size and judges its claims; how fast it is, is not tested."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measure import CANNOT_RUN
+from project import ROOT
+
+BENCHMARKS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "measure")
+# Written before there was one way to write them.
+OF_THEIR_OWN = {"crash", "delivery", "gpu_memory", "replay", "stop", "wandb", "xenna"}
+FOLLOWING = [path for path in BENCHMARKS if re.search(r"\bjudge\(", path.read_text())]
+
+
+def test_every_benchmark_ends_with_the_shared_verdict() -> None:
+    assert {path.stem for path in BENCHMARKS} - {path.stem for path in FOLLOWING} <= OF_THEIR_OWN
+
+
+@pytest.mark.parametrize("benchmark", FOLLOWING, ids=lambda path: path.stem)
+def test_it_runs_to_its_end_and_judges_its_claims(benchmark: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(benchmark), "--smallest"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    if ran.returncode == CANNOT_RUN:
+        pytest.skip(ran.stderr.strip())
+    assert "Traceback" not in ran.stderr, ran.stderr
+    verdict = re.search(r"^claims: (\d+), failed: (\d+)$", ran.stdout.splitlines()[-1])
+    assert verdict, ran.stdout + ran.stderr
+    claims, failed = map(int, verdict.groups())
+    assert ran.stdout.count("holds\n") == claims - failed
+    assert ran.stdout.count("FAILS\n") == failed
+    assert ran.returncode == (1 if failed else 0)

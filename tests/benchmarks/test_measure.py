@@ -1,0 +1,71 @@
+"""The verdict of a benchmark, and how what it compares takes turns."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.measure import CANNOT_RUN, Claim, cannot_run, judge, medians, smallest
+
+
+def test_claims_that_hold_end_with_0_and_stand_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judge([Claim("ours / theirs", 0.25, 1), Claim("times faster", 50, 50, at_least=True)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "claim            measured  limit",
+        "ours / theirs        0.25  <= 1        holds",
+        "times faster           50  >= 50       holds",
+        "claims: 2, failed: 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Claim("too much", 1.01, 1),
+        Claim("too little", 49.9, 50, at_least=True),
+        Claim("not measured", math.nan, 1),
+        Claim("not measured", math.nan, 1, at_least=True),
+    ],
+)
+def test_one_claim_that_does_not_hold_fails_the_benchmark(
+    broken: Claim, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judge([Claim("kept", 1, 1), broken]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[-2].endswith("FAILS")
+    assert out[-1] == "claims: 2, failed: 1"
+
+
+def test_a_benchmark_that_claims_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="without a claim"):
+        judge([])
+
+
+def test_what_cannot_run_says_why_and_is_neither_a_success_nor_a_failure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cannot_run("no podman") == CANNOT_RUN
+    assert capsys.readouterr().err == "cannot run: no podman\n"
+
+
+def test_what_is_compared_takes_turns_and_an_outlier_does_not_count() -> None:
+    order: list[str] = []
+    times = {"ours": iter([1.0, 9.0, 2.0]), "theirs": iter([4.0, 3.0, 5.0])}
+
+    def way(name: str) -> float:
+        order.append(name)
+        return next(times[name])
+
+    assert medians(3, {"ours": lambda: way("ours"), "theirs": lambda: way("theirs")}) == {
+        "ours": 2.0,
+        "theirs": 4.0,
+    }
+    assert order == ["ours", "theirs"] * 3
+
+
+def test_the_one_option_asks_for_the_tiny_sizes() -> None:
+    assert not smallest([], "About.")
+    assert smallest(["--smallest"], "About.")
+    with pytest.raises(SystemExit):
+        smallest(["--quick"], "About.")
