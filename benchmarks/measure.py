@@ -48,7 +48,8 @@ def judge(claims: Sequence[Claim]) -> int:
     print(f"\n{'claim':<{width}}  {'measured':>10}  limit")
     for claim in claims:
         limit = f"{'>=' if claim.at_least else '<='} {claim.limit:g}"
-        print(f"{claim.name:<{width}}  {claim.value:>10.4g}  {limit:<12}{'holds' if claim.holds else 'FAILS'}")
+        verdict = "holds" if claim.holds else "FAILS"
+        print(f"{claim.name:<{width}}  {claim.value:>10.4g}  {limit:<12}{verdict}")
     failed = sum(not claim.holds for claim in claims)
     print(f"claims: {len(claims)}, failed: {failed}")
     return 1 if failed else 0
