@@ -13,7 +13,7 @@ from project import ROOT
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "collectors/*/README.md", "charts/*/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "collectors/*/README.md", "charts/*/README.md", ".github/**/*.md")
     for path in ROOT.glob(pattern)
 )
 
@@ -27,7 +27,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_the_readme_names_every_collector_and_every_document() -> None:
     readme = (ROOT / "README.md").read_text()
-    for path in [*ROOT.glob("collectors/*/README.md"), *ROOT.glob("docs/*.md")]:
+    indexes = ROOT.glob("docs/*/README.md")
+    for path in [*ROOT.glob("collectors/*/README.md"), *ROOT.glob("docs/*.md"), *indexes]:
         assert f"({path.relative_to(ROOT)})" in readme
 
 

@@ -1,0 +1,152 @@
+"""What everybody who works on this relies on: the first hour, hooks, editors, templates, decisions."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from checkout import Checkout
+from project import ROOT
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+
+
+def first_hour() -> list[tuple[str, str]]:
+    """The blocks of the section, each with its language."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    [section] = re.findall(r"^## The first hour\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
+    return re.findall(r"^```(\w+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+
+
+def edit(copy: Checkout, block: str) -> None:
+    """Make the change that a block shows: a file, a line as it is, the line as it shall be."""
+    for name, old, new in re.findall(r"^# (\S+)\n-(.*\n)\+(.*\n)", block, re.MULTILINE):
+        copy.replace(name, old, new)
+
+
+def commands(block: str) -> list[str]:
+    return re.findall(r"^\$ (.*)", block, re.MULTILINE)
+
+
+def test_the_first_hour_goes_as_contributing_tells_it(tmp_path: Path) -> None:
+    copy = Checkout(tmp_path)
+    began = "git init -q && git add -A && git -c user.name=x -c user.email=x@x commit -qm x"
+    assert copy.run(began).returncode == 0
+    kinds, blocks = zip(*first_hour(), strict=True)
+    assert kinds == ("console", "diff", "console", "console", "diff", "console")
+    begin, change, demo, run_test, change_test, page = blocks
+    [_, *scripts] = commands(begin)
+    assert scripts == ["./scripts/demo", "./scripts/lint"]
+    edit(copy, change)
+
+    [command] = commands(demo)
+    shown = [re.sub(r"\s+", " ", re.sub(r"\d[\d,]*\d", "N", line)) for line in demo.splitlines()[1:]]
+    seen = copy.run(command).stdout.splitlines()
+    assert [re.sub(r"\s+", " ", re.sub(r"\d[\d,]*\d", "N", line)) for line in seen] == shown
+
+    [command] = commands(run_test)
+    assert "1 failed" in copy.run(command).stdout
+    edit(copy, change_test)
+    assert copy.run(command).returncode == 0
+
+    generate, overview, metrics = commands(page)
+    assert copy.run(generate).returncode == 0
+    changed = copy.run(overview).stdout
+    for name in ("docs/metrics.md", "docs/metadata.csv", "collectors/host/README.md"):
+        assert name in changed
+    assert "+| `host.memory_bytes` | gauge | byte |" in copy.run(metrics).stdout
+    assert copy.run("git restore . && git status --short").stdout == ""
+
+
+def test_pre_commit_runs_our_own_scripts_and_downloads_nothing() -> None:
+    configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [(repo["repo"], hook) for repo in configuration["repos"] for hook in repo["hooks"]]
+    assert {hook["entry"] for _, hook in hooks} == {"scripts/format", "scripts/lint"}
+    for repo, hook in hooks:
+        assert (repo, hook["language"]) == ("local", "system")
+        assert (ROOT / hook["entry"]).stat().st_mode & 0o100
+        assert not hook["pass_filenames"]  # the scripts look at everything themselves
+
+
+def test_the_tests_begin_with_the_same_lint() -> None:
+    assert re.search(r"^scripts/lint\nexec .*pytest", (ROOT / "scripts" / "test").read_text(), re.MULTILINE)
+
+
+def test_every_file_is_as_the_editors_settings_say() -> None:
+    settings = configparser.ConfigParser()
+    settings.read_string("[top]\n" + (ROOT / ".editorconfig").read_text())
+    assert dict(settings["*"]) == {
+        "charset": "utf-8",
+        "end_of_line": "lf",
+        "insert_final_newline": "true",
+        "trim_trailing_whitespace": "true",
+        "indent_style": "space",
+        "indent_size": "2",
+    }
+    assert "{tests/data,locks}/**" in settings
+    command = ["git", "ls-files", "-z", "--", ".", ":!tests/data", ":!locks"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    for path in (ROOT / name for name in names if name and (ROOT / name).is_file()):
+        text = path.read_bytes().decode()
+        assert "\r" not in text, path
+        assert not text or text.endswith("\n"), path
+        assert not re.search(r"[ \t]+$", text, re.MULTILINE), path
+        assert not re.search(r"^\t", text, re.MULTILINE), path
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_an_issue_form_is_one_that_the_hosting_takes(form: Path) -> None:
+    content: dict[str, Any] = yaml.safe_load(form.read_text())
+    assert content.keys() == {"name", "description", "labels", "body"}
+    asked = [part for part in content["body"] if part["type"] != "markdown"]
+    assert {part["type"] for part in asked} <= {"textarea", "input", "dropdown"}
+    assert len({part["id"] for part in asked}) == len(asked) > 0
+    assert all(part["attributes"]["label"] for part in asked)
+    assert any(part.get("validations", {}).get("required") for part in asked)
+
+
+def test_what_templates_and_policies_tell_to_run_is_there() -> None:
+    assert len(FORMS) == 2
+    pages = [
+        *FORMS,
+        ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md",
+        ROOT / "SECURITY.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
+    named = {
+        name for page in pages for name in re.findall(r"\b(?:scripts|docs)/[\w./-]*\w", page.read_text())
+    }
+    assert {"scripts/test", "scripts/generate", "scripts/run_collector.py"} <= named
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_the_security_policy_names_no_address_of_a_person() -> None:
+    policy = (ROOT / "SECURITY.md").read_text()
+    assert "@" not in policy
+    assert "://" not in policy
+    headings = re.findall(r"^## (.*)", policy, re.MULTILINE)
+    assert headings == ["What is supported", "How to report", "What is promised"]
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_is_short_and_has_its_three_parts(page: Path) -> None:
+    text = page.read_text()
+    assert re.findall(r"^## (.*)", text, re.MULTILINE) == ["Context", "Decision", "Consequence"]
+    assert len(text.splitlines()) <= 25
+    assert all(part.strip() for part in re.split(r"^#.*\n", text, flags=re.MULTILINE)[2:])
+    for name in re.findall(r"`((?:common|collectors|fleetgauge|benchmarks|docs|scripts)/[\w./-]+)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_index_lists_every_decision_by_its_title_and_in_order() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    listed = re.findall(r"^\| \[(.*?)\]\((.*?)\)", index, re.MULTILINE)
+    assert len(DECISIONS) >= 10
+    assert listed == [(page.read_text().splitlines()[0].removeprefix("# "), page.name) for page in DECISIONS]
