@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,62 @@ def test_the_readme_names_every_collector_and_every_document() -> None:
     indexes = ROOT.glob("docs/*/README.md")
     for path in [*ROOT.glob("collectors/*/README.md"), *ROOT.glob("docs/*.md"), *indexes]:
         assert f"({path.relative_to(ROOT)})" in readme
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    folders = "benchmarks|charts|collectors|common|docs|fleetgauge|locks|scripts|tests"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text())
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert [name for name in missing if not name.startswith("collectors/queue/")] == []
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading of the page on architecture, without its head."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+@pytest.mark.parametrize(
+    ("question", "file", "answer"),
+    [
+        ("What does `wandb.runs.active` mean?", "collectors/wandb/metrics.py", "runs.active"),
+        ("Why was a point dropped?", "common/datadog/payloads.py", "not_finite"),
+        ("How is a secret found?", "common/config/credentials.py", "AWS Secrets Manager"),
+        ("When is a child killed?", "common/process/runner.py", "SIGKILL"),
+        ("What does a mark do?", "common/metric.py", "class Mark"),
+        ("Where is a page's axis drawn?", "fleetgauge/pages/charts.py", "def _x_axis"),
+    ],
+)
+def test_a_newcomer_finds_the_file_that_holds_the_answer(question: str, file: str, answer: str) -> None:
+    files = dict(table("Where to look"))
+    assert re.findall(r"`([^`]+)`", files[question])[0] == file
+    assert answer in (ROOT / file).read_text()
+
+
+def test_the_glossary_is_short_and_its_words_are_those_of_the_code() -> None:
+    rows = table("Words")
+    words = [word for word, _, _ in rows]
+    assert len(words) <= 25
+    assert words == sorted(words)
+    for word, _, place in rows:
+        path = ROOT / place.strip("`")
+        files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+        assert any(re.search(rf"\b{word}", file.read_text(), re.IGNORECASE) for file in files), word
+
+
+def test_the_architecture_lists_the_import_contracts_that_are_kept() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert [name for name, _ in table("Rooms")] == [contract["name"] for contract in contracts]
+
+
+def test_words_that_nobody_else_uses_are_gone() -> None:
+    old = r"MOST_\w|LONGEST_\w|DEEPEST_\w|\bFURTHEST|Unkept\b|nobody foresaw|[Cc]losed doors|[Aa]nother pace"
+    command = ["git", "grep", "-nIE", old, "--", ".", f":!tests/{Path(__file__).name}", ":!locks"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.stdout == ""
 
 
 def test_generated_documents_are_up_to_date() -> None:

@@ -86,7 +86,7 @@ class SpanSamples:
     def __init__(self, collector: Collector[Any], context: Context[Any], span: Span) -> None:
         if collector.backfill is None:
             raise NoBackfillError(
-                f"the past of {collector.name} cannot be asked: it can only look at what is there now"
+                f"{collector.name} cannot answer for the past: it can only measure the present"
             )
         self._recompute = collector.backfill(context, span)
         self._live_only = collector.live_only

@@ -89,7 +89,7 @@ class LiveRun(Run):
         if gap is None or not gap.seconds:
             return
         if collector.backfill is None:
-            log.warning("nothing was measured from %s, and the past cannot be asked", gap)
+            log.warning("nothing was measured from %s, and it cannot be measured afterwards", gap)
             return
         # A collector that resumes had left its youngest records for the run that did not come.
         since = iso(gap.since - gap.step if collector.resumes else gap.since)

@@ -90,7 +90,7 @@ class TestThePresentOnly:
         project.keep("host")
         ran = project.run("host", "--since", "7d")
         assert ran.returncode == 2
-        assert "the past of host cannot be asked: it can only look at what is there now" in ran.stdout
+        assert "host cannot answer for the past: it can only measure the present" in ran.stdout
 
     def test_under_all_it_is_skipped(self, fleet: Project) -> None:
         fleet.keep("host")
