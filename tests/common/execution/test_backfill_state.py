@@ -120,7 +120,7 @@ def test_only_what_is_of_the_span_and_can_be_known_passes() -> None:
 
 
 def test_a_collector_without_a_past_says_so() -> None:
-    with pytest.raises(NoBackfillError, match="the past of toy cannot be asked"):
+    with pytest.raises(NoBackfillError, match="toy cannot answer for the past"):
         samples_of(Span(100, 200, 900), None)
 
 
