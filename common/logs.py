@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TextIO
+from functools import lru_cache
+from typing import Any, TextIO, cast
+from urllib.parse import quote
 
 OURS = ("fleetgauge", "common", "collectors")
 _MIN_SECRET = 4  # replacing anything shorter would garble every line and protect nothing
+_REDACTED = "[redacted]"
+_BASE64 = "(?:(?i:%2[bf])|[A-Za-z0-9+/_=-])"
+_IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}  # also as URLs write it
 
 _secrets: set[str] = set()
 
@@ -26,11 +34,89 @@ def remember_secret(value: str) -> None:
 
 
 def redact(text: str) -> str:
-    """The text with every remembered secret replaced, longest first."""
-    for secret in sorted(_secrets, key=len, reverse=True):
-        if secret in text:
-            text = text.replace(secret, "[redacted]")
-    return text
+    """The text with every remembered secret replaced, however it is written there.
+
+    All that is found is replaced at once: taking out one secret first could hide the rest of another that
+    overlaps it.
+    """
+    if not _secrets:
+        return text
+    found, each = _patterns(frozenset(_secrets))
+    if not found.search(text):
+        return text
+    spans = sorted(match.span(1) for pattern in each for match in pattern.finditer(text))
+    parts, end = [], 0
+    for start, stop in spans:
+        if start >= end:
+            parts += [text[end:start], _REDACTED]
+        end = max(end, stop)
+    return "".join([*parts, text[end:]])
+
+
+@lru_cache(maxsize=4)
+def _patterns(secrets: frozenset[str]) -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
+    """One pattern that says quickly whether anything is there, and one for each form that finds overlaps."""
+    plain = [_escaped(secret) for secret in secrets]
+    encoded = [core for secret in secrets for core in _encoded(secret)]
+    # The characters at the edges of base64 share their bits with what stands beside the secret.
+    whole = [*plain, *(f"{_BASE64}?{core}{_BASE64}?" for core in encoded)]
+    return re.compile("|".join([*plain, *encoded])), [re.compile(f"(?=({form}))") for form in whole]
+
+
+def _escaped(secret: str) -> str:
+    """A pattern of a secret as it is, in a repr, in JSON and in a URL."""
+    return "".join(map(_written, re.findall(r"\\+|[^\\]", secret, re.DOTALL)))
+
+
+def _encoded(secret: str) -> Iterator[str]:
+    """Patterns of what the base64 of anything with the secret in it must hold.
+
+    It takes three bytes at a time, so that there are three, by what stands before the secret.
+    """
+    raw = secret.encode(errors="surrogatepass")
+    for before in range(3):
+        first, last = -(-8 * before // 6), 8 * (before + len(raw)) // 6
+        core = b64encode(bytes(before) + raw + bytes(2)).decode()[first:last]
+        yield "".join(_IN_BASE64.get(character, character) for character in core)
+
+
+def _written(run: str) -> str:
+    """A pattern of one character, or of a run of backslashes, as it is and as it is escaped.
+
+    Each escaping doubles a backslash and puts one before a quote; runs are taken as a whole, so that no text
+    makes matching slow.
+    """
+    if run[0] == "\\":
+        return rf"(?:\\{{{len(run)},}}+|(?i:%5c){{{len(run)}}})"
+    raw = run.encode(errors="surrogatepass")
+    escaped = {json.dumps(run)[1:-1], ascii(run)[1:-1], repr(run)[1:-1], repr(raw)[2:-1], quote(raw, safe="")}
+    escaped |= {"+"} if run == " " else set()
+    others = "|".join(re.escape(one).replace(r"\\", r"\\*+") for one in sorted(escaped - {run}))
+    alone = rf"\\*+{run}" if run in "'\"" else re.escape(run)
+    return f"(?:{alone}|(?i:{others}))" if others else alone
+
+
+class _Redacting:
+    """A stream that shows no secret, whoever writes to it: a traceback, a warning, a library's own print."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(redact(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever else a stream has
+        return getattr(self._stream, name)
+
+
+def guard_streams() -> None:
+    """From now on, nothing that this process prints shows a secret."""
+    sys.stdout = cast("TextIO", _Redacting(sys.stdout))
+    sys.stderr = cast("TextIO", _Redacting(sys.stderr))
 
 
 class _Human(logging.Formatter):

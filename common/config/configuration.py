@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from common import registry
+from common.config.characters import flaw
 from common.config.credentials import AwsSecrets
+from common.config.file import DATADOG_TABLE, ConfigurationFile
 from common.config.settings import (
     CollectorSettings,
-    ConfigurationFile,
     CoreSettings,
+    DatadogAddress,
     DatadogSettings,
     Settings,
     load,
     refuse_unknown_variables,
 )
-from common.errors import ConfigurationError, NotConfiguredError
+from common.errors import ConfigurationError
+from common.logs import remember_secret
+
+# Read by the AWS client itself, as they are.
+AWS_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+)
 
 M = TypeVar("M", bound=Settings)
 S = TypeVar("S", bound=CollectorSettings)
@@ -27,30 +38,45 @@ class Configuration:
 
     def __init__(self, environ: Mapping[str, str], path: str | None) -> None:
         self._environ = environ
+        _check_aws_credentials(environ)
         self._file = ConfigurationFile.read(path)
         self._file.refuse_unknown_tables(registry.names())
         self.core = load(CoreSettings, None, environ=environ, file=self._file)
         self._secrets = AwsSecrets(self.core)
         self._datadog: DatadogSettings | None = None
 
+    @property
+    def address(self) -> str:
+        """Where Datadog is by the environment and the file, which a dry run sees as a push does."""
+        table = self._file.tables.get(DATADOG_TABLE, {})
+        said = {key: value for key, value in table.items() if key in DatadogAddress.model_fields}
+        file = ConfigurationFile(self._file.path, {DATADOG_TABLE: said})
+        return load(DatadogAddress, DATADOG_TABLE, environ=self._environ, file=file).address
+
     def datadog(self) -> DatadogSettings:
         """Settings to deliver with. Lacking them is never a reason to skip: nothing could be sent."""
         if self._datadog is not None:  # a run asks twice, for its data and for its self-metrics
             return self._datadog
+        problems = []
         try:
-            settings = self._with_secrets(DatadogSettings, "datadog")
-        except NotConfiguredError as error:
-            raise ConfigurationError(str(error)) from None
+            self._datadog = self._with_secrets(DatadogSettings, DATADOG_TABLE)
+        except ConfigurationError as error:
+            problems.append(str(error))
         if self.core.env is None:
-            raise ConfigurationError(
+            problems.append(
                 "DD_ENV is not set; it becomes the tag `env` of every point, so it has no default"
             )
-        self._datadog = settings
-        return settings
+        if problems or self._datadog is None:
+            self._datadog = None
+            raise ConfigurationError("; ".join(problems)) from None
+        return self._datadog
 
-    def collector(self, name: str, model: type[S]) -> S:
-        """Settings of one collector. A misspelt variable is refused before anything is read from AWS."""
-        refuse_unknown_variables(self._environ, (CoreSettings, DatadogSettings, model))
+    def collector(self, name: str, model: type[S], others: Callable[[], Iterable[str]] = tuple) -> S:
+        """Settings of one collector. A misspelt variable is refused before anything is read from AWS.
+
+        `others` gives the variables of other collectors, one of which may be meant.
+        """
+        refuse_unknown_variables(self._environ, (CoreSettings, DatadogSettings, model), others)
         return self._with_secrets(model, name)
 
     def _with_secrets(self, model: type[M], table: str) -> M:
@@ -63,3 +89,13 @@ class Configuration:
             secrets=self._secrets if prefix else None,
             secret_id=f"{prefix}/{table}" if prefix else None,
         )
+
+
+def _check_aws_credentials(environ: Mapping[str, str]) -> None:
+    """Refuse what the AWS client would quote in an error of its own."""
+    given = {name: environ[name] for name in AWS_CREDENTIALS if environ.get(name)}
+    for value in given.values():
+        remember_secret(value)
+    wrong = [f"{name}: {problem}" for name, value in given.items() if (problem := flaw(value))]
+    if wrong:
+        raise ConfigurationError("; ".join(wrong))

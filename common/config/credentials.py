@@ -10,16 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pydantic_settings import (
-    AWSSecretsManagerSettingsSource,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-)
+from pydantic_settings import AWSSecretsManagerSettingsSource, EnvSettingsSource
 
 from common.config import aws
+from common.config.file import unknown
 from common.config.settings import CoreSettings, Settings, variables
 from common.errors import ConfigurationError, SourceError
-from common.registry import nearest
 
 if TYPE_CHECKING:
     from types_boto3_secretsmanager import SecretsManagerClient
@@ -39,7 +35,12 @@ class AwsSecrets:
         self._core = core
         self._made: SecretsManagerClient | None = None
 
-    def source(self, model: type[Settings], secret_id: str) -> PydanticBaseSettingsSource | None:
+    @property
+    def region(self) -> str:
+        """The region that was asked, also where it is the AWS client that found it."""
+        return self._made.meta.region_name if self._made else self._core.aws_region or "no region"
+
+    def source(self, model: type[Settings], secret_id: str) -> EnvSettingsSource | None:
         """The secret as a source of settings, or None where there is no such secret."""
         try:
             return _SecretSource(model, secret_id, self._client(secret_id))
@@ -122,19 +123,22 @@ def _values(model: type[Settings], secret_id: str, text: str) -> dict[str, str]:
     """Check a secret's text and give its values as environment variables would be."""
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         raise ConfigurationError(
             f'the AWS secret {secret_id} is not a JSON object; store {{"NAME": "value", ...}} as text'
         ) from None
     known = list(variables(model).values())
+    wrong: list[str] = []
     values: dict[str, str] = {}
     for key, value in content.items():
         if key not in known:
-            raise ConfigurationError(f"the AWS secret {secret_id}: unknown key {key!r}{nearest(key, known)}")
-        if isinstance(value, dict | list):
-            raise ConfigurationError(f"the AWS secret {secret_id}: {key} must be text or a number")
-        if value is not None:
+            wrong.append(unknown("key", key, known))
+        elif isinstance(value, dict | list):
+            wrong.append(f"{key} must be text or a number")
+        elif value is not None:
             values[key] = value.strip() if isinstance(value, str) else json.dumps(value)
+    if wrong:
+        raise ConfigurationError(f"the AWS secret {secret_id}: {', '.join(wrong)}")
     return {key: value for key, value in values.items() if value}

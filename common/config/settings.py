@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar, cast, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -26,6 +23,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from common.config.characters import flaw
+from common.config.file import ConfigurationFile as ConfigurationFile  # what `load` takes
+from common.config.file import unknown
 from common.errors import ConfigurationError, NotConfiguredError
 from common.logs import remember_secret
 from common.registry import PREFIX, nearest
@@ -40,9 +40,14 @@ def _strip(value: object) -> object:
     return value.strip() if isinstance(value, str) else value
 
 
-def _remember(value: SecretStr) -> SecretStr:
-    remember_secret(value.get_secret_value())
-    return value
+def _credential(value: object) -> object:
+    """A credential without the white space around it, and remembered before anybody can quote it."""
+    if not isinstance(value, str):
+        return value
+    remember_secret(value)
+    if problem := flaw(value.strip()):
+        raise ValueError(problem)
+    return value.strip()
 
 
 def is_loopback(host: str) -> bool:
@@ -70,6 +75,10 @@ def _require_tls(url: str) -> str:
     parts = _parts(url, "https://host")
     if parts.username or parts.password:
         raise ValueError("credentials do not belong in a URL")
+    if set("?#") & set(url):
+        raise ValueError("a query string or fragment does not belong here: write the address alone")
+    if not url.isprintable() or " " in url:
+        raise ValueError("it holds a space, a line break or a character that cannot be seen")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ValueError("plain http is allowed to loopback only: use https")
     return url.rstrip("/")
@@ -79,6 +88,8 @@ def _remember_proxy_password(value: SecretStr) -> SecretStr:
     password = _parts(value.get_secret_value(), "http://proxy:3128").password or ""
     remember_secret(password)
     remember_secret(unquote(password))
+    if problem := flaw(value.get_secret_value()):
+        raise ValueError(f"{problem}: write others as %XX")
     return value
 
 
@@ -94,7 +105,7 @@ def _site(value: str) -> str:
     return value
 
 
-Secret = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember), _FromSecret()]
+Secret = Annotated[SecretStr, BeforeValidator(_credential), _FromSecret()]
 Text = Annotated[str, BeforeValidator(_strip)]
 Url = Annotated[Text, AfterValidator(_require_tls)]
 Site = Annotated[Text, AfterValidator(_site)]
@@ -173,6 +184,11 @@ class CoreSettings(Settings):
         description="Grid on which a pushed run answers: its points stand at whole steps.",
     )
     series_cap: int = Field(20_000, ge=1, description="Most series one collector may send in one run.")
+    instance: Text = Field(
+        "",
+        description="Tells this installation from others that keep checkpoints in the same place; "
+        "the chart sets it.",
+    )
     node_name: Text | None = Field(
         None, description="Host of metrics that belong to a node; the hostname when unset."
     )
@@ -182,13 +198,9 @@ class CoreSettings(Settings):
     no_proxy: Text = Field("", validation_alias="NO_PROXY", description="Hosts reached without the proxy.")
 
 
-class DatadogSettings(Settings):
-    """How to reach Datadog, from the environment, the secret `<prefix>/datadog` or the table [datadog]."""
+class DatadogAddress(Settings):
+    """Where Datadog is; known without a key, so that a dry run knows it too."""
 
-    api_key: Secret = Field(validation_alias="DD_API_KEY", description="API key; all that pushing needs.")
-    app_key: Secret | None = Field(
-        None, validation_alias="DD_APP_KEY", description="Application key; never needed by the CronJob."
-    )
     site: Site = Field("datadoghq.com", validation_alias="DD_SITE", description="Datadog site.")
     url: Url | None = Field(
         None,
@@ -202,40 +214,24 @@ class DatadogSettings(Settings):
         return self.url or f"https://api.{self.site}"
 
 
+class DatadogSettings(DatadogAddress):
+    """How to reach Datadog, from the environment, the secret `<prefix>/datadog` or the table [datadog]."""
+
+    api_key: Secret = Field(validation_alias="DD_API_KEY", description="API key; all that pushing needs.")
+    app_key: Secret | None = Field(
+        None, validation_alias="DD_APP_KEY", description="Application key; never needed by the CronJob."
+    )
+
+
 class SecretReader(Protocol):
     """Reads secrets for a settings class."""
 
-    def source(self, model: type[Settings], secret_id: str) -> PydanticBaseSettingsSource | None:
+    @property
+    def region(self) -> str:
+        """Where they are read."""
+
+    def source(self, model: type[Settings], secret_id: str) -> EnvSettingsSource | None:
         """The secret's values as a source, or None where there is no such secret."""
-
-
-@dataclass(frozen=True)
-class ConfigurationFile:
-    """The parsed configuration file, or an empty one."""
-
-    path: str | None = None
-    tables: Mapping[str, Any] = field(default_factory=dict)  # Any: TOML values
-
-    @classmethod
-    def read(cls, path: str | None) -> ConfigurationFile:
-        """Parse a TOML file; every failure names the file and what to do."""
-        if path is None:
-            return cls()
-        try:
-            return cls(path, tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot read the configuration file {path}: {error.strerror}"
-            ) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"the configuration file {path} is not TOML: {error}") from error
-
-    def refuse_unknown_tables(self, known: Iterable[str]) -> None:
-        """Every table must belong to a collector, or be [datadog]; other keys are checked with the core."""
-        names = [*known, "datadog"]
-        for name, value in self.tables.items():
-            if isinstance(value, dict) and name not in names:
-                raise ConfigurationError(f"{self.path}: unknown table [{name}]{nearest(name, names)}")
 
 
 M = TypeVar("M", bound=Settings)
@@ -280,29 +276,34 @@ def load(
     """Build one settings object from every source, or say in one error all that is wrong with it."""
     names = variables(model)
     looked = ["the environment"]
-    sources: list[PydanticBaseSettingsSource] = [_Environment(model, environ)]
+    found: EnvSettingsSource | None = None
     required = [names[key] for key, info in model.model_fields.items() if info.is_required()]
     held = [name for name in secret_variables(model) if name in required]
     wanted = [name for name in held if not environ.get(name, "").strip()]
     if wanted and secrets is not None and secret_id is not None:
         found = secrets.source(model, secret_id)
-        looked.append(f"the AWS secret {secret_id}" + ("" if found else " (there is no such secret)"))
-        sources += [found] if found else []
+        looked.append(f"the AWS secret {secret_id}")
+        if found is None:
+            looked[-1] += f" (there is no such secret in {secrets.region}: check AWS_REGION)"
     elif wanted:
         looked.append("AWS Secrets Manager was not asked (FLEETGAUGE_SECRET_PREFIX is not set)")
     elif held and secret_id is not None:
         looked.append(f"the AWS secret {secret_id} was not asked ({', '.join(held)} being set)")
     given = _table(model, table, file)
     looked.append(f"the configuration file {file.path}" if file.path else "no configuration file was given")
-    sources.append(InitSettingsSource(model, {names[key]: value for key, value in given.items()}))
+    origins = {names[key]: f"{file.path}: {key} in {_place(table)}" for key in given}
+    origins |= {name: f"the AWS secret {secret_id}: {name}" for name in (found.env_vars if found else ())}
+    origins |= {name: name for name, value in environ.items() if value.strip()}
 
-    token = _sources.set(tuple(sources))
+    in_file = InitSettingsSource(model, {names[key]: value for key, value in given.items()})
+    sources = (_Environment(model, environ), found, in_file)
+    token = _sources.set(tuple(source for source in sources if source is not None))
     try:
         settings = model()
         settings._looked = tuple(looked)
         return settings
     except ValidationError as error:
-        raise _explain(error, looked) from None
+        raise _explain(error, looked, origins) from None
     finally:
         _sources.reset(token)
 
@@ -315,15 +316,19 @@ def _table(model: type[Settings], table: str | None, file: ConfigurationFile) ->
     else:
         given = dict(cast("Mapping[str, Any]", file.tables.get(table, {})))
     known = list(model.model_fields)
-    for key in given:
-        if key not in known:
-            place = f"[{table}]" if table else "the top level"
-            raise ConfigurationError(f"{file.path}: unknown key {key!r} in {place}{nearest(key, known)}")
+    wrong = [unknown("key", key, known, f" in {_place(table)}") for key in given if key not in known]
+    if wrong:
+        raise ConfigurationError(f"{file.path}: {', '.join(wrong)}")
     # As in the environment, what is set to nothing is not set.
     return {key: value for key, value in given.items() if not (isinstance(value, str) and not value.strip())}
 
 
-def _explain(error: ValidationError, looked: list[str]) -> ConfigurationError:
+def _place(table: str | None) -> str:
+    return f"[{table}]" if table else "the top level"
+
+
+def _explain(error: ValidationError, looked: list[str], origins: Mapping[str, str]) -> ConfigurationError:
+    """What is wrong with every value, and where it comes from; or else what is missing."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     wrong = [problem for problem in problems if problem["type"] != "missing"]
     if not wrong:
@@ -334,14 +339,24 @@ def _explain(error: ValidationError, looked: list[str]) -> ConfigurationError:
         return NotConfiguredError(f"{missing} {verb} not set; looked in: {'; '.join(looked)}")
     texts = []
     for problem in wrong:
-        where = f"{problem['loc'][0]}: " if problem["loc"] else ""
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        where = f"{origins.get(name, name)}: " if name else ""
         texts.append(where + problem["msg"].removeprefix("Value error, "))
-    return ConfigurationError("; ".join(texts))
+    return ConfigurationError("; ".join(dict.fromkeys(texts)))
 
 
-def refuse_unknown_variables(environ: Mapping[str, str], models: Iterable[type[Settings]]) -> None:
-    """A misspelt variable under our prefix is an error: silently ignoring it would run on a default."""
+def refuse_unknown_variables(
+    environ: Mapping[str, str], models: Iterable[type[Settings]], others: Callable[[], Iterable[str]] = tuple
+) -> None:
+    """A misspelt variable under our prefix is an error: silently ignoring it would run on a default.
+
+    `others` are the variables of other collectors. They are looked for only to give a hint: the process of
+    one collector is not given them.
+    """
     known = [name for model in models for name in variables(model).values()]
-    for name in environ:
-        if name.startswith(PREFIX) and name not in known:
-            raise ConfigurationError(f"unknown variable {name}{nearest(name, known)}")
+    wrong = [name for name in environ if name.startswith(PREFIX) and name not in known]
+    if wrong:
+        names = [*known, *others()]
+        raise ConfigurationError(
+            "; ".join(f"unknown variable {name}{nearest(name, names)}" for name in wrong)
+        )

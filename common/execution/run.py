@@ -10,14 +10,15 @@ import math
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import logs
+from common import logs, registry
 from common.collector import Collector, Context, Tally, load_collector
 from common.config.configuration import Configuration
-from common.config.settings import CollectorSettings, CoreSettings
+from common.config.settings import CollectorSettings, CoreSettings, variables
 from common.errors import (
     BusyError,
     ConfigurationError,
@@ -99,7 +100,8 @@ class Run(ABC):
             return
         self._node_name = core.node_name or socket.gethostname()
         collector = self._load(configuration)
-        self._work(configuration, collector, configuration.collector(collector.name, collector.settings))
+        settings = configuration.collector(collector.name, collector.settings, _every_variable)
+        self._work(configuration, collector, settings)
 
     # Any: the settings model differs per collector, and only the collector itself looks inside.
     @abstractmethod
@@ -202,6 +204,13 @@ class Run(ABC):
             findings=[logs.redact(finding) for finding in self._findings],
             error=failure,
         )
+
+
+def _every_variable() -> Iterator[str]:
+    """The variables of all collectors that can be imported, for a hint to whoever misspelt one."""
+    for name in registry.names():
+        with suppress(Exception):  # it is not the one that was asked for
+            yield from variables(load_collector(name).settings).values()
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -87,6 +87,7 @@ def main() -> int:
     """Entry point of `python -m common.child NAME`; the name is there for `ps` to show."""
     # A short life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
     gc.set_threshold(100_000)
+    logs.guard_streams()
     parent = _Parent(os.dup(1))
     os.dup2(2, 1)
     job = _read_job()

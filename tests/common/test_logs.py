@@ -5,12 +5,21 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+import re
+import subprocess
+import sys
+import textwrap
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from common import logs
+from project import ROOT
 
 CANARY = "canary-secret-value"
 LABELS = {"service": "fleetgauge", "env": "test", "version": "1.2.3"}
@@ -163,6 +172,107 @@ def test_a_longer_secret_is_replaced_before_one_it_contains() -> None:
     logs.remember_secret("abcd")
     logs.remember_secret("abcdefgh")
     assert logs.redact("abcdefgh abcd") == "[redacted] [redacted]"
+
+
+def test_secrets_that_overlap_leave_nothing_of_either() -> None:
+    logs.remember_secret("abcdef")
+    logs.remember_secret("defghijk")
+    assert logs.redact("<abcdefghijk> <abcabcdefdef>") == "<[redacted]> <abc[redacted]def>"
+    logs.remember_secret("xyxy")
+    assert logs.redact("<xyxyxy>") == "<[redacted]>"
+
+
+AROUND = st.text(max_size=5)
+ASCII = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=4, max_size=60)
+SECRETS = ASCII | st.text(min_size=4, max_size=30).filter(lambda text: len(text.strip()) >= 4)
+
+
+def escaped(secret: str) -> list[str]:
+    """What libraries make of a secret that they quote."""
+    raw = secret.encode(errors="surrogatepass")
+    return [
+        secret,
+        *(repr(secret), repr(raw), ascii(secret), repr({"headers": [secret]})),
+        *(json.dumps(secret), json.dumps(secret, ensure_ascii=False), json.dumps(json.dumps(secret))),
+        repr(json.dumps(secret)),
+        *(quote(raw), quote(raw, safe=""), quote_plus(raw)),
+        re.sub("%..", lambda match: match[0].lower(), quote(raw)),
+    ]
+
+
+@given(SECRETS, st.integers(0, 12), AROUND, AROUND)
+def test_no_way_to_write_a_secret_shows_it(secret: str, way: int, before: str, after: str) -> None:
+    logs._secrets.clear()
+    logs.remember_secret(secret)
+    form = escaped(secret.strip())[way]
+    assert "[redacted]" in logs.redact(before + form + after)
+    left = logs.redact(f"<{form}>").replace("[redacted]", "")
+    assert re.fullmatch(r"<[\[\]{}: headersb'\"\\]*>", left)
+
+
+@given(ASCII, st.binary(max_size=7), st.binary(max_size=7), st.sampled_from([b64encode, urlsafe_b64encode]))
+def test_base64_of_anything_around_a_secret_does_not_show_it(
+    secret: str, before: bytes, after: bytes, encode: Callable[[bytes], bytes]
+) -> None:
+    """No character that holds a bit of it is left."""
+    logs._secrets.clear()
+    logs.remember_secret(secret)
+    text = encode(before + secret.encode() + after).decode().rstrip("=")
+    first, last = 8 * len(before) // 6, -(-8 * (len(before) + len(secret)) // 6)
+    percent = quote(text, safe="")
+    for form in (text, percent, re.sub("%..", lambda match: match[0].lower(), percent)):
+        left, _, right = logs.redact(f"Basic {form}.").partition("[redacted]")
+        assert len(unquote(left.removeprefix("Basic "))) <= first
+        assert len(unquote(right.removesuffix("."))) <= len(text) - last
+
+
+def test_the_header_of_a_proxy_is_not_shown() -> None:
+    logs.remember_secret(CANARY)
+    for user in ("a", "ab", "abc"):
+        header = "Basic " + b64encode(f"{user}:{CANARY}".encode()).decode()
+        assert logs.redact(f"<{header}>").replace("=", "").endswith("[redacted]>")
+
+
+@given(st.lists(SECRETS, min_size=1, max_size=3), st.text())
+def test_what_holds_no_secret_stays_as_it_is(secrets: list[str], text: str) -> None:
+    logs._secrets.clear()
+    for secret in secrets:
+        logs.remember_secret(secret)
+    if not any(secret.strip()[:4] in text for secret in secrets):
+        assert logs.redact(f"the run ended: {len(text)}") == f"the run ended: {len(text)}"
+
+
+def test_nothing_that_a_guarded_process_prints_shows_a_secret() -> None:
+    """Whatever raises, warns or prints, and whichever handler a library brings along."""
+    code = textwrap.dedent(f"""
+        import gc, logging, sys, threading, warnings
+        from common import logs
+        logs.guard_streams()
+        logs.remember_secret({CANARY!r})
+        secret = {CANARY!r}
+        print("print", secret)
+        sys.stdout.writelines(["lines ", secret, "\\n"])
+        warnings.warn("warning " + secret)
+        logging.getLogger("library").addHandler(logging.StreamHandler())
+        logging.getLogger("library").error("handler %r", secret.encode())
+        def fail(): raise ValueError("thread " + secret)
+        thread = threading.Thread(target=fail); thread.start(); thread.join()
+        class Odd:
+            def __del__(self): raise ValueError("unraisable " + secret)
+        odd = Odd(); del odd
+        assert sys.stderr.isatty() is False and sys.stdout.fileno() == 1
+        raise KeyError(secret)
+    """)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
+    )
+    said = ran.stdout + ran.stderr
+    assert CANARY not in said
+    for words in (
+        *("print [redacted]", "lines [redacted]", "warning [redacted]", "handler b'[redacted]'"),
+        *("thread [redacted]", "unraisable [redacted]", "KeyError: '[redacted]'"),
+    ):
+        assert words in said
 
 
 def test_only_what_is_long_enough_to_be_a_secret_is_replaced() -> None:

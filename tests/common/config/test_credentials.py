@@ -8,7 +8,8 @@ import pytest
 
 from common.config import aws as clients
 from common.config.credentials import AwsSecrets
-from common.config.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
+from common.config.file import ConfigurationFile
+from common.config.settings import CoreSettings, DatadogSettings, load
 from common.errors import ConfigurationError, NotConfiguredError, SourceError
 from servers.aws import Aws, secrets_fault
 from servers.faults import Fault
@@ -69,6 +70,21 @@ class TestPrecedence:
         aws.put_secret(SECRET, {"DD_API_KEY": 12345})
         assert read().api_key.get_secret_value() == "12345"
 
+    def test_a_secret_that_is_elsewhere_names_the_region_that_was_asked(
+        self, aws: Aws, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": CANARY})
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")  # which only the AWS client reads
+        core = load(CoreSettings, None, environ={"AWS_ENDPOINT_URL": aws.url}, file=ConfigurationFile())
+        with pytest.raises(NotConfiguredError, match="no such secret in eu-west-1: check AWS_REGION"):
+            load(
+                *(DatadogSettings, "datadog"),
+                environ={},
+                file=ConfigurationFile(),
+                secrets=AwsSecrets(core),
+                secret_id=SECRET,
+            )
+
     def test_one_client_serves_every_secret(self, aws: Aws) -> None:
         core = load(CoreSettings, None, environ={"AWS_ENDPOINT_URL": aws.url}, file=ConfigurationFile())
         secrets = AwsSecrets(core)
@@ -86,7 +102,7 @@ class TestMissing:
             read()
         assert str(caught.value) == (
             "DD_API_KEY is not set; looked in: the environment; the AWS secret dev/datadog "
-            "(there is no such secret); the configuration file f.toml"
+            "(there is no such secret in us-east-1: check AWS_REGION); the configuration file f.toml"
         )
 
     def test_a_secret_without_the_key_is_named_too(self, aws: Aws, read: Read) -> None:
@@ -98,7 +114,10 @@ class TestMissing:
 class TestBadSecrets:
     @pytest.mark.parametrize(
         "content",
-        [f'{{"DD_API_KEY": "{CANARY}"', CANARY, f'["{CANARY}"]', f'"{CANARY}"', "null", "5"],
+        [
+            *(f'{{"DD_API_KEY": "{CANARY}"', CANARY, f'["{CANARY}"]', f'"{CANARY}"', "null", "5"),
+            *('{"DD_API_KEY": ' + "[" * 10_000, '{"a":' * 10_000, f'{{"DD_API_KEY": 1{"0" * 5000}}}'),
+        ],
     )
     def test_one_that_is_not_a_json_object(self, aws: Aws, read: Read, content: str) -> None:
         aws.put_secret(SECRET, content)
@@ -136,9 +155,42 @@ class TestBadSecrets:
         )
         assert CANARY not in everything(caught.value)
 
+    @pytest.mark.parametrize("kind", ["0f" * 16, "0F" * 20, "wandb_v1_" + "Zx9" * 20, f"DD_API_KEY={CANARY}"])
+    def test_one_whose_key_may_be_a_credential(self, aws: Aws, read: Read, kind: str) -> None:
+        aws.put_secret(SECRET, {kind: "DD_API_KEY"})
+        with pytest.raises(ConfigurationError) as caught:
+            read()
+        assert str(caught.value).startswith(
+            "the AWS secret dev/datadog: an unknown key that is not shown, because it may be a credential"
+        )
+        assert kind not in everything(caught.value)
+        assert CANARY not in everything(caught.value)
+
+    def test_all_that_is_wrong_with_one_is_said_at_once(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, {"DD_APIKEY": CANARY, "OWNER": "me", "DD_SITE": ["a.b"]})
+        with pytest.raises(ConfigurationError) as caught:
+            read()
+        assert str(caught.value) == (
+            "the AWS secret dev/datadog: unknown key 'DD_APIKEY' (did you mean 'DD_API_KEY'?), "
+            "unknown key 'OWNER', DD_SITE must be text or a number"
+        )
+
+    def test_a_credential_in_it_that_no_header_can_carry(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": f"{CANARY}\n{CANARY}", "DD_APP_KEY": f"{CANARY}\u200b"})
+        with pytest.raises(ConfigurationError) as caught:
+            read()
+        assert str(caught.value) == (
+            "the AWS secret dev/datadog: DD_API_KEY: it holds a line break; a credential is printable ASCII "
+            "without spaces; the AWS secret dev/datadog: DD_APP_KEY: it holds an invisible character, such "
+            "as a zero-width space; a credential is printable ASCII without spaces"
+        )
+        assert CANARY not in everything(caught.value)
+
     def test_one_with_a_wrong_value(self, aws: Aws, read: Read) -> None:
         aws.put_secret(SECRET, {"DD_API_KEY": CANARY, "DD_SITE": "https://x"})
-        with pytest.raises(ConfigurationError, match=r"^DD_SITE: write the bare site") as caught:
+        with pytest.raises(
+            ConfigurationError, match=r"^the AWS secret dev/datadog: DD_SITE: write the bare site"
+        ) as caught:
             read()
         assert CANARY not in everything(caught.value)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
+from common.config.file import ConfigurationFile
 from common.config.settings import (
     CollectorSettings,
-    ConfigurationFile,
     CoreSettings,
     DatadogSettings,
     Secret,
@@ -88,6 +90,7 @@ class TestSources:
             "checkpoints": "FLEETGAUGE_CHECKPOINTS",
             "step": "FLEETGAUGE_STEP",
             "series_cap": "FLEETGAUGE_SERIES_CAP",
+            "instance": "FLEETGAUGE_INSTANCE",
             "node_name": "FLEETGAUGE_NODE_NAME",
             "proxy": "HTTPS_PROXY",
             "no_proxy": "NO_PROXY",
@@ -180,6 +183,44 @@ class TestWrongValues:
     def test_the_bounds_of_the_step_are_allowed(self, value: str, seconds: int) -> None:
         assert core(FLEETGAUGE_STEP=value).step == seconds
 
+    @pytest.mark.parametrize(
+        ("file", "said"),
+        [
+            ({"step": "soon"}, "core.toml: step in the top level: 'soon' is not a duration"),
+            ({"series_cap": [1]}, "core.toml: series_cap in the top level: Input should be a valid integer"),
+        ],
+    )
+    def test_a_wrong_value_of_the_file_is_named_with_its_place(self, file: dict[str, Any], said: str) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            core(file)
+        assert str(caught.value).startswith(said)
+
+    def test_in_a_table_too_unless_the_environment_has_the_value(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"^toy\.toml: pages in \[toy\]: Input should be greater"
+        ):
+            toy({"pages": 0})
+        with pytest.raises(ConfigurationError, match=r"^FLEETGAUGE_TOY_PAGES: Input should be greater"):
+            toy({"pages": 0}, FLEETGAUGE_TOY_PAGES="-1")
+        with pytest.raises(ConfigurationError) as caught:
+            toy({"projects": [1, 2]})
+        assert str(caught.value) == "toy.toml: projects in [toy]: Input should be a valid string"
+
+    @pytest.mark.parametrize("url", ["https://a.example/?x=1", "https://a.example?", "https://a.example/#x"])
+    def test_an_address_with_a_query_string_or_fragment_is_refused(self, url: str) -> None:
+        given = {"DD_API_KEY": CANARY, "FLEETGAUGE_DD_URL": url}
+        with pytest.raises(
+            ConfigurationError, match=r"^FLEETGAUGE_DD_URL: a query string or fragment does not belong here"
+        ):
+            load(DatadogSettings, "datadog", environ=given, file=ConfigurationFile())
+
+    @pytest.mark.parametrize(
+        "url", ["https://a.example/x y", "https://a.exa\nmple", "https://a.example/\u200b"]
+    )
+    def test_an_address_with_what_cannot_be_seen_is_refused(self, url: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"^FLEETGAUGE_TOY_BASE_URL: it holds a space, a line"):
+            toy(FLEETGAUGE_TOY_BASE_URL=url)
+
     def test_all_that_is_wrong_is_said_at_once(self) -> None:
         with pytest.raises(ConfigurationError, match=r"FLEETGAUGE_STEP: .*; FLEETGAUGE_SERIES_CAP: "):
             core(FLEETGAUGE_STEP="0", FLEETGAUGE_SERIES_CAP="0")
@@ -209,7 +250,7 @@ class TestWrongValues:
 
     @pytest.mark.parametrize("value", [5, [CANARY], {"nested": CANARY}])
     def test_no_error_about_a_secret_shows_its_value(self, value: object) -> None:
-        with pytest.raises(ConfigurationError, match=r"^TOY_API_KEY: ") as caught:
+        with pytest.raises(ConfigurationError, match=r"^f: api_key in \[toy\]: ") as caught:
             load(ToySettings, "toy", environ={}, file=ConfigurationFile("f", {"toy": {"api_key": value}}))
         assert CANARY not in everything(caught.value)
 
@@ -233,6 +274,61 @@ class TestSecrets:
         assert CANARY not in repr(settings) + str(settings) + str(settings.model_dump())
         assert redact(f"the key is {CANARY}.") == "the key is [redacted]."
 
+    @pytest.mark.parametrize(
+        ("inside", "kind"),
+        [
+            ("\n", "a line break"),
+            ("\r\n", "a line break"),
+            ("\u2028", "a line break"),
+            ("\t", "a tab"),
+            (" ", "a space"),
+            ("\u00a0", "a space"),
+            ("\x00", "a control character"),
+            ("\x1b", "a control character"),
+            ("\x7f", "a control character"),
+            ("\u200b", "an invisible character, such as a zero-width space"),
+            ("\ufeff", "an invisible character, such as a zero-width space"),
+            ("é", "a letter that is not ASCII"),
+            ("鍵", "a letter that is not ASCII"),
+            ("\udcff", "bytes that are not UTF-8"),
+            ("😀", "a character that is not ASCII"),
+        ],
+    )
+    @pytest.mark.parametrize("where", ["environment", "file"])
+    def test_what_no_header_can_carry_is_refused_by_its_kind(
+        self, inside: str, kind: str, where: str
+    ) -> None:
+        value = f"{CANARY}{inside}{CANARY}"
+        in_file = where == "file"
+        file = ConfigurationFile("f", {"toy": {"api_key": value} if in_file else {}})
+        with pytest.raises(ConfigurationError) as caught:
+            load(ToySettings, "toy", environ={} if in_file else {"TOY_API_KEY": value}, file=file)
+        name = "f: api_key in [toy]" if in_file else "TOY_API_KEY"
+        assert str(caught.value) == (
+            f"{name}: it holds {kind}; a credential is printable ASCII without spaces"
+        )
+        assert type(caught.value) is ConfigurationError
+        assert CANARY not in everything(caught.value)
+        assert CANARY not in redact(f"{value!r} {value}")
+
+    @given(st.text(min_size=1))
+    def test_whatever_is_let_pass_is_printable_ascii(self, value: str) -> None:
+        try:
+            passed = toy(TOY_API_KEY=f"key{value}").api_key.get_secret_value()
+        except ConfigurationError:
+            assert not re.fullmatch("[!-~]*", f"key{value}".strip())
+        else:
+            assert passed == f"key{value}".strip()
+            assert re.fullmatch("[!-~]+", passed)
+
+    @pytest.mark.parametrize("inside", ["\n", "\t", "é", "\x00"])
+    def test_of_a_proxys_password_too(self, inside: str) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"^HTTPS_PROXY: it holds a .* write others as %XX$"
+        ) as caught:
+            core(HTTPS_PROXY=f"http://user:{CANARY}{inside}@proxy:3128")
+        assert CANARY not in everything(caught.value)
+
     def test_the_proxy_is_in_no_repr(self) -> None:
         assert CANARY not in repr(core(HTTPS_PROXY=f"http://user:{CANARY}@proxy:3128"))
 
@@ -254,6 +350,24 @@ class TestUnknownKeys:
             toy({"page": 1})
         assert str(caught.value) == "toy.toml: unknown key 'page' in [toy] (did you mean 'pages'?)"
 
+    def test_all_of_them_are_named(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            toy({"page": 1, "projcts": "a"})
+        assert str(caught.value) == (
+            "toy.toml: unknown key 'page' in [toy] (did you mean 'pages'?), "
+            "unknown key 'projcts' in [toy] (did you mean 'projects'?)"
+        )
+        with pytest.raises(ConfigurationError, match=r"FLEETGAUGE_TOY_A; unknown variable FLEETGAUGE_TOY_B"):
+            refuse_unknown_variables({"FLEETGAUGE_TOY_A": "1", "FLEETGAUGE_TOY_B": "1"}, ())
+
+    def test_one_that_may_be_a_credential_is_not_shown(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            toy({f"{CANARY}9": "api_key"})
+        assert str(caught.value) == (
+            "toy.toml: an unknown key in [toy] that is not shown, because it may be a credential"
+        )
+        assert CANARY not in everything(caught.value)
+
     def test_a_variable_is_no_key_of_the_file(self) -> None:
         with pytest.raises(ConfigurationError, match="unknown key 'FLEETGAUGE_TOY_PAGES'"):
             toy({"FLEETGAUGE_TOY_PAGES": 1})
@@ -274,31 +388,14 @@ class TestUnknownKeys:
         )
         refuse_unknown_variables({"FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}, models)
 
-
-class TestFile:
-    def test_none_is_an_empty_one(self) -> None:
-        assert ConfigurationFile.read(None) == ConfigurationFile(None, {})
-
-    def test_toml_is_read(self, tmp_path: Path) -> None:
-        path = tmp_path / "f.toml"
-        path.write_text('env = "dev"\n[host]\n')
-        assert ConfigurationFile.read(str(path)) == ConfigurationFile(str(path), {"env": "dev", "host": {}})
-
-    def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
-        path = f"{tmp_path}/absent.toml"
+    def test_the_hint_may_be_a_variable_of_another_collector(self) -> None:
         with pytest.raises(ConfigurationError) as caught:
-            ConfigurationFile.read(path)
-        assert str(caught.value) == f"cannot read the configuration file {path}: No such file or directory"
-
-    @pytest.mark.parametrize("content", [b"env = ", b"\xff\xfe", b'api_key = "canary-secret-value\n'])
-    def test_a_file_that_is_not_toml_is_named_and_not_quoted(self, tmp_path: Path, content: bytes) -> None:
-        path = tmp_path / "f.toml"
-        path.write_bytes(content)
-        with pytest.raises(
-            ConfigurationError, match=f"the configuration file {path} is not TOML: "
-        ) as caught:
-            ConfigurationFile.read(str(path))
-        assert CANARY not in everything(caught.value)
+            refuse_unknown_variables(
+                {"FLEETGAUGE_XENA_PATHS": "1"}, (CoreSettings,), lambda: ["FLEETGAUGE_XENNA_PATHS"]
+            )
+        assert str(caught.value) == (
+            "unknown variable FLEETGAUGE_XENA_PATHS (did you mean 'FLEETGAUGE_XENNA_PATHS'?)"
+        )
 
 
 @pytest.mark.parametrize(

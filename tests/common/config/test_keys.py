@@ -1,0 +1,168 @@
+"""A key that is wrong, given to the whole program: exit code 2, a sentence, and nothing of the key."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from project import Project
+from servers.aws import Aws
+from servers.datadog import Intake
+from servers.faults import Fault
+
+HALVES = ("0123456789abcdef", "fedcba9876543210")
+ODD = {
+    "newline": ("\n", "a line break"),
+    "zero-width space": ("\u200b", "an invisible character"),
+    "control character": ("\x01", "a control character"),
+    "letter": ("é", "a letter that is not ASCII"),
+}
+TOY = "api_key: Secret"
+SETTINGS = "FLEETGAUGE_TOY_API_KEY"
+DECLARED = f"SECRETS = ({SETTINGS!r},)"
+
+
+def show_nothing(said: str) -> None:
+    assert [half for half in HALVES if half in said] == []
+
+
+@pytest.mark.parametrize(
+    ("odd", "options"),
+    [
+        *((odd, ("--push",)) for odd in ODD.values()),
+        *((ODD["newline"], options) for options in (("--check",), ("--push", "--json", "--verbose"))),
+    ],
+)
+def test_a_datadog_key_with_a_character_that_no_header_carries(
+    project: Project, intake: Intake, odd: tuple[str, str], options: tuple[str, ...]
+) -> None:
+    project.add("toy", "yield VALUE(1, context.at)")
+    ran = project.run("toy", *options, DD_API_KEY=odd[0].join(HALVES))
+    assert ran.returncode == 2
+    assert f"DD_API_KEY: it holds {odd[1]}" in ran.stdout
+    assert "Traceback" not in ran.stderr
+    show_nothing(ran.stdout + ran.stderr)
+    assert intake.requests == []
+
+
+def test_a_key_of_a_collector(project: Project) -> None:
+    project.add("toy", "yield VALUE(1, context.at)", settings=TOY, init=DECLARED)
+    ran = project.run("toy", FLEETGAUGE_TOY_API_KEY="\n".join(HALVES))
+    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert f"{SETTINGS}: it holds a line break" in ran.stdout
+    show_nothing(ran.stdout + ran.stderr)
+
+
+def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path: Path) -> None:
+    project.add("toy", "yield VALUE(1, context.at)", settings=TOY, init=DECLARED)
+    path = tmp_path / "f.toml"
+    path.write_text(f'[toy]\napi_key = """{HALVES[0]}\n{HALVES[1]}"""\n')
+    ran = project.run("toy", "--config", str(path))
+    assert ran.returncode == 2
+    assert f"{path}: api_key in [toy]: it holds a line break" in ran.stdout
+    show_nothing(ran.stdout + ran.stderr)
+    aws.put_secret("dev/toy", {SETTINGS: "\u200b".join(HALVES)})
+    project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
+    ran = project.run("toy")
+    assert ran.returncode == 2
+    assert f"the AWS secret dev/toy: {SETTINGS}: it holds an invisible character" in ran.stdout
+    show_nothing(ran.stdout + ran.stderr)
+
+
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
+def test_a_credential_that_only_the_aws_client_reads(project: Project, aws: Aws, name: str) -> None:
+    project.add("toy", "yield VALUE(1, context.at)", settings=TOY, init=DECLARED)
+    project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
+    ran = project.run("toy", **{name: "\n".join(HALVES)})
+    assert ran.returncode == 2
+    assert f"{name}: it holds a line break" in ran.stdout
+    show_nothing(ran.stdout + ran.stderr)
+    assert aws.requests == []
+
+
+def test_whatever_a_collector_raises_or_prints_shows_no_key(project: Project) -> None:
+    project.add(
+        "toy",
+        """
+        import warnings
+        key = context.settings.api_key.get_secret_value()
+        print("printed", key)
+        warnings.warn("warned " + key)
+        threading.Thread(target=lambda: int(key)).start()
+        raise RuntimeError(f"{key.encode()!r} {json.dumps(key)}")
+        yield
+        """,
+        settings=TOY,
+        init=DECLARED,
+    )
+    ran = project.run("toy", "--push", FLEETGAUGE_TOY_API_KEY='"'.join(HALVES))
+    assert ran.returncode == 1
+    for said in ("printed [redacted]", "warned [redacted]", "RuntimeError: b'[redacted]' "):
+        assert said in ran.stderr
+    assert "ValueError: invalid literal for int() with base 10: " in ran.stderr
+    show_nothing(ran.stdout + ran.stderr)
+
+
+def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_no_key(
+    project: Project, intake: Intake
+) -> None:
+    """The data is accepted, and then the self-metrics meet a defect of ours."""
+    project.add("toy", "yield VALUE(1, context.at)")
+    health = project.root / "common" / "execution" / "health.py"
+    body = "    import os\n    raise RuntimeError(os.environ['DD_API_KEY'])\n    name = outcome.collector\n"
+    health.write_text(health.read_text().replace("    name = outcome.collector\n", body))
+    intake.key = "".join(HALVES)
+    document = project.document("toy", "--push", DD_API_KEY="".join(HALVES))
+    [entry] = document["collectors"]
+    assert entry["status"] == "partial"
+    assert entry["error"] == {"type": "RuntimeError", "message": "[redacted]"}
+    assert entry["points_sent"] == 1
+    ran = project.run("toy", "--push", DD_API_KEY="".join(HALVES))
+    assert "the self-metrics were not delivered: [redacted]" in ran.stderr
+    assert "Traceback" in ran.stderr
+    show_nothing(ran.stdout + ran.stderr)
+
+
+def test_a_server_that_repeats_the_key_in_other_words_does_not_have_it_shown(
+    project: Project, intake: Intake
+) -> None:
+    project.add("toy", "yield VALUE(1, context.at)")
+    key = '"'.join(HALVES)
+    said = f"unknown key: {key}, {'%22'.join(HALVES)}"
+    body = json.dumps({"errors": [said]})
+    intake.faults.add(Fault(status=400, body=body), times=None)
+    ran = project.run("toy", "--push", DD_API_KEY=key)
+    assert "unknown key: [redacted], [redacted]" in ran.stdout
+    show_nothing(ran.stdout + ran.stderr)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "nested", "large"])
+def test_a_configuration_file_that_is_none_is_a_sentence(project: Project, tmp_path: Path, kind: str) -> None:
+    project.add("toy", "yield VALUE(1, context.at)")
+    path = tmp_path / "f.toml"
+    # What the parent would look for in the file is in the environment, so that only the child reads it.
+    project.environment |= {"FLEETGAUGE_SECRET_PREFIX": "x", "FLEETGAUGE_CHECKPOINTS": str(tmp_path)}
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.write_text("x = " + "[" * 90_000 if kind == "nested" else "#" * 300_000)
+    ran = project.run("toy", "--config", str(path))
+    said = {
+        "fifo": "is not a regular file",
+        "nested": "more than 8 tables",
+        "large": "is larger than 262,144",
+    }
+    assert ran.returncode == 2
+    assert said[kind] in ran.stdout
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_misspelt_variable_is_compared_with_those_of_every_collector(project: Project) -> None:
+    project.add("toy", "yield VALUE(1, context.at)")
+    project.add("other", "yield VALUE(1, context.at)", settings="pages: int = 1")
+    ran = project.run("toy", FLEETGAUGE_OTER_PAGES="1")
+    assert ran.returncode == 2
+    assert "unknown variable FLEETGAUGE_OTER_PAGES (did you mean 'FLEETGAUGE_OTHER_PAGES'?)" in ran.stdout
