@@ -216,5 +216,5 @@ def _hash_of(asked: Backfill, step: int, settings: CollectorSettings, configurat
     """Names an interrupted backfill: a hash of all that decides what is sent where, secrets masked."""
     core, datadog = configuration.core, configuration.datadog()
     told = [*asked.asked, asked.part, asked.parts, step, settings.model_dump_json()]
-    told += [core.env, core.service, datadog.address]
+    told += [core.env, core.service, datadog.address, core.instance]
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()

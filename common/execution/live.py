@@ -6,7 +6,6 @@ What a backfill does instead is in `common.execution.backfill`.
 from __future__ import annotations
 
 import logging
-import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from common.net.retry import Deadline
 from common.outcome import Outcome, Status
 from common.span import Span, missed
 from common.state.checkpoint import Checkpoint, UnsavedCheckpoint, changed
+from common.state.key import checkpoint_key
 from common.state.stores import store
 from common.times import iso, tick
 
@@ -100,7 +100,8 @@ class LiveRun(Run):
     def _hold(self, configuration: Configuration, collector: Collector[Any]) -> Checkpoint:
         """The collector's checkpoint, held by this run; in a dry run only read, and never moved."""
         place = store(configuration.core)
-        key = _key(collector.name, self._node_name if collector.per_node else None)
+        node = (self._node_name,) if collector.per_node else ()
+        key = checkpoint_key(collector.name, configuration.core, configuration.address, *node)
         if place is None:
             if collector.resumes and self._job.mode is Mode.PUSH:
                 raise ConfigurationError(
@@ -126,17 +127,12 @@ class LiveRun(Run):
             skew = getattr(self._sink, "clock_skew", None)
             gap = None if self._tally.gap is None else self._tally.gap.seconds
             report(outcome, self._configuration, deadline, skew, self._last_success, gap, self._clock)
-        except (FleetgaugeError, Interrupted) as error:
-            log.warning("the self-metrics were not delivered: %s", error)
+        except (Exception, Interrupted) as error:
+            _log_unreported(error)
             if outcome.error is None:
                 status = Status.PARTIAL if outcome.points_sent else Status.FAILED
                 return replace(outcome, status=status, error=failure_of(error))
         return outcome
-
-
-def _key(name: str, node_name: str | None) -> str:
-    """The checkpoint of a collector, or of a collector on one node, as a file name."""
-    return name if node_name is None else f"{name}-{re.sub('[^A-Za-z0-9.-]', '_', node_name)}"
 
 
 def _last_success(configuration: Configuration, name: str, node_name: str) -> int | None:
@@ -144,7 +140,8 @@ def _last_success(configuration: Configuration, name: str, node_name: str) -> in
     place = store(configuration.core)
     if place is None:
         return None
-    found = [place.peek(key).last_success for key in (name, _key(name, node_name))]
+    keys = [checkpoint_key(name, configuration.core, configuration.address, *n) for n in ((), (node_name,))]
+    found = [place.peek(key).last_success for key in keys]
     return max((moment for moment in found if moment is not None), default=None)
 
 
@@ -171,6 +168,12 @@ def report_for(job: Job, outcome: Outcome, environ: Mapping[str, str]) -> Outcom
         node_name = configuration.core.node_name or socket.gethostname()
         last_success = _last_success(configuration, job.collector, node_name)
         report(outcome, configuration, Deadline(job.timeout), None, last_success)
-    except (FleetgaugeError, Interrupted) as error:
-        log.warning("the self-metrics were not delivered: %s", error)
+    except (Exception, Interrupted) as error:
+        _log_unreported(error)
     return outcome
+
+
+def _log_unreported(error: BaseException) -> None:
+    """Say that self-metrics were not delivered; with a traceback where the reason is a defect."""
+    expected = isinstance(error, FleetgaugeError | Interrupted)
+    log.warning("the self-metrics were not delivered: %s", error, exc_info=None if expected else error)

@@ -82,6 +82,7 @@ volumes:
   (list "AWS_REGION" $values.aws.region)
   (list "AWS_ENDPOINT_URL" $values.aws.endpointUrl)
   (list "FLEETGAUGE_CHECKPOINTS" $checkpoints)
+  (list "FLEETGAUGE_INSTANCE" (printf "%s/%s" .root.Release.Namespace (include "fleetgauge.fullname" .root)))
   (list "FLEETGAUGE_STEP" .step)
   (list "FLEETGAUGE_SERIES_CAP" $values.seriesCap)
   (list "HTTPS_PROXY" $values.proxy.url)

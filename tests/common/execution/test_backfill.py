@@ -51,7 +51,7 @@ class TestPush:
     ) -> None:
         assert fleet.run("wandb", *fixed(3), "--push").returncode == 0
         assert not [name for name in intake.names() if name.startswith("collector.")]
-        assert not (tmp_path / "store" / "wandb.json").exists()
+        assert list((tmp_path / "store").glob("wandb-*.json")) == []
 
     def test_parts_in_parallel_add_up_to_the_whole(
         self, fleet: Project, wandb: Wandb, intake: Intake

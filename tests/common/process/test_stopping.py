@@ -212,15 +212,19 @@ def test_a_dry_run_reads_the_checkpoint_and_never_moves_it(
     assert len(project.document("numbers")["collectors"][0]["samples"]) == 30
     assert list((tmp_path / "checkpoints").iterdir()) == []
     project.run("numbers", "--push")
-    before = (tmp_path / "checkpoints" / "numbers.json").read_bytes()
+    [kept] = (tmp_path / "checkpoints").glob("numbers-*.json")
+    before = kept.read_bytes()
     assert project.document("numbers")["collectors"][0]["samples"] == []
-    assert (tmp_path / "checkpoints" / "numbers.json").read_bytes() == before
+    assert kept.read_bytes() == before
 
 
 def test_a_damaged_checkpoint_is_counted_and_the_run_begins_anew(
     project: Project, intake: Intake, numbers: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "checkpoints" / "numbers.json").write_text("garbage")
+    project.run("numbers", "--push")
+    [kept] = (tmp_path / "checkpoints").glob("numbers-*.json")
+    kept.write_text("garbage")
+    intake.points.clear()
     ran = project.run("numbers", "--push")
     assert ran.returncode == 0
     assert "dropped: 1 bad_checkpoint" in ran.stdout
@@ -238,7 +242,7 @@ def test_the_age_of_the_last_success_is_reported_also_by_a_run_that_failed(
     assert intake.value(age) is None
     assert project.run("toy", "--push").returncode == 0
     assert intake.value(age) == 0
-    path = tmp_path / "checkpoints" / "toy.json"
+    [path] = (tmp_path / "checkpoints").glob("toy-*.json")
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "last_success": document["last_success"] - 7000}))
     assert project.run("toy", "--push", FLEETGAUGE_TOY_BAD="1").returncode == 1
