@@ -15,12 +15,13 @@ from typing import Any, Generic, TypeVar
 
 from common import registry
 from common.config.settings import CollectorSettings
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Mark, Metric, Sample
 from common.net.http import Http, NoProxy, ProxySettings, proxy_for
 from common.net.retry import Deadline
 from common.parent import NoParent, Parent
 from common.span import Missed, Span, missed
+from common.times import EARLIEST
 
 S = TypeVar("S", bound=CollectorSettings)
 
@@ -33,14 +34,15 @@ class Tally:
     lost: list[str] = field(default_factory=list)
     requests: int = 0
     gap: Span | None = None  # the longest that was missed and could not be filled
+    missed: int = 0  # ticks that were missed and can still be sent
 
 
 @dataclass(frozen=True)
 class Context(Generic[S]):
     """Settings (with credentials), the instant to answer for, saved state and the time that is left.
 
-    `at` is the instant the answer is for: the tick when pushing, so that a repetition writes the same
-    points. `now` is when the run started: the time of what can only be measured, never recomputed.
+    `at` is the instant the answer is for: the tick, so that a repetition writes the same points. `now` is
+    when the run started: the time of what can only be measured, never recomputed.
     """
 
     settings: S
@@ -52,7 +54,8 @@ class Context(Generic[S]):
     log: logging.Logger
     tally: Tally = field(default_factory=Tally)
     network: ProxySettings = field(default_factory=NoProxy)
-    step: int | None = None  # of the grid that `at` is on; None where what was missed is not to be filled
+    step: int | None = None  # of the grid that `at` is on; None where nothing can have been missed
+    fills: bool = True  # whether what was missed is to be sent as well
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
     parent: Parent = field(default_factory=NoParent)
 
@@ -61,10 +64,16 @@ class Context(Generic[S]):
         return Http(proxy_for(url, self.network), self.tally)
 
     def missed(self, last: object) -> list[int]:
-        """The ticks after the last delivered one that can still be sent; what cannot is noted as a gap."""
-        if self.step is None or not isinstance(last, int):
+        """The ticks after the last delivered one that can still be sent; what cannot is noted as a gap.
+
+        A dry run shows the present only, and how many ticks a push would fill.
+        """
+        if self.step is None or not isinstance(last, int) or last < EARLIEST:
             return []
         found: Missed = missed(last, self.at, self.step, self.sendable_since)
+        self.tally.missed = max(self.tally.missed, len(found.ticks))
+        if not self.fills:
+            return []
         if self.tally.gap is None or found.gap.seconds > self.tally.gap.seconds:
             self.tally.gap = found.gap
         return found.ticks
@@ -75,7 +84,11 @@ class Context(Generic[S]):
 
     def lose(self, unit: str, why: Exception | str) -> None:
         """Give up one unit (a project, a page, a file) and go on; the outcome becomes partial."""
-        self.log.warning("lost %s: %s", unit, why)
+        if isinstance(why, Exception) and not isinstance(why, FleetgaugeError | OSError):
+            self.log.error("lost %s: unexpected error", unit, exc_info=why)
+            why = f"unexpected error: {type(why).__name__}: {why}"
+        else:
+            self.log.warning("lost %s: %s", unit, why)
         self.tally.lost.append(f"{unit}: {why}")
 
 
@@ -83,9 +96,9 @@ class Context(Generic[S]):
 class Collector(Generic[S]):
     """A source of metrics: the value `COLLECTOR` of `collectors/<name>/collector.py`.
 
-    `check` yields one line per thing it found to be good, and raises for what is not. A collector that
-    `resumes` yields marks and cannot push without a checkpoint store. One that is `per_node` keeps a
-    checkpoint for each node.
+    `check` yields one line per thing it found to be good, and an error for each that is not; it may raise
+    the last one. A collector that `resumes` yields marks and cannot push without a checkpoint store. One
+    that is `per_node` keeps a checkpoint for each node.
 
     `backfill` is how it answers for a span of the past; None where only the present can be asked. It reads
     what it must once, and returns a function that yields the samples of the span, and marks, as often as
@@ -96,7 +109,7 @@ class Collector(Generic[S]):
     settings: type[S]
     metrics: tuple[Metric, ...]
     collect: Callable[[Context[S]], Iterator[Sample | Mark]]
-    check: Callable[[Context[S]], Iterator[str]]
+    check: Callable[[Context[S]], Iterator[str | FleetgaugeError]]
     resumes: bool = False
     per_node: bool = False
     backfill: Callable[[Context[S], Span], Callable[[], Iterator[Sample | Mark]]] | None = None

@@ -21,6 +21,8 @@ Anything else that escapes a collector is a defect: it is reported with its trac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class FleetgaugeError(Exception):
     """A failure we understand. The message says what was done, to what, what came back and what to do."""
@@ -73,6 +75,15 @@ class RefusedError(DeliveryError):
         super().__init__(message)
         self.status = status
         self.problems = problems
+
+
+def together(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
+    """Several errors as one, which is a matter of configuration where any of them is."""
+    if len(errors) == 1:
+        return errors[0]
+    wrong = any(isinstance(error, ConfigurationError) for error in errors)
+    said = "; ".join(dict.fromkeys(map(str, errors)))
+    return ConfigurationError(said) if wrong else SourceError(said)
 
 
 class Interrupted(BaseException):

@@ -52,7 +52,7 @@ class Missed(NamedTuple):
 def missed(last: int, at: int, step: int, oldest: int) -> Missed:
     """The ticks after `last` and before `at`: those not older than `oldest`, and the span of the others."""
     first = tick(last, step) + step
-    ticks = range(first, at, step)
-    sendable = [moment for moment in ticks if moment >= oldest]
-    lost = len(ticks) - len(sendable)
-    return Missed(sendable, Span(first, first + lost * step, step))
+    sendable = range(max(first, -(-oldest // step) * step), at, step)
+    # Where not even the present tick can be sent, all that lies before it is lost.
+    end = max(first, min(sendable.start, -(-at // step) * step))
+    return Missed(list(sendable), Span(first, end, step))

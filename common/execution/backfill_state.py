@@ -79,15 +79,19 @@ class Survey:
         return replace(self, points=points, series={one for one in self.series if one[0] not in names})
 
 
+# Any: the settings model differs per collector, and only the collector itself looks inside.
+def no_backfill(collector: Collector[Any]) -> NoBackfillError:
+    """What to say of a collector that knows only the present."""
+    return NoBackfillError(f"{collector.name} cannot answer for the past: it can only measure the present")
+
+
 class SpanSamples:
     """The samples of a span that can be known, as often as they are asked for."""
 
     # Any: the settings model differs per collector, and only the collector itself looks inside.
     def __init__(self, collector: Collector[Any], context: Context[Any], span: Span) -> None:
         if collector.backfill is None:
-            raise NoBackfillError(
-                f"{collector.name} cannot answer for the past: it can only measure the present"
-            )
+            raise no_backfill(collector)
         self._recompute = collector.backfill(context, span)
         self._live_only = collector.live_only
         self._span = span

@@ -15,7 +15,7 @@ from typing import Any
 from common.collector import Collector, Context
 from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings
-from common.errors import ConfigurationError, FleetgaugeError, Interrupted
+from common.errors import FleetgaugeError, Interrupted
 from common.execution import health
 from common.execution.delivery import Delivery
 from common.execution.run import Run, failure_of
@@ -55,24 +55,15 @@ class LiveRun(Run):
                 {"bad_checkpoint": checkpoint.set_aside} if checkpoint.set_aside else {}
             )
             step = job.step or core.step
-            pushes = job.mode is Mode.PUSH
-            context = self._context(
-                core,
-                settings,
-                checkpoint.saved.state,
-                at=tick(job.now, step) if pushes else job.now,
-                step=step if pushes else None,
-            )
-            if job.mode is Mode.CHECK:
-                self._findings.extend(collector.check(context))
-                return
+            context = self._context(core, settings, checkpoint.saved.state, tick(job.now, step), step)
             self._sink = sink = self._open_sink(configuration, collector, job.now - MAX_AGE)
 
             def remember(changes: Mapping[str, object]) -> None:
                 checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
 
             self._deliver(collector, collector.collect(context), Delivery(sink, remember))
-            self._note_gap(collector, context)
+            if job.mode is Mode.PUSH:
+                self._note_gap(collector, context)
             if not self._tally.lost:
                 checkpoint.save(replace(checkpoint.saved, last_success=int(self._clock())))
                 self._last_success = checkpoint.saved.last_success
@@ -99,16 +90,10 @@ class LiveRun(Run):
 
     def _hold(self, configuration: Configuration, collector: Collector[Any]) -> Checkpoint:
         """The collector's checkpoint, held by this run; in a dry run only read, and never moved."""
-        place = store(configuration.core)
-        node = (self._node_name,) if collector.per_node else ()
-        key = checkpoint_key(collector.name, configuration.core, configuration.address, *node)
+        place = self._store(configuration, collector)
         if place is None:
-            if collector.resumes and self._job.mode is Mode.PUSH:
-                raise ConfigurationError(
-                    f"{collector.name} reads files bit by bit and needs to remember how far it came: "
-                    "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix"
-                )
             return UnsavedCheckpoint()
+        key = self._key(configuration, collector)
         if self._job.mode is Mode.DRY_RUN:
             return UnsavedCheckpoint(place.peek(key))
         return place.open(key)

@@ -26,7 +26,10 @@ from common.errors import (
     FleetgaugeError,
     Interrupted,
     NotConfiguredError,
+    together,
 )
+from common.execution import health
+from common.execution.backfill_state import no_backfill
 from common.execution.delivery import Delivery, Sink
 from common.intake import MAX_AGE, MAX_AHEAD
 from common.job import DATADOG, Job, Mode
@@ -34,6 +37,10 @@ from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Failure, Outcome, Status
 from common.parent import NoParent, Parent
+from common.state.checkpoint import Store
+from common.state.key import checkpoint_key
+from common.state.stores import store
+from common.times import tick
 
 if TYPE_CHECKING:
     from common.datadog.sink import DatadogSink
@@ -96,12 +103,14 @@ class Run(ABC):
         labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
         logs.set_up(job.collector, verbose=job.verbose, labels=labels)
         if job.collector == DATADOG:
-            self._findings.append(self._datadog_sink(configuration, self._deadline).validate())
+            self._check_datadog(configuration)
             return
         self._node_name = core.node_name or socket.gethostname()
         collector = self._load(configuration)
-        settings = configuration.collector(collector.name, collector.settings, _every_variable)
-        self._work(configuration, collector, settings)
+        if job.mode is Mode.CHECK:
+            self._check(configuration, collector)
+        else:
+            self._work(configuration, collector, self._settings(configuration, collector))
 
     # Any: the settings model differs per collector, and only the collector itself looks inside.
     @abstractmethod
@@ -112,6 +121,67 @@ class Run(ABC):
 
     def _load(self, configuration: Configuration) -> Collector[Any]:  # noqa: ARG002
         return load_collector(self._job.collector)
+
+    def _settings(self, configuration: Configuration, collector: Collector[Any]) -> CollectorSettings:
+        settings: CollectorSettings = configuration.collector(
+            collector.name, collector.settings, _every_variable
+        )
+        return settings
+
+    def _check_datadog(self, configuration: Configuration) -> None:
+        """Ask about the keys; about that of the past only where the past is asked for."""
+        self._findings.append(self._datadog_sink(configuration, self._deadline).validate())
+        if self._job.backfill:
+            from common.datadog.historical import READING, HistoricalIngestion
+
+            settings = configuration.datadog()
+            history = HistoricalIngestion(settings, configuration.core, self._deadline, clock=self._clock)
+            history.enabled([health.UP.name])
+            self._findings.append(f"the application key has the permission {READING} at {settings.address}")
+
+    def _check(self, configuration: Configuration, collector: Collector[Any]) -> None:
+        """Look at everything that a push needs, and name all that is wrong with it, not the first."""
+        if self._job.backfill and collector.backfill is None:
+            raise no_backfill(collector)
+        wrong: list[FleetgaugeError] = []
+        try:
+            settings = self._settings(configuration, collector)
+            at = tick(self._job.now, self._job.step or configuration.core.step)
+            for found in collector.check(self._context(configuration.core, settings, {}, at, None)):
+                if isinstance(found, str):
+                    self._findings.append(found)
+                else:
+                    wrong.append(found)
+        except NotConfiguredError as error:
+            if not self._job.named:  # skipped, whatever else is wrong
+                raise
+            wrong.append(error)
+        except FleetgaugeError as error:
+            wrong.append(error)
+        try:
+            if place := self._store(configuration, collector):
+                place.check(self._key(configuration, collector))
+                self._findings.append(f"checkpoints can be kept in {configuration.core.checkpoints}")
+        except FleetgaugeError as error:
+            wrong.append(error)
+        if wrong:
+            raise together(wrong)
+
+    def _store(self, configuration: Configuration, collector: Collector[Any]) -> Store | None:
+        """Where this run remembers how far it came; a live run that must remember cannot do without."""
+        place = store(configuration.core)
+        live = self._job.backfill is None and self._job.mode is not Mode.DRY_RUN
+        if place is None and collector.resumes and live:
+            raise ConfigurationError(
+                f"{collector.name} reads files bit by bit and needs to remember how far it came: "
+                "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix"
+            )
+        return place
+
+    def _key(self, configuration: Configuration, collector: Collector[Any]) -> str:
+        """What the checkpoint of the collector's live runs is called."""
+        node = (self._node_name,) if collector.per_node else ()
+        return checkpoint_key(collector.name, configuration.core, configuration.address, *node)
 
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:  # noqa: ARG002
         """Have the last word."""
@@ -137,6 +207,7 @@ class Run(ABC):
             tally=self._tally,
             network=core,
             step=step,
+            fills=job.mode is Mode.PUSH,
             sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
             parent=self._parent if job.backfill else NoParent(),
         )

@@ -103,9 +103,8 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     for option in ("--enable-historical", "--only-enabled", "--yes"):
         if option in given and "--push" not in given:
             raise ConfigurationError(f"{option} goes with --push: without it nothing is sent")
-    for option in ("--every", "--check"):
-        if option in given and "--since" in given:
-            raise ConfigurationError(f"{option} is about the present, --since about the past: one of them")
+    if "--every" in given and "--since" in given:
+        raise ConfigurationError("--every is about the present, --since about the past: one of them")
     for option in ("--csv", "--html"):
         if option in given and "--push" in given:
             raise ConfigurationError(f"{option} is for looking: leave --push out, and send afterwards")

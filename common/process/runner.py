@@ -56,7 +56,7 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
         secrets.extend(declared)
     if job.collector == DATADOG or job.mode in {Mode.PUSH, Mode.REPORT}:
         secrets.append("DD_API_KEY")
-    if job.backfill and job.mode is Mode.PUSH:
+    if job.backfill and (job.mode is Mode.PUSH or job.collector == DATADOG):
         secrets.append("DD_APP_KEY")
     asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
     needs_aws = bool(asks_aws) or configured(job, environ, "checkpoints").startswith("s3://")

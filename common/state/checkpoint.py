@@ -18,7 +18,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
+from common.errors import BusyError
+
 VERSION = 1
+MAX_DEPTH = 32  # of a state; ours need a handful
+MAX_AHEAD = 86_400  # seconds that the clock of an earlier run may have been ahead of ours
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +42,31 @@ class Saved:
     @classmethod
     def parse(cls, text: str) -> Saved:
         """The document read back; ValueError for one that is not ours, or of another version."""
-        content = json.loads(text)
+        try:
+            content = json.loads(text)
+        except RecursionError:
+            raise ValueError("nested too deep") from None
         if not isinstance(content, dict) or content.get("version") != VERSION:
             raise ValueError(f"not a checkpoint of version {VERSION}")
         state, last_success = content.get("state"), content.get("last_success")
-        if not isinstance(state, dict) or not isinstance(last_success, int | None):
+        if not isinstance(state, dict):
             raise ValueError("a checkpoint without a state")
+        if _depth_exceeds(state, MAX_DEPTH):
+            raise ValueError("nested too deep")
+        if last_success is not None and not _is_past(last_success):
+            raise ValueError("a last success that cannot be")
         return cls(state, last_success)
+
+
+def _depth_exceeds(value: object, limit: int) -> bool:
+    """Whether containers are nested deeper: what could just be read might not be written again."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(limit == 0 or _depth_exceeds(one, limit - 1) for one in inside if isinstance(one, dict | list))
+
+
+def _is_past(moment: object) -> bool:
+    """Whether it is a time of a run; a clock that was a little ahead is no damage."""
+    return type(moment) is int and 0 <= moment <= time.time() + MAX_AHEAD
 
 
 def changed(state: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
@@ -94,6 +116,19 @@ class Store(Protocol):
 
     def peek(self, key: str) -> Saved:
         """What a key holds, without holding it; a damaged one counts as empty and stays as it is."""
+
+    def check(self, key: str) -> None:
+        """Raise where a run could not read or move a key, without touching it."""
+
+
+def try_out(store: Store, key: str) -> None:
+    """Write and overwrite a document of its own beside a key, which a run may be moving meanwhile."""
+    try:
+        with store.open(f"{key}.check") as trial:
+            trial.save(Saved())
+            trial.save(Saved())
+    except BusyError:  # another check is doing the same, and gets as far
+        pass
 
 
 def writer() -> str:

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Self
 
 from common.errors import BusyError, CheckpointError, ConfigurationError
-from common.state.checkpoint import Checkpoint, Saved, writer
+from common.state.checkpoint import Checkpoint, Saved, try_out, writer
+
+# A link that somebody left in the directory is never followed.
+_OURS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +36,17 @@ class DirectoryStore:
     def peek(self, key: str) -> Saved:
         """What a key holds, without holding it."""
         try:
-            return Saved.parse((self._directory / f"{key}.json").read_text(encoding="utf-8"))
+            return Saved.parse(_read(self._directory / f"{key}.json"))
         except (OSError, ValueError):
             return Saved()
+
+    def check(self, key: str) -> None:
+        """Raise where a run could not read or move a key."""
+        try_out(self, key)
+        for name, needs in ((f"{key}.lock", os.R_OK | os.W_OK), (f"{key}.json", os.R_OK)):
+            path = self._directory / name
+            if path.exists() and not os.access(path, needs):
+                raise _store_error(self._directory, PermissionError(errno.EACCES, f"{name} is not ours"))
 
 
 class _FileCheckpoint:
@@ -43,7 +54,7 @@ class _FileCheckpoint:
         self._path = directory / f"{key}.json"
         self.set_aside = 0
         try:
-            self._lock = os.open(directory / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(directory / f"{key}.lock", os.O_RDWR | os.O_CREAT | _OURS, 0o600)
         except FileNotFoundError:
             raise ConfigurationError(
                 f"FLEETGAUGE_CHECKPOINTS: the directory {directory} does not exist; create it"
@@ -58,6 +69,9 @@ class _FileCheckpoint:
             raise BusyError(
                 f"the checkpoint {key} is held by {holder}; this run leaves the work to it"
             ) from None
+        except OSError as error:
+            os.close(self._lock)
+            raise _store_error(directory, error) from None
         try:
             os.truncate(self._lock, 0)
             os.pwrite(self._lock, writer().encode(), 0)
@@ -74,13 +88,9 @@ class _FileCheckpoint:
 
     def _load(self) -> Saved:
         try:
-            text = self._path.read_text(encoding="utf-8")
+            return Saved.parse(_read(self._path))
         except FileNotFoundError:
             return Saved()
-        except UnicodeDecodeError:
-            text = ""
-        try:
-            return Saved.parse(text)
         except ValueError as error:
             aside = self._path.with_suffix(f".{uuid.uuid4().hex[:8]}.bad")
             self._path.rename(aside)
@@ -94,7 +104,8 @@ class _FileCheckpoint:
         """Write beside, flush, rename over, flush the directory: at no instant is there half a document."""
         beside = self._path.with_suffix(".new")
         try:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            beside.unlink(missing_ok=True)  # of a run that was killed
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OURS, 0o600)
             try:
                 _write_all(descriptor, saved.document())
                 os.fsync(descriptor)
@@ -114,6 +125,23 @@ class _FileCheckpoint:
         self.saved = saved
 
 
+def _read(path: Path) -> str:
+    """The text of a document; ValueError for what is none, such as a link to something else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _OURS)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError("a symbolic link") from None
+        raise
+    try:
+        parts = []
+        while part := os.read(descriptor, 2**20):
+            parts.append(part)
+        return b"".join(parts).decode()
+    finally:
+        os.close(descriptor)
+
+
 def _write_all(descriptor: int, content: bytes) -> None:
     while content:
         content = content[os.write(descriptor, content) :]
@@ -122,6 +150,8 @@ def _write_all(descriptor: int, content: bytes) -> None:
 def _store_error(directory: Path, error: OSError) -> Exception:
     """A store that cannot be written is a matter of configuration; anything else may pass."""
     text = f"cannot use the checkpoint directory {directory}: {error.strerror}"
+    if error.errno == errno.ELOOP:
+        return ConfigurationError(f"{text}; its lock file is one, and is not followed: remove it")
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}:
         return ConfigurationError(f"{text}; it must be writable for this user")
     return CheckpointError(text)

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Self
 from common.config import aws
 from common.config.settings import CoreSettings
 from common.errors import BusyError, CheckpointError, ConfigurationError, FleetgaugeError
-from common.state.checkpoint import Checkpoint, Saved
+from common.state.checkpoint import Checkpoint, Saved, try_out
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 _CONFLICT = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"}
 _MISCONFIGURED = {"NoSuchBucket", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403"}
+
+MAX_WRITER = 500  # characters of whoever moved a checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class S3Store:
         self._bucket = bucket
         self._prefix = prefix
         self._core = core
+        self._made: S3Client | None = None
 
     def open(self, key: str) -> Checkpoint:
         """Read a key, remembering which version of it was read."""
@@ -44,15 +47,35 @@ class S3Store:
         except (FleetgaugeError, ValueError):
             return Saved()
 
-    def _object(self, key: str) -> _Object:
-        import boto3
+    def check(self, key: str) -> None:
+        """Raise where a run could not read or move a key."""
+        self._object(key).get()
+        try_out(self, key)
 
+    def _object(self, key: str) -> _Object:
         name = f"{self._prefix}/{key}.json" if self._prefix else f"{key}.json"
-        return _Object(boto3.client("s3", **aws.options(self._core)), self._bucket, name)
+        return _Object(self._client(), self._bucket, name)
+
+    def _client(self) -> S3Client:
+        if self._made is None:
+            import boto3
+            from botocore.exceptions import BotoCoreError
+
+            try:
+                self._made = boto3.Session().client("s3", **aws.options(self._core))
+            except (BotoCoreError, ValueError) as error:  # a profile, region or endpoint that is none
+                raise ConfigurationError(f"opening checkpoints in s3://{self._bucket}: {error}") from None
+        return self._made
 
 
 class _Object:
-    """One object: read with its tag, written only over the version that was read."""
+    """One object: read with its tag, written only over the version that was read.
+
+    S3 has no lock that ends with the process that holds it, and a lock of our own (an object with an expiry
+    in it) would need clocks to agree. A conditional write needs neither: the version read at the start must
+    still be there at the end, which is all that keeps two runs from both advancing. The price is that the
+    one that is refused has already sent its points; sent twice, they are the same points.
+    """
 
     def __init__(self, client: S3Client, bucket: str, name: str) -> None:
         self._client = client
@@ -163,6 +186,6 @@ class _ObjectCheckpoint:
 
 def _who(text: str | None) -> str:
     try:
-        return str(json.loads(text or "")["written_by"])
-    except (ValueError, KeyError, TypeError):
+        return str(json.loads(text or "")["written_by"])[:MAX_WRITER]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "someone else"

@@ -68,6 +68,24 @@ class Aws(LoopbackServer[Request]):
         client.create_bucket(Bucket=name)
         client.close()
 
+    def allow_only(self, *actions: str) -> dict[str, str]:
+        """From now on, until a reset, IAM decides; the variables of a user who may do only this."""
+        document = {
+            "Version": "2012-10-17",
+            "Statement": {"Effect": "Allow", "Action": list(actions), "Resource": "*"},
+        }
+        iam = self._moto_client("iam")
+        iam.create_user(UserName="user")
+        iam.put_user_policy(UserName="user", PolicyName="only", PolicyDocument=json.dumps(document))
+        key = iam.create_access_key(UserName="user")["AccessKey"]
+        iam.close()
+        self._ask_moto("POST", "/moto-api/reset-auth", b"0", {})
+        return {
+            **self.environment,
+            "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
+        }
+
     def asked(self, service: str) -> int:
         """Count the requests made to a service, by its name in the signature: secretsmanager, s3, sts."""
         return sum(
@@ -75,7 +93,8 @@ class Aws(LoopbackServer[Request]):
         )
 
     def reset(self) -> None:
-        """Forget secrets, buckets, requests and faults."""
+        """Forget secrets, buckets, users, requests and faults."""
+        self._ask_moto("POST", "/moto-api/reset-auth", b"inf", {})
         self._ask_moto("POST", "/moto-api/reset", b"", {})
         self.faults.clear()
         self.requests.clear()

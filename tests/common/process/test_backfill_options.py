@@ -80,7 +80,6 @@ def test_a_slice_is_one_of_several_parts(text: str, environ: dict[str, Any], par
         ("wandb --since 1d --yes", {}, "--yes goes with --push"),
         ("wandb --since 1d --only-enabled", {}, "--only-enabled goes with --push"),
         ("wandb --since 1d --enable-historical", {}, "--enable-historical goes with --push"),
-        ("wandb --since 1d --check", {}, "--check is about the present"),
         ("wandb --since 1d --every 60s", {}, "--every is about the present"),
         ("wandb --since 1d --push --html p.html", {}, "--html is for looking: leave --push out"),
         ("wandb --since 1d --push --csv p.csv", {}, "--csv is for looking: leave --push out"),

@@ -8,13 +8,17 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from common.config.settings import ConfigurationFile, CoreSettings, load
+from common.config.file import ConfigurationFile
+from common.config.settings import CoreSettings, load
 from common.errors import BusyError, CheckpointError, ConfigurationError
 from common.state.checkpoint import Saved, Store
 from common.state.directory import DirectoryStore
@@ -94,6 +98,16 @@ DAMAGED = {
     "no state": b'{"version": 1, "last_success": null}',
     "a foreign state": b'{"version": 1, "state": [1]}',
     "a foreign time": b'{"version": 1, "state": {}, "last_success": "now"}',
+    "a time before all time": b'{"version": 1, "state": {}, "last_success": -1}',
+    "a time that is true": b'{"version": 1, "state": {}, "last_success": true}',
+    "a time that is none": b'{"version": 1, "state": {}, "last_success": NaN}',
+    "a time with a fraction": b'{"version": 1, "state": {}, "last_success": 1794786458.5}',
+    "the end of time": b'{"version": 1, "state": {}, "last_success": Infinity}',
+    "a time in milliseconds": b'{"version": 1, "state": {}, "last_success": 1794786458000}',
+    "an enormous time": b'{"version": 1, "state": {}, "last_success": 1' + b"0" * 400 + b"}",
+    "a time with too many digits": b'{"version": 1, "state": {}, "last_success": 1' + b"0" * 5000 + b"}",
+    "nested too deep to read": b'{"version": 1, "state": ' + b'{"a":' * 100_000,
+    "nested too deep to write": b'{"version": 1, "state": {"a":' + b"[" * 33 + b"]" * 33 + b"}}",
 }
 
 
@@ -113,6 +127,95 @@ def test_a_damaged_file_is_set_aside_and_counted(
     assert aside.read_bytes() == content
     assert "set aside as" in caplog.text
     assert place.peek("wandb").state == {"a": 1}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_object_is_set_aside_like_a_file(s3: Store, aws: Aws, content: bytes) -> None:
+    client(aws).put_object(Bucket="checkpoints", Key="fleet/wandb.json", Body=content)
+    assert s3.peek("wandb") == Saved()
+    with s3.open("wandb") as checkpoint:
+        assert (checkpoint.saved, checkpoint.set_aside) == (Saved(), 1)
+        checkpoint.save(Saved({"a": 1}))
+    assert s3.peek("wandb").state == {"a": 1}
+
+
+def test_a_clock_that_was_a_little_ahead_is_no_damage(tmp_path: Path) -> None:
+    soon = int(time.time()) + 3600
+    with DirectoryStore(tmp_path).open("wandb") as checkpoint:
+        checkpoint.save(Saved({"deep": [[[{"a": 1}]]]}, soon))
+    assert DirectoryStore(tmp_path).peek("wandb") == Saved({"deep": [[[{"a": 1}]]]}, soon)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+DOCUMENTS = st.fixed_dictionaries(
+    {"version": st.just(1) | JSON, "state": st.dictionaries(st.text(), JSON) | JSON, "last_success": JSON}
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary() | DOCUMENTS.map(lambda document: json.dumps(document).encode()))
+def test_whatever_a_document_holds_it_is_used_or_set_aside_and_can_be_written(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "wandb.json").write_bytes(content)
+    place = DirectoryStore(folder)
+    peeked = place.peek("wandb")
+    with place.open("wandb") as checkpoint:
+        found = checkpoint.saved
+        assert repr(found) == repr(peeked)  # NaN is not itself
+        assert checkpoint.set_aside == len(list(folder.glob("*.bad")))
+        assert checkpoint.set_aside == 0 or found == Saved()
+        assert found.last_success is None or 0 <= found.last_success <= time.time() + 86_400
+        checkpoint.save(found)
+    assert repr(place.peek("wandb")) == repr(found)
+
+
+class TestLinks:
+    """A directory that somebody else can write to: what they leave there is not followed."""
+
+    def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "victim").write_text("precious")
+        (tmp_path / "wandb.lock").symlink_to(tmp_path / "victim")
+        with pytest.raises(ConfigurationError, match="its lock file is one, and is not followed: remove it"):
+            DirectoryStore(tmp_path).open("wandb")
+        assert (tmp_path / "victim").read_text() == "precious"
+        (tmp_path / "wandb.lock").unlink()
+        (tmp_path / "wandb.lock").symlink_to(tmp_path / "absent")
+        with pytest.raises(ConfigurationError, match="its lock file is one"):
+            DirectoryStore(tmp_path).open("wandb")
+        assert not (tmp_path / "absent").exists()
+
+    @pytest.mark.parametrize("link", [True, False], ids=["link", "leftover"])
+    def test_a_temporary_file_that_is_there_is_replaced(self, tmp_path: Path, link: bool) -> None:
+        (tmp_path / "victim").write_text("precious")
+        if link:
+            (tmp_path / "wandb.new").symlink_to(tmp_path / "victim")
+        else:
+            (tmp_path / "wandb.new").write_text("half a docu")
+        with DirectoryStore(tmp_path).open("wandb") as checkpoint:
+            checkpoint.save(Saved({"a": 1}))
+        assert (tmp_path / "victim").read_text() == "precious"
+        assert DirectoryStore(tmp_path).peek("wandb").state == {"a": 1}
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["victim", "wandb.json", "wandb.lock"]
+
+    def test_a_document_that_is_a_link_is_set_aside_and_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / "victim").write_bytes(Saved({"a": 1}).document())
+        (tmp_path / "wandb.json").symlink_to(tmp_path / "victim")
+        assert DirectoryStore(tmp_path).peek("wandb") == Saved()
+        with DirectoryStore(tmp_path).open("wandb") as checkpoint:
+            assert (checkpoint.saved, checkpoint.set_aside) == (Saved(), 1)
+        [aside] = tmp_path.glob("*.bad")
+        assert aside.is_symlink()
+
+    def test_a_pipe_in_its_place_does_not_make_it_wait(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "wandb.json")
+        assert DirectoryStore(tmp_path).peek("wandb") == Saved()
+        with DirectoryStore(tmp_path).open("wandb") as checkpoint:
+            assert checkpoint.set_aside == 1
 
 
 def test_a_directory_that_is_missing_or_none_at_all_is_a_matter_of_configuration(tmp_path: Path) -> None:
@@ -295,6 +398,94 @@ def test_s3_that_breaks_the_connection_is_an_error_each_time(s3: Store, aws: Aws
     with pytest.raises(CheckpointError, match="cannot set aside the checkpoint"):
         s3.open("wandb")
     aws.faults.clear()
+
+
+class TestCheck:
+    """What a check finds out is whether a push could remember, and it leaves the checkpoint alone."""
+
+    def test_it_writes_and_overwrites_a_document_of_its_own(self, place: Store) -> None:
+        with place.open("wandb") as checkpoint:
+            checkpoint.save(Saved({"a": 1}))
+            for _ in range(2):
+                place.check("wandb")  # while a run holds the key
+            checkpoint.save(Saved({"a": 2}))
+        assert place.peek("wandb") == Saved({"a": 2})
+        assert place.peek("wandb.check") == Saved()
+
+    def test_it_reads_the_object_and_writes_twice_beside_it(self, s3: Store, aws: Aws) -> None:
+        s3.check("wandb")
+        assert [(one.method, one.path) for one in aws.requests] == [
+            ("GET", "/checkpoints/fleet/wandb.json"),
+            ("GET", "/checkpoints/fleet/wandb.check.json"),
+            ("PUT", "/checkpoints/fleet/wandb.check.json"),
+            ("PUT", "/checkpoints/fleet/wandb.check.json"),
+        ]
+
+    def test_two_at_once_are_both_content(self, place: Store) -> None:
+        with place.open("wandb.check"):
+            place.check("wandb")
+
+    def test_a_damaged_checkpoint_is_not_set_aside_by_it(self, tmp_path: Path) -> None:
+        (tmp_path / "wandb.json").write_text("garbage")
+        DirectoryStore(tmp_path).check("wandb")
+        assert (tmp_path / "wandb.json").read_text() == "garbage"
+
+    def test_a_directory_that_cannot_be_written(self, tmp_path: Path) -> None:
+        said = as_nobody(tmp_path, "os.setuid(65534); place.check('wandb')")
+        assert said.startswith("common.errors.ConfigurationError: cannot use the checkpoint directory")
+
+    def test_a_checkpoint_that_another_user_made(self, tmp_path: Path) -> None:
+        with DirectoryStore(tmp_path).open("wandb"):
+            pass
+        tmp_path.chmod(0o777)
+        code = f"os.chdir({str(tmp_path)!r}); os.setuid(65534); DirectoryStore(Path()).check('wandb')"
+        assert as_nobody(tmp_path, code) == (
+            "common.errors.ConfigurationError: cannot use the checkpoint directory .: "
+            "wandb.lock is not ours; it must be writable for this user"
+        )
+
+    @pytest.mark.parametrize(
+        ("may", "said"),
+        [
+            (
+                ("s3:GetObject", "s3:ListBucket"),
+                "cannot save the checkpoint s3://.*/wandb.check.json: AccessDenied",
+            ),
+            (("s3:PutObject",), "cannot read the checkpoint s3://.*/wandb.json: AccessDenied"),
+        ],
+    )
+    def test_a_role_that_may_not_do_everything(
+        self, aws: Aws, monkeypatch: pytest.MonkeyPatch, may: tuple[str, ...], said: str
+    ) -> None:
+        aws.make_bucket("checkpoints")
+        for name, value in aws.allow_only(*may).items():
+            monkeypatch.setenv(name, value)
+        place = store(core(**aws.environment, FLEETGAUGE_CHECKPOINTS="s3://checkpoints/fleet"))
+        assert place is not None
+        with pytest.raises(ConfigurationError, match=said):
+            place.check("wandb")
+
+    def test_a_role_that_may(self, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+        aws.make_bucket("checkpoints")
+        for name, value in aws.allow_only("s3:GetObject", "s3:PutObject", "s3:ListBucket").items():
+            monkeypatch.setenv(name, value)
+        place = store(core(**aws.environment, FLEETGAUGE_CHECKPOINTS="s3://checkpoints/fleet"))
+        assert place is not None
+        place.check("wandb")
+
+
+def test_another_writer_of_garbage_is_someone_else(s3: Store, aws: Aws) -> None:
+    with s3.open("wandb") as checkpoint:
+        client(aws).put_object(Bucket="checkpoints", Key="fleet/wandb.json", Body=b"[" * 100_000)
+        with pytest.raises(BusyError, match="was moved by someone else"):
+            checkpoint.save(Saved({"a": 1}))
+
+
+def test_a_region_that_is_none_is_a_matter_of_configuration(aws: Aws) -> None:
+    place = store(core(AWS_REGION="eu west", FLEETGAUGE_CHECKPOINTS="s3://checkpoints"))
+    assert place is not None
+    with pytest.raises(ConfigurationError, match=r"^opening checkpoints in s3://checkpoints: .*eu west"):
+        place.open("wandb")
 
 
 def test_a_bucket_that_does_not_exist_is_a_matter_of_configuration(s3: Store, aws: Aws) -> None:
