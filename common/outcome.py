@@ -42,3 +42,5 @@ class Outcome:
     lost: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     error: Failure | None = None
+    as_of: int | None = None  # of a dry run: the newest instant it answers for
+    missed_ticks: int = 0  # of a dry run: how many a push would fill

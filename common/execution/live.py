@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from common.errors import FleetgaugeError, Interrupted
 from common.execution import health
 from common.execution.delivery import Delivery
 from common.execution.run import Run, failure_of
-from common.intake import MAX_AGE
+from common.intake import MAX_AGE, MAX_AHEAD
 from common.job import Job, Mode
+from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Outcome, Status
 from common.span import Span, missed
@@ -38,6 +39,7 @@ class LiveRun(Run):
     """A run that answers for the present."""
 
     _last_success: int | None = None
+    _as_of: int | None = None
 
     def _load(self, configuration: Configuration) -> Collector[Any]:
         if self._job.mode is Mode.PUSH:  # to be reported even where the collector cannot be imported
@@ -61,12 +63,21 @@ class LiveRun(Run):
             def remember(changes: Mapping[str, object]) -> None:
                 checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
 
-            self._deliver(collector, collector.collect(context), Delivery(sink, remember))
+            self._as_of = context.at
+            self._deliver(collector, self._dated(collector.collect(context)), Delivery(sink, remember))
             if job.mode is Mode.PUSH:
                 self._note_gap(collector, context)
             if not self._tally.lost:
                 checkpoint.save(replace(checkpoint.saved, last_success=int(self._clock())))
                 self._last_success = checkpoint.saved.last_success
+
+    def _dated(self, items: Iterator[Sample | Mark]) -> Iterator[Sample | Mark]:
+        """The same items, noting the newest instant that can be sent: what is measured is not of the tick."""
+        newest, last = self._job.now - MAX_AGE, self._job.now + MAX_AHEAD
+        for item in items:
+            if isinstance(item, Sample) and newest < item.timestamp <= last:
+                self._as_of = newest = item.timestamp
+            yield item
 
     def _note_gap(self, collector: Collector[Any], context: Context[Any]) -> None:
         """What was missed and cannot be filled: said with the command that does it, where one can."""
@@ -99,6 +110,8 @@ class LiveRun(Run):
         return place.open(key)
 
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:
+        if self._job.mode is Mode.DRY_RUN:
+            return replace(outcome, as_of=self._as_of, missed_ticks=self._tally.missed)
         if self._job.mode is not Mode.PUSH or outcome.status is Status.SKIPPED:
             return outcome
         left = LAST_WORDS if interrupted else max(LAST_WORDS, self._deadline.remaining())

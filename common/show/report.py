@@ -9,6 +9,7 @@ from typing import TextIO
 
 from common.outcome import Outcome, Status
 from common.show.dry_run_file import SeriesPoints
+from common.times import iso
 
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
 
@@ -53,6 +54,8 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
         "lost": outcome.lost,
         "dropped": outcome.dropped,
     }
+    if outcome.as_of is not None:
+        entry |= {"as_of": outcome.as_of, "missed_ticks": outcome.missed_ticks}
     if outcome.findings:
         entry["findings"] = outcome.findings
     elif pushed:
@@ -85,6 +88,10 @@ def table(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]],
 def headline(outcome: Outcome) -> str:
     """One line on how a collector fared, and more where something went wrong."""
     lines = [f"{outcome.collector}: {outcome.status} in {outcome.seconds:.1f} s"]
+    if outcome.as_of is not None:
+        lines[0] += f", as of {iso(outcome.as_of)}"
+    if outcome.missed_ticks:
+        lines.append(f"  a push would also fill {_plural(outcome.missed_ticks, 'missed tick')}")
     if outcome.error:
         lines[0] = f"{outcome.collector}: {outcome.status}"
         lines.append(f"  {outcome.error.type}: {outcome.error.message}")

@@ -17,6 +17,7 @@ from common.execution.live import LiveRun
 from common.job import Backfill, Job, Mode
 from common.outcome import Outcome, Status
 from common.parent import NoParent
+from common.show.dry_run_file import DryRunFile
 from growing_file import KEY
 from servers.datadog import Intake
 from servers.faults import Fault
@@ -182,6 +183,55 @@ def test_the_command_for_a_gap_keeps_the_step(world: World, capsys: pytest.Captu
     world.tick(0, step=60)
     world.tick(120, step=60)
     assert "--until 2026-11-15T01:02:00Z --step 60s --push" in capsys.readouterr().err
+
+
+def looked_at(world: World, collector: str, minutes: float, folder: Path) -> tuple[Outcome, dict[int, float]]:
+    """A dry run so many minutes after midnight: what came of it, and one metric by minute."""
+    now = MIDNIGHT + int(minutes * 60)
+    path = folder / f"{collector}-{minutes}"
+    job = Job(collector, Mode.DRY_RUN, now=now, timeout=60, samples_path=str(path))
+    outcome = LiveRun(job, world.environment, clock=lambda: float(now)).run()
+    parts = [part for part in DryRunFile(path) if part.series.metric == "wandb.runs.completed_24h"]
+    return outcome, {
+        (second - MIDNIGHT) // 60: value
+        for part in parts
+        for second, value in zip(part.seconds, part.values, strict=True)
+    }
+
+
+def test_a_dry_run_answers_for_the_tick_as_a_push_does_and_counts_what_a_push_would_fill(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.tick(0)
+    kept = {path: path.read_bytes() for path in world.store.glob("*.json")}
+    outcome, shown = looked_at(world, "wandb", 52, tmp_path)
+    assert (outcome.as_of, outcome.missed_ticks) == (MIDNIGHT + 45 * 60, 2)
+    assert {path: path.read_bytes() for path in world.store.glob("*.json")} == kept
+    world.tick(52)
+    assert world.minutes("wandb.runs.completed_24h") == [0, 15, 30, 45]
+    [pushed] = world.intake.series("wandb.runs.completed_24h").values()
+    assert shown == {45: pushed[MIDNIGHT + 45 * 60]}
+    outcome, _ = looked_at(world, "wandb", 53, tmp_path)
+    assert (outcome.as_of, outcome.missed_ticks) == (MIDNIGHT + 45 * 60, 0)
+    outcome, _ = looked_at(world, "wandb", 300, tmp_path)  # the gap is for the push to tell
+    assert outcome.missed_ticks == 3
+    assert "too old now" not in capsys.readouterr().err
+
+
+def test_a_dry_run_of_what_is_measured_is_as_of_when_it_was_measured(world: World, tmp_path: Path) -> None:
+    outcome, _ = looked_at(world, "host", 52, tmp_path)
+    assert (outcome.as_of, outcome.missed_ticks) == (MIDNIGHT + 52 * 60, 0)
+
+
+@pytest.mark.parametrize("last", [True, -1, -(10**400), 10**400, 5, 1e308, "1", [1]])
+def test_a_last_tick_that_cannot_be_is_no_last_tick(world: World, last: object) -> None:
+    world.tick(0)
+    [path] = world.store.glob("wandb-*.json")
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "state": {"tick:acme/ants": last}}))
+    assert world.tick(15).status is Status.OK
+    assert world.minutes("wandb.runs.completed_24h") == [0, 15]
+    assert json.loads(path.read_text())["state"] == {"tick:acme/ants": MIDNIGHT + 15 * 60}
 
 
 class Slow(NoParent):

@@ -173,6 +173,15 @@ class TestTable:
         for width in (10, 30):
             assert len(list(table(outcomes, {"wandb": [ACTIVE]}, width))[1]) == width
 
+    def test_a_dry_run_says_as_of_when_and_what_a_push_would_fill(self) -> None:
+        outcome = Outcome("wandb", Status.OK, seconds=0.41, as_of=AT)
+        assert headline(outcome) == "wandb: ok in 0.4 s, as of 2026-11-15T23:47:38Z"
+        for missed, said in ((1, "1 missed tick"), (3, "3 missed ticks")):
+            outcome = Outcome("wandb", Status.OK, seconds=0.41, as_of=AT, missed_ticks=missed)
+            assert headline(outcome).splitlines()[1] == f"  a push would also fill {said}"
+        [entry] = json.loads(document([outcome], {}))["collectors"]
+        assert (entry["as_of"], entry["missed_ticks"]) == (AT, 3)
+
     def test_what_went_wrong_stands_under_the_headline(self) -> None:
         outcome = Outcome(
             "wandb", Status.PARTIAL, lost=["a: gone", "b: gone"], error=Failure("SourceError", "no answer")

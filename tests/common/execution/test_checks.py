@@ -1,0 +1,130 @@
+"""`--check` finds whatever would make a push fail, names all of it, and leaves everything as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backfills import APP_KEY
+from project import Project
+from servers.aws import Aws
+from servers.datadog import Intake
+
+READER = "path: Text"
+LOOK = 'yield VALUE(1, context.at)\nyield Mark({"line": 1})'
+
+
+@pytest.fixture
+def reader(project: Project, tmp_path: Path) -> Project:
+    """A service with a collector that must remember, and a store for it."""
+    project.add("reader", LOOK, settings=READER, options=", resumes=True")
+    (tmp_path / "store").mkdir()
+    project.environment |= {
+        "FLEETGAUGE_READER_PATH": "x",
+        "FLEETGAUGE_CHECKPOINTS": str(tmp_path / "store"),
+    }
+    return project
+
+
+def check(project: Project, *options: str, **extra: str) -> tuple[int, str]:
+    ran = project.run("reader", "--check", *options, **extra)
+    assert "Traceback" not in ran.stderr
+    return ran.returncode, ran.stdout
+
+
+def test_it_says_that_checkpoints_can_be_kept_and_moves_none(
+    reader: Project, intake: Intake, tmp_path: Path
+) -> None:
+    assert reader.run("reader", "--push").returncode == 0
+    [kept] = (tmp_path / "store").glob("reader-*[0-9a-f].json")
+    before = kept.read_bytes(), kept.stat().st_mtime_ns
+    code, said = check(reader)
+    assert code == 0, said
+    assert f"checkpoints can be kept in {tmp_path}/store" in said
+    assert (kept.read_bytes(), kept.stat().st_mtime_ns) == before
+    assert {path.name.replace(kept.stem, "key") for path in (tmp_path / "store").iterdir()} == {
+        *("key.json", "key.lock", "key.check.json", "key.check.lock"),
+    }
+
+
+def test_a_collector_that_must_remember_needs_a_store_as_in_a_push(reader: Project) -> None:
+    code, said = check(reader, FLEETGAUGE_CHECKPOINTS="")
+    assert code == 2
+    assert "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix" in said
+
+
+def test_an_s3_role_that_may_only_read(reader: Project, aws: Aws) -> None:
+    aws.make_bucket("checkpoints")
+    role = aws.allow_only("s3:GetObject", "s3:ListBucket")
+    code, said = check(reader, **{**role, "FLEETGAUGE_CHECKPOINTS": "s3://checkpoints/fleet"})
+    assert code == 2
+    assert ".check.json: AccessDenied; check the bucket and that the role has s3:GetObject and s3:Put" in said
+
+
+def test_everything_that_is_wrong_is_named_at_once(project: Project, tmp_path: Path) -> None:
+    project.add("reader", LOOK, settings=READER + "\npages: int = 1", options=", resumes=True")
+    ran = project.run(
+        *("reader", "--check"),
+        FLEETGAUGE_READER_PAGES="many",
+        FLEETGAUGE_READER_PATH="x",
+        FLEETGAUGE_CHECKPOINTS=str(tmp_path / "absent"),
+        DD_API_KEY="two words",
+        DD_ENV="",
+    )
+    assert ran.returncode == 2
+    for said in (
+        *("FLEETGAUGE_READER_PAGES: Input should be a valid integer", "absent does not exist; create it"),
+        *("DD_API_KEY: it holds a space", "DD_ENV is not set"),
+    ):
+        assert said in ran.stdout
+
+
+def test_a_collector_may_name_several_things_that_are_wrong(reader: Project) -> None:
+    path = reader.root / "collectors" / "reader" / "collector.py"
+    body = 'yield "good"\n    yield SourceError("a is gone")\n    raise ConfigurationError("b is misspelt")'
+    path.write_text(path.read_text().replace('yield "nothing to check"', body))
+    code, said = check(reader)
+    assert code == 2
+    assert "reader: failed\n  ConfigurationError: a is gone; b is misspelt\n  good\n" in said
+
+
+def test_under_all_what_is_not_configured_is_skipped_whatever_else_is_wrong(reader: Project) -> None:
+    ran = reader.run("all", "--check", FLEETGAUGE_READER_PATH="", FLEETGAUGE_CHECKPOINTS="/nonexistent")
+    assert ran.returncode == 0, ran.stdout
+    assert "reader: skipped" in ran.stdout
+
+
+class TestPast:
+    """With --since, the application key is looked at too, and nothing of the past is computed or sent."""
+
+    def test_a_key_that_is_good(self, fleet: Project, intake: Intake) -> None:
+        ran = fleet.run("wandb", "--since", "7d", "--check")
+        assert ran.returncode == 0, ran.stdout
+        assert f"the application key has the permission metrics_read at {intake.url}" in ran.stdout
+        assert intake.points == {}
+
+    @pytest.mark.parametrize(
+        ("key", "said"),
+        [
+            ("", "DD_APP_KEY is not set"),
+            ("another", "check that DD_APP_KEY is valid"),
+            ("a b", "DD_APP_KEY: it"),
+        ],
+    )
+    def test_one_that_is_not(self, fleet: Project, key: str, said: str) -> None:
+        ran = fleet.run("wandb", "--since", "7d", "--check", DD_APP_KEY=key)
+        assert ran.returncode == 2
+        assert said in ran.stdout
+
+    def test_without_it_the_key_is_not_asked_for(self, fleet: Project, intake: Intake) -> None:
+        ran = fleet.run("wandb", "--check", DD_APP_KEY="another")
+        assert ran.returncode == 0, ran.stdout
+        assert all("DD-APPLICATION-KEY" not in request.headers for request in intake.requests)
+        assert APP_KEY not in ran.stdout
+
+    def test_a_collector_that_knows_only_the_present_says_so(self, project: Project) -> None:
+        project.keep("host")
+        ran = project.run("host", "--since", "7d", "--check", DD_APP_KEY=APP_KEY)
+        assert ran.returncode == 2
+        assert "the past of host cannot be asked" in ran.stdout
