@@ -90,7 +90,8 @@ def test_the_collector_of_the_page_does_what_the_page_shows(followed: Copy, tmp_
     (tmp_path / "jobs.txt").write_text("ants train\nbees sort\n\nants train again\n")
     ran = followed.run("run_collector.py", "queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "jobs.txt"))
     [shown] = re.findall(r"```console\n\$ FLEETGAUGE_QUEUE_PATH.*?\n(.*?)```", PAGE, re.DOTALL)
-    assert re.sub(r"\d\.\d s", "0.0 s", ran.stdout) == shown
+    said = re.sub(r"\d\.\d s", "0.0 s", ran.stdout)
+    assert re.sub(r"as of \S+", "as of 2026-11-16T21:00:00Z", said) == shown
     assert ran.returncode == 0
     ran = followed.run("run_collector.py", "queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "none"))
     assert ran.returncode == 1

@@ -42,7 +42,7 @@ def test_a_dry_run_shows_an_aligned_table_and_sends_nothing(project: Project, in
     ran = project.run("toy")
     assert ran.returncode == 0
     lines = ran.stdout.splitlines()
-    assert re.fullmatch(r"toy: ok in \d+\.\d s", lines[0])
+    assert re.fullmatch(r"toy: ok in \d+\.\d s, as of 20\S+T\d\d:(00|15|30|45):00Z", lines[0])
     assert lines[1] == "  toy.value  1,234,567  item  kind:first"
     assert lines[2] == "  toy.value      0.500  item  kind:b"
     assert re.fullmatch(r"1 ok; 2 samples, nothing sent \(dry run\); \d+\.\d s; dropped: nothing", lines[-1])
@@ -61,6 +61,8 @@ def test_the_json_document_of_a_dry_run_is_the_designed_one(project: Project) ->
         "error": None,
         "lost": [],
         "dropped": {"not_finite": 1},
+        "as_of": sample["timestamp"],
+        "missed_ticks": 0,
     }
     assert sample.pop("timestamp") > 1_700_000_000
     assert sample == {
