@@ -22,7 +22,6 @@ ODD = {
 }
 TOY = "api_key: Secret"
 SETTINGS = "FLEETGAUGE_TOY_API_KEY"
-DECLARED = f"SECRETS = ({SETTINGS!r},)"
 
 
 def show_nothing(said: str) -> None:
@@ -49,7 +48,7 @@ def test_a_datadog_key_with_a_character_that_no_header_carries(
 
 
 def test_a_key_of_a_collector(project: Project) -> None:
-    project.add("toy", "yield VALUE(1, context.at)", settings=TOY, init=DECLARED)
+    project.add("toy", "yield VALUE(1, context.at)", settings=TOY)
     ran = project.run("toy", FLEETGAUGE_TOY_API_KEY="\n".join(HALVES))
     assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
     assert f"{SETTINGS}: it holds a line break" in ran.stdout
@@ -57,7 +56,7 @@ def test_a_key_of_a_collector(project: Project) -> None:
 
 
 def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path: Path) -> None:
-    project.add("toy", "yield VALUE(1, context.at)", settings=TOY, init=DECLARED)
+    project.add("toy", "yield VALUE(1, context.at)", settings=TOY)
     path = tmp_path / "f.toml"
     path.write_text(f'[toy]\napi_key = """{HALVES[0]}\n{HALVES[1]}"""\n')
     ran = project.run("toy", "--config", str(path))
@@ -74,7 +73,7 @@ def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path:
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
 def test_a_credential_that_only_the_aws_client_reads(project: Project, aws: Aws, name: str) -> None:
-    project.add("toy", "yield VALUE(1, context.at)", settings=TOY, init=DECLARED)
+    project.add("toy", "yield VALUE(1, context.at)", settings=TOY)
     project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
     ran = project.run("toy", **{name: "\n".join(HALVES)})
     assert ran.returncode == 2
@@ -96,7 +95,6 @@ def test_whatever_a_collector_raises_or_prints_shows_no_key(project: Project) ->
         yield
         """,
         settings=TOY,
-        init=DECLARED,
     )
     ran = project.run("toy", "--push", FLEETGAUGE_TOY_API_KEY='"'.join(HALVES))
     assert ran.returncode == 1
