@@ -11,6 +11,7 @@ import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from common.errors import ConfigurationError
@@ -65,7 +66,7 @@ def read_tables(path: str) -> dict[str, Any]:  # Any: TOML values
         raise ConfigurationError(f"the configuration file {path}: {_TOO_DEEP}") from None
     except ValueError as error:  # from None: an error about its encoding holds the whole of it
         raise ConfigurationError(f"the configuration file {path} is not TOML: {_reason(error)}") from None
-    if _is_deep(tables):
+    if is_deeper(tables, MAX_DEPTH):
         raise ConfigurationError(f"the configuration file {path}: {_TOO_DEEP}")
     return tables
 
@@ -97,11 +98,13 @@ def _reason(error: ValueError) -> str:
     return re.sub(r"\(.*\)", "a key", what, flags=re.DOTALL) + at + where
 
 
-def _is_deep(tables: Mapping[str, Any]) -> bool:  # Any: TOML values
-    layer: list[Any] = [tables]
-    for _ in range(MAX_DEPTH + 1):
-        children = [value for one in layer for value in (one.values() if isinstance(one, Mapping) else one)]
-        layer = [value for value in children if isinstance(value, dict | list)]
+def is_deeper(value: Mapping[str, object], limit: int) -> bool:
+    """Whether mappings and lists are inside each other more than so many times; asked without recursion."""
+    layer: list[Any] = [value]  # Any: mappings and lists
+    containers = (dict, list)  # not `dict | list`, which would be made anew for each
+    for _ in range(limit + 1):
+        inside = chain.from_iterable(one if isinstance(one, list) else one.values() for one in layer)
+        layer = [one for one in inside if isinstance(one, containers)]
     return bool(layer)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import time
 import uuid
@@ -18,11 +19,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
+from common.config.file import is_deeper
 from common.errors import BusyError
 
 VERSION = 1
 MAX_DEPTH = 32  # of a state; ours need a handful
 MAX_AHEAD = 86_400  # seconds that the clock of an earlier run may have been ahead of ours
+
+_LONG_NUMBER = re.compile("[0-9]{19}")
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +47,7 @@ class Saved:
     def parse(cls, text: str) -> Saved:
         """The document read back; ValueError for one that is not ours, or of another version."""
         try:
-            content = json.loads(text)
+            content = json.loads(text, parse_int=_whole_number if _LONG_NUMBER.search(text) else None)
         except RecursionError:
             raise ValueError("nested too deep") from None
         if not isinstance(content, dict) or content.get("version") != VERSION:
@@ -51,17 +55,18 @@ class Saved:
         state, last_success = content.get("state"), content.get("last_success")
         if not isinstance(state, dict):
             raise ValueError("a checkpoint without a state")
-        if _depth_exceeds(state, MAX_DEPTH):
+        if is_deeper(state, MAX_DEPTH):  # what can just be read might not be written again
             raise ValueError("nested too deep")
         if last_success is not None and not _is_past(last_success):
             raise ValueError("a last success that cannot be")
         return cls(state, last_success)
 
 
-def _depth_exceeds(value: object, limit: int) -> bool:
-    """Whether containers are nested deeper: what could just be read might not be written again."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(limit == 0 or _depth_exceeds(one, limit - 1) for one in inside if isinstance(one, dict | list))
+def _whole_number(digits: str) -> int:
+    number = int(digits)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a number that no run has written")
+    return number
 
 
 def _is_past(moment: object) -> bool:

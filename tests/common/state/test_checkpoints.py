@@ -107,6 +107,7 @@ DAMAGED = {
     "an enormous time": b'{"version": 1, "state": {}, "last_success": 1' + b"0" * 400 + b"}",
     "a time with too many digits": b'{"version": 1, "state": {}, "last_success": 1' + b"0" * 5000 + b"}",
     "nested too deep to read": b'{"version": 1, "state": ' + b'{"a":' * 100_000,
+    "an offset that no file has": b'{"version": 1, "state": {"a": [9223372036854775808]}}',
     "nested too deep to write": b'{"version": 1, "state": {"a":' + b"[" * 33 + b"]" * 33 + b"}}",
 }
 
