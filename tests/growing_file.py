@@ -48,6 +48,7 @@ def add_numbers(project: Project) -> None:
     """Add the collector `numbers`, in batches of a few points so that one run means several payloads."""
     project.add("numbers", BODY, settings="path: Text", options=", resumes=True")
     project.set_constant("intake.py", "BATCH_SIZE", "4")
+    project.set_constant("execution/delivery.py", "SAVE_EVERY", "0")  # so that a run has more than one save
 
 
 def truth(path: Path) -> dict[tuple[str, int], int]:

@@ -49,7 +49,7 @@ def write_week(path: Path, span: Span = WEEK) -> DryRunFile:
     fleet = runs(span)
     for start in range(span.since, span.until, DAY):
         day = Span(start, min(start + DAY, span.until), span.step)
-        sink.send(
+        sink.take(
             sample
             for figures in evaluate_many(fleet, day.ticks, Rules())
             for sample in samples(PROJECT, figures, live=False)

@@ -2,10 +2,14 @@
 
 Time-outs and retrying are ours, because the client's own retry ignores `Retry-After`, gives up on resets
 and can sleep for hours. Knows keys, statuses and clocks; what is asked is the caller's.
+
+Only what Datadog says in its own words counts: a proxy, a captive portal or a mistyped address answers
+200 as well, and what it was sent is lost.
 """
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,14 +19,14 @@ from pydantic import SecretStr
 from common.config.settings import CoreSettings, DatadogSettings
 from common.errors import DeliveryError, RefusedError
 from common.logs import redact
-from common.net.http import proxy_for
+from common.net.http import TooLargeError, proxy_for
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
 from common.signals import shielded
+from common.text import excerpt
 from common.times import parse_http_date
 
 if TYPE_CHECKING:
-    from datadog_api_client import ApiClient
-    from urllib3 import BaseHTTPResponse
+    from common.datadog.transport import Client, HttpAnswer
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 15.0
@@ -33,6 +37,7 @@ _HINTS = {
     403: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
     404: "check DD_SITE or FLEETGAUGE_DD_URL",
 }
+_STRANGE = "this does not look like Datadog: check DD_SITE, FLEETGAUGE_DD_URL and HTTPS_PROXY"
 
 
 class DatadogClient:
@@ -54,81 +59,105 @@ class DatadogClient:
         previews: Iterable[str] = (),
     ) -> None:
         self.address = settings.address
-        self.requests = 0
         self.clock_skew: float | None = None
+        self.deadline = deadline
         self._keys = {"apiKeyAuth": settings.api_key} | ({"appKeyAuth": app_key} if app_key else {})
         self._previews = tuple(previews)
         self._proxy = proxy_for(settings.address, core)
-        self._deadline = deadline
         self._clock = clock
         self._sleep = sleep
-        self._made: ApiClient | None = None
-        self._answer: BaseHTTPResponse | None = None  # to the request under way
+        self._made: Client | None = None
 
-    def ask(self, call: Callable[[ApiClient], Any]) -> Answer:  # Any: the client is not typed
-        """Call until it is answered well."""
-        try:
-            return persist(lambda: self._once(call), self._deadline, self._sleep)
-        except TransientError as error:
-            raise DeliveryError(f"{self.address}: {error}") from error
+    @property
+    def requests(self) -> int:
+        """How many requests were made, those tried again included."""
+        return self._made.rest_client.requests if self._made else 0
+
+    def submit(self, body: bytes) -> float | None:
+        """Deliver series, as JSON in gzip; the time on the intake's clock, where it said so."""
+        return self.ask(lambda client: self._accepted(client.ask("POST", "/api/v2/series", body))).server_time
 
     def validate(self) -> None:
         """Ask whether the API key is good; raises where it is not."""
-        from datadog_api_client.v1.api.authentication_api import AuthenticationApi
+        self.ask(lambda client: self._valid(client.ask("GET", "/api/v1/validate")))
 
-        answer = self.ask(lambda client: AuthenticationApi(client).validate())
-        if getattr(answer.content, "valid", True) is False:
-            raise self._sort(403, {}, "")
+    def ask(self, call: Callable[[Client], Any]) -> Answer:  # Any: the official client is not typed
+        """Call until it is answered well."""
+        try:
+            return persist(lambda: self._once(call), self.deadline, self._sleep)
+        except TransientError as error:
+            raise DeliveryError(f"{self.address}: {error}") from error
 
-    def _once(self, call: Callable[[ApiClient], Any]) -> Answer:
+    def _accepted(self, answer: HttpAnswer) -> None:
+        """Only a 202 without errors means that the intake took the points."""
+        if answer.status != 202 or not isinstance(answer.document, dict):
+            raise self._strange(answer, garbled=answer.status == 202)
+        errors = answer.document.get("errors")
+        if errors not in (None, []):
+            said = "; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)
+            raise RefusedError(f"{self.address} answered 202 with errors: {_quote(said, 500)}")
+
+    def _valid(self, answer: HttpAnswer) -> None:
+        """Only a plain `valid` means that the key is good."""
+        valid = answer.document.get("valid") if isinstance(answer.document, dict) else None
+        if valid is False:
+            raise RefusedError(f"{self.address} says that the key is not valid; {_HINTS[403]}", status=403)
+        if answer.status != 200 or valid is not True:
+            raise self._strange(answer, garbled=False)
+
+    def _strange(self, answer: HttpAnswer, *, garbled: bool) -> Exception:
+        """A 2xx that is not Datadog's own; one that may only have been garbled on its way is asked for again."""
+        said = _quote(answer.data.decode("utf-8", "replace"), 200) or "nothing"
+        text = f"answered {answer.status} and said: {said}; {_STRANGE}"
+        return TransientError(text) if garbled else RefusedError(f"{self.address} {text}")
+
+    def _once(self, call: Callable[[Client], Any]) -> Answer:
         """One request, with every failure sorted into: try again, or give up."""
-        from datadog_api_client.exceptions import ApiException
-        from urllib3.exceptions import HTTPError
+        from urllib3.exceptions import HTTPError, SSLError
+
+        from common.datadog.transport import StatusError
 
         client = self._client()
+        transport = client.rest_client
+        transport.deadline = self.deadline
         client.configuration.request_timeout = (
-            self._deadline.timeout(CONNECT_TIMEOUT),
-            self._deadline.timeout(READ_TIMEOUT),
+            self.deadline.timeout(CONNECT_TIMEOUT),
+            self.deadline.timeout(READ_TIMEOUT),
         )
-        self._answer = None
+        transport.answer = None
         try:
             with shielded():
-                content, status, headers = call(client)
-        except ApiException as error:
-            raise self._sort(error.status, error.headers or {}, error.body or error.reason) from None
+                content = call(client)
+        except StatusError as error:
+            raise self._sort(error.answer) from None
+        except SSLError as error:
+            text = f"TLS with {self.address} failed: {_quote(str(error), 200)}"
+            untrusted = isinstance(error.args[0], ssl.SSLCertVerificationError)
+            raise (RefusedError(text) if untrusted else TransientError(text)) from None
         except HTTPError as error:
             raise TransientError(f"no answer: {type(error).__name__}: {error}") from None
-        except (TypeError, ValueError, LookupError) as error:
-            raise self._sort_unreadable(error) from None
-        server_time = self._observe(headers)
-        errors = list(getattr(content, "errors", None) or ())
-        if errors:
-            said = _quote("; ".join(map(str, errors)), 500)
-            raise RefusedError(f"{self.address} answered {status} with errors: {said}")
+        except TooLargeError as error:
+            raise RefusedError(f"{error}; {_STRANGE}") from None
+        except (TypeError, ValueError, LookupError):  # the official client trips over a body it cannot read
+            if transport.answer is None:  # it never got to asking: a defect of ours
+                raise
+            raise self._strange(transport.answer, garbled=True) from None
+        finally:
+            server_time = self._observe(transport.answer.headers if transport.answer else {})
         return Answer(content, server_time)
 
-    def _sort(self, status: int, headers: Mapping[str, str], body: object) -> Exception:
-        """What a status other than 2xx means for us; the client's status 0 is a failure of TLS."""
-        self._observe(headers)
+    def _sort(self, answer: HttpAnswer) -> Exception:
+        """What a status other than 2xx means for us."""
+        status = answer.status
         if status in RETRIED_STATUSES:
-            return TransientError(f"answered {status}", requested_wait(headers, self._clock()))
-        problems = _problems(body)
-        said = _quote("; ".join(problems) or str(body), 200)
-        if status == 0 and "CERTIFICATE_VERIFY_FAILED" not in said:
-            return TransientError(f"TLS failed: {said}")
-        if status == 0:
-            return RefusedError(f"TLS with {self.address} failed: {said}")
-        hint = _HINTS.get(status, f"it said: {said}")
-        return RefusedError(f"{self.address} answered {status}; {hint}", status=status, problems=problems)
-
-    def _sort_unreadable(self, error: Exception) -> Exception:
-        """The client trips over a body that is not what it expects; the status counts all the same."""
-        answer = self._answer
-        if answer is None:  # it never got to asking: a defect of ours
-            return error
-        if 200 <= answer.status <= 299:
-            return TransientError(f"an answer that cannot be read: {type(error).__name__}")
-        return self._sort(answer.status, answer.headers, "something that cannot be read")
+            return TransientError(f"answered {status}", requested_wait(answer.headers, self._clock()))
+        problems = _problems(answer.document)
+        said = "; ".join(problems) or _quote(answer.data.decode("utf-8", "replace"), 200) or "nothing"
+        hint = _HINTS.get(status) if problems else None
+        text = f"{self.address} answered {status}; {hint or f'it said: {said}'}"
+        if not problems:
+            text += f"; {_STRANGE}"
+        return RefusedError(text, status=status, problems=problems)
 
     def _observe(self, headers: Mapping[str, str]) -> float | None:
         """Read the intake's clock, and how far ours is ahead of it."""
@@ -137,9 +166,11 @@ class DatadogClient:
             self.clock_skew = self._clock() - server_time
         return server_time
 
-    def _client(self) -> ApiClient:
+    def _client(self) -> Client:
         if self._made is None:
-            from datadog_api_client import ApiClient, Configuration
+            from datadog_api_client import Configuration
+
+            from common.datadog.transport import Client
 
             configuration = Configuration(
                 host=self.address,
@@ -154,27 +185,14 @@ class DatadogClient:
             if self._proxy:
                 configuration.proxy = self._proxy.url
                 configuration.proxy_headers = self._proxy.headers
-            self._made = ApiClient(configuration)
-            pool = self._made.rest_client.pool_manager
-            pool.request = self._witness(pool.request)
+            self._made = Client(configuration)
         return self._made
-
-    def _witness(self, request: Callable[..., BaseHTTPResponse]) -> Callable[..., BaseHTTPResponse]:
-        """Count requests and keep each answer: of a body it cannot read the client forgets the status too."""
-
-        # Any: whatever the client passes on
-        def witnessed(*arguments: Any, **options: Any) -> BaseHTTPResponse:
-            self.requests += 1
-            self._answer = request(*arguments, **options)
-            return self._answer
-
-        return witnessed
 
 
 class Answer(NamedTuple):
     """A good answer, and the time on the server's clock where it said so."""
 
-    content: Any  # a model of the client, which is not typed
+    content: Any  # what the call made of it
     server_time: float | None
 
 
@@ -190,4 +208,4 @@ def _problems(body: object) -> tuple[str, ...]:
 
 def _quote(said: str, most: int) -> str:
     """What a server said, in one line and without a secret it may have repeated."""
-    return " ".join(redact(said).split())[:most]
+    return excerpt(redact(said), most)

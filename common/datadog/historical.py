@@ -91,7 +91,7 @@ class HistoricalIngestion:
     def _ask(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
         """Ask for the configuration of a metric: that there is one means that it is on."""
 
-        def call(client: ApiClient) -> Any:  # Any: the client is not typed
+        def call(client: ApiClient) -> None:
             from datadog_api_client.v2.api.metrics_api import MetricsApi
 
             with warnings.catch_warnings():
@@ -99,7 +99,6 @@ class HistoricalIngestion:
                 answer: Any = operation(MetricsApi(client))
             if getattr(getattr(answer[0], "data", None), "id", None) != name:
                 raise TransientError(f"an answer that is not about {name}")
-            return answer
 
         self._client.ask(call)
 

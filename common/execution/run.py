@@ -214,7 +214,7 @@ class Run(ABC):
 
     def _deliver(self, collector: Collector[Any], items: Iterable[Sample | Mark], delivery: Delivery) -> None:
         declared = {metric.name for metric in collector.metrics}
-        try:
+        with delivery:
             for item in items:
                 if isinstance(item, Sample):
                     if item.metric.name not in declared:
@@ -223,10 +223,6 @@ class Run(ABC):
                         )
                     self._samples += 1
                 delivery.take(item)
-        except Exception:
-            delivery.flush()
-            raise
-        delivery.flush()
 
     def _open_sink(self, configuration: Configuration, collector: Collector[Any], oldest: int) -> Sink:
         if self._job.mode is Mode.PUSH:

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from common.config.settings import is_loopback
 from common.errors import SourceError
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, requested_wait
+from common.text import excerpt
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
@@ -138,7 +139,7 @@ class Http:
                 preload_content=False,
             )
             try:
-                content = _read(response, deadline, largest)
+                content = read_answer(response, deadline, largest)
                 response.release_conn()
             finally:
                 response.close()  # does nothing to a connection that went back to the pool
@@ -164,7 +165,7 @@ def _pool(proxy: Proxy | None) -> PoolManager:
     return ProxyManager(proxy.url, proxy_headers=proxy.headers, cert_reqs="CERT_REQUIRED")
 
 
-def _read(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes:
+def read_answer(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes:
     """The whole body, as it comes: a server that drips or floods is cut off."""
     chunks: list[bytes] = []
     size = 0
@@ -179,4 +180,4 @@ def _read(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes
 
 def _excerpt(body: bytes) -> str:
     """The start of an answer, on one line, for an error message."""
-    return " ".join(body[:300].decode("utf-8", "replace").split())
+    return excerpt(body[:300].decode("utf-8", "replace"), 300)

@@ -44,6 +44,10 @@ class Deadline:
         """Seconds left; negative once it has passed."""
         return self._end - self._clock()
 
+    def within(self, seconds: float) -> Deadline:
+        """The same deadline, but no further away than this."""
+        return Deadline(min(seconds, max(0.0, self.remaining())), self._clock)
+
     def timeout(self, most: float) -> float:
         """How long one request may wait: `most`, or what is left of the deadline."""
         remaining = self.remaining()

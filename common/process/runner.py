@@ -30,7 +30,7 @@ from common.signals import shielded
 
 AT_ONCE = 2
 DEADLINE_GRACE = 5.0  # after its deadline a child has this long to report and end
-INTERRUPT_GRACE = 22.0  # after SIGTERM: two seconds, and the longest request in flight
+INTERRUPT_GRACE = 24.0  # after SIGTERM: the longest request in flight, what waits, and the self-metrics
 REPORT_TIMEOUT = 10.0
 MAX_REPORT_BYTES = 1_000_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from common.datadog.payloads import SeriesTable
+from common.datadog.series import SeriesTable
 from common.metric import Metric, Sample
 
 MAX_POINTS = 5_000  # of one part, so that whoever reads it holds little
@@ -19,6 +19,8 @@ class FileSink:
 
     Points before `oldest` or after `newest` are dropped, as the intake would.
     """
+
+    taken = settled = 0  # what counts them keeps marks, and a dry run moves none
 
     def __init__(
         self,
@@ -31,13 +33,12 @@ class FileSink:
         many_ticks: bool = False,
     ) -> None:
         self._path = path
-        self._metrics = {metric.name: metric for metric in metrics}
         self._table = SeriesTable((), cap, many_ticks=many_ticks)
         self._oldest, self._newest = oldest, newest
         self.points_sent = 0
         declared = [
             {"name": metric.name, "type": metric.kind, "unit": metric.unit, "help": metric.help}
-            for metric in self._metrics.values()
+            for metric in metrics
         ]
         path.write_bytes(orjson.dumps({"metrics": declared}, option=orjson.OPT_APPEND_NEWLINE))
 
@@ -46,21 +47,21 @@ class FileSink:
         """Points that would not be sent, by reason."""
         return self._table.dropped
 
-    def send(self, samples: Iterable[Sample]) -> None:
+    def take(self, samples: Iterable[Sample]) -> None:
         """Append the samples to the file."""
         with self._path.open("ab") as lines:
-            for series in self._table.take(samples, self._oldest, self._newest):
-                metric = self._metrics[series["metric"]]
-                resources = series.get("resources")
+            for metric, host, tags, points in self._table.take(samples, self._oldest, self._newest):
                 part = {
                     "metric": metric.name,
                     "type": metric.kind,
                     "unit": metric.unit,
-                    "host": resources[0]["name"] if resources else None,
-                    "tags": series["tags"],
+                    "host": host,
+                    "tags": tags,
                 }
-                points = [(point["timestamp"], point["value"]) for point in series["points"]]
                 for start in range(0, len(points), MAX_POINTS):
                     cut = {**part, "points": points[start : start + MAX_POINTS]}
                     lines.write(orjson.dumps(cut, option=orjson.OPT_APPEND_NEWLINE))
                 self.points_sent += len(points)
+
+    def deliver(self, *, everything: bool, within: float | None = None) -> None:
+        """All that was taken is in the file already."""

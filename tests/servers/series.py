@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 import zlib
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -169,6 +170,15 @@ def _host(resources: list[dict[str, str]]) -> str | None:
 
 
 def normalised(tag: str) -> str:
-    """Spell a tag as Datadog stores it; what is left of a tag without any letter is empty."""
-    spelled = re.sub(r"[^a-z0-9_\-:./]", "_", tag.lower())
-    return re.sub(r"^[^a-z]+", "", spelled)[:200].rstrip(":")
+    """Spell a tag as Datadog stores it; what is left of a tag without any letter is empty.
+
+    Letters (L*) and decimal digits (Nd) of any script are kept, composed (NFC) and in lower case.
+    """
+    composed = unicodedata.normalize("NFC", unicodedata.normalize("NFC", tag).lower())
+    kinds = [unicodedata.category(character) for character in composed]
+    spelled = "".join(
+        character if kind[0] == "L" or kind == "Nd" or character in "_-:./" else "_"
+        for character, kind in zip(composed, kinds, strict=True)
+    )
+    first = next((place for place, kind in enumerate(kinds) if kind[0] == "L"), len(kinds))
+    return spelled[first:][:200].rstrip(":")

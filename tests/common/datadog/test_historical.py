@@ -69,7 +69,8 @@ class TestAsking:
             intake.faults.add(Fault(status=404, body=body))
             with pytest.raises(RefusedError) as caught:
                 make_history().enabled(["host.load"])
-            assert str(caught.value) == f"{intake.url} answered 404; check DD_SITE or FLEETGAUGE_DD_URL"
+            assert str(caught.value).startswith(f"{intake.url} answered 404; it said: ")
+            assert "this does not look like Datadog" in str(caught.value)
 
 
 class TestTurningOn:

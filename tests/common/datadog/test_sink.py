@@ -25,6 +25,8 @@ from standins import KEY, NOW, Time, everything
 LOAD = gauge("host.load", "process", "x", "project", "run")
 DONE = count("jobs.done", "job", "x", "project")
 COMMON = ("env:test", "service:fleetgauge")
+STRANGE = "this does not look like Datadog: check DD_SITE, FLEETGAUGE_DD_URL and HTTPS_PROXY"
+BODIES = ("", "{}", '{"errors": []}', '{"valid": true}', "[]", "null", "7", "<html>Log in", b"\xff\xfe\xfd")
 
 MakeSink = Callable[..., DatadogSink]
 
@@ -205,10 +207,8 @@ class TestTryingAgain:
             *(Fault(status=status) for status in (408, 429, 500, 502, 503, 504, 599)),
             *(Fault(status=500, applied=True), Fault(reset="before"), Fault(reset="after")),
             *(Fault(reset="after", applied=True), Fault(truncate=True), Fault(body="<html>")),
-            *(Fault(body=""), Fault(body="null"), Fault(body='{"errors": [1]}'), Fault(body=b"\xff\xfe\xfd")),
-            Fault(headers={"Content-Type": "application/json; charset=bogus"}),
-            Fault(status=503, body=b"\xff\xfe\xfd"),
-            *(Fault(status=status, body=b"\xff\xfe\xfd") for status in (200, 299)),
+            *(Fault(body=""), Fault(body="null"), Fault(body="[]"), Fault(body=b"\xff\xfe\xfd")),
+            *(Fault(body="[" * 100_000), Fault(status=503, body=b"\xff\xfe\xfd")),
         ],
         ids=str,
     )
@@ -326,7 +326,6 @@ class TestTryingAgain:
 
 
 class TestFailingAtOnce:
-    @pytest.mark.parametrize("body", [None, b"\xff\xfe\xfd"])
     @pytest.mark.parametrize(
         ("status", "hint"),
         [
@@ -336,15 +335,83 @@ class TestFailingAtOnce:
         ],
     )
     def test_the_key_or_the_site_is_wrong(
-        self, intake: Intake, make_sink: MakeSink, time: Time, status: int, hint: str, body: bytes | None
+        self, intake: Intake, make_sink: MakeSink, time: Time, status: int, hint: str
     ) -> None:
-        intake.faults.add(Fault(status=status, body=body), times=None)
+        intake.faults.add(Fault(status=status), times=None)
         sink = make_sink()
         with pytest.raises(RefusedError) as caught:
             sink.send([LOAD(1, NOW)])
         assert str(caught.value) == f"{intake.url} answered {status}; {hint}"
         assert (statuses(intake), time.naps, sink.points_sent) == ([status], [], 0)
         assert KEY not in everything(caught.value)
+
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 407, 418])
+    @pytest.mark.parametrize("body", ["", "<html>blocked", "{}", b"\xff\xfe\xfd"])
+    def test_a_refusal_that_is_not_in_datadogs_words_blames_no_key(
+        self, intake: Intake, make_sink: MakeSink, status: int, body: bytes | str
+    ) -> None:
+        intake.faults.add(Fault(status=status, body=body), times=None)
+        with pytest.raises(RefusedError) as caught:
+            make_sink().send([LOAD(1, NOW)])
+        assert str(caught.value).startswith(f"{intake.url} answered {status}; it said: ")
+        assert str(caught.value).endswith(STRANGE)
+        assert "DD_API_KEY" not in str(caught.value)
+
+    @pytest.mark.parametrize("status", [200, 201, 203, 204, 206, 299, 301, 302, 303, 307, 308])
+    @pytest.mark.parametrize("body", BODIES)
+    def test_a_strangers_answer_is_no_acceptance_whatever_it_says(
+        self, intake: Intake, make_sink: MakeSink, time: Time, status: int, body: bytes | str
+    ) -> None:
+        intake.faults.add(Fault(status=status, body=body), times=None)
+        sink = make_sink()
+        with pytest.raises(RefusedError) as caught:
+            sink.send([LOAD(1, NOW)])
+        assert str(caught.value).startswith(f"{intake.url} answered {status}")
+        assert str(caught.value).endswith(STRANGE)
+        assert (sink.points_sent, sink.settled, sink.taken) == (0, 0, 1)
+        assert (len(intake.requests), time.naps) == (1, [])
+
+    @pytest.mark.parametrize("body", ["{}", '{"errors": null}', '{"errors": [], "more": 1}'])
+    def test_a_202_with_an_object_without_errors_is_acceptance(
+        self, intake: Intake, make_sink: MakeSink, body: str
+    ) -> None:
+        intake.faults.add(Fault(body=body))
+        sink = make_sink()
+        sink.send([LOAD(1, NOW)])
+        assert (sink.points_sent, sink.settled, len(intake.points)) == (1, 1, 1)
+
+    @pytest.mark.parametrize("errors", ["[1]", '"odd"', "{}", "true", "0", '[{"detail": "x"}]'])
+    def test_errors_of_any_shape_are_errors(self, intake: Intake, make_sink: MakeSink, errors: str) -> None:
+        intake.faults.add(Fault(body=f'{{"errors": {errors}}}'), times=None)
+        sink = make_sink()
+        with pytest.raises(RefusedError, match="answered 202 with errors: "):
+            sink.send([LOAD(1, NOW)])
+        assert (sink.points_sent, len(intake.requests)) == (0, 1)
+
+    def test_a_202_that_stays_garbled_is_said_to_be_a_strangers(
+        self, intake: Intake, make_sink: MakeSink, time: Time
+    ) -> None:
+        intake.faults.add(Fault(status=202, body="<html>"), times=None)
+        sink = make_sink()
+        with pytest.raises(DeliveryError) as caught:
+            sink.send([LOAD(1, NOW)])
+        assert str(caught.value) == (
+            f"{intake.url}: answered 202 and said: <html>; {STRANGE} (tried 12 times)"
+        )
+        assert sink.points_sent == 0
+
+    def test_an_endless_answer_is_cut_off(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.faults.add(Fault(body="x" * 2**21), times=None)
+        with pytest.raises(RefusedError, match=r"sent more than 1,048,576 bytes; this does not look like"):
+            make_sink().send([LOAD(1, NOW)])
+        assert len(intake.requests) == 1
+
+    def test_what_a_server_says_reaches_no_terminal_raw(self, intake: Intake, make_sink: MakeSink) -> None:
+        intake.faults.add(Fault(status=400, body="\x1b[2J\x9b31m\r\nall is well\u202e"))
+        with pytest.raises(RefusedError) as caught:
+            make_sink().send([LOAD(1, NOW)])
+        assert r"it said: \x1b[2J\x9b31m all is well\u202e; " in str(caught.value)
+        assert str(caught.value).isprintable()
 
     def test_a_bad_request_says_what_the_intake_said_without_a_key_it_may_quote(
         self, intake: Intake, make_sink: MakeSink, time: Time
@@ -354,7 +421,7 @@ class TestFailingAtOnce:
         with pytest.raises(RefusedError) as caught:
             make_sink().send([LOAD(1, NOW)])
         expected = ("x" * 170 + " the key [redacted] and more" + "y" * 100)[:200]
-        assert str(caught.value) == f"{intake.url} answered 400; it said: {expected}"
+        assert str(caught.value) == f"{intake.url} answered 400; it said: {expected}; {STRANGE}"
         assert (statuses(intake), time.naps) == ([400], [])
         assert KEY[:8] not in everything(caught.value)
 
@@ -362,8 +429,9 @@ class TestFailingAtOnce:
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
         intake.faults.add(Fault(status=400, body=b"\xff\xfe\xfd"))
-        with pytest.raises(RefusedError, match=r"answered 400; it said: something that cannot be read$"):
+        with pytest.raises(RefusedError) as caught:
             make_sink().send([LOAD(1, NOW)])
+        assert str(caught.value) == f"{intake.url} answered 400; it said: \ufffd\ufffd\ufffd; {STRANGE}"
 
     @pytest.mark.parametrize(
         ("errors", "said"),
@@ -371,8 +439,8 @@ class TestFailingAtOnce:
             (["one", "two"], "one; two"),
             ([{"title": "Bad Request", "detail": "no such unit", "status": "400"}], "no such unit"),
             ([{"title": "Bad Request"}, {}, ""], "Bad Request"),
-            ([], "{'errors': []}"),
-            ("odd", "{'errors': 'odd'}"),
+            ([], f'{{"errors": []}}; {STRANGE}'),
+            ("odd", f'{{"errors": "odd"}}; {STRANGE}'),
         ],
     )
     def test_an_error_document_is_quoted_by_what_it_says(
@@ -521,8 +589,24 @@ class TestValidate:
 
     def test_an_answer_that_denies_the_key_is_a_refusal(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(body='{"valid": false}'))
-        with pytest.raises(RefusedError, match="answered 403; check that DD_API_KEY"):
+        with pytest.raises(RefusedError) as caught:
             make_sink().validate()
+        assert str(caught.value) == (
+            f"{intake.url} says that the key is not valid; check that DD_API_KEY is valid and belongs to "
+            "this site (DD_SITE)"
+        )
+
+    @pytest.mark.parametrize("status", [200, 202, 204, 302])
+    @pytest.mark.parametrize("body", [body for body in BODIES if body != '{"valid": true}'])
+    def test_a_key_is_good_only_where_datadog_says_so(
+        self, intake: Intake, make_sink: MakeSink, time: Time, status: int, body: bytes | str
+    ) -> None:
+        intake.faults.add(Fault(status=status, body=body), times=None)
+        with pytest.raises(RefusedError) as caught:
+            make_sink().validate()
+        assert str(caught.value).startswith(f"{intake.url} answered {status}")
+        assert str(caught.value).endswith(STRANGE)
+        assert time.naps == []
 
     def test_a_413_to_the_question_is_a_refusal_like_any_other(
         self, intake: Intake, make_sink: MakeSink

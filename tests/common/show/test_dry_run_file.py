@@ -19,8 +19,8 @@ DONE = count("jobs.done", "job", "Jobs that ended.", "project")
 def path(tmp_path: Path) -> Path:
     """Two pieces of one series and one of another."""
     sink = FileSink(tmp_path / "samples", (DONE, LOAD), 10, NOW - 3600, NOW)
-    sink.send([LOAD(0.5, NOW - 2, project="ants"), LOAD(2, NOW - 1, project="ants")])
-    sink.send([LOAD(1e300, NOW, project="ants"), DONE(3, NOW, on_host="node-1")])
+    sink.take([LOAD(0.5, NOW - 2, project="ants"), LOAD(2, NOW - 1, project="ants")])
+    sink.take([LOAD(1e300, NOW, project="ants"), DONE(3, NOW, on_host="node-1")])
     return tmp_path / "samples"
 
 

@@ -29,10 +29,10 @@ def pieces(tmp_path: Path) -> dict[str, DryRunFile]:
     for half in (HOUR.part(0, 2), HOUR.part(1, 2)):
         for tick in half.ticks:
             number = (tick - SINCE) // 300
-            sink.send([ACTIVE(number % 8 * 100, tick, entity="acme", project="ants")])
+            sink.take([ACTIVE(number % 8 * 100, tick, entity="acme", project="ants")])
             if number not in {3, 4}:
-                sink.send([ACTIVE(5, tick, entity="acme", project="bees")])
-    sink.send([RATE(0.25, SINCE + 600, entity="acme", project="ants")])
+                sink.take([ACTIVE(5, tick, entity="acme", project="bees")])
+    sink.take([RATE(0.25, SINCE + 600, entity="acme", project="ants")])
     return {"wandb": DryRunFile(tmp_path / "wandb")}
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_wider_than_the_terminal(pieces: dict[str, DryRunFile], width
 
 def test_a_head_that_heads_nothing_is_left_out(tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "jobs", (DONE,), 100, HOUR.since, HOUR.until)
-    sink.send(DONE(2, tick) for tick in HOUR.ticks)
+    sink.take(DONE(2, tick) for tick in HOUR.ticks)
     assert list(show([Outcome("jobs", Status.OK)], {"jobs": DryRunFile(tmp_path / "jobs")}, HOUR, 100)) == [
         "2026-11-07 00:00 to 2026-11-07 01:00 UTC, every 5 min",
         "jobs: ok in 0.0 s",

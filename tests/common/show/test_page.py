@@ -158,7 +158,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
 def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser: Browser) -> None:
     active = gauge("wandb.runs.active", "run", "Runs that are active.")
     sink = FileSink(tmp_path / "wandb", (active,), 10, HOURS.since, HOURS.until)
-    sink.send([active(1, END - 900)])
+    sink.take([active(1, END - 900)])
     outcomes = [
         Outcome("wandb", Status.PARTIAL, lost=["acme/bees: gone"], dropped={"too_old": 2000, "bad": 1}),
         Outcome("host", Status.FAILED, error=Failure("SourceError", "the past cannot be asked")),

@@ -32,7 +32,7 @@ def show(tmp_path: Path, browser: Browser) -> Show:
 
     def draw(samples: list[Sample], span: Span = HOURS, width: int = 1000) -> None:
         metrics = dict.fromkeys(sample.metric for sample in samples)
-        FileSink(tmp_path / "samples", metrics, 20_000, span.since, span.until).send(samples)
+        FileSink(tmp_path / "samples", metrics, 20_000, span.since, span.until).take(samples)
         pieces = {"wandb": DryRunFile(tmp_path / "samples")}
         write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], pieces, span)
         browser.show(tmp_path / "page.html", width)

@@ -1,0 +1,42 @@
+"""How Datadog spells tags, and which hosts it takes: pure functions of one name.
+
+What is sent is spelled as it will be stored, so that two series which Datadog would merge are seen here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+TAG_LENGTH = 200
+HOST_LENGTH = 255
+
+_PUNCTUATION = frozenset("_-:./")
+_NORMAL = re.compile(rf"[a-z][a-z0-9_\-:./]{{0,{TAG_LENGTH - 2}}}[a-z0-9_\-./]")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.\-]*[A-Za-z0-9])?")
+_LOCAL_HOSTS = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip6-localhost"})
+
+
+@lru_cache(maxsize=2**13)  # most tags are of many series
+def normalise_tag(tag: str) -> str:
+    """A tag as Datadog stores it: from its first letter, in lower case, cut to 200 characters.
+
+    Letters and digits of any script stay, in their composed form: `e` with an accent may be written in two
+    ways, and is one letter. Anything else becomes `_`.
+    """
+    if _NORMAL.fullmatch(tag):
+        return tag  # nearly every tag
+    composed = unicodedata.normalize("NFC", unicodedata.normalize("NFC", tag).lower())
+    start = next((at for at, character in enumerate(composed) if character.isalpha()), len(composed))
+    spelled = "".join(
+        character if character.isalpha() or character.isdecimal() or character in _PUNCTUATION else "_"
+        for character in composed[start : start + TAG_LENGTH]
+    )
+    return spelled.rstrip(":")
+
+
+@lru_cache(maxsize=2**13)
+def is_host(name: str) -> bool:
+    """Whether Datadog would take a name for that of one machine."""
+    return len(name) <= HOST_LENGTH and _HOST.fullmatch(name) is not None and name.lower() not in _LOCAL_HOSTS
