@@ -14,10 +14,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from types import TracebackType
 from typing import Any, TextIO, cast
 from urllib.parse import quote
 
+from common.text import visible
+
 OURS = ("fleetgauge", "common", "collectors")
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 _MIN_SECRET = 4  # replacing anything shorter would garble every line and protect nothing
 _REDACTED = "[redacted]"
 _BASE64 = "(?:(?i:%2[bf])|[A-Za-z0-9+/_=-])"
@@ -122,6 +126,12 @@ def guard_streams() -> None:
 class _Human(logging.Formatter):
     def __init__(self, name: str) -> None:
         super().__init__(f"%(asctime)s %(levelname)-7s {name}: %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's spelling
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))

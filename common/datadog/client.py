@@ -106,7 +106,7 @@ class DatadogClient:
             raise self._strange(answer, garbled=False)
 
     def _strange(self, answer: HttpAnswer, *, garbled: bool) -> Exception:
-        """A 2xx that is not Datadog's own; one that may only have been garbled on its way is asked for again."""
+        """A 2xx that is not Datadog's own; where it may only have been garbled, it is asked for again."""
         said = _quote(answer.data.decode("utf-8", "replace"), 200) or "nothing"
         text = f"answered {answer.status} and said: {said}; {_STRANGE}"
         return TransientError(text) if garbled else RefusedError(f"{self.address} {text}")

@@ -1,15 +1,15 @@
-"""From series to bodies the intake takes: JSON made once per series, packed to the limits, compressed once.
+"""From series to bodies the intake takes: packed to its limits, made JSON once, compressed once.
 
 Knows the limits of `POST /api/v2/series`; knows no socket and no clock.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import orjson
 
@@ -22,122 +22,143 @@ RAW_LIMIT = 5_242_880
 POINT_LIMIT = BATCH_SIZE
 
 _TYPES = {Kind.COUNT: 1, Kind.GAUGE: 3}
-_ENVELOPE = (b'{"series":[', b"]}")
+_EMPTY = b'{"series":[]}'
+_FRAME_SIZE = len('{"metric":"","type":3,"tags":[],"unit":"","points":[]},')
+_HOST_SIZE = len(',"resources":[{"type":"host","name":""}]')
+_POINT_SIZE = len('{"timestamp":4294967295,"value":-1.2345678901234567e-300},')
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
 
-
-class Part(NamedTuple):
-    """A series as JSON, or as many of its points as one payload takes, with its first and last second."""
-
-    json: bytes
-    points: int
-    first: int
-    last: int
-
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> Part:  # Any: a series as the intake wants it
-        """The part that a document is."""
-        points = document["points"]
-        return cls(orjson.dumps(document), len(points), points[0]["timestamp"], points[-1]["timestamp"])
-
-    @property
-    def metric(self) -> str:
-        """The name of its metric."""
-        return str(orjson.loads(self.json)["metric"])
-
-    def outside(self, oldest: float, newest: float) -> tuple[int, int]:
-        """How many points lie before and behind a window; nearly always none, which costs nothing."""
-        if oldest <= self.first and self.last <= newest:
-            return 0, 0
-        seconds = [point["timestamp"] for point in orjson.loads(self.json)["points"]]
-        return sum(second < oldest for second in seconds), sum(second > newest for second in seconds)
-
-    def halves(self) -> list[Part]:
-        """Two parts of about half the points; none where there is only one point."""
-        document = orjson.loads(self.json)
-        points, middle = document["points"], self.points // 2
-        halves = (points[:middle], points[middle:]) if middle else ()
-        return [Part.of({**document, "points": half}) for half in halves]
+Document = dict[str, Any]  # Any: a series as the intake wants it
+T = TypeVar("T")
 
 
-def parts(series: Iterable[Series]) -> Iterator[Part]:
-    """Each series as JSON, in several parts where its points alone are more than one payload takes."""
+def documents(series: Iterable[Series]) -> Iterator[Document]:
+    """Each series as the intake wants it, in parts where its points are more than one payload takes."""
     for metric, host, tags, every in series:
-        document: dict[str, Any] = {"metric": metric.name, "type": _TYPES[metric.kind], "tags": tags}
+        frame: Document = {"metric": metric.name, "type": _TYPES[metric.kind], "tags": tags}
         if metric.unit:
-            document["unit"] = metric.unit
+            frame["unit"] = metric.unit
         if host is not None:
-            document["resources"] = [{"type": "host", "name": host}]
+            frame["resources"] = [{"type": "host", "name": host}]
+        if len(every) <= POINT_LIMIT:
+            frame["points"] = [{"timestamp": second, "value": value} for second, value in every]
+            yield frame
+            continue
         for start in range(0, len(every), POINT_LIMIT):
             some = every[start : start + POINT_LIMIT]
-            document["points"] = [{"timestamp": second, "value": value} for second, value in some]
-            yield Part(orjson.dumps(document), len(some), some[0][0], some[-1][0])
+            yield {**frame, "points": [{"timestamp": second, "value": value} for second, value in some]}
 
 
-class Payload(NamedTuple):
-    """Parts to send together."""
+def reckoned_size(document: Document) -> int:
+    """At least as many bytes as a series takes in JSON, with the comma behind it.
 
-    parts: list[Part]
+    JSON is made of a whole payload at once, which is several times cheaper than series by series.
+    """
+    tags = "".join(document["tags"])
+    size = len(tags) if tags.isascii() else len(tags.encode())
+    size += _FRAME_SIZE + len(document["metric"]) + len(document.get("unit", "")) + 3 * len(document["tags"])
+    if "resources" in document:
+        size += _HOST_SIZE + len(document["resources"][0]["name"])
+    return size + _POINT_SIZE * len(document["points"])
 
-    @property
-    def points(self) -> int:
-        """How many points it holds."""
-        return sum(part.points for part in self.parts)
+
+class Payload:
+    """Series to send together, how many points they have, and between which seconds."""
+
+    def __init__(self, every: Iterable[Document] = ()) -> None:
+        self._documents: list[Document] = []
+        self._json: bytes | None = None
+        self._size = len(_EMPTY)
+        self.points = 0
+        self._first, self._last = math.inf, -math.inf
+        for document in every:
+            self.add(document)
+
+    def add(self, document: Document) -> bool:
+        """Add a series; False, and nothing is added, where it would exceed a limit."""
+        points = document["points"]
+        number, size = self.points + len(points), self._size + reckoned_size(document)
+        if self.points and (number > POINT_LIMIT or size > RAW_LIMIT):
+            return False
+        self._documents.append(document)
+        self._size, self.points = size, number
+        first, last = points[0]["timestamp"], points[-1]["timestamp"]
+        if first < self._first:
+            self._first = first
+        if last > self._last:
+            self._last = last
+        return True
+
+    def close(self) -> None:
+        """Add no more: what waits long should be small, and JSON is a tenth of the dictionaries."""
+        self._json, self._documents = self.json(), []
+
+    def json(self) -> bytes:
+        """The series as the intake reads them."""
+        return self._json or orjson.dumps({"series": self._documents})
 
     def body(self) -> bytes:
         """What goes over the wire."""
-        before, behind = _ENVELOPE
         stream = zlib.compressobj(_LEVEL, wbits=_GZIP)
-        raw = before + b",".join([part.json for part in self.parts]) + behind
-        return stream.compress(raw) + stream.flush()
+        return stream.compress(self.json()) + stream.flush()
+
+    def series(self) -> list[Document]:
+        """The series, for the rare cases that look at them again."""
+        every: list[Document] = orjson.loads(self.json())["series"]
+        return every
+
+    def outside(self, oldest: float, newest: float) -> tuple[int, int]:
+        """How many points lie before and behind a window; nearly always none, which costs nothing."""
+        if oldest <= self._first and self._last <= newest:
+            return 0, 0
+        seconds = [point["timestamp"] for one in self.series() for point in one["points"]]
+        return sum(second < oldest for second in seconds), sum(second > newest for second in seconds)
 
     def halves(self) -> list[Payload]:
-        """Two payloads of about half the size; none where there is only one point."""
-        if len(self.parts) == 1:
-            return [Payload([half]) for half in self.parts[0].halves()]
-        middle = len(self.parts) // 2
-        return [Payload(self.parts[:middle]), Payload(self.parts[middle:])]
+        """Two payloads of about half the series, or of the points of the only one; none of a single point."""
+        every = self.series()
+        if len(every) == 1:
+            [only] = every
+            every = [{**only, "points": half} for half in _halves(only["points"]) if half]
+        return [Payload(half) for half in _halves(every)] if len(every) > 1 else []
+
+
+def _halves(items: list[T]) -> tuple[list[T], list[T]]:
+    middle = len(items) // 2
+    return items[:middle], items[middle:]
 
 
 class Queue:
-    """Parts that wait to be sent, in order.
+    """Payloads that wait to be sent, in order; the last one is still being filled.
 
-    A payload is cut from the front once as much waits as it takes, so that no request is small but the
-    last. `taken` and `settled` count the points that came in and that were accepted, from the beginning.
+    A payload leaves once it is full, so that no request is small but the last. `taken` and `settled` count
+    the points that came in and that were accepted, from the beginning.
     """
 
     def __init__(self) -> None:
-        self._parts: deque[Part] = deque()
-        self._size = 0
+        self._payloads: deque[Payload] = deque([Payload()])
         self.taken = 0
         self.settled = 0
 
-    def extend(self, parts: Iterable[Part]) -> None:
-        """Add parts at the end."""
-        for part in parts:
-            self._parts.append(part)
-            self._size += len(part.json) + 1
-            self.taken += part.points
+    def extend(self, every: Iterable[Document]) -> None:
+        """Add series at the end."""
+        last = self._payloads[-1]
+        for document in every:
+            if not last.add(document):
+                last.close()
+                last = Payload([document])
+                self._payloads.append(last)
+            self.taken += len(document["points"])
 
     def next_payload(self, *, everything: bool) -> Payload | None:
         """The first payload: a full one or, where `everything` is to go, what there is."""
-        full = self.taken - self.settled >= POINT_LIMIT or self._size >= RAW_LIMIT
-        if not self._parts or not (full or everything):
-            return None
-        points = number = 0
-        size = sum(map(len, _ENVELOPE))
-        for part in self._parts:
-            points += part.points
-            size += len(part.json) + 1
-            if number and (points > POINT_LIMIT or size > RAW_LIMIT):
-                break
-            number += 1
-        return Payload(list(islice(self._parts, number)))
+        first = self._payloads[0]
+        full = len(self._payloads) > 1 or first.points == POINT_LIMIT
+        return first if full or (everything and first.points) else None
 
-    def settle(self, payload: Payload) -> None:
+    def settle(self) -> None:
         """Forget the first payload: it was accepted."""
-        for part in payload.parts:
-            self._parts.popleft()
-            self._size -= len(part.json) + 1
-            self.settled += part.points
+        self.settled += self._payloads.popleft().points
+        if not self._payloads:
+            self._payloads.append(Payload())

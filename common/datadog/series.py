@@ -9,24 +9,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import NamedTuple
 
-from common.datadog.names import is_host, normalise_tag
+from common.datadog.names import is_host, normalise_tag, normalise_tags
 from common.metric import Kind, Metric, Sample
 
 _EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
 
 _Key = tuple[str, str | None, tuple[str, ...]]  # name, host, tags
 _Points = dict[int, float]  # by second
+_NOBODY: _Key = ("", None, ())  # owns the wires of a live run that were in dispute
 
-
-class Series(NamedTuple):
-    """Points of one series as Datadog will store it, by second and in order."""
-
-    metric: Metric
-    host: str | None
-    tags: tuple[str, ...]
-    points: list[tuple[int, float]]
+# A series as Datadog will store it: metric, host, tags, and values by second, in order. A plain tuple,
+# because a tick can make a hundred thousand of them.
+Series = tuple[Metric, str | None, tuple[str, ...], list[tuple[int, float]]]
 
 
 class SeriesTable:
@@ -37,32 +32,21 @@ class SeriesTable:
     - in a live run neither is sent, now or later: the value of either is wrong for the other;
     - in a backfill (`many_ticks`) a name may have been respelt along the way, so the claims are joined, and
       only the seconds that several of them have a point of are refused.
-    The first key of a wire is remembered as its owner, and the cap counts wires: so both hold across sends.
+    The first key of a wire is remembered as its owner, so that both hold over several sends.
     """
 
     def __init__(self, common_tags: Iterable[str], cap: int, *, many_ticks: bool = False) -> None:
-        self._common = {normalise_tag(tag) for tag in common_tags}
-        self._cap = cap
+        self._common = frozenset(filter(None, map(normalise_tag, common_tags)))
+        self._room = cap
         self._many_ticks = many_ticks
         self._owners: dict[_Key, _Key] = {}
-        self._disputed: set[_Key] = set()
         self._metrics: dict[str, Metric] = {}
         self.dropped: Counter[str] = Counter()
 
     def take(self, samples: Iterable[Sample], oldest: int, newest: int) -> Iterator[Series]:
         """Group samples by series; of one second the last gauge stands and counts add up."""
-        groups = self._groups(samples, oldest, newest)
-        wires: dict[_Key, _Points] = {}
-        owners: dict[_Key, _Key] = {}
-        for wire, keys in self._claims(groups).items():
-            owners[wire] = keys[0]
-            if keys == [self._owners.get(wire, keys[0])] and wire not in self._disputed:
-                wires[wire] = groups[keys[0]]
-            elif joined := self._judge(wire, [groups[key] for key in keys]):
-                wires[wire] = joined
-        self._refuse_above_cap(wires, owners)
-        for (name, host, tags), points in wires.items():
-            yield Series(self._metrics[name], host, tags, sorted(points.items()))
+        for (name, host, tags), points in self._claims(self._groups(samples, oldest, newest)).items():
+            yield self._metrics[name], host, tags, sorted(points.items())
 
     def _groups(self, samples: Iterable[Sample], oldest: int, newest: int) -> dict[_Key, _Points]:
         """The points of each of our series that can be sent."""
@@ -94,10 +78,11 @@ class SeriesTable:
             del groups[key][second]
         return groups
 
-    def _claims(self, groups: dict[_Key, _Points]) -> dict[_Key, list[_Key]]:
-        """Each series on the wire (tags normalised, common ones added), and those of ours that claim it."""
-        spelled: dict[tuple[str, ...], tuple[str, ...]] = {}
-        claims: dict[_Key, list[_Key]] = {}
+    def _claims(self, groups: dict[_Key, _Points]) -> dict[_Key, _Points]:
+        """The points of each series on the wire, without those that are refused."""
+        claims: dict[_Key, _Points] = {}
+        disputes: dict[_Key, list[_Points]] = {}
+        new: dict[_Key, _Key] = {}
         for key, points in groups.items():
             if not points:
                 continue
@@ -105,35 +90,51 @@ class SeriesTable:
             if host is not None and not is_host(host):
                 self.dropped["bad_host"] += len(points)  # the points go on without it
                 host = None
-            normal = spelled.get(tags)
-            if normal is None:
-                normal = spelled[tags] = tuple(sorted({*map(normalise_tag, tags), *self._common} - {""}))
-            claims.setdefault((name, host, normal), []).append(key)
+            wire = (name, host, self._spelled(tags))
+            first = claims.setdefault(wire, points)
+            owner = self._owners.get(wire)
+            if first is not points:
+                disputes.setdefault(wire, [first]).append(points)
+            elif owner is None:
+                new[wire] = key
+            elif owner != key:
+                disputes[wire] = [points]
+        for wire, claimants in disputes.items():
+            claims[wire] = self._judged(wire, claimants)
+            if not claims[wire]:
+                del claims[wire]
+                new.pop(wire, None)
+        self._refuse_above_cap(claims, new)
         return claims
 
-    def _judge(self, wire: _Key, claims: list[_Points]) -> _Points:
+    def _spelled(self, tags: tuple[str, ...]) -> tuple[str, ...]:
+        """Tags on the wire: normalised, with the common ones, each once and in order."""
+        names = normalise_tags(tags)
+        if names is tags and self._common.isdisjoint(tags):
+            return tuple(sorted([*tags, *self._common]))
+        return tuple(sorted({*names, *self._common}))
+
+    def _judged(self, wire: _Key, claimants: list[_Points]) -> _Points:
         """What is left of a wire in dispute."""
         if not self._many_ticks:
-            self._disputed.add(wire)
-            self.dropped["tag_collision"] += sum(map(len, claims))
+            self._owners[wire] = _NOBODY
+            self.dropped["tag_collision"] += sum(map(len, claimants))
             return {}
-        claimants = Counter(second for points in claims for second in points)
-        if contested := sum(number for number in claimants.values() if number > 1):
+        seconds = Counter(second for points in claimants for second in points)
+        if contested := sum(number for number in seconds.values() if number > 1):
             self.dropped["tag_collision"] += contested
         return {
-            second: value for points in claims for second, value in points.items() if claimants[second] == 1
+            second: value for points in claimants for second, value in points.items() if seconds[second] == 1
         }
 
-    def _refuse_above_cap(self, wires: dict[_Key, _Points], owners: dict[_Key, _Key]) -> None:
+    def _refuse_above_cap(self, claims: dict[_Key, _Points], new: dict[_Key, _Key]) -> None:
         """Remove new series beyond the cap. A stable hash chooses, so that every tick keeps the same ones."""
-        new = [wire for wire in wires if wire not in self._owners]
-        room = max(0, self._cap - len(self._owners))
-        if len(new) > room:
-            new.sort(key=_stable_hash)
-            for wire in new[room:]:
-                self.dropped["series_cap"] += len(wires.pop(wire))
-        for wire in new[:room]:
-            self._owners[wire] = owners[wire]
+        if len(new) > self._room:
+            for wire in sorted(new, key=_stable_hash)[self._room :]:
+                self.dropped["series_cap"] += len(claims.pop(wire))
+                del new[wire]
+        self._room -= len(new)
+        self._owners |= new
 
 
 def _as_float(value: float) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.client import DatadogClient
-from common.datadog.payloads import WIRE_LIMIT, Payload, Queue, parts
+from common.datadog.payloads import WIRE_LIMIT, Payload, Queue, documents
 from common.datadog.series import SeriesTable
 from common.errors import DeliveryError, RefusedError
 from common.intake import MAX_AGE, MAX_AHEAD
@@ -76,7 +76,7 @@ class DatadogSink:
         """Check and group samples; of one series and second the last gauge stands and counts add up."""
         now = int(self._clock())
         oldest = now - MAX_AGE if self._oldest is None else self._oldest
-        self._queue.extend(parts(self._table.take(samples, oldest, now + MAX_AHEAD)))
+        self._queue.extend(documents(self._table.take(samples, oldest, now + MAX_AHEAD)))
 
     def deliver(self, *, everything: bool, within: float | None = None) -> None:
         """Deliver what fills payloads, or everything, perhaps within so many seconds; or raise."""
@@ -84,7 +84,7 @@ class DatadogSink:
             self._client.deadline = self._client.deadline.within(within)
         while payload := self._queue.next_payload(everything=everything):
             self._deliver(payload)
-            self._queue.settle(payload)
+            self._queue.settle()
 
     def validate(self) -> str:
         """Ask the intake whether the key is good; raises where it is not."""
@@ -105,7 +105,7 @@ class DatadogSink:
                 return
         halves = payload.halves()
         if not halves:
-            name = payload.parts[0].metric
+            name = payload.series()[0]["metric"]
             raise RefusedError(f"{self._client.address} answered 413 to a single point of {name}")
         for half in halves:
             self._deliver(half)
@@ -117,8 +117,7 @@ class DatadogSink:
             self.points_sent += points
             return
         oldest = server_time - MAX_AGE if self._oldest is None else self._oldest
-        outside = [part.outside(oldest, server_time + MAX_AHEAD) for part in payload.parts]
-        old, early = (sum(counts) for counts in zip(*outside, strict=True))
+        old, early = payload.outside(oldest, server_time + MAX_AHEAD)
         self.points_sent += points - old - early
         self.dropped.update({reason: n for reason, n in (("too_old", old), ("in_future", early)) if n})
         if (old or early) and abs(self.clock_skew or 0) > TOLERATED_SKEW:

@@ -17,12 +17,12 @@ UP = gauge(
 DURATION = gauge(
     "collector.duration_seconds", "second", "How long the run of the collector took.", "collector"
 )
-SAMPLES = gauge("collector.samples", "sample", "Samples the collector yielded in the run.", "collector")
-SENT = gauge("collector.points_sent", "point", "Points the intake accepted in the run.", "collector")
+SAMPLES = gauge("collector.samples", "item", "Samples the collector yielded in the run.", "collector")
+SENT = gauge("collector.points_sent", "item", "Points the intake accepted in the run.", "collector")
 DROPPED = gauge(
     "collector.points_dropped",
-    "point",
-    "Records and points of the run that were not sent, by reason; never counted as a failure.",
+    "item",
+    "Records and points of the run that were not sent as they were, by reason; never counted as a failure.",
     "collector",
     "reason",
 )

@@ -28,6 +28,7 @@ from common.show import report
 from common.show.dry_run_file import DryRunFile
 from common.show.output import check_output
 from common.span import Span
+from common.text import visible
 from common.times import parse_duration
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
@@ -101,7 +102,7 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     except Interrupted as error:
         return 128 + error.signal_number
     except ConfigurationError as error:
-        print(f"run_collector.py: {error}", file=sys.stderr)
+        print(f"run_collector.py: {visible(str(error))}", file=sys.stderr)
         return MISCONFIGURED
     except BrokenPipeError:  # whoever read the output has had enough, and nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -216,7 +217,7 @@ class Command:
             for outcome in outcomes:
                 print(report.headline(outcome))
                 for finding in outcome.findings:
-                    print(f"  {finding}")
+                    print(f"  {visible(finding)}")
             return
         for line in report.table(outcomes, files, _width()):
             print(line)

@@ -23,7 +23,7 @@ def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable
         for outcome in outcomes:
             for part in points.get(outcome.collector, ()):
                 metric, tags, host = part.series
-                same = (metric, part.type, part.unit, host or "", " ".join(tags))
+                same = tuple(map(_defused, (metric, part.type, part.unit, host or "", " ".join(tags))))
                 rows.writerows(
                     (_time(second), second, *same, value)
                     for second, value in zip(part.seconds, part.values, strict=True)
@@ -31,3 +31,8 @@ def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable
 
 
 _time = lru_cache(maxsize=4096)(iso)  # the series of a tick share its time
+
+
+def _defused(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

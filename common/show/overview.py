@@ -10,6 +10,7 @@ from common.show.dry_run_file import Declared, DryRunFile, SeriesKey
 from common.show.report import headline, number, shorten
 from common.show.summaries import Grid, Shape, Stretch, Summary, in_order, shared_labels
 from common.span import Span
+from common.text import visible
 from fleetgauge.pages.axes import format_duration
 
 HEADS = ("metric", "first", "last", "min", "mean", "max", "over time", "points", "unit", "tags")
@@ -65,7 +66,7 @@ def _block(file: DryRunFile, grid: Grid, width: int) -> Iterator[str]:
     declared = file.declared()
     shared = shared_labels(summaries)
     if shared:
-        yield shorten(f"  every series: {' '.join(shared)}", width)
+        yield shorten(f"  every series: {visible(' '.join(shared))}", width)
     series = in_order(summaries, declared)
     rows = [*_rows(series, summaries, declared, shared)]
     heads = HEADS if any(row[-1] for row in rows) else (*HEADS[:-1], "")
@@ -89,7 +90,7 @@ def _rows(
             sparkline(shape.stretches()),
             f"{summary.points:,}",
             units[one.metric],
-            " ".join(label for label in one.labels if label not in shared),
+            visible(" ".join(label for label in one.labels if label not in shared)),
         )
 
 

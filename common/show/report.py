@@ -9,6 +9,7 @@ from typing import TextIO
 
 from common.outcome import Outcome, Status
 from common.show.dry_run_file import SeriesPoints
+from common.text import visible
 from common.times import iso
 
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
@@ -94,8 +95,8 @@ def headline(outcome: Outcome) -> str:
         lines.append(f"  a push would also fill {_plural(outcome.missed_ticks, 'missed tick')}")
     if outcome.error:
         lines[0] = f"{outcome.collector}: {outcome.status}"
-        lines.append(f"  {outcome.error.type}: {outcome.error.message}")
-    lines += [f"  lost {unit}" for unit in outcome.lost]
+        lines.append(f"  {outcome.error.type}: {visible(outcome.error.message)}")
+    lines += [f"  lost {visible(unit)}" for unit in outcome.lost]
     return "\n".join(lines)
 
 
@@ -120,7 +121,7 @@ def _plural(count: int, word: str) -> str:
 
 
 def _rows(part: SeriesPoints) -> Iterator[tuple[str, str, str, str]]:
-    labels = " ".join(part.series.labels)
+    labels = visible(" ".join(part.series.labels))
     for value in part.values:
         yield part.series.metric, number(value), part.unit, labels
 

@@ -280,3 +280,18 @@ def test_only_what_is_long_enough_to_be_a_secret_is_replaced() -> None:
         logs.remember_secret(value)
     logs.remember_secret("wxyz")
     assert logs.redact("abc 12345 wxyz") == "abc [redacted] [redacted]"
+
+
+def test_text_of_strangers_reaches_a_terminal_on_one_line_and_without_escape_sequences() -> None:
+    stream = Terminal()
+    log = set_up(stream)
+    name = "a\x1b[2J\nERROR forged \x9b31m\u202e.jsonl"
+    log.warning("cannot read %s", name)
+    try:
+        raise ValueError(name)
+    except ValueError:
+        log.exception("unexpected error")
+    lines = stream.getvalue().splitlines()
+    assert lines[0].endswith(r"cannot read a\x1b[2J\nERROR forged \x9b31m\u202e.jsonl")
+    assert all(line.isprintable() for line in lines)
+    assert len([line for line in lines if "unexpected error" in line]) == 1

@@ -78,6 +78,7 @@ class Intake(LoopbackServer[Push]):
         self.write_log: list[Write] = []
         self.payloads: list[dict[str, Any]] = []  # as decoded from JSON, each of them accepted
         self.types: dict[str, str] = {}
+        self.units: dict[str, str | None] = {}
         self.dropped = 0
         self.notes: list[str] = []
         self._lock = threading.RLock()
@@ -193,6 +194,7 @@ class Intake(LoopbackServer[Push]):
             self._check_types(series)
             self.payloads.append(document)
             for one in series:
+                self.units[one.metric] = one.unit
                 push.dropped += self._store(one)
             self.dropped += push.dropped
 

@@ -19,7 +19,8 @@ class Fault:
     `status` answers with that status instead of the true answer; `body` replaces the body, and `headers`
     adds to the headers (None removes one). `delay` is seconds before the answer. `hang` reads the request
     and never answers. `reset` breaks the connection with a RST before or after the body is read.
-    `truncate` announces the whole body, sends half of it and closes.
+    `truncate` announces the whole body, sends half of it and closes; `stall` announces it and then sends
+    nothing.
 
     A status, a hang or a reset leaves the server's state alone unless `applied` says that the request took
     effect first: the sender cannot tell these two apart, and must be right in both.
@@ -32,6 +33,7 @@ class Fault:
     hang: bool = False
     reset: Literal["before", "after"] | None = None
     truncate: bool = False
+    stall: bool = False
     applied: bool = False
 
     def __post_init__(self) -> None:

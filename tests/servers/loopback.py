@@ -140,7 +140,10 @@ class LoopbackServer(Generic[R]):
             return connection.reset()
         answer = _altered(answer, fault)
         request.status = answer.status  # before it is sent: who has the answer may look at once
-        connection.send(answer, formatdate(self.clock(), usegmt=True), fault.truncate)
+        connection.send(answer, formatdate(self.clock(), usegmt=True), fault.truncate, fault.stall)
+        if fault.stall:
+            self._closing.wait()
+            connection.close_connection = True
         self._reach("answered", request)
         return None
 
@@ -195,7 +198,7 @@ class _Connection(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         self.server.serve(self)
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815  # http.server's spelling
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_CONNECT = _serve  # noqa: N815  # http.server's spelling
 
     def read_body(self, request: Request) -> bool:
         """Read the whole body; False where the sender went away in the middle of it."""
@@ -210,7 +213,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.close_connection = True
         return False
 
-    def send(self, answer: Answer, date: str, truncate: bool) -> None:
+    def send(self, answer: Answer, date: str, truncate: bool, stall: bool = False) -> None:
         headers = {"Date": date, "Content-Length": str(len(answer.body)), **answer.headers}
         if truncate:
             headers["Connection"] = "close"
@@ -220,7 +223,7 @@ class _Connection(BaseHTTPRequestHandler):
             if value is not None:
                 self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command != "HEAD" and not stall:
             self.wfile.write(answer.body[: len(answer.body) // 2] if truncate else answer.body)
 
     def reset(self) -> None:

@@ -12,12 +12,16 @@ import re
 import unicodedata
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 WIRE_LIMIT = 512_000
 RAW_LIMIT = 5_242_880
 POINT_LIMIT = 10_000
 TYPES = {1: "count", 2: "rate", 3: "gauge"}
+
+# The units Datadog knows by name, one on a line, as its catalogue and its own validator have them.
+UNITS = frozenset((Path(__file__).parent.parent / "data" / "datadog_units.txt").read_text().splitlines())
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,199}")
 _FIELDS = {
@@ -48,6 +52,7 @@ class Series:
 
     metric: str
     type: str
+    unit: str | None
     tags: tuple[str, ...]
     host: str | None
     points: tuple[tuple[int, float], ...]
@@ -135,13 +140,17 @@ def _one_series(entry: dict[str, Any]) -> Series:  # anything JSON can hold: wha
         raise ValueError(f"{kind!r} is not a type: 1 count, 2 rate, 3 gauge")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError("tags are not a list of strings")
+    if "unit" in entry and entry["unit"] not in UNITS:
+        raise ValueError(f"{entry['unit']!r} is not a unit of Datadog's catalogue")
     interval = entry.get("interval", 1)
     if type(interval) is not int or interval < 1:
         raise ValueError(f"{interval!r} is not an interval in whole seconds")
     if not isinstance(entry["points"], list) or not entry["points"]:
         raise ValueError("points are not a list of at least one")
     points = tuple(_one_point(point) for point in entry["points"])
-    return Series(name, TYPES[kind], tuple(tags), _host(entry.get("resources", [])), points)
+    return Series(
+        name, TYPES[kind], entry.get("unit"), tuple(tags), _host(entry.get("resources", [])), points
+    )
 
 
 def _one_point(point: dict[str, Any]) -> tuple[int, float]:  # as above

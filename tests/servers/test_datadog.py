@@ -167,6 +167,7 @@ class TestShape:
             (one(type=True), "True is not a type: 1 count, 2 rate, 3 gauge"),
             (one(tags="env:dev"), "tags are not a list of strings"),
             (one(interval=0), "0 is not an interval in whole seconds"),
+            (one(unit="point"), "'point' is not a unit of Datadog's catalogue"),
             (one(points=[]), "points are not a list of at least one"),
             (one(points=[[NOW, 1]]), "a point is not an object with timestamp and value"),
             (one(at=NOW + 0.5), f"{NOW}.5 is not a timestamp in whole seconds"),  # type: ignore[arg-type]

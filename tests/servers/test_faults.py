@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -127,6 +127,31 @@ class TestFaults:
             raw.sendall(b"GET /api/v1/validate HTTP/1.1\r\nHost: x\r\n\r\n")
             with pytest.raises(ConnectionResetError):
                 raw.recv(1)
+
+    def test_an_answer_can_stop_behind_its_head(self, intake: Intake) -> None:
+        intake.faults.add(Fault(stall=True))
+        with closing(connected(intake)) as connection:
+            body = payload(1)
+            head = f"POST /api/v2/series HTTP/1.1\r\nDD-API-KEY: {KEY}\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            connection.settimeout(0.2)
+            received = b""
+            with suppress(TimeoutError):
+                while chunk := connection.recv(4096):
+                    received += chunk
+        assert received.startswith(b"HTTP/1.1 202 ")
+        assert received.endswith(b"\r\n\r\n")
+        assert intake.points
+
+    @pytest.mark.parametrize("status", [403, 407])
+    def test_a_server_taken_for_a_proxy_can_refuse_to_connect(self, intake: Intake, status: int) -> None:
+        intake.faults.add(Fault(status=status))
+        proxy = urllib3.ProxyManager(intake.url, retries=False, timeout=5)
+        with pytest.raises(urllib3.exceptions.ProxyError, match=str(status)):
+            proxy.request("GET", "https://api.datadoghq.invalid/")
+        assert [(request.method, request.target) for request in intake.requests] == [
+            ("CONNECT", "api.datadoghq.invalid:443")
+        ]
 
     def test_a_truncated_answer_promises_more_than_it_sends(
         self, intake: Intake, pool: urllib3.PoolManager

@@ -7,12 +7,21 @@ import json
 import random
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.datadog import payloads as module
-from common.datadog.payloads import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, Part, Payload, Queue, parts
+from common.datadog.payloads import (
+    POINT_LIMIT,
+    RAW_LIMIT,
+    WIRE_LIMIT,
+    Payload,
+    Queue,
+    documents,
+    reckoned_size,
+)
 from common.datadog.series import Series
 from common.metric import Metric, count, gauge
 from standins import NOW
@@ -24,12 +33,12 @@ DONE = count("jobs.done", "", "x")
 def a_series(
     points: int, metric: Metric = LOAD, tags: tuple[str, ...] = (), host: str | None = None
 ) -> Series:
-    return Series(metric, host, tags, [(NOW + n, n + 0.123456789) for n in range(points)])
+    return metric, host, tags, [(NOW + n, n + 0.123456789) for n in range(points)]
 
 
 def queue_of(*series: Series) -> Queue:
     queue = Queue()
-    queue.extend(parts(series))
+    queue.extend(documents(series))
     return queue
 
 
@@ -37,7 +46,7 @@ def cut(queue: Queue, *, everything: bool = True) -> list[Payload]:
     made = []
     while payload := queue.next_payload(everything=everything):
         made.append(payload)
-        queue.settle(payload)
+        queue.settle()
     return made
 
 
@@ -56,7 +65,7 @@ def points_of(payloads: list[Payload]) -> list[tuple[Any, ...]]:
 
 class TestOnTheWire:
     def test_a_series_carries_its_unit_its_host_and_its_points_in_order(self) -> None:
-        series = Series(LOAD, "node-1", ("project:ä", "run:b"), [(NOW, 1), (NOW + 1, 2.5)])
+        series: Series = (LOAD, "node-1", ("project:ä", "run:b"), [(NOW, 1.0), (NOW + 1, 2.5)])
         (payload,) = cut(queue_of(series))
         assert json.loads(raw(payload)) == {
             "series": [
@@ -72,7 +81,7 @@ class TestOnTheWire:
         }
 
     def test_a_series_without_unit_and_host_says_neither(self) -> None:
-        (payload,) = cut(queue_of(Series(DONE, None, (), [(NOW, 1)])))
+        (payload,) = cut(queue_of((DONE, None, (), [(NOW, 1)])))
         (one,) = json.loads(raw(payload))["series"]
         assert one == {
             "metric": "jobs.done",
@@ -88,8 +97,8 @@ class TestCutting:
 
     def test_ten_thousand_points_are_one_payload_and_one_more_are_two(self) -> None:
         half = POINT_LIMIT // 2
-        assert [len(one.parts) for one in cut(queue_of(a_series(half), a_series(half)))] == [2]
-        assert [len(one.parts) for one in cut(queue_of(a_series(half), a_series(half + 1)))] == [1, 1]
+        assert [len(one.series()) for one in cut(queue_of(a_series(half), a_series(half)))] == [2]
+        assert [len(one.series()) for one in cut(queue_of(a_series(half), a_series(half + 1)))] == [1, 1]
 
     @pytest.mark.parametrize(
         ("points", "pieces"), [(10_000, [10_000]), (10_001, [10_000, 1]), (25_000, [10_000, 10_000, 5_000])]
@@ -104,7 +113,7 @@ class TestCutting:
         assert [payload.points for payload in cut(queue, everything=False)] == [POINT_LIMIT]
         assert (queue.taken, queue.settled) == (2 * POINT_LIMIT - 1, POINT_LIMIT)
         assert queue.next_payload(everything=False) is None
-        queue.extend(parts([a_series(2, DONE)]))
+        queue.extend(documents([a_series(2, DONE)]))
         (second,) = cut(queue, everything=False)
         assert second.points == POINT_LIMIT - 1  # a series is not cut to fill the last place
         assert [payload.points for payload in cut(queue)] == [2]
@@ -117,12 +126,22 @@ class TestCutting:
 
     def test_the_raw_limit_is_exact_in_utf_8_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         one = a_series(1, tags=("project:äöü一",))
-        three = Payload(list(parts([one] * 3)))
-        exactly_three = len(raw(three)) + 1
-        monkeypatch.setattr(module, "RAW_LIMIT", exactly_three)
-        assert [len(payload.parts) for payload in cut(queue_of(*[one] * 6))] == [3, 3]
-        monkeypatch.setattr(module, "RAW_LIMIT", exactly_three - 2)
-        assert [len(payload.parts) for payload in cut(queue_of(*[one] * 6))] == [2, 2, 2]
+        three = len('{"series":[]}') + 3 * sum(map(reckoned_size, documents([one])))
+        monkeypatch.setattr(module, "RAW_LIMIT", three)
+        assert [len(payload.series()) for payload in cut(queue_of(*[one] * 6))] == [3, 3]
+        monkeypatch.setattr(module, "RAW_LIMIT", three - 1)
+        assert [len(payload.series()) for payload in cut(queue_of(*[one] * 6))] == [2, 2, 2]
+
+    @given(
+        st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), min_size=1),
+        st.lists(st.text(st.characters(categories=["L", "Nd"])), max_size=4).map(tuple),
+        st.none() | st.text("abc-", min_size=1),
+    )
+    def test_no_series_takes_more_bytes_than_reckoned(
+        self, numbers: list[float], tags: tuple[str, ...], host: str | None
+    ) -> None:
+        (one,) = documents([(LOAD, host, tags, [(4294967295, number) for number in numbers])])
+        assert len(orjson.dumps(one)) + len(",") <= reckoned_size(one)
 
     def test_bytes_fill_a_payload_as_points_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "RAW_LIMIT", 1000)
@@ -158,51 +177,48 @@ class TestCutting:
             patch.setattr(module, "RAW_LIMIT", most_bytes)
             queue, made = Queue(), []
             for one in series:
-                queue.extend(parts([one]))
+                queue.extend(documents([one]))
                 made += [] if at_once else cut(queue, everything=False)
             made += cut(queue)
         for payload in made:
             assert 0 < payload.points <= most_points
             assert len(raw(payload)) <= most_bytes
-        assert [part for payload in made for part in payload.parts] == [
-            part for one in series for part in parts_within(one, most_points)
-        ]
-        assert queue.taken == queue.settled == sum(len(one.points) for one in series)
-
-
-def parts_within(series: Series, most_points: int) -> list[Part]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "POINT_LIMIT", most_points)
-        return list(parts([series]))
+        assert points_of(made) == points_of([Payload([one]) for one in documents(series)])
+        assert queue.taken == queue.settled == sum(len(points) for *_, points in series)
 
 
 class TestHalving:
     def test_series_are_halved_then_points_and_a_single_point_cannot_be(self) -> None:
-        whole = Payload(list(parts([a_series(1), a_series(2), a_series(3)])))
-        assert [[part.points for part in half.parts] for half in whole.halves()] == [[1], [2, 3]]
+        whole = Payload(documents([a_series(1), a_series(2), a_series(3)]))
+        assert [[len(one["points"]) for one in half.series()] for half in whole.halves()] == [[1], [2, 3]]
         assert points_of(whole.halves()) == points_of([whole])
         for points, halves in ((2, [1, 1]), (3, [1, 2])):
-            whole = Payload(list(parts([a_series(points, tags=("a:ä",), host="n")])))
+            whole = Payload(documents([a_series(points, tags=("a:ä",), host="n")]))
             assert [half.points for half in whole.halves()] == halves
             assert points_of(whole.halves()) == points_of([whole])
-        assert Payload(list(parts([a_series(1)]))).halves() == []
+        assert Payload(documents([a_series(1)])).halves() == []
 
-    def test_halves_know_their_own_first_and_last_second(self) -> None:
-        (part,) = parts([a_series(5)])
-        assert [(half.first, half.last) for half in part.halves()] == [(NOW, NOW + 1), (NOW + 2, NOW + 4)]
+    @pytest.mark.parametrize("closed", [False, True])
+    def test_a_closed_payload_is_the_same(self, closed: bool) -> None:
+        whole, same = (Payload(documents([a_series(2), a_series(3, DONE)])) for _ in range(2))
+        if closed:
+            whole.close()
+        assert (whole.json(), whole.body(), whole.points) == (same.json(), same.body(), 5)
+        assert points_of(whole.halves()) == points_of([same])
 
 
 class TestOutside:
     @given(st.integers(-3, 8), st.integers(-3, 8))
     def test_points_before_and_behind_a_window_are_counted(self, oldest: int, newest: int) -> None:
-        (part,) = parts([a_series(5)])
-        assert part.outside(NOW + oldest, NOW + newest) == (
-            sum(n < oldest for n in range(5)),
-            sum(n > newest for n in range(5)),
+        payload = Payload(documents([a_series(5), a_series(3, DONE)]))
+        seconds = [*range(5), *range(3)]
+        assert payload.outside(NOW + oldest, NOW + newest) == (
+            sum(n < oldest for n in seconds),
+            sum(n > newest for n in seconds),
         )
 
 
 def test_a_body_is_compressed_as_the_floor_of_the_benchmark_is() -> None:
     noise = random.Random(7)
-    payload = Payload(list(parts([Series(LOAD, None, (), [(NOW + n, noise.random()) for n in range(2000)])])))
+    payload = Payload(documents([(LOAD, None, (), [(NOW + n, noise.random()) for n in range(2000)])]))
     assert len(payload.body()) <= len(gzip.compress(raw(payload), 6))

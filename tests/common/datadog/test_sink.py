@@ -52,6 +52,7 @@ class TestPoints:
             PointKey("host.load", tags, "node-1", NOW): 1,
         }
         assert intake.types == {"host.load": "gauge", "jobs.done": "count"}
+        assert intake.units == {"host.load": "process", "jobs.done": "job"}
         assert intake.notes == []
         assert (sink.points_sent, sink.dropped) == (3, {})
 
@@ -233,6 +234,16 @@ class TestTryingAgain:
         sink.send([DONE(3, NOW)])
         assert (intake.value("jobs.done"), sink.points_sent) == (3, 1)
         assert (statuses(intake)[0], statuses(intake)[-1]) == (None, 202)
+
+    @pytest.mark.parametrize("status", [None, 200, 503])
+    def test_an_answer_that_stops_behind_its_head_is_tried_again(
+        self, intake: Intake, make_sink: MakeSink, monkeypatch: pytest.MonkeyPatch, status: int | None
+    ) -> None:
+        monkeypatch.setattr(client, "READ_TIMEOUT", 0.05)
+        intake.faults.add(Fault(stall=True, status=status))
+        sink = make_sink()
+        sink.send([DONE(3, NOW)])
+        assert (intake.value("jobs.done"), sink.points_sent, len(intake.requests)) == (3, 1, 2)
 
     def test_a_refused_connection_is_tried_again_until_attempts_run_out(
         self, make_sink: MakeSink, time: Time

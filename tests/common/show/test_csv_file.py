@@ -43,6 +43,18 @@ def test_a_row_holds_everything_about_its_sample(tmp_path: Path) -> None:
     assert (last["host"], last["tags"], float(last["value"])) == ('node "1", a', "", 0.1)
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum(a)"])
+def test_a_text_that_a_spreadsheet_would_compute_is_defused_and_a_number_is_not(
+    tmp_path: Path, text: str
+) -> None:
+    part = SeriesPoints(SeriesKey("host.load", (text, "b:=1"), text), "gauge", text, (AT,), (-1.5,))
+    csv_file.write(tmp_path / "week.csv", OUTCOMES[1:2], {"host": [part]})
+    with (tmp_path / "week.csv").open(newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["host"], row["unit"], row["tags"]) == (f"'{text}", f"'{text}", f"'{text} b:=1")
+    assert (row["metric"], row["value"]) == ("host.load", "-1.5")
+
+
 def test_a_run_that_fails_leaves_no_half_file(tmp_path: Path) -> None:
     def broken() -> Iterator[SeriesPoints]:
         yield from PIECES["wandb"]

@@ -182,6 +182,17 @@ class TestTable:
         [entry] = json.loads(document([outcome], {}))["collectors"]
         assert (entry["as_of"], entry["missed_ticks"]) == (AT, 3)
 
+    def test_nothing_of_a_stranger_reaches_the_terminal_raw(self) -> None:
+        odd = "a\x1b[2J\nb\x9b"
+        lost = Outcome("host", Status.PARTIAL, lost=[odd], error=Failure("SourceError", odd))
+        assert headline(lost).splitlines() == [
+            "host: partial",
+            r"  SourceError: a\x1b[2J\nb\x9b",
+            r"  lost a\x1b[2J\nb\x9b",
+        ]
+        part = SeriesPoints(SeriesKey("m", (f"run:{odd}",), odd), "gauge", "", (AT,), (1,))
+        assert all(line.isprintable() for line in table([lost], {"host": [part]}, 200) if "lost" not in line)
+
     def test_what_went_wrong_stands_under_the_headline(self) -> None:
         outcome = Outcome(
             "wandb", Status.PARTIAL, lost=["a: gone", "b: gone"], error=Failure("SourceError", "no answer")

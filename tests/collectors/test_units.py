@@ -1,0 +1,23 @@
+"""Every unit that is sent is one Datadog knows: of any other it says nothing, and shows the bare number."""
+
+from __future__ import annotations
+
+import pytest
+
+from common import registry
+from common.collector import load_collector
+from common.execution import health
+from common.metric import Metric
+from servers.series import UNITS
+
+
+def declared() -> list[Metric]:
+    return [
+        *health.METRICS,
+        *(metric for name in registry.names() for metric in load_collector(name).metrics),
+    ]
+
+
+@pytest.mark.parametrize("metric", declared(), ids=lambda metric: metric.name)
+def test_a_unit_is_one_of_datadogs_catalogue_or_none_at_all(metric: Metric) -> None:
+    assert metric.unit == "" or metric.unit in UNITS
