@@ -1,112 +1,228 @@
-"""Delivery costs at most a quarter of the CPU of the official model classes, and stays small.
+"""Delivery costs little more than the cheapest sender there can be, and makes no request too many.
 
-The intake runs in this process, each way of sending in a process of its own, which has sent one sample
-before it is measured, so that imports do not count. Both look for cycles as rarely as the service's
-children do.
+The floor is written for the samples of this benchmark alone: it groups the same points into the same series
+and payloads, and does nothing but `orjson`, `zlib` at level 6 and one keep-alive connection: no check of
+value, time, tag, host, collision or cap, no marks, no retries, no deadline.
+
+Each way of sending is a process of its own, which has sent a few samples before it is measured, so that
+imports do not count. Both look for cycles as rarely as the service's children do. What they send arrives in
+this process, where points are counted and nothing is kept.
 """
 
 from __future__ import annotations
 
+import gc
+import http.client
+import resource
 import subprocess
 import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.measure import claim, cost  # noqa: E402
-from servers.datadog import Intake  # noqa: E402
+from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
+from common.metric import Mark, Sample, gauge  # noqa: E402
+from servers.loopback import Answer, LoopbackServer, Request  # noqa: E402
+from servers.series import decoded  # noqa: E402
 
 KEY = "benchmark-key"
 ROUNDS = 5
+POINTS = 100_000
+MARK_EVERY = 100  # samples
+PAYLOAD = 10_000  # points
 
-_SAMPLES = """
-import gc, sys, time
-gc.set_threshold(100_000)
-sys.path[:1] = [{root!r}]
-from common.metric import gauge
-now = int(time.time())
-metric = gauge("bench.value", "item", "A value.", "entity", "project", "run", "stage")
-samples = [metric(n + 0.5, now, entity="acme", project="ants", run=f"r{{n}}", stage=f"s{{n % 7}}")
-           for n in range({count})]
-"""
-_OURS = (
-    _SAMPLES
-    + """
-from common.datadog import DatadogSink
-from common.net.retry import Deadline
-from common.config.configuration import Configuration
-found = Configuration(dict(DD_ENV="bench", DD_API_KEY={key!r}, FLEETGAUGE_DD_URL={url!r},
-                           FLEETGAUGE_SERIES_CAP="1000000000"), None)
-core, settings = found.core, found.datadog()
-def send(samples):
-    DatadogSink(settings, core, Deadline(600)).send(samples)
-send(samples[:1])
-"""
-)
-_THEIRS = (
-    _SAMPLES
-    + """
-from datadog_api_client import ApiClient, Configuration
-from datadog_api_client.v2.api.metrics_api import MetricsApi
-from datadog_api_client.v2.model.metric_content_encoding import MetricContentEncoding
-from datadog_api_client.v2.model.metric_intake_type import MetricIntakeType
-from datadog_api_client.v2.model.metric_payload import MetricPayload
-from datadog_api_client.v2.model.metric_point import MetricPoint
-from datadog_api_client.v2.model.metric_series import MetricSeries
-configuration = Configuration(host={url!r}, api_key={{"apiKeyAuth": {key!r}}})
-def send(samples):
-    with ApiClient(configuration) as client:
-        body = MetricPayload(series=[
-            MetricSeries(metric=sample.metric.name, type=MetricIntakeType.GAUGE,
-                         points=[MetricPoint(timestamp=sample.timestamp, value=sample.value)],
-                         tags=[*sample.tags, "env:bench", "service:fleetgauge"])
-            for sample in samples])
-        MetricsApi(client).submit_metrics(body=body, content_encoding=MetricContentEncoding.GZIP)
-send(samples[:1])
-"""
-)
+METRIC = gauge("bench.value", "item", "A value.", "entity", "project", "run", "stage")
+Send = Callable[[list[Sample]], None]
 
 
-_TIMED = """
-best = float("inf")
-for _ in range({rounds}):
-    begun = time.process_time()
-    send(samples)
-    best = min(best, time.process_time() - begun)
-print(best)
-"""
+class Tally(LoopbackServer[Request]):
+    """An intake that only counts what arrives."""
+
+    request_type = Request
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []  # points of each payload
+        super().__init__()
+
+    def respond(self, request: Request) -> Answer:
+        """Accept it."""
+        raw = decoded(request.body, request.headers["Content-Encoding"])
+        self.sizes.append(raw.count(b'"timestamp":'))
+        request.body = b""
+        return Answer.json(202, {"errors": []})
 
 
-def script(template: str, count: int, url: str, rounds: int) -> list[str]:
-    """The command of one way of sending."""
-    code = (template + _TIMED).format(root=str(ROOT), count=count, key=KEY, url=url, rounds=rounds)
-    return [sys.executable, "-c", code]
-
-
-def cpu(template: str, count: int) -> float:
-    """CPU seconds from samples to accepted payloads: the best of a few rounds."""
-    with Intake(key=KEY) as intake:
-        ran = subprocess.run(script(template, count, intake.url, ROUNDS), capture_output=True, check=True)
-        if len(intake.points) != count:
-            raise SystemExit(f"{len(intake.points)} of {count} points arrived")
-    return float(ran.stdout)
-
-
-def main() -> int:
-    """Two claims, measured in one run."""
-    ours = cpu(_OURS, 10_000)
-    theirs = cpu(_THEIRS, 10_000)
-    print(f"CPU s for 10,000 samples: ours {ours:.3f}, model classes {theirs:.3f}")
-    with Intake(key=KEY) as intake:
-        large = cost(script(_OURS, 100_000, intake.url, 1))
-        print(f"100,000 samples: {large.cpu:.2f} CPU s in {len(intake.requests)} requests")
-    holds = [
-        claim("ours / model classes", ours / theirs, 0.25),
-        claim("peak MB for 100,000 samples", large.peak_mb, 250),
+def samples(points: int, per_series: int) -> list[Sample]:
+    """Samples of a tick, or of several ticks, of many runs."""
+    now = int(time.time())
+    return [
+        METRIC(
+            n * 0.37,
+            now - n % per_series,
+            entity="acme",
+            project="ants",
+            run=f"r{n // per_series}",
+            stage=f"s{n // per_series % 7}",
+        )
+        for n in range(points)
     ]
-    return 0 if all(holds) else 1
+
+
+def ours(url: str) -> Send:
+    """The service's own way, from samples and marks to the intake's answer."""
+    from common.config.configuration import Configuration
+    from common.datadog.sink import DatadogSink
+    from common.execution.delivery import Delivery
+    from common.net.retry import Deadline
+
+    environment = {"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}
+    found = Configuration({**environment, "FLEETGAUGE_SERIES_CAP": "1000000000"}, None)
+    core, settings = found.core, found.datadog()
+
+    def send(every: list[Sample]) -> None:
+        with Delivery(DatadogSink(settings, core, Deadline(600)), lambda _: None) as delivery:
+            for number, sample in enumerate(every, 1):
+                delivery.take(sample)
+                if number % MARK_EVERY == 0:
+                    delivery.take(Mark({"number": number}))
+
+    return send
+
+
+def floor(url: str) -> Send:
+    """The cheapest sender of these samples."""
+    import orjson
+
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "deflate", "DD-API-KEY": KEY}
+
+    def send(every: list[Sample]) -> None:
+        for start in range(0, len(every), PAYLOAD):
+            groups: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}
+            for metric, value, second, tags, _ in every[start : start + PAYLOAD]:
+                point = {"timestamp": second, "value": value}
+                groups.setdefault((metric.name, tags), []).append(point)
+            series = [
+                {
+                    "metric": name,
+                    "type": 3,
+                    "unit": "item",
+                    "tags": [*tags, "env:bench", "service:fleetgauge"],
+                    "points": points,
+                }
+                for (name, tags), points in groups.items()
+            ]
+            body = zlib.compress(orjson.dumps({"series": series}), 6)
+            connection.request("POST", "/api/v2/series", body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status != 202:
+                raise SystemExit(f"the intake answered {answer.status}")
+
+    return send
+
+
+def work(way: str, url: str, points: int, per_series: int) -> None:
+    """Send once for each line on standard input, and say the CPU seconds it took, and the peak MB so far."""
+    gc.set_threshold(100_000)
+    every = samples(points, per_series)
+    send = {"ours": ours, "floor": floor}[way](url)
+    send(every[:10])
+    print(0, flush=True)
+    for _ in sys.stdin:
+        begun = time.process_time()
+        send(every)
+        cpu = time.process_time() - begun
+        print(cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, flush=True)
+
+
+class Worker:
+    """A process that sends when told to; what arrives is compared with what it has."""
+
+    def __init__(self, way: str, intake: Tally, points: int, per_series: int) -> None:
+        self._intake = intake
+        self._points = points
+        self.requests = 0
+        self.peak_mb = 0.0
+        code = f"from benchmarks.delivery import work; work({way!r}, {intake.url!r}, {points}, {per_series})"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._read()  # it is warm
+
+    def _read(self) -> list[float]:
+        assert self.process.stdout is not None
+        answer = [float(word) for word in self.process.stdout.readline().split()]
+        if not answer:
+            raise SystemExit("a sender ended early")
+        return answer
+
+    def send(self) -> float:
+        """The CPU seconds of one round."""
+        assert self.process.stdin is not None
+        self._intake.sizes.clear()
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        cpu, self.peak_mb = self._read()
+        self.requests = len(self._intake.sizes)
+        if sum(self._intake.sizes) != self._points:
+            raise SystemExit(f"{sum(self._intake.sizes):,} of {self._points:,} points arrived")
+        return cpu
+
+
+@contextmanager
+def workers(
+    points: int, per_series: int, ways: tuple[str, ...] = ("floor", "ours")
+) -> Iterator[list[Worker]]:
+    """One of each way, for the same samples."""
+    with Tally() as intake:
+        made = [Worker(way, intake, points, per_series) for way in ways]
+        try:
+            yield made
+        finally:
+            for worker in made:
+                worker.process.communicate()
+
+
+def ratio(points: int, per_series: int) -> tuple[float, Worker]:
+    """Our CPU time over the floor's, medians of rounds in which they take turns; and our worker."""
+    with workers(points, per_series) as (theirs, mine):
+        cpu = medians(ROUNDS, {"floor": theirs.send, "ours": mine.send})
+    print(
+        f"{points:,} points, {per_series} a series: ours {cpu['ours']:.3f} CPU s in {mine.requests} requests,"
+        f" floor {cpu['floor']:.3f} CPU s in {theirs.requests}"
+    )
+    return cpu["ours"] / cpu["floor"], mine
+
+
+def main(argv: list[str]) -> int:
+    """What 100,000 points cost in two shapes, and how many requests they and 180,000 take."""
+    tiny = smallest(argv, __doc__)
+    points = POINTS // 50 if tiny else POINTS
+    single, worker = ratio(points, 1)
+    thirty, _ = ratio(points, 30)
+    with workers(points * 9 // 5, 1, ("ours",)) as (more,):
+        more.send()
+    return judge(
+        [
+            Claim("CPU, ours / floor, one point a series", single, 3),
+            Claim("CPU, ours / floor, thirty points a series", thirty, 2.2),
+            Claim(f"requests for {points:,} points", worker.requests, 11),
+            Claim(f"requests for {points * 9 // 5:,} points", more.requests, 19),
+            Claim(f"peak MB of {points:,} samples and their delivery", worker.peak_mb, 250),
+        ]
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

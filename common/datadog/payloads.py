@@ -23,7 +23,7 @@ POINT_LIMIT = BATCH_SIZE
 
 _TYPES = {Kind.COUNT: 1, Kind.GAUGE: 3}
 _EMPTY = b'{"series":[]}'
-_FRAME_SIZE = len('{"metric":"","type":3,"tags":[],"unit":"","points":[]},')
+_FRAME_SIZE = len('{"metric":"","type":3,"unit":"","tags":[""],"points":[]},')
 _HOST_SIZE = len(',"resources":[{"type":"host","name":""}]')
 _POINT_SIZE = len('{"timestamp":4294967295,"value":-1.2345678901234567e-300},')
 _GZIP = zlib.MAX_WBITS | 16
@@ -35,19 +35,21 @@ T = TypeVar("T")
 
 def documents(series: Iterable[Series]) -> Iterator[Document]:
     """Each series as the intake wants it, in parts where its points are more than one payload takes."""
+    frames: dict[str, Document] = {}
     for metric, host, tags, every in series:
-        frame: Document = {"metric": metric.name, "type": _TYPES[metric.kind], "tags": tags}
-        if metric.unit:
-            frame["unit"] = metric.unit
+        frame = frames.get(metric.name)
+        if frame is None:
+            frame = frames[metric.name] = {"metric": metric.name, "type": _TYPES[metric.kind]}
+            frame |= {"unit": metric.unit} if metric.unit else {}
+        points = [{"timestamp": second, "value": value} for second, value in every]
+        document = {**frame, "tags": tags, "points": points}
         if host is not None:
-            frame["resources"] = [{"type": "host", "name": host}]
-        if len(every) <= POINT_LIMIT:
-            frame["points"] = [{"timestamp": second, "value": value} for second, value in every]
-            yield frame
+            document["resources"] = [{"type": "host", "name": host}]
+        if len(points) <= POINT_LIMIT:
+            yield document
             continue
-        for start in range(0, len(every), POINT_LIMIT):
-            some = every[start : start + POINT_LIMIT]
-            yield {**frame, "points": [{"timestamp": second, "value": value} for second, value in some]}
+        for start in range(0, len(points), POINT_LIMIT):
+            yield {**document, "points": points[start : start + POINT_LIMIT]}
 
 
 def reckoned_size(document: Document) -> int:
@@ -55,9 +57,9 @@ def reckoned_size(document: Document) -> int:
 
     JSON is made of a whole payload at once, which is several times cheaper than series by series.
     """
-    tags = "".join(document["tags"])
-    size = len(tags) if tags.isascii() else len(tags.encode())
-    size += _FRAME_SIZE + len(document["metric"]) + len(document.get("unit", "")) + 3 * len(document["tags"])
+    tags = '","'.join(document["tags"])
+    size = _FRAME_SIZE + (len(tags) if tags.isascii() else len(tags.encode()))
+    size += len(document["metric"]) + len(document.get("unit", ""))
     if "resources" in document:
         size += _HOST_SIZE + len(document["resources"][0]["name"])
     return size + _POINT_SIZE * len(document["points"])

@@ -46,7 +46,8 @@ class SeriesTable:
     def take(self, samples: Iterable[Sample], oldest: int, newest: int) -> Iterator[Series]:
         """Group samples by series; of one second the last gauge stands and counts add up."""
         for (name, host, tags), points in self._claims(self._groups(samples, oldest, newest)).items():
-            yield self._metrics[name], host, tags, sorted(points.items())
+            in_order = [*points.items()] if len(points) == 1 else sorted(points.items())
+            yield self._metrics[name], host, tags, in_order
 
     def _groups(self, samples: Iterable[Sample], oldest: int, newest: int) -> dict[_Key, _Points]:
         """The points of each of our series that can be sent."""
