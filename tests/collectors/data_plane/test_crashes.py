@@ -34,6 +34,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
     project = Project(root, {"DD_ENV": "test", "DD_API_KEY": KEY})
     project.keep("data_plane")
     project.set_constant("intake.py", "BATCH_SIZE", "5")
+    project.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
     collector = root / "collectors" / "data_plane" / "collector.py"
     assert "MARK_EVERY = 5000" in collector.read_text()
     collector.write_text(collector.read_text().replace("MARK_EVERY = 5000", "MARK_EVERY = 3"))

@@ -27,6 +27,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
     project = Project(root, {"DD_ENV": "test", "DD_API_KEY": KEY})
     project.keep("xenna")
     project.set_constant("intake.py", "BATCH_SIZE", "5")
+    project.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
     with Intake() as unused, CrashHarness(project, unused, "xenna") as harness:
         yield harness
 

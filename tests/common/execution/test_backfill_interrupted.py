@@ -33,6 +33,7 @@ def test_a_metric_that_is_still_off_and_has_no_points_left_is_not_taken_for_on(
 ) -> None:
     project.add("toy", "yield VALUE(1, context.at)", options=TOY_PAST)
     project.set_constant("intake.py", "BATCH_SIZE", "2")
+    project.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
     project.environment |= {"DD_APP_KEY": APP_KEY, "FLEETGAUGE_CHECKPOINTS": str(tmp_path)}
     intake.historical = {"toy.value"}
     intake.faults.add(Fault(), times=5, match="/api/v2/series")
@@ -50,6 +51,7 @@ class TestInterrupted:
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
         fleet.set_constant("intake.py", "BATCH_SIZE", "60")
+        fleet.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
         intake.faults.add(Fault(), times=5, match="/api/v2/series")
         intake.faults.add(Fault(status=403), match="/api/v2/series")
         began = time.time()
@@ -75,6 +77,7 @@ class TestInterrupted:
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
         fleet.set_constant("intake.py", "BATCH_SIZE", "60")
+        fleet.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
         intake.historical.remove("wandb.runs.active")
         intake.faults.add(Fault(), times=2, match="/api/v2/series")
         intake.faults.add(Fault(status=403), match="/api/v2/series")
@@ -117,6 +120,7 @@ class TestInterrupted:
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
         fleet.set_constant("intake.py", "BATCH_SIZE", "60")
+        fleet.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
         seed = time.time_ns()
         chance = random.Random(seed)
         options = fixed(48)
@@ -199,6 +203,7 @@ class TestFiles:
         self, pipelines: Project, intake: Intake
     ) -> None:
         pipelines.set_constant("intake.py", "BATCH_SIZE", "20")
+        pipelines.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
         since, until = self.start + 3600, self.start + 9 * 3600
         asked = {"since": since, "until": until, "asked": ["--since", iso(since), "--until", iso(until)]}
         chance = random.Random(5)
