@@ -53,7 +53,7 @@ def table(heading: str) -> list[list[str]]:
     ("question", "file", "answer"),
     [
         ("What does `wandb.runs.active` mean?", "collectors/wandb/metrics.py", "runs.active"),
-        ("Why was a point dropped?", "common/datadog/payloads.py", "not_finite"),
+        ("Why was a point dropped?", "common/datadog/series.py", "not_finite"),
         ("How is a secret found?", "common/config/credentials.py", "AWS Secrets Manager"),
         ("When is a child killed?", "common/process/runner.py", "SIGKILL"),
         ("What does a mark do?", "common/metric.py", "class Mark"),

@@ -76,7 +76,9 @@ def test_a_signal_while_a_request_is_under_way(
     finish(project, intake, numbers)
 
 
-def test_a_signal_while_waiting_to_try_again(project: Project, intake: Intake, numbers: Path) -> None:
+def test_a_signal_while_waiting_to_try_again_leaves_time_for_one_more_try(
+    project: Project, intake: Intake, numbers: Path
+) -> None:
     refused = threading.Event()
     intake.on("answered", lambda _: refused.set())
     intake.faults.add(Fault(status=503, headers={"Retry-After": "60"}))
@@ -87,7 +89,7 @@ def test_a_signal_while_waiting_to_try_again(project: Project, intake: Intake, n
     run.communicate(timeout=30)
     assert run.returncode == 143
     assert group_is_empty(group)
-    assert held(intake) == {}
+    assert held(intake) != {}
     finish(project, intake, numbers)
 
 
