@@ -17,7 +17,8 @@ import pytest
 from common.datadog import client
 from common.datadog.sink import DatadogSink
 from common.errors import DeadlineExceededError, DeliveryError, RefusedError
-from common.metric import Sample, count, gauge
+from common.execution.delivery import Delivery
+from common.metric import Mark, Sample, count, gauge
 from servers.datadog import Intake, PointKey
 from servers.faults import Fault
 from standins import KEY, NOW, Time, everything
@@ -163,6 +164,23 @@ class TestLimits:
         assert (points(intake), set(statuses(intake))) == ([5_000, 5_000], {202})
         assert all(256_000 < request.wire_size <= 512_000 for request in intake.requests)
         assert len(intake.points) == 10_000
+
+
+class TestRequests:
+    @pytest.mark.parametrize("between_marks", [100, 9_400])
+    def test_a_hundred_thousand_points_take_no_more_than_eleven_requests(
+        self, intake: Intake, make_sink: MakeSink, between_marks: int
+    ) -> None:
+        remembered: list[object] = []
+        with Delivery(make_sink(), remembered.append) as delivery:
+            for n in range(100_000):
+                delivery.take(LOAD(n, NOW - n % 30, project=f"p{n // 30}"))
+                if n % between_marks == 0:
+                    delivery.take(Mark({"n": n}))
+        assert points(intake)[:-1] == [pytest.approx(10_000, abs=30)] * (len(intake.requests) - 1)
+        assert len(intake.requests) <= 11
+        assert len(intake.points) == 100_000
+        assert remembered == [{"n": 99_999 // between_marks * between_marks}]
 
 
 class TestTooLarge:
