@@ -329,6 +329,16 @@ class TestTryingAgain:
             sink.send([LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
         assert (statuses(intake), sink.points_sent) == ([503, 202, 503, 503], 10_000)
 
+    def test_a_delivery_that_must_end_soon_waits_no_longer_than_told(
+        self, intake: Intake, make_sink: MakeSink, time: Time
+    ) -> None:
+        intake.faults.add(Fault(status=503, headers={"Retry-After": "5"}), times=None)
+        sink = make_sink(seconds=120)
+        sink.take([LOAD(1, NOW)])
+        with pytest.raises(DeliveryError, match=r": answered 503 \(tried 1 time\)$"):
+            sink.deliver(everything=True, within=2)
+        assert (time.now, sink.settled) == (NOW, 0)
+
     def test_past_the_deadline_nothing_is_asked(self, intake: Intake, make_sink: MakeSink) -> None:
         with pytest.raises(DeadlineExceededError, match="the deadline of 0 s has passed"):
             make_sink(seconds=0).send([LOAD(1, NOW)])
