@@ -127,4 +127,4 @@ class TestPast:
         project.keep("host")
         ran = project.run("host", "--since", "7d", "--check", DD_APP_KEY=APP_KEY)
         assert ran.returncode == 2
-        assert "the past of host cannot be asked" in ran.stdout
+        assert "host cannot answer for the past" in ran.stdout
