@@ -58,6 +58,7 @@ class Context(Generic[S]):
     fills: bool = True  # whether what was missed is to be sent as well
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
     parent: Parent = field(default_factory=NoParent)
+    intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown
 
     def http(self, url: str) -> Http:
         """Connections to one service, through the proxy where one is configured; each request is counted."""

@@ -2,169 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from collectors.data_plane.metrics import LIVE_ONLY, METRICS, READING
-from collectors.data_plane.record import Held, Operations, interpret
-from collectors.data_plane.totals import Tagging, Totals
-from common.collector import Collector, Context
-from common.config.settings import CollectorSettings, Duration, Texts, named
+from collectors.data_plane import metrics as emitted
+from collectors.data_plane.holdings import MAX_STANDING, Holdings, Tagging
+from collectors.data_plane.record import BUCKETS, Held, Operations, Totals, interpret, plus, saved_totals
+from common.collector import Context
+from common.config.settings import Duration, named
+from common.intake import MAX_AHEAD
 from common.metric import Mark, Sample
-from common.records.ingest import Tick, UnusableRecordError, look_into
-from common.records.replay import Replay
-from common.records.tail import Entry, TailedFile
-from common.span import Span
-from fleetgauge.records import identity
+from common.records.buckets import Cells
+from common.records.collector import collector_over
+from common.records.engine import Ingest, in_batches
+from common.records.settings import RecordSettings
+from common.records.tail import TailedFile
+from common.records.window import Tick, Window
+from fleetgauge.data_plane import OperationTotals
+from fleetgauge.records import Json
 
-MARK_EVERY = 5000  # series that grew; each is up to ten samples
+MAX_CELLS = 100_000  # series and times that are added up before they are sent; each is up to ten samples
 
 
-class DataPlaneSettings(CollectorSettings):
+class DataPlaneSettings(RecordSettings):
     """Where the records are, and what is told apart."""
 
     model_config = named("FLEETGAUGE_DATA_PLANE_")
 
-    paths: Texts = Field(description="Files, directories and globs that hold records, separated by commas.")
     tag_job: bool = Field(True, description="Tag with the job; off, all jobs are added up.")
     tag_rank: bool = Field(True, description="Tag with the rank; off, all ranks of a job are added up.")
     tag_partition_id: bool = Field(
         True, description="Tag with the partition; off, all partitions are added up."
     )
-    aggregate_interval: Duration = Field(
-        60,
-        ge=1,
-        le=1800,  # a point stands at the start, and must be younger than the intake's hour when it is over
-        description="Without job or rank: how much time one aggregated point stands for. "
-        "At least the interval of the writers.",
-    )
     settle: Duration = Field(
-        15,
-        ge=0,
-        le=600,
-        description="Younger records wait for the next run: their time may still grow.",
-    )
-    forget_after: Duration = Field(
-        7 * 86400, ge=86400, description="How long a file that nothing was heard of is remembered."
-    )
-    bytes_per_tick: int = Field(
-        64_000_000, ge=1_000_000, description="Most bytes read in one run; the rest waits for the next one."
+        15, ge=0, le=600, description="Records younger than this wait for the next run: their time may grow."
     )
 
-    @property
-    def width(self) -> int:
-        """How much time one point stands for.
 
-        Writers keep their own time: where several share a series, each has to be in every bucket.
-        """
-        return 1 if self.tag_job and self.tag_rank else self.aggregate_interval
+class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
+    """One tick over the records of clients."""
 
+    name, metrics, live_only = "data_plane", emitted.METRICS, emitted.LIVE_ONLY
+    reading = emitted.READING
+    streams = False
 
-class Ingest:
-    """One tick: from lines to samples, with everything that must be saved along."""
+    def __init__(self, context: Context[DataPlaneSettings], tick: Tick, known: None = None) -> None:
+        super().__init__(context, tick, known)
+        settings, oldest = context.settings, tick.window.oldest
+        self.waits_for = self.width(settings)
+        self._tagging = Tagging(settings.tag_job, settings.tag_rank, settings.tag_partition_id)
+        self._cells = Cells[Totals](context.state, "bucket:", oldest, saved_totals, plus)
+        self._holdings = Holdings(context.state, self._tagging, self.waits_for, oldest)
 
-    def __init__(self, context: Context[DataPlaneSettings], tick: Tick) -> None:
-        settings = context.settings
-        self._context = context
-        self._tick = tick
-        self._totals = Totals(
-            context.state,
-            Tagging(settings.tag_job, settings.tag_rank, settings.tag_partition_id),
-            settings.width,
-            tick.window.oldest,
-        )
-        self._tail = tick.tail(
-            settings.paths,
-            context.state,
-            settings.bytes_per_tick,
-            enough=lambda: context.deadline.remaining() <= 0,
-            identity=identity,
-        )
-        self._saved: dict[str, object] = {}
-        self._bad = 0
+    @classmethod
+    def width(cls, settings: DataPlaneSettings) -> int:
+        """Writers keep their own time: where several share a series, each has to be in every bucket."""
+        return 1 if settings.tag_job and settings.tag_rank else settings.aggregate_interval
 
-    @property
-    def behind(self) -> bool:
-        """Whether something due was left for later, once all is collected."""
-        return self._tail.behind
+    @classmethod
+    def history(cls, settings: DataPlaneSettings) -> int:  # noqa: ARG003
+        return 2 * MAX_STANDING + MAX_AHEAD  # a word that stands, and how often its source spoke before it
 
-    def collect(self) -> Iterator[Sample | Mark]:
-        """Every file's records, added up, then how the reading itself went."""
-        for file in self._tail.files():
-            yield from self._read(file)
-            self._saved |= file.changes()
-        for path, why in self._tail.lost:
-            self._context.lose(path, why)
-        for damage, count in self._tail.damage.items():
-            self._context.drop(damage, count)
-        self._saved |= self._tail.expired()
-        yield from READING.samples(self._tail, self._bad, self._context.now)
-        yield from self._send()
+    def interpret(self, value: Json, path: str, head: str) -> Operations | Held | None:  # noqa: ARG002
+        return interpret(value)
 
-    def _send(self) -> Iterator[Sample | Mark]:
-        """What has grown, and behind it a mark for all that was read."""
-        yield from self._totals.samples()
-        yield Mark(self._saved | self._totals.changes())
-        self._saved = {}
+    def refuses(self, window: Window, record: Operations | Held) -> str | None:
+        return window.refuses(record.timestamp) or window.refuses(self._start(record))
 
-    def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
-        """The records of one file, up to the first one whose time is not over yet."""
-        last = -1
-        window = self._tick.window_of(file)
-        for entry in file.entries():
-            record = self._interpret(entry)
-            if record is None:
-                continue
-            timestamp = record.envelope.timestamp
-            start = self._totals.start_of(timestamp)
-            reason = window.refuses(timestamp) or window.refuses(start)
-            if reason:
-                self._context.drop(reason)
-                continue
-            if window.may_grow(timestamp, self._totals.width):
-                file.wait_until(start + self._totals.width)
-                return
-            if self._totals.growth >= MARK_EVERY and start != last:
-                self._saved |= file.changes()
-                yield from self._send()
-            last = start
-            if not self._totals.add(record):
-                self._context.drop("late")
+    def _start(self, record: Operations | Held) -> int:
+        return int(record.timestamp) // self.waits_for * self.waits_for
 
-    def _interpret(self, entry: Entry) -> Operations | Held | None:
-        try:
-            return interpret(entry.value)
-        except UnusableRecordError as reason:
-            self._bad += 1
-            self._context.drop(str(reason))
-            return None
+    def hear(self, record: Operations | Held, reason: str | None) -> None:  # noqa: ARG002
+        if isinstance(record, Held):
+            self._holdings.hear(record)
+
+    def samples(self, record: Operations | Held) -> Sequence[Sample]:  # noqa: ARG002
+        return ()
+
+    def take(self, record: Operations | Held) -> Sequence[Sample]:
+        if isinstance(record, Operations):
+            on, (job, rank) = self._tagging, record.group
+            partition_id = record.partition_id if on.partition_id else ""
+            key = (job if on.job else "", record.op, partition_id, rank if on.rank else "")
+            if not self._cells.add(self._start(record), key, record.totals):
+                self.drop("late", 1, "timestamp", record.timestamp)
+        return ()
+
+    def flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
+        if self._cells.growth >= MAX_CELLS:
+            yield from in_batches(self._operations())
+            yield self.mark_all(file)
+
+    def rest(self, reached: float) -> Iterator[Sample]:
+        yield from self._operations()
+        yield from self._holdings.samples(reached)
+
+    def _operations(self) -> Iterator[Sample]:
+        tags: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for start, key, totals in self._cells.grown():
+            if key not in tags:
+                names = zip(emitted.OPERATION_TAGS, key, strict=True)
+                tags[key] = tuple(f"{name}:{value}" for name, value in names if value)
+            yield from operation_samples(start, tags[key], totals)
+
+    def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
+        cells = self._cells.changes(forget=reached is not None and not behind)
+        return {**cells, **self._holdings.changes(reached)}
 
 
-def collect(context: Context[DataPlaneSettings]) -> Iterator[Sample | Mark]:
-    """What the records say that were written since the last tick."""
-    settings = context.settings
-    yield from Ingest(context, Tick.at(context.now, settings.settle, settings.forget_after)).collect()
+def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> Iterator[Sample]:
+    """The points of one series. Times of nothing are absent; counts of nothing are 0."""
+    count, keys, n_bytes, total, low, high, buckets, errors, timeouts = totals
+    yield Sample(emitted.OPS, count, at, tags, None)
+    yield Sample(emitted.ERRORS, errors, at, tags, None)
+    yield Sample(emitted.TIMEOUTS, timeouts, at, tags, None)
+    yield Sample(emitted.KEYS, keys, at, tags, None)
+    yield Sample(emitted.BYTES, n_bytes, at, tags, None)
+    if not count:
+        return
+    indexed = {BUCKETS[index]: number for index, number in buckets.items()}
+    ok = OperationTotals(count, keys, n_bytes, total, low, high, indexed)
+    # Rounded, because the order in which files are read must not show in the last digit.
+    yield Sample(emitted.WALL_AVG, round(ok.wall_ms_avg, 9), at, tags, None)
+    for percent, metric in emitted.WALL_PERCENTILES.items():
+        yield Sample(metric, ok.wall_ms_percentile(percent), at, tags, None)
+    yield Sample(emitted.WALL_MAX, ok.wall_ms_max, at, tags, None)
 
 
-def backfill(context: Context[DataPlaneSettings], span: Span) -> Replay[DataPlaneSettings]:
-    """What the records say of a span."""
-    settings = context.settings
-    return Replay(context, span, Ingest, LIVE_ONLY, settings.settle, settings.width)
-
-
-def check(context: Context[DataPlaneSettings]) -> Iterator[str]:
-    """Whether everything that was configured can be looked into."""
-    yield look_into("FLEETGAUGE_DATA_PLANE_PATHS", context.settings.paths)
-
-
-COLLECTOR = Collector(
-    name="data_plane",
-    settings=DataPlaneSettings,
-    metrics=METRICS,
-    collect=collect,
-    check=check,
-    resumes=True,
-    backfill=backfill,
-    live_only=LIVE_ONLY,
-)
+COLLECTOR = collector_over(DataPlaneIngest, DataPlaneSettings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.metric import count, gauge
-from common.records.ingest import IngestMetrics
+from common.records.reading_metrics import IngestMetrics
 
 WRITER_TAGS = ("job", "rank")
 PARTITION_TAGS = ("job", "partition_id", "rank")

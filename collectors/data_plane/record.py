@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
-from common.records.ingest import Envelope, UnusableRecordError, envelope, text
-from fleetgauge.data_plane import BUCKET_ENDS_MS, OperationTotals
+from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, is_number, text
+from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.jsonl import KIND
-from fleetgauge.records import Json
+from fleetgauge.records import Event, Json
 
-STATUSES = ("ok", "error", "timeout")
-MAX_NUMBER = 2**63  # of any number; sums of them are exact in JSON
+BUCKETS = {str(index): index for index in range(len(BUCKET_ENDS_MS) + 1)}
+
+# Operations that add up: how many succeeded, their keys and bytes; the sum of their times, the shortest, the
+# longest, and how many there are in each bucket of times; then how many failed, and how many timed out.
+Totals = tuple[int, int, int, float, float, float, dict[str, int], int, int]
+_NONE = (0, 0, 0, 0.0, 0.0, 0.0)
 
 
 class Operations(NamedTuple):
-    """Calls of one operation on one partition that ended alike."""
+    """Calls of one operation on one partition that ended alike; `group` is the writer's job and rank."""
 
-    envelope: Envelope
+    writer: str
+    timestamp: float
+    group: tuple[str, ...]
     op: str
     partition_id: str
-    status: str
-    totals: OperationTotals
+    totals: Totals
 
 
 class Held(NamedTuple):
     """What the clients of one source hold; its next word replaces this one, in whichever run it says it."""
 
-    envelope: Envelope
+    writer: str
+    timestamp: float
+    group: tuple[str, ...]
     source: str
+    interval: float | None  # between two words, where it is told
+    ended: bool
     bytes_by_partition: dict[str, int]
     peak_bytes: int
     keys: int
@@ -39,61 +47,87 @@ def interpret(value: Json) -> Operations | Held | None:
     known = envelope(value, KIND)
     if known is None:
         return None
+    run, timestamp, event, job, rank = known
+    group = (job, rank or "")
     if "op" in value:
-        op, status = text(value, "op"), value.get("status")
-        if not op or status not in STATUSES:
-            raise UnusableRecordError("bad_body")
-        return Operations(known, op, text(value, "partition_id"), status, totals_of(value))
+        op = text(value, "op")
+        if not op:
+            raise UnusableRecordError("bad_body", "op", value["op"])
+        return Operations(run, timestamp, group, op, text(value, "partition_id"), _totals(value))
+    interval = value.get("interval_s")
     return Held(
-        known,
-        text(value, "source") or known.run,
+        *(run, timestamp, group, text(value, "source") or run),
+        interval if is_number(interval) and 0 < interval < MAX_NUMBER else None,
+        event is Event.END,
         by_partition(value.get("bytes_outstanding")),
-        whole(value.get("peak_bytes_outstanding")),
-        whole(value.get("keys_outstanding")),
+        whole(value, "peak_bytes_outstanding"),
+        whole(value, "keys_outstanding"),
     )
 
 
-def totals_of(value: Json) -> OperationTotals:
-    """The operations a record, or a saved state, tells of; what they say must add up."""
+def _totals(value: Json) -> Totals:
+    """The operations a record tells of; what it says must add up."""
+    count, keys, n_bytes = whole(value, "count"), whole(value, "keys"), whole(value, "bytes")
     wall_ms = value.get("wall_ms")
     if not isinstance(wall_ms, dict) or not isinstance(wall_ms.get("buckets"), dict):
-        raise UnusableRecordError("bad_body")
-    buckets = {_bucket(index): whole(count) for index, count in wall_ms["buckets"].items()}
-    totals = OperationTotals(
-        count=whole(value.get("count")),
-        keys=whole(value.get("keys")),
-        bytes=whole(value.get("bytes")),
-        wall_ms_sum=_time(wall_ms.get("sum")),
-        wall_ms_min=_time(wall_ms.get("min")),
-        wall_ms_max=_time(wall_ms.get("max")),
-        buckets=buckets,
+        raise UnusableRecordError("bad_body", "wall_ms", wall_ms)
+    total, low, high = (_time(wall_ms, name) for name in ("sum", "min", "max"))
+    buckets = wall_ms["buckets"]
+    for index in buckets:
+        whole(buckets, index)
+        if index not in BUCKETS:
+            raise UnusableRecordError("bad_body", "wall_ms.buckets", index)
+    if count < 1 or sum(buckets.values()) != count or low > high:
+        raise UnusableRecordError("bad_body", "count, wall_ms", (count, wall_ms))
+    status = value.get("status")
+    if status == "ok":
+        return (count, keys, n_bytes, total, low, high, buckets, 0, 0)
+    if status not in ("error", "timeout"):
+        raise UnusableRecordError("bad_body", "status", status)
+    return (*_NONE, {}, *((count, 0) if status == "error" else (0, count)))
+
+
+def plus(one: Totals, other: Totals) -> Totals:
+    """Both together."""
+    buckets = dict(one[6])
+    for index, count in other[6].items():
+        buckets[index] = buckets.get(index, 0) + count
+    if one[0] and other[0]:
+        low, high = min(one[4], other[4]), max(one[5], other[5])
+    else:
+        low, high = (one if one[0] else other)[4:6]
+    return (
+        *(one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3], low, high),
+        *(buckets, one[7] + other[7], one[8] + other[8]),
     )
-    if totals.count < 1 or sum(buckets.values()) != totals.count or totals.wall_ms_min > totals.wall_ms_max:
-        raise UnusableRecordError("bad_body")
-    return totals
+
+
+def saved_totals(value: Any) -> Totals:  # Any: parsed JSON
+    """Totals out of a saved state."""
+    *numbers, buckets, errors, timeouts = value
+    good = len(numbers) == 6 and all(type(one) in (int, float) for one in (*numbers, errors, timeouts))
+    if not good or not buckets.keys() <= BUCKETS.keys() or sum(buckets.values()) != numbers[0]:
+        raise ValueError("not totals")
+    return (*numbers, buckets, errors, timeouts)
 
 
 def by_partition(value: object) -> dict[str, int]:
     """Bytes by partition."""
     if not isinstance(value, dict):
-        raise UnusableRecordError("bad_body")
-    return {str(partition_id)[:200]: whole(n_bytes) for partition_id, n_bytes in value.items()}
+        raise UnusableRecordError("bad_body", "bytes_outstanding", value)
+    return {partition_id[:200]: whole(value, partition_id) for partition_id in value}
 
 
-def whole(value: Any) -> int:  # Any: parsed JSON
+def whole(value: Json, key: str) -> int:
     """A number of things."""
-    if type(value) is not int or not 0 <= value < MAX_NUMBER:
-        raise UnusableRecordError("bad_body")
-    return value
+    number = value.get(key)
+    if type(number) is not int or not 0 <= number < MAX_NUMBER:
+        raise UnusableRecordError("bad_body", key, number)
+    return number
 
 
-def _bucket(index: str) -> int:
-    if not (index.isascii() and index.isdecimal() and int(index) <= len(BUCKET_ENDS_MS)):
-        raise UnusableRecordError("bad_body")
-    return int(index)
-
-
-def _time(value: Any) -> float:  # Any: parsed JSON
-    if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value < MAX_NUMBER:
-        raise UnusableRecordError("bad_body")
-    return float(value)
+def _time(value: Json, key: str) -> float:
+    number = value.get(key)
+    if is_number(number) and 0 <= number < MAX_NUMBER:
+        return float(number)
+    raise UnusableRecordError("bad_body", f"wall_ms.{key}", number)

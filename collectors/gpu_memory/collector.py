@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
 
-from collectors.gpu_memory.alerts import Alerts
-from collectors.gpu_memory.metrics import GAUGES, LIVE_ONLY, METRICS, READING
-from collectors.gpu_memory.second import Second
-from collectors.gpu_memory.sessions import Sessions, Source, seconds_in_order, source_of
+from collectors.gpu_memory import metrics as emitted
+from collectors.gpu_memory.sessions import Measurement, Second, Source, measurement, source_of
 from collectors.gpu_memory.sinks import Sinks, patterns
-from collectors.gpu_memory.totals import Totals
-from common.collector import Collector, Context
-from common.config.settings import CollectorSettings, Duration, Texts, named
-from common.metric import Mark, Sample
-from common.records.ingest import Tick, in_batches, look_into
-from common.records.replay import Replay
-from common.records.tail import Entry, TailedFile
-from common.span import Span
-from fleetgauge.gpu_memory import BadEvent, MemoryEvent, parse_event
+from common.collector import Context
+from common.config.settings import Texts, named
+from common.metric import Sample
+from common.records.buckets import Key, Sum
+from common.records.collector import collector_over
+from common.records.engine import Ingest
+from common.records.envelope import MAX_TIME, UnusableRecordError
+from common.records.settings import RecordSettings
+from common.records.window import Tick
+from fleetgauge.gpu_memory import BadEvent, parse_event
+from fleetgauge.records import SCHEMA_VERSION, Json
 
-Interpreted = MemoryEvent | BadEvent
+# What a device says of itself: sessions on one device say the same. `measured` is what is in use on devices
+# whose capacity is known, which is what utilisation is of.
+OF_THE_DEVICE = ("used", "total", "measured")
 
 
-class GpuMemorySettings(CollectorSettings):
+class GpuMemorySettings(RecordSettings):
     """Where the sinks are, and how jobs are told apart."""
 
     model_config = named("FLEETGAUGE_GPU_MEMORY_")
@@ -38,177 +38,144 @@ class GpuMemorySettings(CollectorSettings):
         True,
         description="Tag with job_id and gpu; off, the values of all jobs of a host and rank are aggregated.",
     )
-    aggregate_interval: Duration = Field(
-        60,
-        ge=1,
-        le=1800,  # a point stands at the start, and must be younger than the intake's hour when it is over
-        description="Without job_id: how much time one aggregated point stands for. "
-        "At least the sessions' sampling interval.",
-    )
-    settle: Duration = Field(
-        5, ge=0, le=600, description="Events younger than this wait for the next run: their second may grow."
-    )
-    forget_after: Duration = Field(
-        7 * 86400, ge=86400, description="How long a file or session that nothing was heard of is remembered."
-    )
-    bytes_per_tick: int = Field(
-        64_000_000, ge=1_000_000, description="Most bytes read in one run; the rest waits for the next one."
-    )
 
 
-class Ingest:
-    """One tick: from lines to samples, with everything that must be saved along.
+class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
+    """One tick over the events of sessions.
 
     All that was read becomes samples only once reading is over, because segments and sessions share seconds;
-    `bytes_per_tick` bounds it. The mark at the end carries everything.
+    `bytes_per_tick` bounds it.
     """
 
-    def __init__(self, context: Context[GpuMemorySettings], tick: Tick, sinks: Sinks) -> None:
-        settings, oldest = context.settings, tick.window.oldest
-        # What is read is saved only once all of it is delivered; the passes of a replay are short.
-        reserve = context.deadline.seconds / 2 if tick.live else 0
-        self._context = context
-        self._tag_job_id = settings.tag_job_id
-        self._tick = tick
-        self._window = tick.window
-        self._sinks = sinks
-        self._sessions = Sessions(context.state, context.now - settings.forget_after)
-        self._alerts = Alerts(context.state, oldest)
-        self._totals = Totals(context.state, settings.aggregate_interval, oldest)
-        self._tail = tick.tail(
-            patterns(settings.paths),
-            context.state,
-            settings.bytes_per_tick,
-            enough=lambda: self._cut or context.deadline.remaining() <= reserve,
-            family=lambda path: path.rpartition("/")[0],
-        )
-        self._seconds: dict[tuple[Source, int], Second] = {}
-        self._took = self._bad = 0  # lines, and those of them that were no events
-        self._cut = False  # inside a second: what follows must wait until that is read
+    name, metrics, live_only = "gpu_memory", emitted.METRICS, emitted.LIVE_ONLY
+    reading = emitted.READING
+    identity = None
+    streams = False
+
+    def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
+        super().__init__(context, tick, known)
+        self._seconds: dict[tuple[str, int], tuple[Measurement, Second]] = {}
+        self._writers: dict[Source, Measurement] = {}
+        self._session = ("", "")  # of the segment under way
+
+    @classmethod
+    def patterns(cls, settings: GpuMemorySettings) -> Sequence[str]:
+        return patterns(settings.paths)
+
+    @classmethod
+    def survey(cls, context: Context[GpuMemorySettings]) -> Sinks:
+        return Sinks(context.settings.paths)
+
+    @classmethod
+    def width(cls, settings: GpuMemorySettings) -> int:
+        return 1 if settings.tag_job_id else settings.aggregate_interval
+
+    def family(self, path: str) -> str:
+        return path.rpartition("/")[0]
+
+    def interpret(self, value: Json, path: str, head: str) -> Measurement | None:  # noqa: ARG002
+        if value.get("schema_version") == SCHEMA_VERSION and "kind" in value:
+            return None  # a record of ours
+        if self._session[0] != path:
+            self._session = (path, self.known.session_of(path))
+        try:
+            event = parse_event(value, self._session[1])
+        except BadEvent as bad:
+            raise UnusableRecordError(bad.reason) from None
+        if event.timestamp is None or not 0 < event.timestamp < MAX_TIME:
+            raise UnusableRecordError("bad_timestamp", "timestamp", event.timestamp)
+        source = source_of(event, value.get("device_id"))
+        known = self._writers.get(source)
+        if known is None:
+            known = self._writers[source] = measurement(event, source)
+        return known._replace(timestamp=event.timestamp, event=event)
+
+    def hear(self, record: Measurement, reason: str | None) -> None:
+        """Note a session; an event too old to be sent still tells its beginning and its peak."""
+        super().hear(record, reason)
+        if reason:
+            self._peak(record.writer, record.event.memory_allocated)
+
+    def _peak(self, writer: str, allocated: int | None) -> int | None:
+        """The most a session that was heard has allocated, now that it has allocated this much."""
+        more = self.owners.lives[writer].more
+        amounts = [amount for amount in (more.get("peak"), allocated) if type(amount) is int]
+        if amounts:
+            more["peak"] = max(amounts)
+        return more.get("peak") if amounts else None
+
+    def samples(self, record: Measurement) -> Sequence[Sample]:
+        """The alert of an event."""
+        event, source = record.event, record.source
+        if not event.is_alert:
+            return ()
+        tags = source.tags() if self.settings.tag_job_id else (f"rank:{source.rank}",) * bool(source.rank)
+        at, host = int(record.timestamp), source.host or None
+        return (Sample(emitted.ALERTS, 1, at, (*tags, f"type:{event.event_type}"), host),)
+
+    def take(self, record: Measurement) -> Sequence[Sample]:
+        cell = (record.writer, int(record.timestamp))
+        if cell not in self._seconds:
+            self._seconds[cell] = (self._writers[record.source], Second())
+        self._seconds[cell][1].take(record.event)
+        for alert in self.samples(record):
+            self.count(alert)
+        return ()
 
     @property
-    def behind(self) -> bool:
-        """Whether something due was left for later, once all is collected."""
-        return self._tail.behind or self._cut
+    def pending(self) -> bool:
+        return True
 
-    def collect(self) -> Iterator[Sample | Mark]:
-        """The events of all files, then how the reading itself went."""
-        saved: dict[str, object] = {}
-        for file in self._tail.files():
-            self._read(file)
-            saved |= file.changes()
-        for path, why in self._tail.lost:
-            self._context.lose(path, why)
-        for damage, count in self._tail.damage.items():
-            self._context.drop(damage, count)
-        yield from in_batches(chain(self._measured(), self._alerts.samples()))
-        yield from READING.samples(self._tail, self._bad, self._context.now)
-        for part in (self._sessions, self._alerts, self._totals):
-            saved |= part.changes()
-        yield Mark({**saved, **self._tail.expired()})
-
-    def _read(self, file: TailedFile) -> None:
-        """Take a file's events second by second, but for a last one that is not whole yet."""
-        session, second = self._sinks.session_of(file.path), -1
-        together: list[tuple[Entry, Interpreted]] = []
-        self._window = self._tick.window_of(file)
-        for entry in file.entries():
-            found = _interpret(entry, session)
-            at = second if isinstance(found, BadEvent) else int(found.timestamp or 0)
-            if at != second:
-                self._take_all(together)
-                second, together = at, []
-                if self._window.may_grow(at):
-                    file.wait_until(at + 1)
-                    break  # this event and what follows it wait for the next tick
-            together.append((entry, found))
-        if together and self._took and self._tail.spent():
-            file.leave([entry for entry, _ in together])
-            self._cut = True
-        else:
-            self._take_all(together)
-
-    def _take_all(self, together: list[tuple[Entry, Interpreted]]) -> None:
-        self._took += len(together)
-        for entry, found in together:
-            if isinstance(found, BadEvent):
-                self._bad += 1
-                self._context.drop(found.reason)
-            else:
-                self._take(found, source_of(found, entry.value))
-
-    def _take(self, event: MemoryEvent, source: Source) -> None:
-        """Note what an event says; one too old to be sent still tells its session's beginning and peak."""
-        timestamp = event.timestamp or 0.0
-        reason = self._window.refuses(timestamp)
-        if reason:
-            self._context.drop(reason)
-        if reason == "in_future":
-            return
-        self._sessions.hear(source, timestamp)
-        if reason:
-            self._sessions.peak(source, event.memory_allocated)
-            return
-        second = int(timestamp)
-        self._seconds.setdefault((source, second), Second()).take(event)
-        if event.is_alert:
-            self._alerts.add(source, event.event_type, second, tag_job_id=self._tag_job_id)
-
-    def _measured(self) -> Iterator[Sample]:
-        """Every second read, or the buckets that they add to where the job is not a tag."""
-        for source, second in seconds_in_order(self._seconds):
-            found = self._seconds[source, second]
+    def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
+        """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
+        for writer, second in sorted(self._seconds, key=lambda cell: (cell[1], cell[0])):
+            record, found = self._seconds[writer, second]
             values = found.values()
-            peak = self._sessions.peak(source, found.highest)
+            peak = self._peak(writer, found.highest)
             if peak is not None:
                 values["peak"] = peak
-            if not self._tag_job_id:
-                if not self._totals.add(source, second, values):
-                    self._context.drop("late", len(values))
-            elif self._sessions.superseded(source, second):
-                self._context.drop("superseded", len(values))
+            if not self.settings.tag_job_id:
+                if not self.shared.add(writer, second, _shared(record.source, values)):
+                    self.drop("late", len(values), "session", record.source.session)
+            elif self.owners.superseded(writer, record.group, second):
+                self.drop("superseded", len(values), "session", record.source.session)
             else:
-                host, tags = source.host or None, source.tags()
+                host, tags = record.source.host or None, record.group[1:]
                 for name, value in values.items():
-                    yield GAUGES[name](value, second, on_host=host, **tags)
-        yield from self._totals.samples()
+                    yield Sample(emitted.GAUGES[name], value, second, tags, host)
+        for start, sums in self.shared.sums():
+            yield from _aggregated(start, sums)
+        yield from self.counted()
+
+    def present(self, *, sums: bool) -> Iterator[Sample]:
+        if sums:
+            yield from self.known.samples(self.context)
 
 
-def _interpret(entry: Entry, session: str) -> Interpreted:
-    try:
-        event = parse_event(entry.value, session)
-    except BadEvent as bad:
-        return bad
-    return event if event.timestamp is not None else BadEvent("bad_timestamp")
+def _shared(source: Source, values: Mapping[str, float]) -> dict[Key, float]:
+    """A session's values under what they are added up by."""
+    if "total" in values:
+        values = {**values, "measured": values["used"]}
+    return {
+        (source.host, source.rank, source.gpu, name): value
+        for name, value in values.items()
+        if name != "utilization"
+    }
 
 
-def collect(context: Context[GpuMemorySettings]) -> Iterator[Sample | Mark]:
-    """What the sessions measured since the last tick."""
-    settings, sinks = context.settings, Sinks(context.settings.paths)
-    yield from sinks.samples(context)
-    tick = Tick.at(context.now, settings.settle, settings.forget_after)
-    yield from Ingest(context, tick, sinks).collect()
+def _aggregated(start: int, sums: Mapping[Key, Sum]) -> Iterator[Sample]:
+    """The points of a bucket. Of a device, its sessions say the same; what is their own is added up."""
+    ranks: dict[tuple[str, str], dict[str, float]] = {}
+    for (host, rank, gpu, name), (total, _, highest) in sums.items():
+        values = ranks.setdefault((host, rank), {})
+        values[name] = values.get(name, 0) + (highest if gpu and name in OF_THE_DEVICE else total)
+    for (host, rank), values in sorted(ranks.items()):
+        if "total" in values:
+            values["utilization"] = values["measured"] / values["total"] * 100.0
+        tags = {"rank": rank} if rank else {}
+        for name, metric in emitted.GAUGES.items():
+            if name in values:
+                yield metric(values[name], start, on_host=host or None, **tags)
 
 
-def backfill(context: Context[GpuMemorySettings], span: Span) -> Replay[GpuMemorySettings]:
-    """What the sessions measured in a span. Manifests only tell whose their segments are."""
-    settings, sinks = context.settings, Sinks(context.settings.paths)
-    width = 1 if settings.tag_job_id else settings.aggregate_interval
-    return Replay(context, span, partial(Ingest, sinks=sinks), LIVE_ONLY, settings.settle, width)
-
-
-def check(context: Context[GpuMemorySettings]) -> Iterator[str]:
-    """Whether everything that was configured can be looked into."""
-    yield look_into("FLEETGAUGE_GPU_MEMORY_PATHS", patterns(context.settings.paths))
-
-
-COLLECTOR = Collector(
-    name="gpu_memory",
-    settings=GpuMemorySettings,
-    metrics=METRICS,
-    collect=collect,
-    check=check,
-    resumes=True,
-    backfill=backfill,
-    live_only=LIVE_ONLY,
-)
+COLLECTOR = collector_over(GpuMemoryIngest, GpuMemorySettings)

@@ -1,15 +1,13 @@
-"""Who measured: the sessions heard of, with what their later events cannot tell. Saved from tick to tick."""
+"""Who measured, and what was measured in one second: of each measurement the last value stands."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fleetgauge.gpu_memory import MemoryEvent
-from fleetgauge.records import Json
 
-PREFIX = "session:"
+MEASURED = ("allocated", "reserved", "used", "total", "utilization")
 
 
 class Source(NamedTuple):
@@ -21,15 +19,14 @@ class Source(NamedTuple):
     job: str
     gpu: str
 
-    def tags(self) -> dict[str, str]:
+    def tags(self) -> tuple[str, ...]:
         """The tags that tell this source's series from others'."""
-        named = {"rank": self.rank, "job_id": self.job, "gpu": self.gpu}
-        return {key: value for key, value in named.items() if value}
+        named = (("gpu", self.gpu), ("job_id", self.job), ("rank", self.rank))
+        return tuple(f"{key}:{value}" for key, value in named if value)
 
 
-def source_of(event: MemoryEvent, value: Json) -> Source:
+def source_of(event: MemoryEvent, device: object) -> Source:
     """Who wrote an event. A CPU calls its device -1, and has no tag for it."""
-    device = value.get("device_id")
     known = isinstance(device, int) and not isinstance(device, bool) and device >= 0
     return Source(
         session=event.session_id or "",
@@ -40,93 +37,46 @@ def source_of(event: MemoryEvent, value: Json) -> Source:
     )
 
 
-class Heard(NamedTuple):
-    """When a source was first and last heard of, and the most it had allocated."""
+class Measurement(NamedTuple):
+    """One event as the engine takes it."""
 
-    started: float
-    last: float
-    peak: int | None
-
-
-class Sessions:
-    """All sources heard of since they would be forgotten."""
-
-    def __init__(self, state: Mapping[str, object], forget_before: int) -> None:
-        self._before = forget_before
-        self._heard: dict[Source, Heard] = {}
-        self._sharing: dict[tuple[str, ...], set[Source]] = {}
-        self._touched: set[Source] = set()
-        self._foreign: set[str] = set()
-        for key, saved in state.items():
-            if key.startswith(PREFIX):
-                if found := _saved(key, saved):
-                    self._know(*found)
-                else:
-                    self._foreign.add(key)
-
-    def _know(self, source: Source, heard: Heard) -> None:
-        self._heard[source] = heard
-        self._sharing.setdefault(source[1:], set()).add(source)
-
-    def hear(self, source: Source, timestamp: float) -> None:
-        """Take note that a source spoke."""
-        known = self._heard.get(source)
-        if known is None:
-            self._know(source, Heard(timestamp, timestamp, None))
-        else:
-            started, last = min(known.started, timestamp), max(known.last, timestamp)
-            self._heard[source] = Heard(started, last, known.peak)
-        self._touched.add(source)
-
-    def peak(self, source: Source, allocated: int | None) -> int | None:
-        """The most a source that was heard has allocated, now that it has allocated this much."""
-        known = self._heard[source]
-        amounts = [amount for amount in (known.peak, allocated) if amount is not None]
-        highest = max(amounts, default=None)
-        self._heard[source] = known._replace(peak=highest)
-        return highest
-
-    def superseded(self, source: Source, second: int) -> bool:
-        """Whether a session that began later was alive with the same tags then, and so owns the series.
-
-        A job that starts again takes the series over at once; of two at the same time, one is shown.
-        """
-        began = (self._heard[source].started, source.session)
-        return any(
-            (heard.started, rival.session) > began and int(heard.started) <= second <= heard.last
-            for rival in self._sharing[source[1:]]
-            if (heard := self._heard[rival])
-        )
-
-    def changes(self) -> dict[str, object]:
-        """What to save, and what was not heard of for long, or is not ours, and is forgotten."""
-        saved: dict[str, object] = {
-            PREFIX + json.dumps(one): self._heard[one] for one in sorted(self._touched)
-        }
-        old = {PREFIX + json.dumps(one) for one, heard in self._heard.items() if heard.last < self._before}
-        return {**saved, **dict.fromkeys(sorted(old | self._foreign))}
+    writer: str
+    timestamp: float
+    group: tuple[str, ...]
+    source: Source
+    event: MemoryEvent
 
 
-def names(text: str) -> tuple[str, ...]:
-    """The strings that were saved as a key; none where it is not one of ours."""
-    try:
-        fields = json.loads(text)
-    except ValueError:
-        return ()
-    ours = isinstance(fields, list) and all(isinstance(field, str) for field in fields)
-    return tuple(fields) if ours else ()
+def measurement(event: MemoryEvent, source: Source) -> Measurement:
+    """An event of a source; sessions with the same host and tags would share a series."""
+    return Measurement(
+        json.dumps(source), event.timestamp or 0.0, (source.host, *source.tags()), source, event
+    )
 
 
-def _saved(key: str, saved: object) -> tuple[Source, Heard] | None:
-    fields = names(key.removeprefix(PREFIX))
-    if len(fields) != len(Source._fields) or not isinstance(saved, list) or len(saved) != 3:
-        return None
-    numbers = [type(number) in (int, float) for number in saved[:2]]
-    if numbers != [True, True] or not (saved[2] is None or type(saved[2]) is int):
-        return None
-    return Source(*fields), Heard(*saved)
+class Second:
+    """One second of one source; what no event told is absent. There may be a great many of them."""
 
+    __slots__ = ("_last", "highest")
 
-def seconds_in_order(cells: Mapping[tuple[Source, int], object]) -> Iterator[tuple[Source, int]]:
-    """Every source's seconds, earliest first, whatever order their files were read in."""
-    yield from sorted(cells, key=lambda cell: (cell[1], cell[0]))
+    def __init__(self) -> None:
+        self._last: list[float | None] = [None] * (2 * len(MEASURED))  # of each when, and what
+        self.highest: int | None = None
+
+    def take(self, event: MemoryEvent) -> None:
+        """Let an event's values stand, unless later ones do already."""
+        allocated, utilization = event.memory_allocated, event.utilization_percent
+        if allocated is not None:
+            self.highest = allocated if self.highest is None else max(self.highest, allocated)
+        # A device without capacity is one that does not tell it.
+        total = None if utilization is None else event.device_total
+        measured = (allocated, event.memory_reserved, event.device_used_or_held, total, utilization)
+        at, last = event.timestamp or 0.0, self._last
+        for place, value in enumerate(measured):
+            if value is not None and at >= (last[2 * place] or at):
+                last[2 * place], last[2 * place + 1] = at, value
+
+    def values(self) -> dict[str, float]:
+        """The values that stand, by measurement."""
+        stand = zip(MEASURED, self._last[1::2], strict=True)
+        return {name: value for name, value in stand if value is not None}

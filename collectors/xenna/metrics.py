@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
 
 from common.metric import Metric, gauge
-from common.records.ingest import IngestMetrics
+from common.records.reading_metrics import IngestMetrics
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
 STAGE_TAGS = (*RUN_TAGS, "stage")
-
-
-class Combine(Enum):
-    """How values of several runs become one where the run is not a tag."""
-
-    SUM = "sum"
-    MEAN = "mean"
 
 
 class Keyed(NamedTuple):
@@ -25,10 +17,10 @@ class Keyed(NamedTuple):
 
     key: str
     metric: Metric
-    combine: Combine
+    combine: str  # of several runs: the sum or the mean
 
 
-def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Keyed]:
+def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, str, str]) -> dict[str, Keyed]:
     """Metrics named after the keys of a record, which may have a `/` where a metric has a dot."""
     return {
         key: Keyed(key, gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags), combine)
@@ -36,7 +28,7 @@ def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, 
     }
 
 
-SUM, MEAN = Combine.SUM, Combine.MEAN
+SUM, MEAN = "sum", "mean"
 
 PIPELINE = _family(
     "xenna.pipeline",

@@ -59,6 +59,7 @@ class LiveRun(Run):
             step = job.step or core.step
             context = self._context(core, settings, checkpoint.saved.state, tick(job.now, step), step)
             self._sink = sink = self._open_sink(configuration, collector, job.now - MAX_AGE)
+            context = replace(context, intake_clock=self._intake_clock)
 
             def remember(changes: Mapping[str, object]) -> None:
                 checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
@@ -78,6 +79,16 @@ class LiveRun(Run):
             if isinstance(item, Sample) and newest < item.timestamp <= last:
                 self._as_of = newest = item.timestamp
             yield item
+
+    def _intake_clock(self) -> float | None:
+        """What the intake's clock showed when the run started; it is asked where it has not answered yet."""
+        from common.datadog.sink import DatadogSink
+
+        if not isinstance(self._sink, DatadogSink):
+            return None  # a dry run asks nobody
+        if self._sink.clock_skew is None:
+            self._sink.validate()
+        return None if self._sink.clock_skew is None else self._job.now - self._sink.clock_skew
 
     def _note_gap(self, collector: Collector[Any], context: Context[Any]) -> None:
         """What was missed and cannot be filled: said with the command that does it, where one can."""

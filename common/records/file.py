@@ -115,6 +115,10 @@ class OpenFile:
         self._seek(0)
         return False
 
+    def rewind(self) -> None:
+        """Go to the start."""
+        self._seek(0)
+
     def may_be(self, place: Place) -> bool:
         """Whether a place of another name can be told to be one of this file too."""
         return bool(place.tail) or (place.whole is not None and place.whole[:1] == [self.status.st_size])

@@ -25,30 +25,62 @@ _OWN_NUMBER = re.compile(r"(.+?)(\.[A-Za-z0-9_-]+)?\.\d{6}(\.[a-z]+)")
 
 @dataclass
 class Found:
-    """Regular files by path, and what could not be looked into with the reason."""
+    """Regular files by path, what could not be looked into with the reason, and what is not there.
+
+    `missing` has a pattern's path up to its first wildcard, which must exist, by the pattern; `blind` are
+    patterns of which nothing could be looked into.
+    """
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
+    pattern_of: dict[str, str] = field(default_factory=dict)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    blind: set[str] = field(default_factory=set)
 
 
 def find(patterns: Sequence[str]) -> Found:
     """Every file the patterns name, each once, under the path that sorts first.
 
-    A directory stands for all `.jsonl` files in it and below. A file that is not there yet is no error.
+    A directory stands for all `.jsonl` files in it and below.
     """
     found = Found()
     for pattern in patterns:
         path = Path(pattern).absolute()
+        plain = Path(*takewhile(lambda part: not _MAGIC.search(part), path.parts))
         if pattern.endswith("/") or path.is_dir():
-            _walk(str(path), ["**", "*.jsonl"], found)
+            top, parts = path, ["**", "*.jsonl"]
         else:
-            *above, name = path.parts
-            plain = list(takewhile(lambda part: not _MAGIC.search(part), above))
-            _walk(str(Path(*plain)), [*above[len(plain) :], name], found)
+            top = plain.parent if plain == path else plain
+            parts = list(path.parts[len(top.parts) :])
+        known, trouble = len(found.files), len(found.unreadable)
+        if _is_there(top):
+            _walk(str(top), parts, found)
+        if len(found.files) == known and not _is_there(plain):
+            found.missing[pattern] = str(plain)
+        elif len(found.files) == known and len(found.unreadable) > trouble:
+            found.blind.add(pattern)
+        found.pattern_of |= dict.fromkeys(list(found.files)[known:], pattern)
     if len(found.files) >= MAX_FILES:
         found.unreadable.append((", ".join(patterns), f"more than {MAX_FILES} files"))
     _keep_one_of_each(found.files)
     return found
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it exists, or may: what cannot be looked into is told where it is read."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def shown(path: str) -> str:
+    """A path as text that can be written anywhere: bytes that are not UTF-8 and controls are escaped."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _keep_one_of_each(files: dict[str, os.stat_result]) -> None:
@@ -67,7 +99,7 @@ def _walk(directory: str, parts: list[str], found: Found, depth: int = 0) -> Non
         with os.scandir(directory) as listing:
             entries = [entry for entry in listing if not entry.name.startswith(".") or parts[0][0] == "."]
     except OSError as error:
-        found.unreadable.append((directory, error.strerror or str(error)))
+        found.unreadable.append((shown(directory), error.strerror or str(error)))
         return
     part, rest = parts[0], parts[1:]
     if part == "**":
@@ -96,10 +128,10 @@ def _add(entry: os.DirEntry[str], found: Found) -> None:
     except FileNotFoundError:
         return  # gone since it was listed, or a link to nothing
     except UnicodeEncodeError:
-        found.unreadable.append((ascii(entry.path), "its name is not UTF-8"))
+        found.unreadable.append((shown(entry.path), "its name is not UTF-8"))
         return
     except OSError as error:
-        found.unreadable.append((entry.path, error.strerror or str(error)))
+        found.unreadable.append((shown(entry.path), error.strerror or str(error)))
         return
     if stat.S_ISREG(status.st_mode) and len(found.files) < MAX_FILES:
         found.files[entry.path] = status

@@ -11,29 +11,20 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Generic, Protocol
+from typing import Any, Generic
 
-from common.collector import Context, S
+from common.collector import Context
 from common.errors import DeadlineExceededError
 from common.intake import MAX_AGE, MAX_AHEAD
 from common.metric import Mark, Metric, Sample
+from common.records.engine import Ingest
 from common.records.file import NotDue
-from common.records.ingest import Tick, Window
+from common.records.grammar import S
+from common.records.window import Tick, Window
 from common.span import Span
 
 PASS = 3600  # seconds of the past that one pass takes, or as many as are whole buckets
 REACHED = "reached"  # the key of the saved state that tells up to when everything was passed on
-
-
-class Ingest(Protocol):
-    """One tick of a collector."""
-
-    @property
-    def behind(self) -> bool:
-        """Whether something due was left for later, once all is collected."""
-
-    def collect(self) -> Iterator[Sample | Mark]:
-        """The samples of the tick, and marks."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class Replay(Generic[S]):
 
     context: Context[S]
     span: Span
-    ingest: Callable[[Context[S], Tick], Ingest]
+    ingest: Callable[[Context[S], Tick], Ingest[S, Any]]  # Any: the records are the collector's own
     live_only: frozenset[Metric]
     settle: int
     width: int = 1

@@ -19,11 +19,16 @@ class Sequence:
         self.ranges = ranges or []
 
     def __contains__(self, number: int) -> bool:
+        if not self.ranges or number > self.ranges[-1][1]:
+            return False  # nearly every one
         place = bisect_right(self.ranges, number, key=lambda one: one[0]) - 1
         return place >= 0 and number <= self.ranges[place][1]
 
     def add(self, number: int) -> None:
         """Put a number in. Beyond so many gaps the lowest one is closed: everything is bounded."""
+        if self.ranges and number == self.ranges[-1][1] + 1:
+            self.ranges[-1][1] = number
+            return
         place = bisect_right(self.ranges, number, key=lambda one: one[0])
         if place and number <= self.ranges[place - 1][1]:
             return

@@ -17,18 +17,22 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from common.records.file import CorruptFileError, NotDue, OpenFile, Place, fingerprint, opened
-from common.records.paths import find
+from common.records.paths import find, first_name, shown
 from common.records.seen_runs import SeenRuns
 from fleetgauge.records import MAX_LINE_BYTES, Json, lines
 
 PREFIX = "file:"
 RACY = 2  # seconds in which a file may change and still look the same
 
+NOT_THERE = "it is not there; where that is normal, write a wildcard in the path"
+
 Identity = Callable[[Json], tuple[str, int] | None]
+Damaged = Callable[[str, str, int, int], None]  # reason, path, and where: the byte, and the line or 0
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,15 @@ class TailLimits:
 
 
 class Entry(NamedTuple):
-    """One object and where it stands; `identity` is None unless the tail was given a way to tell it."""
+    """One object and where it stands; `identity` is None unless the tail was given a way to tell it.
+
+    `number` is that of its line, or 0 where reading did not begin at the start of the file.
+    """
 
     value: Json
     start: int
     identity: tuple[str, int] | None
+    number: int
 
 
 def loads(text: bytes) -> Any:  # Any: parsed JSON
@@ -75,6 +83,7 @@ class Tail:
         family: Callable[[str], str] = str,
         due: float = math.inf,
         not_due: NotDue | None = None,
+        damaged: Damaged = lambda reason, path, start, number: None,
     ) -> None:
         self.limits = limits or TailLimits()
         self.identity = identity
@@ -88,6 +97,9 @@ class Tail:
         self.waiting_since: float | None = None  # last change of the file that has waited longest
         self.damage: Counter[str] = Counter()
         self.lost: list[tuple[str, str]] = []  # paths that could not be read, and why
+        self.blind = False  # where none of them could
+        self.pattern_of: dict[str, str] = {}
+        self.damaged = damaged
         self.not_due = not_due or NotDue()
         self._patterns = patterns
         self._enough = enough
@@ -96,6 +108,7 @@ class Tail:
         self._places: dict[str, dict[str, Place]] = {}  # by path, then by head
         self._by_head: dict[str, Place] = {}
         self._needed: set[str] = set()
+        self._left: list[str] = []  # files that this tick did not come to
         self._load(state)
 
     def _load(self, state: Mapping[str, object]) -> None:
@@ -117,8 +130,11 @@ class Tail:
     def files(self) -> Iterator[TailedFile]:
         """The files with something to read, oldest first, one open at a time."""
         found = find(self._patterns)
-        self.lost += found.unreadable
+        gone = {pattern: path for pattern, path in found.missing.items() if not self._remembers(path)}
+        self.lost += [*found.unreadable, *((shown(path), NOT_THERE) for path in gone.values())]
+        self.blind = {*gone, *found.blind} >= set(self._patterns)
         self.files_found = len(found.files)
+        self.pattern_of = found.pattern_of
         oldest = self.now - self.limits.expire_after
         news = {self._family(path) for path, status in found.files.items() if status.st_mtime >= oldest}
         for path, status in sorted(found.files.items(), key=lambda item: (item[1].st_mtime_ns, item[0])):
@@ -131,8 +147,23 @@ class Tail:
                 self._needed.update(f"{PREFIX}{head}:{path}" for head in places)
                 read = max((place.offset for place in places.values()), default=0)
                 self.wait(max(0, status.st_size - read), status.st_mtime)
+                self._left.append(path)
                 continue
             yield from self._open(path)
+
+    def waiting(self) -> Iterator[tuple[str, str, Json]]:
+        """Of every file that was left for the next tick, the first object there, with its path and head."""
+        for path in self._left:
+            with suppress(OSError, CorruptFileError), opened(path) as stream:
+                place = self._place(path, stream)
+                for line in lines(stream, place.offset, skipping=place.skipping, loads=loads):
+                    if line.value is not None:
+                        yield path, stream.head, line.value
+                        break
+
+    def _remembers(self, path: str) -> bool:
+        """Whether a file of that path, or of that directory, was ever read."""
+        return any(first_name(known) == path or known.startswith(f"{path}/") for known in self._places)
 
     def _open(self, path: str) -> Iterator[TailedFile]:
         try:
@@ -141,12 +172,17 @@ class Tail:
                     self._needed.add(f"{PREFIX}{stream.head}:{path}")
                     yield TailedFile(self, path, stream, self._place(path, stream))
                 elif stream.corrupt:
-                    self.damage["corrupt_gzip"] += 1
+                    self.hurt("corrupt_gzip", path, 0, 0)
                     self.not_due.add(path, stream.status, math.inf)
         except FileNotFoundError:
             return  # gone since it was listed; if renamed, the next tick finds it
         except OSError as error:
-            self.lost.append((path, error.strerror or str(error)))
+            self.lost.append((shown(path), error.strerror or str(error)))
+
+    def hurt(self, damage: str, path: str, start: int, number: int) -> None:
+        """Count damage, and tell where it is."""
+        self.damage[damage] += 1
+        self.damaged(damage, path, start, number)
 
     def _place(self, path: str, stream: OpenFile) -> Place:
         """Where to go on: by path and first line, or by the first line alone after a rename."""
@@ -200,46 +236,43 @@ class TailedFile:
 
     def entries(self) -> Iterator[Entry]:
         """The objects not seen before. One counts as read when the next is asked for, or the end is met."""
-        tail, first = self._tail, self._offset
+        tail, first, status = self._tail, self._offset, self._stream.status
+        number = 0
         reading = lines(
             self._stream, first, skipping=self._skipping, longest=tail.limits.max_line_bytes, loads=loads
         )
         try:
-            for line in reading:
+            for start, end, value, damage, unfinished in reading:
                 if self._offset > first and tail.spent():
-                    tail.wait(
-                        max(0, self._stream.status.st_size - self._offset), self._stream.status.st_mtime
-                    )
+                    tail.wait(max(0, status.st_size - self._offset), status.st_mtime)
                     return
-                if line.damage:
-                    tail.damage[line.damage] += 1
-                if line.value is not None:
-                    yield from self._offer(Entry(line.value, line.start, self._identify(line.value)))
-                tail.bytes += line.end - self._offset
-                self._offset, self._skipping = line.end, line.unfinished
+                number += 1
+                if damage:
+                    tail.hurt(damage, self.path, start, 0 if first else number)
+                if value is not None:
+                    identity = self._identify(value)
+                    if identity is None or identity[1] not in tail.runs[identity[0]]:
+                        yield Entry(value, start, identity, 0 if first else number)
+                        if identity:
+                            tail.runs[identity[0]].add(identity[1])
+                            self._touched.add(identity[0])
+                        tail.taken += 1
+                    else:
+                        tail.duplicates += 1
+                tail.bytes += end - self._offset
+                self._offset, self._skipping = end, unfinished
         except CorruptFileError:
-            tail.damage["corrupt_gzip"] += 1
+            tail.hurt("corrupt_gzip", self.path, self._offset, 0)
         except OSError as error:
-            tail.lost.append((self.path, error.strerror or str(error)))
+            tail.lost.append((shown(self.path), error.strerror or str(error)))
             return
         self._finished = True
 
     def _identify(self, value: Json) -> tuple[str, int] | None:
-        return self._tail.identity(value) if self._tail.identity else None
-
-    def _offer(self, entry: Entry) -> Iterator[Entry]:
-        """The entry, unless it was read before from here or elsewhere."""
-        if entry.identity is None:
-            yield entry
-        else:
-            run, number = entry.identity
-            if number in self._tail.runs[run]:
-                self._tail.duplicates += 1
-                return
-            yield entry
-            self._tail.runs[run].add(number)
-            self._touched.add(run)
-        self._tail.taken += 1
+        try:
+            return self._tail.identity(value) if self._tail.identity else None
+        except Exception:  # whoever interprets it will say what is wrong
+            return None
 
     def leave(self, entries: Sequence[Entry]) -> None:
         """Leave entries for the next tick that were read already: the last ones, in order."""
@@ -249,6 +282,8 @@ class TailedFile:
                 self._tail.runs[run].discard(number)
         self._tail.taken -= len(entries)
         self._tail.bytes -= self._offset - entries[0].start
+        if self._tail.behind:
+            self._tail.backlog_bytes += self._offset - entries[0].start
         self._offset, self._skipping, self._finished = entries[0].start, False, False
 
     def wait_until(self, time: float) -> None:

@@ -117,7 +117,7 @@ class JsonlEvents(EventSink):
             return
         try:
             self._add_up()
-            self._write_interval(self._clock())
+            self._write_interval(self._clock(), Event.END)
         except Exception as error:
             self._losses.add(error)
         finally:
@@ -172,20 +172,20 @@ class JsonlEvents(EventSink):
         if not self._end - 2 * self._interval_s <= now < self._end:
             self._write_interval(now)
 
-    def _write_interval(self, now: float) -> None:
-        """The operations as of the interval's end, and what is held as of now."""
+    def _write_interval(self, now: float, event: Event = Event.STATS) -> None:
+        """The operations as of the interval's end, and what is held as of now, which may be the last word."""
         groups, self._groups = self._groups, {}
         ended, self._end = min(self._end, now), self._end_after(now)
         for (op, partition_id, status), totals in groups.items():
             named = {"op": op, "partition_id": partition_id, "status": status}
             self._write(ended, named | body_of(totals))
         if held := self._held({partition_id for _, partition_id, _ in groups}):
-            self._write(now, held)
+            self._write(now, held, event)
 
-    def _write(self, stamp: float, body: Json) -> None:
+    def _write(self, stamp: float, body: Json, event: Event = Event.STATS) -> None:
         self._stamp = stamp
         if self._writer is not None:
-            self._writer.write(Event.STATS, body)
+            self._writer.write(event, body)
 
     def _held(self, partitions: set[str]) -> Json:
         """What all attached clients hold; a partition that was used and holds nothing is told as 0."""
@@ -202,6 +202,7 @@ class JsonlEvents(EventSink):
                 by_partition[partition_id] = by_partition.get(partition_id, 0) + n_bytes
         return {
             "source": self._source,
+            "interval_s": self._interval_s,
             "bytes_outstanding": largest(by_partition),
             "peak_bytes_outstanding": peak,
             "keys_outstanding": keys,

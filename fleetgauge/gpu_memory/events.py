@@ -6,7 +6,6 @@ module turns any of them, as a mapping or as an object, into one typed value. It
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -155,7 +154,7 @@ def _modern(record: Mapping[str, object]) -> Mapping[str, object]:
         modern["context"] = record.get("message")
     megabytes = record.get("memory_mb")
     if record.get("memory_allocated") is None and isinstance(megabytes, int | float):
-        modern["memory_allocated"] = int(megabytes * 2**20) if math.isfinite(megabytes) else None
+        modern["memory_allocated"] = int(megabytes * 2**20) if abs(megabytes) < _MAX_NUMBER else None
     for name in ("total_memory", "total_bytes"):
         if modern.get("device_total") is None and modern.get("device_total_bytes") is None:
             modern["device_total"] = record.get(name, metadata.get(name))

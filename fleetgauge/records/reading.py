@@ -14,7 +14,9 @@ MAX_LINE_BYTES = 1_000_000  # bytes, without the newline
 ENVELOPE = ("schema_version", "kind", "event", "run_id", "seq", "timestamp", "host", "pid", "job", "rank")
 
 _CHUNK = 1 << 18
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it in front of the first line
 MAX_ID = 200
+MAX_SEQ = 2**63
 
 Json = dict[str, Any]  # Any: what a line holds is for its reader to judge
 
@@ -78,6 +80,8 @@ def lines(
             value, damage = None, None
             if not skipping:
                 holed = cursor - start > len(text) + 1
+                if start == 0:
+                    text = text.removeprefix(_BYTE_ORDER_MARK)
                 value, damage = _interpret(text, holed, longest, loads)
             yield Line(start, cursor, value, damage)
             start, skipping = cursor, False
@@ -131,6 +135,8 @@ def identity(value: Mapping[str, Any]) -> tuple[str, int] | None:
     run_id, seq, rank = value.get("run_id"), value.get("seq"), value.get("rank")
     if not isinstance(run_id, str) or not 0 < len(run_id) <= MAX_ID:
         return None
-    if not isinstance(seq, int) or isinstance(seq, bool) or seq < 0:
+    if not isinstance(seq, int) or isinstance(seq, bool) or not 0 <= seq < MAX_SEQ:
+        return None
+    if isinstance(rank, int) and not -MAX_SEQ < rank < MAX_SEQ:
         return None
     return (run_id if rank is None else f"{run_id}/{str(rank)[:20]}"), seq

@@ -15,6 +15,7 @@ from collectors.data_plane.metrics import METRICS
 from common.config.settings import ConfigurationFile, load
 from common.errors import ConfigurationError, NotConfiguredError
 from common.metric import Kind
+from common.records.tail import NOT_THERE
 
 TAGS = ("job:ants", "op:put", "partition_id:p", "rank:0")
 WRITER = ("job:ants", "rank:0")
@@ -182,6 +183,7 @@ def test_the_reading_reports_on_itself(ticks: DataPlaneTicks) -> None:
         ("data_plane.ingest.files", (), NOW): 2,
         ("data_plane.ingest.records", (), NOW): 3,
         ("data_plane.ingest.bad_records", (), NOW): 1,
+        ("data_plane.ingest.other_kind", (), NOW): 0,
         ("data_plane.ingest.bytes", (), NOW): size,
         ("data_plane.ingest.backlog_bytes", (), NOW): 0,
         ("data_plane.ingest.lag_seconds", (), NOW): 0,
@@ -193,14 +195,18 @@ def test_what_cannot_be_looked_into_is_lost_and_the_rest_is_read(tmp_path: Path)
     ticks = DataPlaneTicks(tmp_path, paths=f"{tmp_path}/a.jsonl, {tmp_path}/gone/")
     ticks.write(operations(0, 100))
     assert len(the(ticks.tick(), "ops")) == 1
-    assert ticks.tally.lost == [f"{tmp_path}/gone: No such file or directory"]
-    with pytest.raises(ConfigurationError, match=r"DATA_PLANE_PATHS: cannot look into .*/gone: No such file"):
+    assert ticks.tally.lost == [f"{tmp_path}/gone: {NOT_THERE}"]
+    with pytest.raises(
+        ConfigurationError, match=r"DATA_PLANE_PATHS: cannot look into .*/gone: it is not there"
+    ):
         list(COLLECTOR.check(ticks.context()))
 
 
 def test_the_check_tells_how_many_files_there_are(ticks: DataPlaneTicks) -> None:
     ticks.write(operations(0, 100))
-    assert list(COLLECTOR.check(ticks.context())) == [f"{ticks.path}: 1 files"]
+    assert list(COLLECTOR.check(ticks.context())) == [
+        f"{ticks.path}: 1 files; in the newest, {ticks.path}/a.jsonl: 1 records of data_plane"
+    ]
 
 
 def test_without_paths_the_collector_is_not_configured() -> None:

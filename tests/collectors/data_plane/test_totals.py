@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xenna_ticks import NOW, Points
 
-from collectors.data_plane import collector, totals
+from collectors.data_plane import collector
 from collectors.data_plane.collector import COLLECTOR
+from collectors.data_plane.holdings import MAX_STANDING
 from common.metric import Mark
 from fleetgauge.data_plane import OperationTotals
 
@@ -144,13 +145,14 @@ def test_what_was_sent_is_remembered_for_as_long_as_it_can_be_sent_again(ticks: 
     ticks.tick()
     ticks.now = NOW - 100 + 3600
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("bucket:")] == [
-        f"bucket:{NOW - 100}",
-        f"bucket:{NOW - 90}",
-    ]
+    assert [key for key in ticks.state if key.startswith("bucket:")] == [f"bucket:{NOW - 100}"]
     ticks.now += 1
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("bucket:")] == [f"bucket:{NOW - 90}"]
+    assert [key for key in ticks.state if key.startswith("bucket:")] == []
+    assert "source:run-0/0" in ticks.state
+    ticks.now = NOW - 90 + 3600 + MAX_STANDING + 1
+    ticks.tick()
+    assert "source:run-0/0" not in ticks.state
 
 
 @pytest.mark.parametrize(
@@ -158,18 +160,25 @@ def test_what_was_sent_is_remembered_for_as_long_as_it_can_be_sent_again(ticks: 
     [
         5,
         {},
-        {"operations": {}, "holdings": 5},
-        {"operations": {"x": {}}, "holdings": {}},
-        {"operations": {'["put"]': {}}, "holdings": {}},
-        {"operations": {'["put","a","b","c"]': {"ok": 5}}, "holdings": {}},
-        {"operations": {'["put","a","b","c"]': {"ok": {}}}, "holdings": {}},
-        {"operations": {}, "holdings": {"r": [1, 2]}},
-        {"operations": {}, "holdings": {"r": [1, "a", "b", 1, 1, {"p": "x"}]}},
-        {"operations": {}, "holdings": {"r": []}},
+        [],
+        [1],
+        [1, 5],
+        ["x", "{"],
+        [1, "[]", 3],
+        [1, "5"],
+        [1, '[["a", 5]]'],
+        [1, f'[[["ants", "put", "p", "0"], {[1] * 9}]]'],
+        [1, f'[[["ants", "put", "p", "0"], {[1] * 6 + [{"3": 2}, 0, 0]}]]'.replace("'", '"')],
+        [1, f'[[["ants", "put", "p", "0"], {[1] * 6 + [{"x": 1}, 0, 0]}]]'.replace("'", '"')],
+        '[[1, "a", "b", null, false, 1, 1, {"p": "x"}]]',
+        '[[1, "a"]]',
+        "[5]",
+        "{",
     ],
 )
-def test_a_saved_bucket_that_is_not_ours_is_as_good_as_none(ticks: DataPlaneTicks, saved: object) -> None:
-    ticks.state = {f"bucket:{NOW - 100}": saved, "bucket:x": {}, "forgotten": "x"}
+def test_a_saved_state_that_is_not_ours_is_as_good_as_none(ticks: DataPlaneTicks, saved: object) -> None:
+    ticks.state = {f"bucket:{NOW - 100}": saved, "bucket:x": {}, "forgotten:bucket:": "x", "unsent": "x"}
+    ticks.state |= {"source:run-0": saved, "source:other": saved}
     ticks.write(operations(0, 100), held(1, 100, {"p": 1}))
     points = ticks.tick()
     assert the(points, "ops") == {(TAGS, 100): 1}
@@ -180,21 +189,21 @@ def test_a_saved_bucket_that_is_not_ours_is_as_good_as_none(ticks: DataPlaneTick
 def test_past_so_many_series_the_oldest_are_forgotten_and_what_follows_is_late(
     ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(totals, "MAX_KEPT", 3)
-    ticks.write(*(operations(seq, 200 - seq) for seq in range(4)), held(4, 100, {}))
+    monkeypatch.setattr("common.records.buckets.MAX_KEPT", 3)
+    ticks.write(*(operations(seq, 200 - seq) for seq in range(5)))
     ticks.tick()
     kept = [key for key in ticks.state if key.startswith("bucket:")]
-    assert kept == [f"bucket:{NOW - ago}" for ago in (198, 197, 100)]
+    assert kept == [f"bucket:{NOW - ago}" for ago in (198, 197, 196)]
     ticks.write(*(operations(0, ago, run_id=str(ago)) for ago in (200, 199, 198)), to="b.jsonl")
     assert the(ticks.tick(), "ops") == {(TAGS, 198): 2}
     assert ticks.tally.dropped == {"late": 2}
-    assert the(ticks.points, "ops") == {(TAGS, 200): 1, (TAGS, 199): 1, (TAGS, 198): 2, (TAGS, 197): 1}
+    assert the(ticks.points, "ops") == {(TAGS, ago): 1 + (ago == 198) for ago in (200, 199, 198, 197, 196)}
 
 
 def test_a_large_tick_is_marked_on_the_way_between_two_seconds(
     ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "MARK_EVERY", 5)
+    monkeypatch.setattr(collector, "MAX_CELLS", 5)
     ticks.write(*(operations(seq, 200 - seq // 4, partition_id=str(seq)) for seq in range(20)))
     ticks.tick()
     marked, seconds = -1, []
@@ -209,7 +218,7 @@ def test_a_large_tick_is_marked_on_the_way_between_two_seconds(
 def test_a_tick_killed_behind_a_mark_on_the_way_adds_nothing_twice(
     ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "MARK_EVERY", 5)
+    monkeypatch.setattr(collector, "MAX_CELLS", 2)
     ticks.write(*(operations(seq, 200 - seq // 4) for seq in range(20)))
     items = COLLECTOR.collect(ticks.context())
     ticks.save(next(item for item in items if isinstance(item, Mark)))
@@ -233,33 +242,45 @@ def test_unchanged_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.Monk
 # Whatever happens
 
 
+INTERVAL = 10  # seconds that the writers below say they keep
+
+
 def straight_read(written: list[dict[str, Any]], on: Mapping[str, bool], width: int) -> Points:
     """What the intake must hold in the end, from all records at once."""
     sums: dict[tuple[tuple[str, ...], int], OperationTotals] = {}
-    last: dict[tuple[int, str], dict[str, Any]] = {}
+    words = [one for one in written if "op" not in one]
     for one in written:
-        start = int(one["timestamp"]) // width * width
-        if "op" not in one:
-            last[start, one["run_id"]] = one
-            continue
-        tags = tuple(
-            f"{name}:{one[name]}" for name in ("job", "op", "partition_id", "rank") if on.get(name, True)
-        )
-        totals_of_one = added_up(*one["calls"])
-        sums[tags, start] = sums[tags, start] + totals_of_one if (tags, start) in sums else totals_of_one
+        if "op" in one:
+            start = int(one["timestamp"]) // width * width
+            tags = tags_of(one, on, "job", "op", "partition_id", "rank")
+            totals_of_one = added_up(*one["calls"])
+            sums[tags, start] = sums[tags, start] + totals_of_one if (tags, start) in sums else totals_of_one
     points: Points = {}
     for (tags, start), whole in sums.items():
         points["data_plane.ops", tags, start] = whole.count
         points["data_plane.bytes", tags, start] = whole.bytes
         points["data_plane.wall_ms.p95", tags, start] = whole.wall_ms_percentile(95)
         points["data_plane.wall_ms.max", tags, start] = whole.wall_ms_max
-    for (start, _), one in last.items():
-        for partition_id, n_bytes in one["bytes_outstanding"].items():
-            known = {"job": one["job"], "partition_id": partition_id, "rank": one["rank"]}
-            tags = tuple(f"{name}:{value}" for name, value in known.items() if on[name])
-            key = ("data_plane.bytes_outstanding", tags, start)
-            points[key] = points.get(key, 0) + n_bytes
+    for writer, start in {
+        (tags_of(one, on, "job", "rank"), one["timestamp"] // width * width) for one in words
+    }:
+        last = {one["run_id"]: one for one in words if one["timestamp"] < start + width}
+        for one in last.values():
+            stands = one["timestamp"] >= start or one["timestamp"] + 3 * INTERVAL > start
+            if stands and tags_of(one, on, "job", "rank") == writer:
+                for partition_id, n_bytes in one["bytes_outstanding"].items():
+                    named = {**one, "partition_id": partition_id}
+                    key = (
+                        "data_plane.bytes_outstanding",
+                        tags_of(named, on, "job", "partition_id", "rank"),
+                        start,
+                    )
+                    points[key] = points.get(key, 0) + n_bytes
     return points
+
+
+def tags_of(one: Mapping[str, Any], on: Mapping[str, bool], *names: str) -> tuple[str, ...]:
+    return tuple(f"{name}:{one[name]}" for name in names if on.get(name, True))
 
 
 STEPS = st.lists(
@@ -291,7 +312,7 @@ def test_wherever_a_tick_is_killed_the_intake_ends_equal_to_a_straight_read(
                 more: dict[str, Any] = {"job": job, "rank": one, "calls": calls}
                 ago = NOW - ticks.now
                 told = operations(next(seqs[one]), ago, *calls, **more, partition_id=partition_id)
-                state = held(next(seqs[one]), ago, {partition_id: step}, **more)
+                state = held(next(seqs[one]), ago, {partition_id: step}, **more, interval_s=INTERVAL)
                 written += [told, state]
                 ticks.write(told, state, to=f"{one}.jsonl")
             elif what == "rotate":
@@ -324,5 +345,7 @@ def killed(ticks: DataPlaneTicks, after: int, unsaved: int) -> None:
 def test_the_saved_state_is_plain_json(ticks: DataPlaneTicks) -> None:
     ticks.write(operations(0, 100), held(1, 100, {"p": 1}))
     ticks.tick()
-    saved = ticks.state[f"bucket:{NOW - 100}"]
-    assert json.loads(json.dumps(totals.Bucket.from_state(saved).to_state())) == saved
+    first = json.dumps(ticks.state)
+    ticks.write(operations(2, 100, (1, 1, 2.0), status="error"), held(3, 90, {"p": 2}))
+    ticks.tick()
+    assert json.loads(first) != json.loads(json.dumps(ticks.state)) == ticks.state

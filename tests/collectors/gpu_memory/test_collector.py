@@ -209,16 +209,16 @@ def test_alerts_of_a_second_that_two_segments_share_add_up_even_when_one_is_read
     assert of(ticks.tick(), "alerts") == {(warning, 100): 3}
     ticks.write(event(99.7, kind="warning", session_id="s2"), to="late/segment-000001.jsonl")
     assert of(ticks.tick(), "alerts") == {(warning, 100): 4}
-    assert ticks.state['alerts:["node-1", "warning", "gpu:0", "job_id:j1", "rank:0"]'] == {str(NOW - 100): 4}
+    assert [key for key in ticks.state if key.startswith("count:")] == [f"count:{NOW - 100}"]
     ticks.now += 3600
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("alerts:")] == []
+    assert [key for key in ticks.state if key.startswith("count:")] == []
 
 
 def test_however_many_seconds_there_are_marks_let_them_be_delivered_bit_by_bit(
     ticks: Ticks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.records.ingest.BATCH_SIZE", 10)
+    monkeypatch.setattr("common.records.engine.BATCH_SIZE", 10)
     ticks.write(*(event(100 - ago, kind="warning") for ago in range(50)))
     items = list(COLLECTOR.collect(ticks.context()))
     marks = [place for place, item in enumerate(items) if isinstance(item, Mark)]
@@ -318,8 +318,9 @@ def test_an_event_of_the_future_is_dropped_and_no_session_of_it_is_known(ticks: 
     ticks.write(event(-601), event(100))
     assert set(of(ticks.tick(), "allocated_bytes")) == {(TAGS, 100)}
     assert ticks.tally.dropped == {"in_future": 1}
-    [known] = [saved for key, saved in ticks.state.items() if key.startswith("session:")]
-    assert known == [NOW - 100, NOW - 100, GIB]
+    [known] = [saved for key, saved in ticks.state.items() if key.startswith("run:")]
+    assert isinstance(known, dict)
+    assert (known["started"], known["last"], known["more"]) == (NOW - 100, NOW - 100, {"peak": GIB})
 
 
 def test_an_event_without_a_session_belongs_to_the_one_the_manifest_gives_its_segment(ticks: Ticks) -> None:
@@ -327,7 +328,7 @@ def test_an_event_without_a_session_belongs_to_the_one_the_manifest_gives_its_se
     ticks.write(event(100, session_id=None))
     ticks.write(event(90, session_id=None, rank=1), to="sink/segment-000002.jsonl")
     ticks.tick()
-    sessions = {json.loads(key.partition(":")[2])[0] for key in ticks.state if key.startswith("session:")}
+    sessions = {json.loads(key.partition(":")[2])[0] for key in ticks.state if key.startswith("run:")}
     assert sessions == {"mine", str(ticks.path / "sink")}
 
 
@@ -408,10 +409,10 @@ class TestWithoutJobId:
         ticks.write(event(200), event(20))
         ticks.tick()
         kept = {key.partition(":")[0] for key in ticks.state}
-        assert kept == {"file", "session", "bucket", "open"}
+        assert kept == {"file", "run", "bucket", "open"}
         ticks.now += 3700
         ticks.tick()
-        assert {key.partition(":")[0] for key in ticks.state} == {"file", "session"}
+        assert {key.partition(":")[0] for key in ticks.state} == {"file", "run"}
 
 
 def session(name: str, status: str, ended_ago: float | None = None) -> dict[str, Any]:
@@ -494,7 +495,7 @@ def test_what_is_saved_and_is_not_ours_does_no_harm(tmp_path: Path, tag_job_id: 
     names = ('["a"]', "{", "5", '["a", "b", "c", "d", "e"]', '["a", 5]', "1794789000")
     saved: Iterable[object] = (5, None, [], {}, {"x": 1}, [1, 2, "x"], {"start": 5, "values": 6})
     for value in saved:
-        prefixes = ("session", "alerts", "bucket", "open")
+        prefixes = ("run", "count", "bucket", "open")
         ticks.state = {f"{prefix}:{name}": value for prefix in prefixes for name in names}
         ticks.write(event(100, kind="warning"), to=f"{len(list(tmp_path.iterdir()))}/segment-000001.jsonl")
         assert sum(name == "allocated_bytes" for name, _, _ in ticks.tick()) == 1
@@ -511,7 +512,11 @@ def test_sessions_not_heard_of_for_long_are_forgotten(ticks: Ticks) -> None:
 
 def test_a_check_tells_how_many_segments_there_are(ticks: Ticks) -> None:
     ticks.write(event(100))
-    assert list(COLLECTOR.check(ticks.context())) == [f"{ticks.path}/**/segment-*.jsonl: 1 files"]
+    [said] = COLLECTOR.check(ticks.context())
+    assert said.startswith(
+        f"{ticks.path}/**/segment-*.jsonl: 1 files; in the newest, {ticks.path}/sink/segment-"
+    )
+    assert said.endswith(": 1 records of gpu_memory")
     missing = Ticks(ticks.path, paths=f"{ticks.path}/none/")
     with pytest.raises(ConfigurationError, match="FLEETGAUGE_GPU_MEMORY_PATHS: cannot look into"):
         list(COLLECTOR.check(missing.context()))

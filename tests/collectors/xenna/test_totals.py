@@ -110,7 +110,7 @@ def test_all_is_saved_in_one_mark_behind_the_totals(ticks: Ticks) -> None:
 def test_however_many_samples_there_are_marks_let_them_be_delivered_bit_by_bit(
     ticks: Ticks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.records.ingest.BATCH_SIZE", 10)
+    monkeypatch.setattr("common.records.engine.BATCH_SIZE", 10)
     for number in range(30):
         ticks.write(record(0, 3000 - 70 * number, BODY, run_id=f"r{number}"), to=f"{number}.jsonl")
     ticks.tick()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.records import paths
-from common.records.paths import find, first_name, former_names
+from common.records.paths import find, first_name, former_names, shown
 
 
 def found(*patterns: object) -> list[str]:
@@ -84,10 +84,24 @@ def test_a_link_to_a_directory_is_not_followed_into_the_deep(tmp_path: Path) -> 
     assert found(tmp_path / "here") == [f"{tmp_path}/here/sub/a.jsonl"]
 
 
-def test_a_file_that_is_not_there_yet_is_no_error_but_a_missing_directory_is(tmp_path: Path) -> None:
-    assert find([str(tmp_path / "a.jsonl"), str(tmp_path / "*.jsonl")]).unreadable == []
-    missing = find([f"{tmp_path}/gone/", f"{tmp_path}/gone/*.jsonl", f"{tmp_path}/x*/y.jsonl"])
-    assert missing.unreadable == [(f"{tmp_path}/gone", "No such file or directory")] * 2
+def test_a_path_must_exist_up_to_its_first_wildcard(tmp_path: Path) -> None:
+    make(tmp_path, "rotated.000001.jsonl", "there.jsonl")
+    plain = [f"{tmp_path}/gone/", f"{tmp_path}/gone", f"{tmp_path}/gone.jsonl"]
+    patterns = [f"{tmp_path}/gone/*.jsonl", f"{tmp_path}/x*/y.jsonl", f"{tmp_path}/*.txt"]
+    result = find([*plain, *patterns, f"{tmp_path}/there.jsonl", f"{tmp_path}/rotated.jsonl"])
+    assert result.missing == {
+        f"{tmp_path}/gone/": f"{tmp_path}/gone",
+        f"{tmp_path}/gone": f"{tmp_path}/gone",
+        f"{tmp_path}/gone.jsonl": f"{tmp_path}/gone.jsonl",
+        f"{tmp_path}/gone/*.jsonl": f"{tmp_path}/gone",
+    }
+    assert result.unreadable == []
+    assert sorted(result.pattern_of.values()) == [f"{tmp_path}/rotated.jsonl", f"{tmp_path}/there.jsonl"]
+
+
+def test_a_path_is_shown_so_that_it_can_be_written_anywhere() -> None:
+    assert shown(os.fsdecode(b"/a/\xff\x1b[2J\n.jsonl")) == "/a/\\xff\\x1b[2J\\n.jsonl"
+    assert shown("/a/\u00e9 b.jsonl") == "/a/\u00e9 b.jsonl"
 
 
 def test_a_name_that_is_not_text_is_told_and_left(tmp_path: Path) -> None:
@@ -96,7 +110,7 @@ def test_a_name_that_is_not_text_is_told_and_left(tmp_path: Path) -> None:
     os.close(os.open(name, os.O_CREAT))
     result = find([str(tmp_path)])
     assert list(result.files) == [f"{tmp_path}/a.jsonl"]
-    assert result.unreadable == [(ascii(os.fsdecode(name)), "its name is not UTF-8")]
+    assert result.unreadable == [(f"{tmp_path}/\\xff.jsonl", "its name is not UTF-8")]
 
 
 def test_more_files_than_can_be_kept_in_mind_are_told(

@@ -18,6 +18,7 @@ from common.errors import DeadlineExceededError
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.records.replay import PASS, REACHED
+from common.records.tail import NOT_THERE
 
 HOUR = 3600
 
@@ -226,7 +227,7 @@ def test_damage_and_losses_are_counted_once_and_not_once_a_pass(
         "not_an_object": 1,
         "corrupt_gzip": 2,
     }
-    assert simulation.tally.lost == [f"{tmp_path}/gone: No such file or directory"]
+    assert simulation.tally.lost == [f"{tmp_path}/gone: {NOT_THERE}"]
     assert len(caplog.messages) == 1
 
 

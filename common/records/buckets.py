@@ -1,0 +1,190 @@
+"""What writers that share a series add up to, bucket by bucket, so that none overwrites another.
+
+Time is cut into buckets. What was added up in one is saved for as long as the intake takes its points: what
+is read late adds to its bucket, which is then sent again, whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+MAX_KEPT = 200_000  # cells of all buckets
+
+Key = tuple[str, ...]
+Sum = tuple[float, int, float]  # of the writers of a series: their values, how many they are, the highest
+V = TypeVar("V")
+
+
+class Cells(Generic[V]):
+    """Values by bucket and key that add up. A bucket is saved as text, and parsed only where it grows.
+
+    `parse` makes a value of what was saved, and raises for what is not ours; `add` puts two together and
+    changes neither.
+    """
+
+    def __init__(
+        self,
+        state: Mapping[str, object],
+        prefix: str,
+        oldest: float,
+        parse: Callable[[Any], V],  # Any: parsed JSON
+        add: Callable[[V, V], V],
+    ) -> None:
+        self._prefix = prefix
+        self._parse = parse
+        self._add = add
+        keys = {key: _start(key.removeprefix(prefix)) for key in state if key.startswith(prefix)}
+        self._stale = {key for key, start in keys.items() if start < oldest}
+        self._saved = {start: state[key] for key, start in keys.items() if start >= oldest}
+        self._sizes = {start: _size(saved) for start, saved in self._saved.items()}
+        forgotten = state.get(f"forgotten:{prefix}")
+        self._forgotten = forgotten if type(forgotten) is int else 0
+        self._open: dict[int, dict[Key, V]] = {}
+        self._grown: dict[int, set[Key]] = {}
+        self.growth = 0
+
+    def add(self, start: int, key: Key, value: V) -> bool:
+        """Add a value to its bucket; False where that one is forgotten."""
+        if start <= self._forgotten:
+            return False
+        cells = self._open.get(start)
+        if cells is None:
+            cells = self._opened(start)
+        known = cells.get(key)
+        cells[key] = value if known is None else self._add(known, value)
+        grown = self._grown.setdefault(start, set())
+        if key not in grown:
+            grown.add(key)
+            self.growth += 1
+        return True
+
+    def at(self, start: int) -> Mapping[Key, V]:
+        """All values of a bucket."""
+        return self._open.get(start) or self._opened(start)
+
+    def grown(self) -> Iterator[tuple[int, Key, V]]:
+        """Every value that was added to since the last changes, with its bucket, in order."""
+        for start in sorted(self._grown):
+            cells = self._open[start]
+            for key in sorted(self._grown[start]):
+                yield start, key, cells[key]
+
+    def changes(self, *, forget: bool) -> dict[str, object]:
+        """What to save of what has grown; at most so many cells, where some may be forgotten."""
+        changes: dict[str, object] = dict.fromkeys(self._stale)
+        for start in self._grown:
+            cells = self._open[start]
+            self._saved[start] = saved = [len(cells), orjson.dumps(list(cells.items())).decode()]
+            self._sizes[start] = len(cells)
+            changes[f"{self._prefix}{start}"] = saved
+        kept = sum(self._sizes.values())
+        for start in sorted(self._sizes) if forget else ():
+            if kept <= MAX_KEPT:
+                break
+            kept -= self._sizes.pop(start)
+            self._forgotten = start
+            changes |= {f"{self._prefix}{start}": None, f"forgotten:{self._prefix}": start}
+        self._open, self._grown, self.growth = {}, {}, 0
+        return changes
+
+    def _opened(self, start: int) -> dict[Key, V]:
+        saved: Any = self._saved.get(start)
+        try:
+            cells = {tuple(map(str, key)): self._parse(value) for key, value in orjson.loads(saved[1])}
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            cells = {}
+        self._open[start] = cells
+        return cells
+
+
+def plus(one: Sum, other: Sum) -> Sum:
+    """Two sums as one."""
+    return one[0] + other[0], one[1] + other[1], max(one[2], other[2])
+
+
+def number(value: Any) -> float:  # Any: parsed JSON
+    """A number out of a saved state."""
+    if type(value) not in (int, float):
+        raise TypeError("not a number")
+    return value  # type: ignore[no-any-return]
+
+
+def saved_sum(value: Any) -> Sum:  # Any: parsed JSON
+    """A sum out of a saved state."""
+    total, count, highest = map(number, value)
+    return total, int(count), highest
+
+
+class Shared:
+    """Series that several writers share. In each bucket a writer counts once, with its last values there."""
+
+    def __init__(self, state: Mapping[str, object], width: int, oldest: float) -> None:
+        self._width = width
+        self._oldest = oldest
+        self._left = Cells(state, "bucket:", oldest - width, saved_sum, plus)
+        self._open: dict[str, tuple[int, dict[Key, float]]] = {}  # by writer: its latest bucket
+        self._touched: set[int] = set()
+        self._heard: set[str] = set()
+        self._foreign: set[str] = set()
+        for key, saved in state.items():
+            if key.startswith("open:"):
+                known: Any = saved
+                try:
+                    values = {tuple(map(str, series)): number(value) for series, value in known[1]}
+                    self._open[key.removeprefix("open:")] = (int(known[0]), values)
+                except (IndexError, KeyError, TypeError, ValueError):
+                    self._foreign.add(key)
+
+    def __bool__(self) -> bool:
+        """Whether something is to be sent."""
+        return bool(self._touched)
+
+    def add(self, writer: str, timestamp: float, values: Mapping[Key, float]) -> bool:
+        """Let a writer's values stand for it in their bucket; False where it is in a later one already."""
+        start = int(timestamp) // self._width * self._width
+        before, known = self._open.get(writer, (start, {}))
+        if start < before:
+            return False
+        if start > before:
+            for series, value in known.items():
+                self._left.add(before, series, (value, 1, value))
+            known = {}
+        self._open[writer] = (start, {**known, **values})
+        self._touched.add(start)
+        self._heard.add(writer)
+        return True
+
+    def sums(self) -> Iterator[tuple[int, dict[Key, Sum]]]:
+        """Every bucket that changed, whole, with its start."""
+        buckets = {start: dict(self._left.at(start)) for start in sorted(self._touched)}
+        for start, values in self._open.values():
+            if start in buckets:
+                sums = buckets[start]
+                for series, value in values.items():
+                    one = (value, 1, value)
+                    sums[series] = plus(sums[series], one) if series in sums else one
+        yield from buckets.items()
+
+    def changes(self) -> dict[str, object]:
+        """What to save, and what is too old to be sent again and is forgotten."""
+        saved: dict[str, object] = {}
+        for writer, (start, values) in self._open.items():
+            if start + self._width < self._oldest:
+                saved[f"open:{writer}"] = None
+            elif writer in self._heard:
+                saved[f"open:{writer}"] = [start, list(values.items())]
+        self._touched, self._heard = set(), set()
+        return {**self._left.changes(forget=False), **saved, **dict.fromkeys(self._foreign)}
+
+
+def _start(text: str) -> int:
+    """When a saved bucket begins; -1, which is too old, where it is not one of ours."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else -1
+
+
+def _size(saved: object) -> int:
+    size = saved[0] if isinstance(saved, list) and saved else 0
+    return size if type(size) is int else 0

@@ -1,0 +1,225 @@
+"""What a collector over records says: what a line means, which samples it makes, and which of them add up.
+
+The rest has an answer here that a collector may replace. How files are read is in `common.records.engine`.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from common.collector import Context
+from common.intake import MAX_AHEAD
+from common.metric import Kind, Metric, Sample
+from common.records.buckets import Cells, Shared, number
+from common.records.owners import Group, Owners
+from common.records.paths import shown
+from common.records.reading_metrics import IngestMetrics
+from common.records.settings import RecordSettings
+from common.records.tail import Identity
+from common.records.window import Tick, Window
+from fleetgauge.records import Json, identity
+
+MAX_TRACED = 20  # entries of one reason that are told with their place
+
+
+class Record(Protocol):
+    """What must be known of any record: `writer` tells runs apart, and those of one `group` share series."""
+
+    @property
+    def writer(self) -> str: ...
+
+    @property
+    def group(self) -> Group: ...
+
+    @property
+    def timestamp(self) -> float: ...
+
+
+S = TypeVar("S", bound=RecordSettings)
+R = TypeVar("R", bound=Record)
+
+
+class Grammar(ABC, Generic[S, R]):
+    """One kind of record, for one tick."""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    live_only: ClassVar[frozenset[Metric]]
+    reading: ClassVar[IngestMetrics]
+
+    identity: Identity | None = staticmethod(identity)
+    streams = True  # samples leave as their records are read; otherwise once all files are
+    has_ends = False  # a record may be the last one of its writer, so that nothing of its time can follow
+    waits_for = 1  # seconds: a bucket of this width must be over before its records are taken
+
+    def __init__(self, context: Context[S], tick: Tick, known: Any = None) -> None:  # Any: see `survey`
+        self.context = context
+        self.settings = settings = context.settings
+        self.tick = tick
+        self.known = known
+        oldest = tick.window.oldest
+        self.owners = Owners(context.state, self.silence(settings), context.now - settings.forget_after)
+        self.counts = Cells[float](context.state, "count:", oldest, number, operator.add)
+        self.shared = Shared(context.state, settings.aggregate_interval, oldest)
+        self._named = {metric.name: metric for metric in self.metrics}
+        self._adds_up = self.adds_up(settings)
+        self._counted = frozenset(metric.name for metric in self.metrics if metric.kind is Kind.COUNT)
+        self._contested: list[tuple[tuple[str, int, int], R, Sequence[Sample]]] = []
+        self._at = ("", 0, 0)  # path, byte and line of the entry under way
+
+    @abstractmethod
+    def interpret(self, value: Json, path: str, head: str) -> R | None:
+        """The record a line holds; None for another kind's. What it raises costs the line."""
+
+    @abstractmethod
+    def samples(self, record: R) -> Sequence[Sample]:
+        """The points of a record. Counts add up; so do gauges that `adds_up` names, whoever writes them."""
+
+    @classmethod
+    def adds_up(cls, settings: S) -> Mapping[str, str]:  # noqa: ARG003
+        """Gauges that several writers share, by name: whether their values are a `sum` or a `mean`."""
+        return {}
+
+    @classmethod
+    def patterns(cls, settings: S) -> Sequence[str]:
+        """Where the files are."""
+        return settings.paths
+
+    @classmethod
+    def silence(cls, settings: S) -> int:  # noqa: ARG003
+        """How long after its last word a writer still owns its series."""
+        return 0
+
+    @classmethod
+    def width(cls, settings: S) -> int:
+        """How much time one point stands for, at most."""
+        return settings.aggregate_interval if cls.adds_up(settings) else 1
+
+    @classmethod
+    def history(cls, settings: S) -> int:
+        """Files last written so many seconds before a span matter to it."""
+        return max(MAX_AHEAD, cls.silence(settings))
+
+    @classmethod
+    def survey(cls, context: Context[S]) -> Any:  # noqa: ARG003  # Any: only the collector looks inside
+        """What is looked at once, however many passes a replay takes."""
+        return None
+
+    def family(self, path: str) -> str:
+        """What files have in common of which a replay must read all or none."""
+        return path
+
+    def ends(self, record: R) -> bool:  # noqa: ARG002
+        """Whether it is the last one of its writer."""
+        return False
+
+    def points(self, record: R) -> int:  # noqa: ARG002
+        """How many are dropped with it."""
+        return 1
+
+    def refuses(self, window: Window, record: R) -> str | None:
+        """Why a record cannot be sent; None where it can."""
+        return window.refuses(record.timestamp)
+
+    def hear(self, record: R, reason: str | None) -> None:  # noqa: ARG002
+        """Take note of a record, also of one that is too old to be sent, which is the reason then."""
+        self.owners.hear(record.writer, record.group, record.timestamp, ends=self.ends(record))
+
+    def take(self, record: R) -> Sequence[Sample]:
+        """The points of a record that can leave at once."""
+        samples = self.samples(record)
+        if self._adds_up or self._counted:
+            samples = self._add_up(record, samples)
+        if samples and self.owners.contested(record.writer, record.group, record.timestamp):
+            self._contested.append((self._at, record, samples))
+            return ()
+        return self._shown(record, samples)
+
+    def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
+        """The points that are known once all files were read, each at least as far as `reached`."""
+        for at, record, samples in self._contested:
+            self._at = at
+            yield from self._shown(record, samples)
+        yield from self.counted()
+        for start, sums in self.shared.sums():
+            for (name, *tags), (total, count, _) in sums.items():
+                if name in self._adds_up:
+                    value = total / count if self._adds_up[name] == "mean" else total
+                    # Rounded, because the order in which files are read must not show in the last digit.
+                    yield Sample(self._named[name], round(value, 9), start, tuple(tags), None)
+
+    def present(self, *, sums: bool) -> Iterator[Sample]:  # noqa: ARG002
+        """Points of now, out of what is remembered; without sums over all files where some are unknown."""
+        yield from ()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something was read that has not been yielded yet."""
+        return bool(self._contested or self.shared or self.counts.growth)
+
+    def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
+        """What to save behind all that was yielded: at the end, with `reached` as for `rest`.
+
+        What is too much is forgotten only where all files were read: it can no longer be added to then.
+        """
+        forget = reached is not None and not behind
+        return {**self.owners.changes(), **self.counts.changes(forget=forget), **self.shared.changes()}
+
+    def drop(self, reason: str, count: int = 1, key: str = "", value: object = None) -> None:
+        """Count what cannot be used of the entry under way; of each reason, tell the first ones."""
+        dropped = self.context.tally.dropped
+        before = dropped[reason]
+        self.context.drop(reason, count)
+        if before < MAX_TRACED and dropped[reason] > before:
+            path, start, line = self._at
+            place = f"{shown(path)}@{start}" + (f" (line {line})" if line else "")
+            said = f": {key} is {_short(value)}" if key else ""
+            tell = self.context.log.warning if reason == "unusable_record" else self.context.log.debug
+            tell("dropped %s: %s%s", place, reason, said)
+
+    def counted(self) -> Iterator[Sample]:
+        """The counts that grew, whole."""
+        for start, (name, host, *tags), value in self.counts.grown():
+            if name in self._named:
+                yield Sample(self._named[name], value, start, tuple(tags), host or None)
+
+    def count(self, sample: Sample) -> None:
+        """Add a count to its second."""
+        key = (sample.metric.name, sample.host or "", *sample.tags)
+        if not self.counts.add(sample.timestamp, key, sample.value):
+            self.drop("late")
+
+    def _add_up(self, record: R, samples: Sequence[Sample]) -> list[Sample]:
+        """Put what is shared to the sums; what is left is the writer's own."""
+        own: list[Sample] = []
+        values: dict[tuple[str, ...], float] = {}
+        for sample in samples:
+            name = sample.metric.name
+            if name in self._counted:
+                self.count(sample)
+            elif name not in self._adds_up:
+                own.append(sample)
+            elif -1e300 < sample.value < 1e300:
+                values[(name, *sample.tags)] = sample.value
+            else:
+                self.drop("not_finite", 1, name, sample.value)
+        if values and not self.shared.add(record.writer, record.timestamp, values):
+            self.drop("late", len(values), "timestamp", record.timestamp)
+        return own
+
+    def _shown(self, record: R, samples: Sequence[Sample]) -> Sequence[Sample]:
+        if samples and self.owners.superseded(record.writer, record.group, record.timestamp):
+            self.drop("superseded", len(samples), "writer", record.writer)
+            return ()
+        return samples
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:  # a number of thousands of digits
+        text = f"something that cannot be shown: {error}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

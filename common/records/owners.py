@@ -1,0 +1,117 @@
+"""Who owns a series: the writers heard of, when each began, was last heard of, and ended.
+
+Saved from tick to tick. Of writers with the same tags, the one that began last owns them while it is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PREFIX = "run:"
+
+Group = tuple[str, ...]  # what tells series apart: tags, and perhaps a host
+
+
+@dataclass
+class Life:
+    """What is remembered of a writer; every field is JSON, and `more` is the collector's own."""
+
+    group: Group
+    started: float
+    last: float
+    ended: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)  # Any: a collector judges what it saved
+
+    @classmethod
+    def from_state(cls, saved: object) -> Life | None:
+        """The life that was saved, or None where it is not one of ours."""
+        try:
+            life = cls(**saved)  # type: ignore[arg-type]  # a wrong type is what the except is for
+            life.group = tuple(life.group)
+        except TypeError:
+            return None
+        times = (life.started, life.last, 0 if life.ended is None else life.ended)
+        ours = isinstance(life.more, dict) and all(isinstance(one, str) for one in life.group)
+        return life if ours and all(type(time) in (int, float) for time in times) else None
+
+
+class Owners:
+    """All writers heard of since they would be forgotten. One is alive up to `silence` after its last word."""
+
+    def __init__(self, state: Mapping[str, object], silence: int, forget_before: int) -> None:
+        self._silence = silence
+        self._before = forget_before
+        self.lives: dict[str, Life] = {}
+        self._sharing: dict[Group, dict[str, None]] = {}  # names in order, by what they share
+        self._touched: set[str] = set()
+        self._foreign: set[str] = set()
+        for key, saved in state.items():
+            if key.startswith(PREFIX):
+                if life := Life.from_state(saved):
+                    self._know(key.removeprefix(PREFIX), life)
+                else:
+                    self._foreign.add(key)
+
+    def _know(self, name: str, life: Life) -> None:
+        self.lives[name] = life
+        self._sharing.setdefault(life.group, {})[name] = None
+
+    def hear(self, name: str, group: Group, timestamp: float, *, ends: bool = False) -> Life:
+        """Take note that a writer spoke. Its latest word tells its tags: it may not have known them before."""
+        life = self.lives.get(name)
+        if life is None:
+            life = Life(group, timestamp, timestamp)
+            self._know(name, life)
+        elif timestamp >= life.last and group != life.group:
+            del self._sharing[life.group][name]
+            life.group = group
+            self._know(name, life)
+        life.started = min(life.started, timestamp)
+        life.last = max(life.last, timestamp)
+        if ends:
+            life.ended = timestamp
+        self._touched.add(name)
+        return life
+
+    def contested(self, name: str, group: Group, timestamp: float) -> bool:
+        """Whether a writer that began later may own the series: it depends on what it has written since."""
+        return any(life.ended is None and int(life.started) <= timestamp for life in self._later(name, group))
+
+    def superseded(self, name: str, group: Group, timestamp: float) -> bool:
+        """Whether a writer that began later was alive with the same tags then, and so owns the series.
+
+        A job that starts again takes the series over at once; of two at the same time, one is shown.
+        """
+        return any(
+            int(life.started)
+            <= timestamp
+            <= (life.last + self._silence if life.ended is None else life.ended)
+            for life in self._later(name, group)
+        )
+
+    def _later(self, name: str, group: Group) -> list[Life]:
+        """The writers of the group that began later."""
+        rivals = self._sharing.get(group, {})
+        if len(rivals) <= 1 and name in rivals:
+            return []
+        began = (self.lives[name].started, name)
+        return [self.lives[rival] for rival in rivals if (self.lives[rival].started, rival) > began]
+
+    def newest(self) -> Iterator[Life]:
+        """Of those with the same tags, the one that began last."""
+        for names in self._sharing.values():
+            if names:
+                yield self.lives[max(names, key=lambda name: (self.lives[name].started, name))]
+
+    def changes(self) -> dict[str, object]:
+        """What to save of the writers heard of since this was last asked."""
+        touched, self._touched = self._touched, set()
+        lives = {name: self.lives[name] for name in sorted(touched)}
+        return {PREFIX + name: {**vars(life), "more": {**life.more}} for name, life in lives.items()}
+
+    def expired(self) -> dict[str, None]:
+        """The keys of writers not heard of for long, and of what is not ours, as changes that forget them."""
+        old = {PREFIX + name for name, life in self.lives.items() if life.last < self._before}
+        return dict.fromkeys(sorted(old | self._foreign))

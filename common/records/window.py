@@ -1,0 +1,87 @@
+"""Which times one reading of the files takes, and which files it looks into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from common.intake import MAX_AGE, MAX_AHEAD
+from common.records.file import NotDue
+from common.records.tail import Damaged, Identity, Tail, TailedFile, TailLimits
+
+
+def bucket_end(timestamp: float, width: int = 1) -> int:
+    """When the bucket of a time is over: its second, where no wider one is asked for."""
+    return (int(timestamp) // width + 1) * width
+
+
+class Window(NamedTuple):
+    """Which times a tick can send: what was over by `due`, and lies between `oldest` and `furthest`."""
+
+    due: int
+    oldest: float
+    furthest: float
+
+    @classmethod
+    def of(cls, now: float, settle: int = 0) -> Window:
+        """What the intake takes at a time, but for the last `settle` seconds."""
+        return cls(int(now) - settle, now - MAX_AGE, now + MAX_AHEAD)
+
+    def may_grow(self, timestamp: float, width: int = 1) -> bool:
+        """Whether more may still be written of that second, or of the bucket of a width that it is in."""
+        return bucket_end(timestamp, width) > self.due and timestamp <= self.furthest
+
+    def refuses(self, timestamp: float) -> str | None:
+        """Why a point of that time cannot be sent; None where it can."""
+        if timestamp < self.oldest:
+            return "too_old"
+        return "in_future" if timestamp > self.furthest else None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One reading of the files.
+
+    A pass of a replay is a tick whose time lies in the past: what its files hold of later times is not due
+    yet, and waits. `now` is the machine's time all the same, because files' own times are told by that.
+    """
+
+    window: Window
+    now: int
+    forget_after: int  # files that nobody wrote to for so long are neither read nor remembered
+    not_due: NotDue = field(default_factory=NotDue)
+    live: bool = True
+
+    def window_of(self, file: TailedFile) -> Window:
+        """The times that can be sent of one file.
+
+        In a replay what comes later is no sign of a wrong clock, unless it is later than the last write.
+        """
+        if self.live:
+            return self.window
+        return self.window._replace(furthest=min(self.window.furthest, file.written + MAX_AHEAD))
+
+    def tail(
+        self,
+        patterns: Sequence[str],
+        state: Mapping[str, object],
+        bytes_per_tick: int,
+        enough: Callable[[], bool],
+        identity: Identity | None,
+        family: Callable[[str], str],
+        damaged: Damaged,
+    ) -> Tail:
+        """The files of this tick. A replay also reads what is of one family with a file that it must read."""
+        return Tail(
+            patterns,
+            state,
+            now=self.now,
+            limits=TailLimits(bytes_per_tick, expire_after=self.forget_after),
+            identity=identity,
+            enough=enough,
+            family=family if not self.live else str,
+            due=self.window.due,
+            not_due=self.not_due,
+            damaged=damaged,
+        )
