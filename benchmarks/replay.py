@@ -42,12 +42,12 @@ def write(directory: Path) -> None:
 
 def read(directory: str, *, live: bool) -> int:
     """The samples of the week, by a replay or by a single tick that takes times as old as these."""
-    from collectors.xenna.collector import COLLECTOR, Ingest, XennaSettings
+    from collectors.xenna.collector import COLLECTOR, XennaIngest, XennaSettings
     from common.collector import Context
     from common.config.settings import ConfigurationFile, load
     from common.metric import Sample
     from common.net.retry import Deadline
-    from common.records.ingest import Tick, Window
+    from common.records.window import Tick, Window
     from common.span import Span
 
     now = BEGIN + WEEK + 7200
@@ -55,7 +55,7 @@ def read(directory: str, *, live: bool) -> int:
     settings = load(XennaSettings, "xenna", environ=environ, file=ConfigurationFile())
     context = Context(settings, now, now, "node", {}, Deadline(3600), logging.getLogger("benchmark"))
     if live:
-        items = Ingest(context, Tick(Window(now, 0, now), now, WEEK)).collect()
+        items = XennaIngest(context, Tick(Window(now, 0, now), now, WEEK)).collect()
     else:
         assert COLLECTOR.backfill
         items = COLLECTOR.backfill(context, Span(BEGIN, BEGIN + WEEK, 900))()

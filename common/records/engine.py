@@ -124,7 +124,7 @@ class Ingest(Grammar[S, R]):
     def _leave(
         self, file: TailedFile, together: Sequence[tuple[Entry, object]], second: int, *, held: bool
     ) -> bool:
-        """Whether the last entries wait for the next tick: their time may grow, or this one has had its share."""
+        """Whether the last entries wait for the next tick: their time may grow, or this one is full."""
         spent = self._tail.spent()
         if spent:
             self._reached = min(self._reached, second)
@@ -199,8 +199,9 @@ class Ingest(Grammar[S, R]):
         if self.refuses(self._intake, record) is None:
             skew = self.tick.window.oldest - self._intake.oldest
             raise SourceError(
-                f"this machine's clock is {skew:+.0f} s off the intake's, and would drop records as {reason} that "
-                f"Datadog takes ({shown(self._at[0])}@{self._at[1]}); they were not marked as read. Correct the clock"
+                f"this machine's clock is {skew:+.0f} s off the intake's: by it, records would be dropped as "
+                f"{reason} that Datadog takes, such as {shown(self._at[0])}@{self._at[1]}; nothing of them was "
+                "marked as read. Correct the clock"
             )
 
     def _look_ahead(self) -> None:

@@ -38,7 +38,7 @@ class Life:
 
 
 class Owners:
-    """All writers heard of since they would be forgotten. One is alive up to `silence` after its last word."""
+    """All writers heard of since they would be forgotten; each is alive for `silence` after its last word."""
 
     def __init__(self, state: Mapping[str, object], silence: int, forget_before: int) -> None:
         self._silence = silence
@@ -59,7 +59,7 @@ class Owners:
         self._sharing.setdefault(life.group, {})[name] = None
 
     def hear(self, name: str, group: Group, timestamp: float, *, ends: bool = False) -> Life:
-        """Take note that a writer spoke. Its latest word tells its tags: it may not have known them before."""
+        """Take note that a writer spoke. Its latest word tells its tags: earlier ones may not have known."""
         life = self.lives.get(name)
         if life is None:
             life = Life(group, timestamp, timestamp)

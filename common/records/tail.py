@@ -83,7 +83,7 @@ class Tail:
         family: Callable[[str], str] = str,
         due: float = math.inf,
         not_due: NotDue | None = None,
-        damaged: Damaged = lambda reason, path, start, number: None,
+        damaged: Damaged | None = None,
     ) -> None:
         self.limits = limits or TailLimits()
         self.identity = identity
@@ -99,7 +99,7 @@ class Tail:
         self.lost: list[tuple[str, str]] = []  # paths that could not be read, and why
         self.blind = False  # where none of them could
         self.pattern_of: dict[str, str] = {}
-        self.damaged = damaged
+        self._damaged = damaged
         self.not_due = not_due or NotDue()
         self._patterns = patterns
         self._enough = enough
@@ -182,7 +182,8 @@ class Tail:
     def hurt(self, damage: str, path: str, start: int, number: int) -> None:
         """Count damage, and tell where it is."""
         self.damage[damage] += 1
-        self.damaged(damage, path, start, number)
+        if self._damaged:
+            self._damaged(damage, path, start, number)
 
     def _place(self, path: str, stream: OpenFile) -> Place:
         """Where to go on: by path and first line, or by the first line alone after a rename."""
