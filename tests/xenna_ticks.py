@@ -38,10 +38,11 @@ class Ticks:
         self.now = NOW
         self.tally = Tally()
         self.items: list[Sample | Mark] = []
+        self.deadline: Deadline | None = None
 
     def context(self) -> Context[Any]:
         self.tally = Tally()
-        log, deadline = logging.getLogger("test"), Deadline(60)
+        log, deadline = logging.getLogger("test"), self.deadline or Deadline(60)
         return Context(self.settings, self.now, self.now, "node", self.state, deadline, log, self.tally)
 
     def tick(self) -> Points:

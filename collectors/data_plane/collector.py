@@ -64,7 +64,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     def history(cls, settings: DataPlaneSettings) -> int:  # noqa: ARG003
         return 2 * MAX_STANDING + MAX_AHEAD  # a word that stands, and how often its source spoke before it
 
-    def interpret(self, value: Json, path: str, head: str) -> Operations | Held | None:  # noqa: ARG002
+    def interpret(self, value: Json) -> Operations | Held | None:
         return interpret(value)
 
     def refuses(self, window: Window, record: Operations | Held) -> str | None:

@@ -73,11 +73,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def family(self, path: str) -> str:
         return path.rpartition("/")[0]
 
-    def interpret(self, value: Json, path: str, head: str) -> Measurement | None:  # noqa: ARG002
+    def interpret(self, value: Json) -> Measurement | None:
         if value.get("schema_version") == SCHEMA_VERSION and "kind" in value:
             return None  # a record of ours
-        if self._session[0] != path:
-            self._session = (path, self.known.session_of(path))
+        if self._session[0] != self.path:
+            self._session = (self.path, self.known.session_of(self.path))
         try:
             event = parse_event(value, self._session[1])
         except BadEvent as bad:

@@ -56,8 +56,8 @@ class XennaIngest(Ingest[XennaSettings, Record]):
     def family(self, path: str) -> str:
         return first_name(path)
 
-    def interpret(self, value: Json, path: str, head: str) -> Record | None:  # noqa: ARG002
-        return interpret(value, head)
+    def interpret(self, value: Json) -> Record | None:
+        return interpret(value, self.head)
 
     def ends(self, record: Record) -> bool:
         return record.ended_well is not None

@@ -75,13 +75,13 @@ def _understood(ingest: Ingest[S, Any], path: str) -> str:
     told: Counter[str] = Counter()
     try:
         with opened(path) as stream:
-            head = stream.head
+            ingest.path, ingest.head = path, stream.head
             stream.rewind()
             for line in islice(lines(stream, loads=loads), MAX_CHECKED):
                 if line.damage:
                     told[line.damage] += 1
                 if line.value is not None:
-                    told[_kind(ingest, line.value, path, head)] += 1
+                    told[_kind(ingest, line.value)] += 1
     except (OSError, CorruptFileError) as error:
         told[f"cannot be read: {error}"] += 1
     ours = told.pop("", 0)
@@ -90,9 +90,9 @@ def _understood(ingest: Ingest[S, Any], path: str) -> str:
     )
 
 
-def _kind(ingest: Ingest[S, Any], value: dict[str, Any], path: str, head: str) -> str:
+def _kind(ingest: Ingest[S, Any], value: dict[str, Any]) -> str:
     try:
-        return "" if ingest.interpret(value, path, head) is not None else "of another kind"
+        return "" if ingest.interpret(value) is not None else "of another kind"
     except UnusableRecordError as error:
         return error.reason
     except Exception:  # whatever a line raises costs that line

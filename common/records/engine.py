@@ -96,11 +96,12 @@ class Ingest(Grammar[S, R]):
     def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """The records of one file, second by second, up to the first whose time may still grow."""
         window, second, held = self.tick.window_of(file), -1, False
+        self.path, self.head = file.path, file.head
         together: list[tuple[Entry, R | UnusableRecordError | None]] = []
         for entry in file.entries():
             if held and len(together) >= MAX_HELD:
                 break
-            found = self._interpret(entry, file)
+            found = self._interpret(entry)
             if found is None or isinstance(found, UnusableRecordError):
                 together.append((entry, found))
                 continue
@@ -135,9 +136,9 @@ class Ingest(Grammar[S, R]):
         file.leave([entry for entry, _ in together])
         return True
 
-    def _interpret(self, entry: Entry, file: TailedFile) -> R | UnusableRecordError | None:
+    def _interpret(self, entry: Entry) -> R | UnusableRecordError | None:
         try:
-            return self.interpret(entry.value, file.path, file.head)
+            return self.interpret(entry.value)
         except UnusableRecordError as error:
             return error.with_traceback(None)
         except Exception as error:  # whatever one entry raises costs that entry
@@ -200,15 +201,16 @@ class Ingest(Grammar[S, R]):
             skew = self.tick.window.oldest - self._intake.oldest
             raise SourceError(
                 f"this machine's clock is {skew:+.0f} s off the intake's: by it, records would be dropped as "
-                f"{reason} that Datadog takes, such as {shown(self._at[0])}@{self._at[1]}; nothing of them was "
-                "marked as read. Correct the clock"
+                f"{reason} that Datadog takes, such as {shown(self._at[0])}@{self._at[1]}. They were not marked "
+                "as read; correct the clock"
             )
 
     def _look_ahead(self) -> None:
         """Find out from when on files that were left for the next tick have records."""
         for path, head, value in self._tail.waiting():
             with suppress(Exception):  # whatever it is, the next tick will say
-                record = self.interpret(value, path, head)
+                self.path, self.head = path, head
+                record = self.interpret(value)
                 if record is not None:
                     self._reached = min(self._reached, record.timestamp)
 

@@ -68,11 +68,15 @@ class Grammar(ABC, Generic[S, R]):
         self._adds_up = self.adds_up(settings)
         self._counted = frozenset(metric.name for metric in self.metrics if metric.kind is Kind.COUNT)
         self._contested: list[tuple[tuple[str, int, int], R, Sequence[Sample]]] = []
+        self.path = self.head = ""
         self._at = ("", 0, 0)  # path, byte and line of the entry under way
 
     @abstractmethod
-    def interpret(self, value: Json, path: str, head: str) -> R | None:
-        """The record a line holds; None for another kind's. What it raises costs the line."""
+    def interpret(self, value: Json) -> R | None:
+        """The record a line holds; None for another kind's. What it raises costs the line.
+
+        `path` and `head`, the digest of the first line, are those of its file.
+        """
 
     @abstractmethod
     def samples(self, record: R) -> Sequence[Sample]:

@@ -1,0 +1,198 @@
+"""The engine, whatever the grammar: isolation, paths, clocks, and what is said of other kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_plane_ticks import DataPlaneTicks, operations
+from xenna_ticks import NOW, Ticks, named, record
+
+from collectors.xenna.collector import XennaIngest, XennaSettings
+from collectors.xenna.record import Record
+from common.errors import SourceError
+from common.metric import Sample
+from common.records.collector import collector_over
+from common.records.tail import NOT_THERE
+from fleetgauge.records import Json
+from project import Project
+from servers.datadog import Intake
+
+RUN = ("pipeline_kind:curate", "run_hash:abc")
+KEY = "test-api-key"
+
+
+class Defective(XennaIngest):
+    """A grammar that fails over some records, in both of its functions."""
+
+    def interpret(self, value: Json) -> Record | None:
+        if value.get("status") == "interpret":
+            raise KeyError("a key nobody foresaw")
+        return super().interpret(value)
+
+    def samples(self, record: Record) -> Sequence[Sample]:
+        if record.metrics.get("progress") == 13:
+            raise ZeroDivisionError("a number nobody foresaw")
+        return super().samples(record)
+
+
+class DefectiveTicks(Ticks):
+    collector = collector_over(Defective, XennaSettings)
+
+
+def test_whatever_a_grammar_raises_costs_that_entry_and_is_told_twenty_times(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ticks = DefectiveTicks(tmp_path)
+    for number in range(0, 60, 3):
+        bad = (
+            record(number, 900 - number, status="interpret"),
+            record(number + 1, 899 - number, {"progress": 13}),
+        )
+        ticks.write(*bad, record(number + 2, 898 - number))
+    points = ticks.tick()
+    assert len(named(points, "xenna.pipeline.progress")) == 20
+    assert ticks.tally.dropped == {"unusable_record": 40}
+    assert points["xenna.ingest.bad_records", (), NOW] == 40
+    assert points["xenna.ingest.records", (), NOW] == 20
+    said = [one for one in caplog.messages if "unusable_record" in one]
+    assert len(said) == 20
+    assert said[0] == (
+        f"dropped {tmp_path}/a.jsonl@0 (line 1): unusable_record: KeyError is \"'a key nobody foresaw'\""
+    )
+    assert "(line 2): unusable_record: ZeroDivisionError is 'a number nobody foresaw'" in said[1]
+    assert named(ticks.tick(), "xenna.pipeline") == {}
+
+
+# Paths
+
+
+def test_where_no_path_is_there_nothing_is_said_of_runs_and_the_run_is_partial(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path, paths=f"{tmp_path}/mistyped, {tmp_path}/typo.jsonl")
+    assert {name for name, _, _ in ticks.tick()} == {
+        f"xenna.ingest.{name}"
+        for name in ("files", "records", "bad_records", "other_kind", "bytes", "backlog_bytes", "lag_seconds")
+    }
+    assert ticks.tally.lost == [f"{tmp_path}/mistyped: {NOT_THERE}", f"{tmp_path}/typo.jsonl: {NOT_THERE}"]
+
+
+def test_where_some_paths_are_missing_sums_are_absent_and_series_are_not(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path, paths=f"{tmp_path}/a.jsonl, {tmp_path}/gone")
+    ticks.write(record(0, 100))
+    points = ticks.tick()
+    assert points["xenna.run.last_record_age_seconds", RUN, NOW] == 100
+    assert points["xenna.pipeline.progress", RUN, NOW - 100] == 50.0
+    assert named(points, "xenna.runs.") == {}
+
+
+def test_a_path_that_was_read_before_and_one_behind_a_wildcard_may_go(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path, paths=f"{tmp_path}/a.jsonl, {tmp_path}/job-*/b.jsonl")
+    ticks.write(record(0, 100))
+    ticks.tick()
+    (tmp_path / "a.jsonl").unlink()
+    assert ticks.tick()["xenna.runs.active", (), NOW] == 1
+    assert ticks.tally.lost == []
+
+
+def test_a_path_full_of_another_kind_is_warned_of_and_no_drop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "other").mkdir()
+    ticks = Ticks(tmp_path, paths=f"{tmp_path}/mine, {tmp_path}/other")
+    ticks.write(record(0, 100), operations(0, 100), to="mine/a.jsonl")
+    ticks.write(operations(1, 100), operations(2, 90), to="other/b.jsonl")
+    points = ticks.tick()
+    assert points["xenna.ingest.other_kind", (), NOW] == 3
+    assert points["xenna.ingest.records", (), NOW] == 1
+    assert ticks.tally.dropped == {}
+    assert caplog.messages == [
+        f"{tmp_path}/other: all 2 records read there are of another kind than xenna; is the path right?"
+    ]
+
+
+# Clocks
+
+
+class ClockTicks(DataPlaneTicks):
+    """Ticks of a machine whose clock is so many seconds ahead of the intake's."""
+
+    ahead: float = 0
+
+    def context(self) -> Any:
+        return replace(super().context(), intake_clock=lambda: self.now - self.ahead)
+
+
+@pytest.mark.parametrize(("ahead", "ago", "reason"), [(-1800, -1750, "in_future"), (1800, 4000, "too_old")])
+def test_what_only_our_clock_refuses_fails_the_run_names_the_skew_and_marks_nothing(
+    tmp_path: Path, ahead: int, ago: int, reason: str
+) -> None:
+    ticks = ClockTicks(tmp_path)
+    ticks.ahead = ahead
+    ticks.write(operations(0, ago))
+    with pytest.raises(SourceError, match=rf"clock is \{ahead:+d} s off the intake's.*dropped as {reason}"):
+        ticks.tick()
+    assert ticks.state == {}
+    assert ticks.tally.dropped == {}
+
+
+@pytest.mark.parametrize(("ahead", "ago"), [(-1800, -3000), (1800, 6000), (30, 3610), (-30, -610), (0, 4000)])
+def test_what_both_clocks_refuse_is_dropped_and_counted(tmp_path: Path, ahead: int, ago: int) -> None:
+    ticks = ClockTicks(tmp_path)
+    ticks.ahead = ahead
+    ticks.write(operations(0, ago), operations(1, 100))
+    assert len(named(ticks.tick(), "data_plane.ops")) == 1
+    assert ticks.tally.dropped.total() >= 1
+
+
+def test_a_slow_clock_fails_a_push_that_would_drop_records_and_a_dry_run_warns(tmp_path: Path) -> None:
+    for name in ("service", "records", "checkpoints"):
+        (tmp_path / name).mkdir()
+    project = Project(tmp_path / "service", {"DD_ENV": "test", "DD_API_KEY": KEY})
+    project.keep("xenna")
+    ahead = int(time.time()) + 1800
+    one = record(0, 0, timestamp=ahead - 60)
+    (tmp_path / "records" / "a.jsonl").write_text(json.dumps(one) + "\n")
+    with Intake(key=KEY, clock=lambda: time.time() + 1800) as intake:
+        environment = {
+            "FLEETGAUGE_XENNA_PATHS": str(tmp_path / "records"),
+            "FLEETGAUGE_CHECKPOINTS": str(tmp_path / "checkpoints"),
+            "FLEETGAUGE_DD_URL": intake.url,
+        }
+        ran = project.run("xenna", "--push", "--json", **environment)
+        [outcome] = json.loads(ran.stdout)["collectors"]
+        assert ran.returncode == 1
+        assert outcome["status"] in {"failed", "partial"}
+        assert re.match(
+            r"this machine's clock is -1(799|800) s off the intake's", outcome["error"]["message"]
+        )
+        assert outcome["dropped"] == {}
+        saved = [path.read_text() for path in (tmp_path / "checkpoints").iterdir()]
+        assert not any("file:" in text for text in saved)
+
+        dry = project.run("xenna", "--json", **environment)
+        [outcome] = json.loads(dry.stdout)["collectors"]
+        assert outcome["dropped"] == {"in_future": 1}
+        assert "by this machine's clock alone" in dry.stderr
+
+
+# Names
+
+
+def test_a_file_name_that_is_not_utf_8_is_lost_by_a_name_that_can_be_shown(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path)
+    ticks.write(record(0, 100))
+    folder = os.fsencode(tmp_path) + b"/d\xff"
+    os.mkdir(folder)  # noqa: PTH102  # Path has no names of bytes
+    os.close(os.open(folder + b"/b.jsonl", os.O_CREAT))
+    assert len(named(ticks.tick(), "xenna.pipeline")) == 1
+    assert ticks.tally.lost == [f"{tmp_path}/d\\xff/b.jsonl: its name is not UTF-8"]
+    json.dumps(ticks.tally.lost).encode()
+    ticks.tally.lost[0].encode()
