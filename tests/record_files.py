@@ -1,78 +1,143 @@
-"""Records of a busy quarter of an hour, of the three kinds that collectors tail."""
+"""Records as busy fleets write them: a quarter of an hour of the three kinds that collectors tail."""
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from pathlib import Path
+from typing import Any
 
-from fleetgauge.data_plane import OperationTotals
-from fleetgauge.data_plane.jsonl import body_of
-from fleetgauge.records import RecordWriter
+import orjson
 
-STEP = 10  # seconds between records
-SPAN = 900  # seconds that records go back: those of one tick
-STAGE_KEYS = ("actors_ready", "tasks_completed", "queue_in", "queue_out", "speed_tasks_per_s", "slots_used")
+SPAN = 900  # seconds of one tick
+STEP = 10  # seconds between records of a writer
+OPERATIONS = ("put", "get", "get_data", "clear")
+STAGE_KEYS = (
+    *("actors_target", "actors_pending", "actors_ready", "actors_running", "actors_idle"),
+    *("tasks_completed", "tasks_failed", "queue_in", "queue_out", "slots_used", "slots_empty"),
+    *("speed_tasks_per_s", "throughput_tasks_per_s"),
+    *("resource/cpu_util_pct", "resource/mem_gb", "resource/actor_count"),
+)
+STAGES = 3
 
 
-def write_records(directory: Path, writers: int) -> None:
+def write_records(directory: Path, writers: int, ranks: int | None = None) -> None:
     """Records of so many xenna pipelines, GPU jobs and data-plane ranks, in a folder for each collector."""
     now = int(time.time())
-    moments = range(now - SPAN, now - 60, STEP)
-    for kind in ("xenna", "gpu_memory", "data_plane"):
-        (directory / kind).mkdir(parents=True)
-    for number in range(writers):
-        clock = iter(moments)
-        with RecordWriter(
-            directory / "xenna", "xenna", run_id=f"run{number}", clock=clock.__next__, queue_size=len(moments)
-        ) as writer:
-            for second in range(len(moments)):
-                writer.write("stats", _pipeline(number, second))
-        clock = iter(moments)
-        with RecordWriter(
-            directory / "data_plane",
-            "data_plane",
-            run_id=f"rank{number}",
-            job="ants",
-            rank=number,
-            clock=clock.__next__,
-            queue_size=len(moments),
-        ) as writer:
-            for _ in moments:
-                writer.write("stats", {"op": "put", "partition_id": "p", "status": "ok", **_calls()})
-        sink = directory / "gpu_memory" / f"job{number}"
-        sink.mkdir()
-        lines = [json.dumps(_event(number, second)) for second in moments]
-        (sink / "segment-000001.jsonl").write_text("\n".join(lines) + "\n")
+    for kind in KINDS:
+        write(kind, directory / kind, ranks or writers if kind == "data_plane" else writers, now)
 
 
-def _pipeline(number: int, second: int) -> dict[str, object]:
-    stages = ("download", "split", "caption", "embed")
-    metrics = {f"stage/{stage}/{key}": second + 0.5 for stage in stages for key in STAGE_KEYS}
-    metrics |= {"progress": second / 2, "num_outputs": second, "cluster/total_cpus": 64.0}
+def write(kind: str, directory: Path, writers: int, now: int, steps: int = 0) -> int:
+    """A file for each writer, of all its records or the last steps; how many bytes they have."""
+    size = 0
+    for writer in range(writers):
+        lines = b"".join(orjson.dumps(one) + b"\n" for one in KINDS[kind](writer, now)[-9 * steps :])
+        folder = directory / f"writer-{writer}" if kind == "gpu_memory" else directory
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / ("segment-000001.jsonl" if kind == "gpu_memory" else f"writer-{writer}.jsonl")
+        path.write_bytes(lines)
+        os.utime(path, (now - 60, now - 60))
+        size += len(lines)
+    return size
+
+
+def _envelope(kind: str, writer: int, seq: int, at: float) -> dict[str, Any]:
+    head = {
+        "schema_version": 1,
+        "kind": kind,
+        "event": "stats",
+        "run_id": f"run-{writer:05d}-0123456789abcdef",
+    }
     return {
-        "pipeline_kind": "curate",
-        "run_hash": f"hash{number}",
-        "stages": list(stages),
-        "metrics": metrics,
+        **head,
+        "seq": seq,
+        "timestamp": at,
+        "host": "node-17",
+        "pid": 4711,
+        "job": "ants-7",
+        "rank": writer,
     }
 
 
-def _calls() -> dict[str, object]:
-    return dict(body_of(OperationTotals.of_one(1000, 8_000_000, 12.5)))
+def _moments(now: int) -> list[int]:
+    end = (now - 120) // STEP * STEP
+    return list(range(end - SPAN + STEP, end + STEP, STEP))
 
 
-def _event(number: int, second: int) -> dict[str, object]:
-    return {
-        "schema_version": 4,
-        "session_id": f"session{number}",
-        "job_id": f"job{number}",
-        "host": "gpu-node",
-        "rank": 0,
-        "device_id": 0,
-        "timestamp_ns": second * 10**9,
-        "event_type": "sample",
-        "allocator_allocated_bytes": 10**9 + second % 600 * 10**6,
-        "allocator_reserved_bytes": 2 * 10**9,
-        "device_total_bytes": 80 * 2**30,
-    }
+def xenna(writer: int, now: int) -> list[dict[str, Any]]:
+    """A pipeline of three stages: about 60 points and 2 kB per record."""
+    records = []
+    for seq, at in enumerate(_moments(now)):
+        metrics = {"progress": seq * 1.1234567, "pipeline_duration_s": at - now + 1000.5, "num_outputs": seq}
+        metrics |= {
+            f"cluster/{name}": 64.0 for name in ("total_cpus", "avail_cpus", "total_gpus", "avail_gpus")
+        }
+        for stage in range(STAGES):
+            for place, key in enumerate(STAGE_KEYS):
+                metrics[f"stage/a_rather_long_name_of_a_stage_{stage}/{key}"] = (
+                    place * 1.2345678901 + seq + stage
+                )
+        body = {"pipeline_kind": "curate", "run_hash": f"hash-{writer:05d}", "metrics": metrics}
+        records.append(_envelope("xenna", writer, seq, at + 0.25) | body)
+    return records
+
+
+def gpu_memory(writer: int, now: int) -> list[dict[str, Any]]:
+    """A session that samples every second, with the metadata that trackers write: about 1.2 kB per event."""
+    capabilities = {f"supports_{name}": True for name in ("allocator_active", "device_free", "device_total")}
+    capabilities |= {f"supports_something_else_{number}": False for number in range(10)}
+    records = []
+    for at in range(now - 60 - SPAN, now - 60):
+        used = 10**9 + (at + writer) % 600 * 10**6
+        records.append(
+            {
+                "schema_version": 4,
+                "session_id": f"session-{writer}",
+                "job_id": f"job-{writer}",
+                "host": f"node-{writer % 16}",
+                "rank": writer,
+                "local_rank": writer % 8,
+                "world_size": 128,
+                "pid": 4711,
+                "device_id": writer % 8,
+                "timestamp_ns": at * 10**9 + 250_000_000,
+                "event_type": "warning" if at % 97 == 0 else "sample",
+                "allocator_allocated_bytes": used,
+                "allocator_reserved_bytes": used + 10**8,
+                "allocator_change_bytes": 0,
+                "device_used_bytes": used + 2 * 10**8,
+                "device_total_bytes": 80 * 2**30,
+                "context": "a step of training",
+                "metadata": {
+                    "backend": "cuda",
+                    "sampling_source": "torch",
+                    "memory_capabilities": capabilities,
+                },
+            }
+        )
+    return records
+
+
+def data_plane(writer: int, now: int) -> list[dict[str, Any]]:
+    """Four operations on two partitions every ten seconds, and what is held."""
+    records: list[dict[str, Any]] = []
+    for at in _moments(now):
+        for op in OPERATIONS:
+            for partition_id in ("train", "eval"):
+                buckets = {"40": 5, "41": 9, "42": 3, "47": 1}
+                wall_ms = {"sum": 250.125 + writer, "min": 10.25, "max": 35.5, "buckets": buckets}
+                body = {"op": op, "partition_id": partition_id, "status": "ok", "count": 18, "keys": 4096}
+                records.append(
+                    _envelope("data_plane", writer, len(records), at)
+                    | body
+                    | {"bytes": 10**9 + at, "wall_ms": wall_ms}
+                )
+        held = {"train": 10**9 + at % 1000, "eval": 10**6}
+        body = {"source": f"source-{writer}", "interval_s": STEP, "bytes_outstanding": held}
+        body |= {"peak_bytes_outstanding": 2 * 10**9, "keys_outstanding": 8192}
+        records.append(_envelope("data_plane", writer, len(records), at + 0.01) | body)
+    return records
+
+
+KINDS = {"xenna": xenna, "gpu_memory": gpu_memory, "data_plane": data_plane}

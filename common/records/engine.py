@@ -201,7 +201,7 @@ class Ingest(Grammar[S, R]):
             skew = self.tick.window.oldest - self._intake.oldest
             raise SourceError(
                 f"this machine's clock is {skew:+.0f} s off the intake's: by it, records would be dropped as "
-                f"{reason} that Datadog takes, such as {shown(self._at[0])}@{self._at[1]}. They were not marked "
+                f"{reason} that Datadog takes, as {shown(self._at[0])}@{self._at[1]}. They were not marked "
                 "as read; correct the clock"
             )
 
