@@ -8,12 +8,15 @@ delivery, sink and checkpoint as in a push, in a process of its own, from its fi
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
+from benchmarks.measure import Claim, judge, medians, python, smallest  # noqa: E402
 
 LIMITS = {"xenna": 4.0, "gpu_memory": 5.5, "data_plane": 7.0}
 UNTAGGED = {"xenna": "STAGE_RUN_HASH", "gpu_memory": "TAG_JOB_ID", "data_plane": "TAG_RANK"}
@@ -81,7 +84,8 @@ else:
             before = time.process_time()
             checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
             saving += time.process_time() - before
-        context = Context(settings, now, now, "node", checkpoint.saved.state, Deadline(600), logging.getLogger("b"))
+        state, log = checkpoint.saved.state, logging.getLogger("bench")
+        context = Context(settings, now, now, "node", state, Deadline(600), log)
         delivery, samples = Delivery(sink, remember), set() if way == "count" else None
         yielded = 0
         for item in collector.collect(context):
@@ -91,7 +95,7 @@ else:
                     samples.add((item.metric.name, item.tags, item.host, item.timestamp))
             delivery.take(item)
         getattr(delivery, "finish", delivery.flush)()
-    result = {"cpu": time.process_time() - begun, "saving": saving, "sent": sink.points_sent, "yielded": yielded}
+    result = {"cpu": time.process_time() - begun, "saving": saving, "yielded": yielded}
     result["true"] = len(samples) if samples is not None else 0
 result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps(result))
@@ -133,16 +137,15 @@ def intake() -> Iterator[str]:
 
 def run(way: str, kind: str, folder: str, url: str, untagged: str = "") -> dict[str, float]:
     """One way in a process of its own, with a store of its own."""
-    import subprocess
-
-    from benchmarks.measure import ROOT as root
-
     with tempfile.TemporaryDirectory() as store:
-        path = [str(root), str(root / "tests")]
-        code = f"import sys; sys.path[:1] = {path!r}\n{_CHILD}"
-        command = [sys.executable, "-c", code, way, kind, folder, url, store, str(int(time.time())), untagged]
+        now = str(int(time.time()))
+        command = [*python(_CHILD), way, kind, folder, url, store, now, untagged]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     return dict(json.loads(done.stdout))
+
+
+def _cpu(way: str, kind: str, folder: str, url: str) -> float:
+    return run(way, kind, folder, url)["cpu"]
 
 
 def against_the_floor(kind: str, writers: int, rounds: int, url: str) -> list[Claim]:
@@ -151,8 +154,7 @@ def against_the_floor(kind: str, writers: int, rounds: int, url: str) -> list[Cl
 
     with tempfile.TemporaryDirectory() as folder:
         size = write(kind, Path(folder), writers, int(time.time()))
-        ways = {way: lambda way=way: run(way, kind, folder, url)["cpu"] for way in ("ours", "floor")}
-        cpu = medians(rounds, ways)
+        cpu = medians(rounds, {way: partial(_cpu, way, kind, folder, url) for way in ("ours", "floor")})
         counted, taken = run("count", kind, folder, url), run("ours", kind, folder, url)
     print(f"{kind}: {writers} writers, {size / 1e6:.0f} MB, {counted['true']:,.0f} points; CPU s: {cpu}")
     return [
@@ -171,7 +173,7 @@ def growth(kind: str, untagged: str, smallest_size: int, doublings: int, url: st
         with tempfile.TemporaryDirectory() as folder:
             write(kind, Path(folder), smallest_size * 2**doubling, int(time.time()), steps=8)
             cpu.append(min(run("ours", kind, folder, url, untagged)["cpu"] for _ in range(2)))
-    most = max(after / before for before, after in zip(cpu, cpu[1:], strict=False))
+    most = max(after / before for before, after in pairwise(cpu))
     return Claim(f"{kind}{' untagged' if untagged else ''}: CPU of twice the writers", most, 2.2)
 
 
@@ -196,7 +198,7 @@ def damage(count: int) -> Claim:
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as folder:
             expected: dict[Any, float] = {}
-            chance = Random(kind.collector.name)
+            chance = Random(kind.collector.name)  # noqa: S311
             for number in range(max(1, count // 3 // 500)):
                 found = damaged(kind, chance, 500)
                 path = Path(folder, str(number), kind.name)

@@ -127,14 +127,14 @@ def data_plane(writer: int, now: int) -> list[dict[str, Any]]:
             for partition_id in ("train", "eval"):
                 buckets = {"40": 5, "41": 9, "42": 3, "47": 1}
                 wall_ms = {"sum": 250.125 + writer, "min": 10.25, "max": 35.5, "buckets": buckets}
-                body = {"op": op, "partition_id": partition_id, "status": "ok", "count": 18, "keys": 4096}
+                named = {"op": op, "partition_id": partition_id, "status": "ok", "count": 18, "keys": 4096}
                 records.append(
                     _envelope("data_plane", writer, len(records), at)
-                    | body
+                    | named
                     | {"bytes": 10**9 + at, "wall_ms": wall_ms}
                 )
         held = {"train": 10**9 + at % 1000, "eval": 10**6}
-        body = {"source": f"source-{writer}", "interval_s": STEP, "bytes_outstanding": held}
+        body: dict[str, Any] = {"source": f"source-{writer}", "interval_s": STEP, "bytes_outstanding": held}
         body |= {"peak_bytes_outstanding": 2 * 10**9, "keys_outstanding": 8192}
         records.append(_envelope("data_plane", writer, len(records), at + 0.01) | body)
     return records

@@ -12,7 +12,7 @@ from collectors.data_plane.record import BUCKETS, Held, Operations, Totals, inte
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.intake import MAX_AHEAD
-from common.metric import Mark, Sample
+from common.metric import Mark, Metric, Sample
 from common.records.buckets import Cells
 from common.records.collector import collector_over
 from common.records.engine import Ingest, in_batches
@@ -89,10 +89,13 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
                 self.drop("late", 1, "timestamp", record.timestamp)
         return ()
 
+    @property
+    def full(self) -> bool:
+        return self._cells.growth >= MAX_CELLS
+
     def flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
-        if self._cells.growth >= MAX_CELLS:
-            yield from in_batches(self._operations())
-            yield self.mark_all(file)
+        yield from in_batches(self._operations())
+        yield self.mark_all(file)
 
     def rest(self, reached: float) -> Iterator[Sample]:
         yield from self._operations()
@@ -111,23 +114,21 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         return {**cells, **self._holdings.changes(reached)}
 
 
-def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> Iterator[Sample]:
+def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> list[Sample]:
     """The points of one series. Times of nothing are absent; counts of nothing are 0."""
     count, keys, n_bytes, total, low, high, buckets, errors, timeouts = totals
-    yield Sample(emitted.OPS, count, at, tags, None)
-    yield Sample(emitted.ERRORS, errors, at, tags, None)
-    yield Sample(emitted.TIMEOUTS, timeouts, at, tags, None)
-    yield Sample(emitted.KEYS, keys, at, tags, None)
-    yield Sample(emitted.BYTES, n_bytes, at, tags, None)
-    if not count:
-        return
-    indexed = {BUCKETS[index]: number for index, number in buckets.items()}
-    ok = OperationTotals(count, keys, n_bytes, total, low, high, indexed)
-    # Rounded, because the order in which files are read must not show in the last digit.
-    yield Sample(emitted.WALL_AVG, round(ok.wall_ms_avg, 9), at, tags, None)
-    for percent, metric in emitted.WALL_PERCENTILES.items():
-        yield Sample(metric, ok.wall_ms_percentile(percent), at, tags, None)
-    yield Sample(emitted.WALL_MAX, ok.wall_ms_max, at, tags, None)
+    values: list[tuple[Metric, float]] = [
+        *((emitted.OPS, count), (emitted.ERRORS, errors), (emitted.TIMEOUTS, timeouts)),
+        *((emitted.KEYS, keys), (emitted.BYTES, n_bytes)),
+    ]
+    if count:
+        indexed = {BUCKETS[index]: number for index, number in buckets.items()}
+        ok = OperationTotals(count, keys, n_bytes, total, low, high, indexed)
+        # Rounded, because the order in which files are read must not show in the last digit.
+        values += ((emitted.WALL_AVG, round(ok.wall_ms_avg, 9)), (emitted.WALL_MAX, high))
+        percentiles = emitted.WALL_PERCENTILES.items()
+        values += ((metric, ok.wall_ms_percentile(percent)) for percent, metric in percentiles)
+    return [Sample(metric, value, at, tags, None) for metric, value in values]
 
 
 COLLECTOR = collector_over(DataPlaneIngest, DataPlaneSettings)

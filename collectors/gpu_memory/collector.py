@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import Field
 
 from collectors.gpu_memory import metrics as emitted
-from collectors.gpu_memory.sessions import Measurement, Second, Source, measurement, source_of
+from collectors.gpu_memory.sessions import Measurement, Second, Source
 from collectors.gpu_memory.sinks import Sinks, patterns
 from common.collector import Context
 from common.config.settings import Texts, named
@@ -54,8 +54,8 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
         super().__init__(context, tick, known)
-        self._seconds: dict[tuple[str, int], tuple[Measurement, Second]] = {}
-        self._writers: dict[Source, Measurement] = {}
+        self._seconds: dict[tuple[int, str], tuple[Source, Second]] = {}
+        self._sources: dict[tuple[object, ...], tuple[Source, tuple[str, ...]]] = {}  # by what events tell
         self._session = ("", "")  # of the segment under way
 
     @classmethod
@@ -84,11 +84,13 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             raise UnusableRecordError(bad.reason) from None
         if event.timestamp is None or not 0 < event.timestamp < MAX_TIME:
             raise UnusableRecordError("bad_timestamp", "timestamp", event.timestamp)
-        source = source_of(event, value.get("device_id"))
-        known = self._writers.get(source)
-        if known is None:
-            known = self._writers[source] = measurement(event, source)
-        return known._replace(timestamp=event.timestamp, event=event)
+        device = value.get("device_id")
+        told = (event.session_id, event.host, event.rank, event.job_id, device if type(device) is int else -1)
+        if told not in self._sources:
+            source = Source.of(event, told[4])
+            self._sources[told] = (source, (source.host, *source.tags))
+        source, group = self._sources[told]
+        return Measurement(source.name, event.timestamp, group, source, event)
 
     def hear(self, record: Measurement, reason: str | None) -> None:
         """Note a session; an event too old to be sent still tells its beginning and its peak."""
@@ -109,15 +111,16 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         event, source = record.event, record.source
         if not event.is_alert:
             return ()
-        tags = source.tags() if self.settings.tag_job_id else (f"rank:{source.rank}",) * bool(source.rank)
+        tags = source.tags if self.settings.tag_job_id else (f"rank:{source.rank}",) * bool(source.rank)
         at, host = int(record.timestamp), source.host or None
         return (Sample(emitted.ALERTS, 1, at, (*tags, f"type:{event.event_type}"), host),)
 
     def take(self, record: Measurement) -> Sequence[Sample]:
-        cell = (record.writer, int(record.timestamp))
-        if cell not in self._seconds:
-            self._seconds[cell] = (self._writers[record.source], Second())
-        self._seconds[cell][1].take(record.event)
+        cell = (int(record.timestamp), record.writer)
+        known = self._seconds.get(cell)
+        if known is None:
+            known = self._seconds[cell] = (record.source, Second())
+        known[1].take(record.event)
         for alert in self.samples(record):
             self.count(alert)
         return ()
@@ -128,21 +131,21 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
-        for writer, second in sorted(self._seconds, key=lambda cell: (cell[1], cell[0])):
-            record, found = self._seconds[writer, second]
+        for second, writer in sorted(self._seconds):
+            source, found = self._seconds[second, writer]
             values = found.values()
             peak = self._peak(writer, found.highest)
             if peak is not None:
                 values["peak"] = peak
             if not self.settings.tag_job_id:
-                if not self.shared.add(writer, second, _shared(record.source, values)):
-                    self.drop("late", len(values), "session", record.source.session)
-            elif self.owners.superseded(writer, record.group, second):
-                self.drop("superseded", len(values), "session", record.source.session)
+                if not self.shared.add(writer, second, _shared(source, values)):
+                    self.drop("late", len(values), "session", source.session)
+            elif self.owners.superseded(writer, (source.host, *source.tags), second):
+                self.drop("superseded", len(values), "session", source.session)
             else:
-                host, tags = record.source.host or None, record.group[1:]
+                host = source.host or None
                 for name, value in values.items():
-                    yield Sample(emitted.GAUGES[name], value, second, tags, host)
+                    yield Sample(emitted.GAUGES[name], value, second, source.tags, host)
         for start, sums in self.shared.sums():
             yield from _aggregated(start, sums)
         yield from self.counted()

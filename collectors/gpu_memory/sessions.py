@@ -11,47 +11,34 @@ MEASURED = ("allocated", "reserved", "used", "total", "utilization")
 
 
 class Source(NamedTuple):
-    """One session on one device. What is not known is empty."""
+    """One session on one device. What is not known is empty; `name` tells it from all others."""
 
+    name: str
     session: str
     host: str
     rank: str
-    job: str
     gpu: str
+    tags: tuple[str, ...]
 
-    def tags(self) -> tuple[str, ...]:
-        """The tags that tell this source's series from others'."""
-        named = (("gpu", self.gpu), ("job_id", self.job), ("rank", self.rank))
-        return tuple(f"{key}:{value}" for key, value in named if value)
-
-
-def source_of(event: MemoryEvent, device: object) -> Source:
-    """Who wrote an event. A CPU calls its device -1, and has no tag for it."""
-    known = isinstance(device, int) and not isinstance(device, bool) and device >= 0
-    return Source(
-        session=event.session_id or "",
-        host=(event.host or "")[:200],
-        rank="" if event.rank is None else str(event.rank),
-        job=(event.job_id or "")[:200],
-        gpu=str(device)[:20] if known else "",
-    )
+    @classmethod
+    def of(cls, event: MemoryEvent, device: int) -> Source:
+        """Who wrote an event. A CPU calls its device -1, and has no tag for it."""
+        session, host, job = event.session_id or "", (event.host or "")[:200], (event.job_id or "")[:200]
+        rank = "" if event.rank is None else str(event.rank)
+        gpu = str(device)[:20] if device >= 0 else ""
+        named = (("gpu", gpu), ("job_id", job), ("rank", rank))
+        tags = tuple(f"{key}:{value}" for key, value in named if value)
+        return cls(json.dumps([session, host, rank, job, gpu]), session, host, rank, gpu, tags)
 
 
 class Measurement(NamedTuple):
-    """One event as the engine takes it."""
+    """One event as the engine takes it. Sessions with the same host and tags would share a series."""
 
     writer: str
     timestamp: float
     group: tuple[str, ...]
     source: Source
     event: MemoryEvent
-
-
-def measurement(event: MemoryEvent, source: Source) -> Measurement:
-    """An event of a source; sessions with the same host and tags would share a series."""
-    return Measurement(
-        json.dumps(source), event.timestamp or 0.0, (source.host, *source.tags()), source, event
-    )
 
 
 class Second:

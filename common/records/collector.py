@@ -34,7 +34,7 @@ def collector_over(ingest: type[Ingest[S, Any]], settings: type[S]) -> Collector
         return Tick(Window.of(context.now, known.settle), context.now, known.forget_after)
 
     def collect(context: Context[S]) -> Iterator[Sample | Mark]:
-        yield from ingest(context, tick(context), ingest.survey(context)).collect()
+        return ingest(context, tick(context), ingest.survey(context)).collect()
 
     def backfill(context: Context[S], span: Span) -> Replay[S]:
         again = partial(ingest, known=ingest.survey(context))
@@ -42,7 +42,7 @@ def collector_over(ingest: type[Ingest[S, Any]], settings: type[S]) -> Collector
         return Replay(context, span, again, ingest.live_only, context.settings.settle, width, history)
 
     def check(context: Context[S]) -> Iterator[str]:
-        yield from _check(ingest(context, tick(context), ingest.survey(context)))
+        return _check(ingest(context, tick(context), ingest.survey(context)))
 
     return Collector(
         name=ingest.name,

@@ -6,7 +6,6 @@ marks what was delivered. What a record means is its grammar's business (`common
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -45,7 +44,8 @@ class Ingest(Grammar[S, R]):
         self._saved: dict[str, object] = {}  # until what must stand before it was yielded
         self._unmarked = 0
         self._took = self._bad = 0  # entries, and those of them that were no records
-        self._kinds: dict[str, Counter[bool]] = {}  # by pattern: entries that were ours, and not
+        self._kinds: dict[str, list[int]] = {}  # by pattern: entries that were ours, and of another kind
+        self._kinds_here = [0, 0]
         self._cut = False  # inside a second: what follows must wait until that is read
         self._reached = float(tick.window.due)
         self._intake: Window | None = None
@@ -67,15 +67,19 @@ class Ingest(Grammar[S, R]):
         yield from in_batches(self.rest(self._reached))
         if self.tick.live and not self._tail.blind:
             yield from self.present(sums=not self._tail.lost)
-        other = sum(kinds[False] for kinds in self._kinds.values())
+        other = sum(other for _, other in self._kinds.values())
         yield from self.reading.samples(self._tail, self._bad, other, self.context.now)
         changes = {**self._saved, **self.changes(self._reached, behind=self.behind)}
         yield Mark({**changes, **self.owners.expired(), **self._tail.expired()})
 
+    @property
+    def full(self) -> bool:
+        """Whether it is time to flush."""
+        return self._unmarked >= MARK_EVERY
+
     def flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """Called between two seconds of a file: let a great many samples go, and mark them."""
-        if self._unmarked >= MARK_EVERY:
-            yield from self._mark(file)
+        yield from self._mark(file)
 
     def mark_all(self, file: TailedFile) -> Mark:
         """What stands behind everything that was read so far, now that all of it has been yielded."""
@@ -97,6 +101,7 @@ class Ingest(Grammar[S, R]):
         """The records of one file, second by second, up to the first whose time may still grow."""
         window, second, held = self.tick.window_of(file), -1, False
         self.path, self.head = file.path, file.head
+        self._kinds_here = self._kinds.setdefault(self._tail.pattern_of.get(file.path, ""), [0, 0])
         together: list[tuple[Entry, R | UnusableRecordError | None]] = []
         for entry in file.entries():
             if held and len(together) >= MAX_HELD:
@@ -106,8 +111,10 @@ class Ingest(Grammar[S, R]):
                 together.append((entry, found))
                 continue
             if not held and int(found.timestamp) != second:
-                yield from self._take_all(file, window, together)
-                yield from self.flush(file)
+                if together:
+                    yield from self._take_all(file, window, together)
+                    if self.full:
+                        yield from self.flush(file)
                 second, together = int(found.timestamp), []
                 if window.may_grow(found.timestamp, self.waits_for):
                     held = self.tick.live and self.has_ends
@@ -149,26 +156,24 @@ class Ingest(Grammar[S, R]):
         file: TailedFile,
         window: Window,
         entries: Sequence[tuple[Entry, R | UnusableRecordError | None]],
-    ) -> Iterator[Sample]:
-        if not entries:
-            return
-        kinds = self._kinds.setdefault(self._tail.pattern_of.get(file.path, ""), Counter())
+    ) -> Sequence[Sample]:
+        """The points of the entries of one second that can leave at once."""
+        samples: list[Sample] = []
         for entry, found in entries:
             self._at = (file.path, entry.start, entry.number)
             self._took += 1
-            kinds[found is not None] += 1
             try:
-                samples = self._take(window, found)
+                samples += self._take(window, found)
             except FleetgaugeError:
                 raise
             except Exception as error:  # whatever one entry raises costs that entry
                 self._bad += 1
                 self.drop("unusable_record", 1, type(error).__name__, str(error))
-            else:
-                self._unmarked += len(samples)
-                yield from samples
+        self._unmarked += len(samples)
+        return samples
 
     def _take(self, window: Window, found: R | UnusableRecordError | None) -> Sequence[Sample]:
+        self._kinds_here[found is None] += 1
         if found is None:
             return ()
         if isinstance(found, UnusableRecordError):
@@ -219,11 +224,11 @@ class Ingest(Grammar[S, R]):
         self.drop(reason)
 
     def _warn_of_other_kinds(self) -> None:
-        for pattern, kinds in self._kinds.items():
-            if kinds[False] and not kinds[True]:
+        for pattern, (ours, others) in self._kinds.items():
+            if others and not ours:
                 self.context.log.warning(
                     "%s: all %d records read there are of another kind than %s; is the path right?",
-                    *(shown(pattern), kinds[False], self.name),
+                    *(shown(pattern), others, self.name),
                 )
 
 

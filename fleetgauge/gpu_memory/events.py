@@ -133,7 +133,9 @@ def _seconds(value: Callable[[str], object]) -> float | None:
 def _integer(value: Callable[[str], object], *names: str) -> int | None:
     for name in names:
         found = value(name)
-        if isinstance(found, int) and not isinstance(found, bool) and abs(found) < _MAX_NUMBER:
+        if found is None or isinstance(found, bool):
+            continue
+        if isinstance(found, int) and -_MAX_NUMBER < found < _MAX_NUMBER:
             return int(found)
     return None
 

@@ -135,8 +135,10 @@ def identity(value: Mapping[str, Any]) -> tuple[str, int] | None:
     run_id, seq, rank = value.get("run_id"), value.get("seq"), value.get("rank")
     if not isinstance(run_id, str) or not 0 < len(run_id) <= MAX_ID:
         return None
-    if not isinstance(seq, int) or isinstance(seq, bool) or not 0 <= seq < MAX_SEQ:
+    if type(seq) is not int or not 0 <= seq < MAX_SEQ:
         return None
+    if rank is None:
+        return run_id, seq
     if isinstance(rank, int) and not -MAX_SEQ < rank < MAX_SEQ:
         return None
-    return (run_id if rank is None else f"{run_id}/{str(rank)[:20]}"), seq
+    return f"{run_id}/{str(rank)[:20]}", seq
