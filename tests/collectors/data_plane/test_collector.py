@@ -53,24 +53,6 @@ def test_counts_are_counts_and_all_else_is_a_gauge() -> None:
     assert counted == {f"data_plane.{name}" for name in ("ops", "errors", "timeouts", "keys", "bytes")}
 
 
-def test_an_operation_that_only_failed_has_no_times(ticks: DataPlaneTicks) -> None:
-    ticks.write(operations(0, 100, (9, 9, 70.0), status="error"))
-    assert short(ticks.tick()) == {
-        (name, TAGS, 100): value
-        for name, value in {"ops": 0, "errors": 1, "timeouts": 0, "keys": 0, "bytes": 0}.items()
-    }
-
-
-def test_what_is_held_becomes_gauges(ticks: DataPlaneTicks) -> None:
-    ticks.write(held(0, 100, {"p": 70, "q": 0}))
-    assert short(ticks.tick()) == {
-        ("bytes_outstanding", ("job:ants", "partition_id:p", "rank:0"), 100): 70,
-        ("bytes_outstanding", ("job:ants", "partition_id:q", "rank:0"), 100): 0,
-        ("peak_bytes_outstanding", WRITER, 100): 100,
-        ("keys_outstanding", WRITER, 100): 5,
-    }
-
-
 def test_every_metric_is_declared_and_every_declared_one_emitted(ticks: DataPlaneTicks) -> None:
     ticks.write(operations(0, 100), held(1, 100, {"p": 1}))
     assert {name for name, _, _ in ticks.tick()} == {metric.name for metric in METRICS}

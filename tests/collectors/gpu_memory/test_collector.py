@@ -129,15 +129,6 @@ def test_an_event_becomes_gauges_at_its_own_time_and_under_its_own_host(ticks: T
     assert ticks.tally.dropped == {}
 
 
-def test_of_one_second_the_last_known_value_stands_and_the_peak_is_the_highest_of_the_session(
-    ticks: Ticks,
-) -> None:
-    ticks.write(event(120, 9), event(100, 5), event(99.5, 7), event(99.25, 6), event(99.1, None))
-    points = ticks.tick()
-    assert of(points, "allocated_bytes") == {(TAGS, 120): 9, (TAGS, 100): 6}
-    assert of(points, "peak_allocated_bytes") == {(TAGS, 120): 9, (TAGS, 100): 9}
-
-
 def test_the_peak_is_remembered_from_tick_to_tick_and_from_events_too_old_to_be_sent(ticks: Ticks) -> None:
     ticks.write(event(3601, 9), event(100, 5))
     assert of(ticks.tick(), "peak_allocated_bytes") == {(TAGS, 100): 9}

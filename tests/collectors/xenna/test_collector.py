@@ -128,24 +128,6 @@ def test_records_of_another_kind_are_passed_over_in_silence(ticks: Ticks) -> Non
     assert points["xenna.ingest.records", (), NOW] == 1
 
 
-def test_a_value_that_is_no_number_or_not_declared_costs_itself(ticks: Ticks) -> None:
-    metrics = {
-        "progress": None,
-        "num_outputs": "12",
-        "outputs_per_s": True,
-        "surprise": 1,
-        "stage//queue_in": 2,
-        "stage/a/surprise": 2,
-        "cluster/surprise": 2,
-        "num_input_remaining": 3,
-    }
-    ticks.write(record(0, 100, metrics))
-    assert named(ticks.tick(), "xenna.pipeline") == {
-        ("xenna.pipeline.num_input_remaining", RUN, NOW - 100): 3
-    }
-    assert ticks.tally.dropped == {"not_a_number": 2, "unknown_metric": 4}
-
-
 def test_nan_passes_to_delivery_which_drops_and_counts_it(ticks: Ticks) -> None:
     (ticks.path / "a.jsonl").write_text(
         json.dumps(record(0, 100, {"progress": float("nan"), "num_outputs": 2})) + "\n"

@@ -40,20 +40,6 @@ OTHER = {"stage/a/queue_in": 5, "stage/a/speed_tasks_per_s": 2.5, "progress": 30
 START = NOW // 60 * 60 - 120  # of a bucket
 
 
-def test_counts_are_added_rates_averaged_and_pipelines_keep_their_run(ticks: Ticks) -> None:
-    ticks.write(record(0, NOW - START - 10, BODY))
-    ticks.write(record(0, NOW - START - 40, OTHER, run_id="r2", run_hash="x"), to="b.jsonl")
-    points = ticks.tick()
-    assert stage(points) == {
-        ("queue_in", (KIND, "stage:a"), START): 7,
-        ("speed_tasks_per_s", (KIND, "stage:a"), START): 2.0,
-    }
-    assert named(points, "xenna.pipeline") == {
-        ("xenna.pipeline.progress", (KIND, "run_hash:abc"), START + 10): 10.0,
-        ("xenna.pipeline.progress", (KIND, "run_hash:x"), START + 40): 30.0,
-    }
-
-
 def test_a_run_counts_once_in_a_bucket_with_its_last_values(ticks: Ticks) -> None:
     ticks.write(
         record(0, NOW - START - 10, BODY),
