@@ -54,7 +54,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
         super().__init__(context, tick, known)
-        self._seconds: dict[tuple[int, str], tuple[Source, Second]] = {}
+        self._seconds: dict[tuple[str, int], tuple[Source, Second]] = {}
         self._sources: dict[tuple[object, ...], tuple[Source, tuple[str, ...]]] = {}  # by what events tell
         self._session = ("", "")  # of the segment under way
 
@@ -116,7 +116,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         return (Sample(emitted.ALERTS, 1, at, (*tags, f"type:{event.event_type}"), host),)
 
     def take(self, record: Measurement) -> Sequence[Sample]:
-        cell = (int(record.timestamp), record.writer)
+        cell = (record.writer, int(record.timestamp))
         known = self._seconds.get(cell)
         if known is None:
             known = self._seconds[cell] = (record.source, Second())
@@ -131,8 +131,8 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
-        for second, writer in sorted(self._seconds):
-            source, found = self._seconds[second, writer]
+        for writer, second in sorted(self._seconds):
+            source, found = self._seconds[writer, second]
             values = found.values()
             peak = self._peak(writer, found.highest)
             if peak is not None:

@@ -66,11 +66,12 @@ class Cells(Generic[V]):
         return self._open.get(start) or self._opened(start)
 
     def grown(self) -> Iterator[tuple[int, Key, V]]:
-        """Every value that was added to since the last changes, with its bucket, in order."""
-        for start in sorted(self._grown):
-            cells = self._open[start]
-            for key in sorted(self._grown[start]):
-                yield start, key, cells[key]
+        """Every value that was added to since the last changes, with its bucket, key by key.
+
+        Points of one series that follow each other are sent together, which costs far less.
+        """
+        for key, start in sorted((key, start) for start, keys in self._grown.items() for key in keys):
+            yield start, key, self._open[start][key]
 
     def changes(self, *, forget: bool) -> dict[str, object]:
         """What to save of what has grown; at most so many cells, where some may be forgotten."""

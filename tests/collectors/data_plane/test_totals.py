@@ -204,7 +204,7 @@ def test_a_large_tick_is_marked_on_the_way_between_two_seconds(
     ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector, "MAX_CELLS", 5)
-    ticks.write(*(operations(seq, 200 - seq // 4, partition_id=str(seq)) for seq in range(20)))
+    ticks.write(*(operations(seq, 200 - seq // 4, partition_id=f"{seq:02}") for seq in range(20)))
     ticks.tick()
     marked, seconds = -1, []
     for item in ticks.items:
