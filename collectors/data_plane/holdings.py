@@ -18,7 +18,7 @@ import orjson
 from collectors.data_plane import metrics
 from collectors.data_plane.record import Held, by_partition
 from common.metric import Sample
-from common.records.buckets import number
+from common.records.buckets import dumps, number
 from common.records.envelope import UnusableRecordError
 
 PREFIX = "source:"
@@ -157,7 +157,7 @@ class Holdings:
     def changes(self, sent_until: float | None = None) -> dict[str, object]:
         """What to save, once sums were sent up to a time; None where none were."""
         changes: dict[str, object] = {
-            PREFIX + source: orjson.dumps([tuple(word) for word in self._words[source]]).decode()
+            PREFIX + source: dumps([tuple(word) for word in self._words[source]])
             for source in sorted(self._touched)
         }
         self._touched = set()

@@ -6,6 +6,7 @@ is read late adds to its bucket, which is then sent again, whole.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -78,7 +79,7 @@ class Cells(Generic[V]):
         changes: dict[str, object] = dict.fromkeys(self._stale)
         for start in self._grown:
             cells = self._open[start]
-            self._saved[start] = saved = [len(cells), orjson.dumps(list(cells.items())).decode()]
+            self._saved[start] = saved = [len(cells), dumps(list(cells.items()))]
             self._sizes[start] = len(cells)
             changes[f"{self._prefix}{start}"] = saved
         kept = sum(self._sizes.values())
@@ -99,6 +100,14 @@ class Cells(Generic[V]):
             cells = {}
         self._open[start] = cells
         return cells
+
+
+def dumps(value: object) -> str:
+    """Text to save; sums may be larger than any number of 64 bits, which orjson refuses."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value)
 
 
 def plus(one: Sum, other: Sum) -> Sum:

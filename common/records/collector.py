@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from common.collector import Collector, Context
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Mark, Sample
 from common.records.engine import Ingest
 from common.records.envelope import UnusableRecordError
@@ -41,7 +41,7 @@ def collector_over(ingest: type[Ingest[S, Any]], settings: type[S]) -> Collector
         width, history = ingest.width(context.settings), ingest.history(context.settings)
         return Replay(context, span, again, ingest.live_only, context.settings.settle, width, history)
 
-    def check(context: Context[S]) -> Iterator[str]:
+    def check(context: Context[S]) -> Iterator[str | FleetgaugeError]:
         return _check(ingest(context, tick(context), ingest.survey(context)))
 
     return Collector(
@@ -56,13 +56,13 @@ def collector_over(ingest: type[Ingest[S, Any]], settings: type[S]) -> Collector
     )
 
 
-def _check(ingest: Ingest[S, Any]) -> Iterator[str]:
-    """How many files each path stands for, and what its newest one says; raises where one is not there."""
+def _check(ingest: Ingest[S, Any]) -> Iterator[str | FleetgaugeError]:
+    """How many files each path stands for, and what its newest one says; an error for each missing one."""
     patterns = ingest.patterns(ingest.settings)
     found = find(patterns)
     wrong = [*found.unreadable, *((shown(path), NOT_THERE) for path in found.missing.values())]
     for path, why in wrong:
-        raise ConfigurationError(f"FLEETGAUGE_{ingest.name.upper()}_PATHS: cannot look into {path}: {why}")
+        yield ConfigurationError(f"FLEETGAUGE_{ingest.name.upper()}_PATHS: cannot look into {path}: {why}")
     for pattern in patterns:
         files = [path for path, owner in found.pattern_of.items() if owner == pattern and path in found.files]
         newest = max(files, key=lambda path: found.files[path].st_mtime_ns, default=None)

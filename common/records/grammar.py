@@ -207,7 +207,8 @@ class Grammar(ABC, Generic[S, R]):
             elif name not in self._adds_up:
                 own.append(sample)
             elif -1e300 < sample.value < 1e300:
-                values[(name, *sample.tags)] = sample.value
+                exact = -(2**53) < sample.value < 2**53  # larger ones could not be saved as they are
+                values[(name, *sample.tags)] = sample.value if exact else float(sample.value)
             else:
                 self.drop("not_finite", 1, name, sample.value)
         if values and not self.shared.add(record.writer, record.timestamp, values):

@@ -342,6 +342,15 @@ def killed(ticks: DataPlaneTicks, after: int, unsaved: int) -> None:
             ticks.points[item.metric.name, item.tags, item.timestamp] = item.value
 
 
+def test_sums_larger_than_any_number_of_64_bits_stop_nothing(ticks: DataPlaneTicks) -> None:
+    most = 2**63 - 1
+    ticks.write(*(operations(seq, 100, (1, most, 1.0)) for seq in range(5)), held(5, 100, {"p": most}))
+    assert list(the(ticks.tick(), "bytes").values()) == [5 * most]
+    ticks.write(operations(6, 100, (1, 0, 1.0)), held(7, 99, {"p": most}))
+    assert list(the(ticks.tick(), "bytes").values()) == [5.0 * most]
+    assert ticks.tally.dropped == {}
+
+
 def test_the_saved_state_is_plain_json(ticks: DataPlaneTicks) -> None:
     ticks.write(operations(0, 100), held(1, 100, {"p": 1}))
     ticks.tick()

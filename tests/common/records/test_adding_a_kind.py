@@ -82,9 +82,10 @@ def test_the_check_says_what_the_page_says(project: Project, tmp_path: Path) -> 
     write(tmp_path / "records", "a", at, (9.5, 100))
     write(tmp_path / "records", "b", at, (9.5, 100), (8.5, 1))
     with Intake(key=KEY) as intake:
-        ran = project.run("steps", "--check", FLEETGAUGE_STEPS_PATHS="records", FLEETGAUGE_DD_URL=intake.url)
-        bad = project.run("steps", "--check", FLEETGAUGE_STEPS_PATHS="record", FLEETGAUGE_DD_URL=intake.url)
-    [shown] = re.findall(r"```console\n\$ .*?\n(.*?)```", PAGE, re.DOTALL)
+        place = {"FLEETGAUGE_DD_URL": intake.url, "FLEETGAUGE_CHECKPOINTS": "checkpoints"}
+        ran = project.run("steps", "--check", FLEETGAUGE_STEPS_PATHS="records", **place)
+        bad = project.run("steps", "--check", FLEETGAUGE_STEPS_PATHS="record", **place)
+    [shown] = re.findall(r"```console\n\$ .*? --check\n(.*?)```", PAGE, re.DOTALL)
     said = re.sub(r"\d\.\d s", "0.0 s", ran.stdout).replace(f"{tmp_path}/", "")
     assert said.startswith(shown), ran.stdout + ran.stderr
     assert bad.returncode == 2

@@ -34,12 +34,12 @@ class Defective(XennaIngest):
 
     def interpret(self, value: Json) -> Record | None:
         if value.get("status") == "interpret":
-            raise KeyError("a key nobody foresaw")
+            raise KeyError("a key that surprises")
         return super().interpret(value)
 
     def samples(self, record: Record) -> Sequence[Sample]:
         if record.metrics.get("progress") == 13:
-            raise ZeroDivisionError("a number nobody foresaw")
+            raise ZeroDivisionError("a number that surprises")
         return super().samples(record)
 
 
@@ -65,9 +65,9 @@ def test_whatever_a_grammar_raises_costs_that_entry_and_is_told_twenty_times(
     said = [one for one in caplog.messages if "unusable_record" in one]
     assert len(said) == 20
     assert said[0] == (
-        f"dropped {tmp_path}/a.jsonl@0 (line 1): unusable_record: KeyError is \"'a key nobody foresaw'\""
+        f"dropped {tmp_path}/a.jsonl@0 (line 1): unusable_record: KeyError is \"'a key that surprises'\""
     )
-    assert "(line 2): unusable_record: ZeroDivisionError is 'a number nobody foresaw'" in said[1]
+    assert "(line 2): unusable_record: ZeroDivisionError is 'a number that surprises'" in said[1]
     assert named(ticks.tick(), "xenna.pipeline") == {}
 
 
