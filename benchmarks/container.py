@@ -1,7 +1,7 @@
 """A busy tick in the image succeeds with a fifth of the chart's memory limit to spare; and the image's parts.
 
 The chart's own CronJob pod runs every collector from the image, with podman, against servers on loopback:
-20,000 runs in W&B and a quarter of an hour of records from 100 writers of each kind. Anonymous memory is what
+20,000 runs in W&B and a quarter of an hour of records from 128 writers of each kind. Anonymous memory is what
 cannot be given back; the page cache that the kernel counts beside it can. The smallest limit under which the
 tick still succeeds is found by halving. Needs what the image's tests need: root, podman, buildah.
 """
