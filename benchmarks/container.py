@@ -37,7 +37,7 @@ class Size(NamedTuple):
     """How busy the tick is, and to how many MiB the smallest limit is found."""
 
     runs: int = 20_000
-    writers: int = 100
+    writers: int = 128
     precision: int = 8
 
 
