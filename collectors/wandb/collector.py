@@ -25,7 +25,7 @@ Sleep = Callable[[float], None]
 def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Sample | Mark]:
     """The metrics of every project, now and at the ticks that were missed and can still be sent."""
     settings = context.settings
-    rules = Rules(settings.window, settings.stale_after)
+    rules = Rules(settings.window, settings.stale_after, settings.pending_for)
     missed = {project: context.missed(context.state.get(_key(project))) for project in settings.chosen()}
 
     def since(project: Project) -> int:
@@ -45,7 +45,7 @@ def backfill(
 ) -> Callable[[], Iterator[Sample | Mark]]:
     """The metrics of every project at each tick of a span, from one listing of its runs."""
     settings = context.settings
-    rules = Rules(settings.window, settings.stale_after)
+    rules = Rules(settings.window, settings.stale_after, settings.pending_for)
     listings = list(_listings(context, lambda _: span.since - settings.window, sleep, span.until))
 
     def recompute() -> Iterator[Sample | Mark]:

@@ -24,10 +24,11 @@ _MEANS = ((metrics.AVG_DURATION, tuple(RunKind)), (metrics.PUSH_AVG_DURATION, (R
 
 @dataclass(frozen=True)
 class Rules:
-    """How far back a run may have ended, and from which age on a heartbeat is stale; in seconds."""
+    """How far back a run may have ended, when a heartbeat is stale, how long a run waits; in seconds."""
 
     window: int = 86400
     stale_after: int = 900
+    pending_for: int = 30 * 86400
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,15 @@ def evaluate(runs: Iterable[Run], at: int, rules: Rules) -> Figures:
 def evaluate_many(runs: Iterable[Run], instants: Iterable[int], rules: Rules) -> Iterator[Figures]:
     """The metrics as of each of the instants, in ascending order, each instant once."""
     window = rules.window * SECOND
-    ledger = Ledger([at * SECOND for at in sorted(set(instants))], window, rules.stale_after * SECOND)
+    moments = [at * SECOND for at in sorted(set(instants))]
+    ledger = Ledger(moments, window, rules.stale_after * SECOND, rules.pending_for * SECOND)
     for run in runs:
         ledger.enter(run)
     counts = {metric: list(accumulate(changes)) for metric, changes in ledger.counts.items()}
     counts[metrics.ACTIVE_SWEEPS] = ledger.active_sweeps()
     slope, offset = (list(accumulate(changes)) for changes in ledger.gpu_time)
     means = list(_means(ledger))
-    measured = _measured(ledger, window)
+    measured, oldest_pending = _measured(ledger, window), ledger.oldest_pending()
     for place, moment in enumerate(ledger.instants):
         values: dict[Metric, float] = {metric: sums[place] for metric, sums in counts.items()}
         values[metrics.GPU_HOURS] = (slope[place] * moment + offset[place]) / HOUR
@@ -62,6 +64,8 @@ def evaluate_many(runs: Iterable[Run], instants: Iterable[int], rules: Rules) ->
         for metric, totals, numbers in means:
             if numbers[place]:
                 values[metric] = totals[place] / (numbers[place] * HOUR)
+        if (waited := oldest_pending[place]) is not None:
+            values[metrics.OLDEST_PENDING] = waited / SECOND
         throughput, by_target = next(measured)
         yield Figures(moment // SECOND, values | throughput, by_target)
 

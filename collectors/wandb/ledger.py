@@ -12,7 +12,7 @@ All sums are of integers (runs, GPUs, microseconds), so an answer does not depen
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
 
@@ -64,10 +64,11 @@ def _ended(kind: RunKind, state: State) -> _Metrics:
 class Ledger:
     """The changes that runs make to every quantity, over ascending instants in microseconds."""
 
-    def __init__(self, instants: list[int], window: int, stale_after: int) -> None:
+    def __init__(self, instants: list[int], window: int, stale_after: int, pending_for: int) -> None:
         self.instants = instants
         self._window = window
         self._stale_after = stale_after
+        self._pending_for = pending_for
         # What happens after the last instant is entered past the end, where nobody looks.
         self._size = size = len(instants) + 1
         ended = {(kind, state): _ended(kind, state) for kind in RunKind for state in TERMINAL}
@@ -78,6 +79,7 @@ class Ledger:
         self._of_active = {kind: [self.counts[metric] for metric in group] for kind, group in active.items()}
         self.durations = {kind: ([0] * size, [0] * size) for kind in RunKind}  # their sum, and how many
         self.gpu_time = ([0] * size, [0] * size)  # slope and offset of the GPU time in the window
+        self._pending: list[int] = []  # when the runs that wait were created
         self.latest: dict[int, Run] = {}
         self.targets: dict[int, dict[Target, Run]] = {}
         self._sweeps: dict[str, list[tuple[int, int]]] = {}
@@ -89,7 +91,9 @@ class Ledger:
             self._activate(run, run.seen)
             self._work(run)
         elif run.state is State.PENDING:
-            self.counts[metrics.PENDING][self._first(run.start)] += 1
+            forgotten = self._first(run.start + self._pending_for)
+            _add(self.counts[metrics.PENDING], self._first(run.start), forgotten, 1)
+            self._pending.append(run.start)
             self._work(run)
         else:
             lapse = run.seen + self._stale_after
@@ -109,6 +113,16 @@ class Ledger:
                     changes[after] -= 1
                     covered = after
         return list(accumulate(changes))
+
+    def oldest_pending(self) -> list[int | None]:
+        """How long the run has waited that waits longest, at each instant; those forgotten do not wait."""
+        self._pending.sort()
+        found: list[int | None] = []
+        for moment in self.instants:
+            place = bisect_right(self._pending, moment - self._pending_for)
+            waits = place < len(self._pending) and self._pending[place] <= moment
+            found.append(moment - self._pending[place] if waits else None)
+        return found
 
     def _first(self, moment: int) -> int:
         """The first instant that is not before a moment."""
@@ -150,18 +164,18 @@ class Ledger:
             self._sweeps.setdefault(run.sweep, []).append((first, after))
 
     def _work(self, run: Run) -> None:
-        """GPU time grows from the start to the end, and shrinks as the window's far end passes over both."""
-        if run.start < run.seen:
-            self._ramp(run.gpus, run.start)
+        """GPU time grows while the run works, and shrinks as the window's far end passes over that."""
+        if run.worked_from < run.seen:
+            self._ramp(run.gpus, run.worked_from)
             self._ramp(-run.gpus, run.seen)
-            self._ramp(-run.gpus, run.start + self._window)
+            self._ramp(-run.gpus, run.worked_from + self._window)
             self._ramp(run.gpus, run.seen + self._window)
 
     def _work_until(self, lapse: int, run: Run) -> None:
         """GPU time of a running run: up to the instant while it is active, then only up to its heartbeat."""
-        seen = max(run.start, run.seen)
-        self._ramp(run.gpus, run.start)
-        self._ramp(-run.gpus, run.start + self._window)
+        seen = max(run.worked_from, run.seen)
+        self._ramp(run.gpus, run.worked_from)
+        self._ramp(-run.gpus, run.worked_from + self._window)
         self._ramp(-run.gpus, seen, known_from=lapse)
         self._ramp(run.gpus, seen + self._window, known_from=lapse)
 

@@ -27,7 +27,17 @@ CRASHED = _gauge("runs.crashed_24h", "run", "Runs that ended in the window as cr
 KILLED = _gauge("runs.killed_24h", "run", "Runs that ended in the window as killed.")
 PREEMPTED = _gauge("runs.preempted_24h", "run", "Runs that ended in the window as preempted.")
 TOTAL_RECENT = _gauge("runs.total_recent", "run", "Runs that ended in the window in any state, plus active.")
-PENDING = _gauge("runs.pending", "run", "Runs created in the window that wait to start.")
+PENDING = _gauge(
+    "runs.pending",
+    "run",
+    "Runs that wait to start, created at most 30 days ago (FLEETGAUGE_WANDB_PENDING_FOR): older ones are "
+    "forgotten, not waiting.",
+)
+OLDEST_PENDING = _gauge(
+    "runs.oldest_pending_seconds",
+    "second",
+    "How long ago the run was created that waits longest of those in runs.pending. Absent when none waits.",
+)
 STALE = _gauge(
     "runs.stale",
     "run",
@@ -42,14 +52,16 @@ UNSEEN = _gauge(
 AVG_DURATION = _gauge(
     "training.avg_duration_hours",
     "hour",
-    "Mean duration of the runs that ended in the window: computeSeconds where positive, else end - start. "
-    "Absent when none ended.",
+    "Mean duration of the runs that ended in the window: computeSeconds where positive, else the summary's "
+    "_wandb.runtime where positive, else end - start. Absent when none ended.",
 )
 GPU_HOURS = _gauge(
     "training.total_gpu_hours_24h",
     "hour",
-    "Sum over runs of the overlap of [start, end] with the window x GPUs of the run; the end is the instant "
-    "itself for an active run and the last heartbeat for any other.",
+    "GPU hours worked in the window, at most: the sum over runs of the overlap of [begin, end] with the "
+    "window x GPUs of the run. The end is the instant itself for an active run and the last heartbeat for "
+    "any other; the begin is the later of the start and heartbeat - computeSeconds, so that the pauses of "
+    "resumed runs do not count. Which hours of a resumed run fell into the window, W&B does not tell.",
 )
 GPUS_IN_USE = _gauge("training.gpus_in_use", "", "Sum of the GPUs of active runs.")
 GPUS_ASSUMED = _gauge(
@@ -133,7 +145,7 @@ THROUGHPUT = {
 }
 
 # What only the present shows: a run that was stale or pending then may have ended since.
-LIVE_ONLY = frozenset({PENDING, STALE, UNSEEN})
+LIVE_ONLY = frozenset({PENDING, OLDEST_PENDING, STALE, UNSEEN})
 
 METRICS = (
     ACTIVE,
@@ -144,6 +156,7 @@ METRICS = (
     PREEMPTED,
     TOTAL_RECENT,
     PENDING,
+    OLDEST_PENDING,
     STALE,
     UNSEEN,
     AVG_DURATION,

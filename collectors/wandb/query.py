@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
+from collectors.wandb.runs import TERMINAL, State
 from common.times import iso
 
 _UNKNOWN_FIELD = re.compile(r"Cannot query field [\"'`]?(\w+)")
@@ -84,15 +85,15 @@ def unknown_parts(messages: Iterable[str]) -> set[Extra]:
 
 
 def touched_since(cutoff: int, created_before: int | None = None) -> str:
-    """The filter for runs that were created or seen since an instant, or that run at all.
+    """The filter for runs that were created or seen since an instant, or that have not ended.
 
     By creation alone, the long runs that end today would be missed; by heartbeat alone, those that never
-    had one. For a span of the past, what was created behind it does not matter.
+    had one. What runs or waits is asked for whatever its age, so that how much of it there is does not
+    depend on the cutoff. For a span of the past, what was created behind it does not matter.
     """
     since = {"$gte": iso(cutoff)}
-    touched: dict[str, object] = {
-        "$or": [{"heartbeatAt": since}, {"createdAt": since}, {"state": "running"}],
-    }
+    unended = [{"state": state.value} for state in State if state not in TERMINAL]
+    touched: dict[str, object] = {"$or": [{"heartbeatAt": since}, {"createdAt": since}, *unended]}
     if created_before is not None:
         touched = {"$and": [touched, {"createdAt": {"$lt": iso(created_before)}}]}
     return json.dumps(touched)

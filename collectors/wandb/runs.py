@@ -66,6 +66,9 @@ class Target(NamedTuple):
 class Run(NamedTuple):
     """A run. `seen` is its last heartbeat, or its start where it had none; the end, once it is terminal.
 
+    `worked_from` is where its work begins at the earliest: a resumed or edited run keeps its start, and its
+    heartbeat moves on over pauses in which nothing was computed.
+
     A named tuple, because a backfill holds hundreds of thousands. Times are microseconds since the epoch.
     """
 
@@ -74,6 +77,7 @@ class Run(NamedTuple):
     kind: RunKind
     start: int
     seen: int
+    worked_from: int
     duration: int | None
     gpus: int
     gpus_assumed: bool
@@ -96,7 +100,8 @@ class RunReader:
     @property
     def summary_keys(self) -> list[str]:
         """The summary keys to ask for, with their parents: a nested summary has only those."""
-        return _with_parents([*THROUGHPUT, *([self._gpu_count_key] if self._gpu_count_key else [])])
+        keys = [*THROUGHPUT, *([self._gpu_count_key] if self._gpu_count_key else [])]
+        return [*_with_parents(keys), "_wandb"]
 
     @property
     def config_keys(self) -> list[str]:
@@ -116,8 +121,13 @@ class RunReader:
             flaws.append("bad_timestamp")
             return None
         kind, target = self._classify(node)
-        needs_summary = kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key is not None
+        ended = state in TERMINAL
+        computed = _computed(node.get("computeSeconds"))
+        needs_summary = not (ended and computed) or kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key
         summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
+        if not (ended and computed):
+            # Whether the server's figure keeps up while a run lasts is not known, so the larger one counts.
+            computed = max(computed, _computed(find(summary, "_wandb.runtime")))
         gpus = self._gpus(node, summary, flaws)
         return Run(
             id=str(node["id"]),
@@ -125,7 +135,8 @@ class RunReader:
             kind=kind,
             start=start,
             seen=seen,
-            duration=_duration(node, start, seen, flaws) if state in TERMINAL else None,
+            worked_from=start if not computed or seen - computed <= start else seen - computed,
+            duration=(computed or _span(start, seen, flaws)) if ended else None,
             gpus=self._assumed_gpus if gpus is None else gpus,
             gpus_assumed=gpus is None,
             sweep=node.get("sweepName") or None,
@@ -148,7 +159,7 @@ class RunReader:
         config = {key: _unwrapped(value) for key, value in config.items()}
         said: list[Json] = []
         if self._gpu_count_key is not None:
-            said += [find(config, self._gpu_count_key), find(summary, self._gpu_count_key)]
+            said += [find(config, self._gpu_count_key), _last(find(summary, self._gpu_count_key))]
         said.append(_largest_writer(config.get("_wandb")))
         information = node.get("runInfo")
         said.append(information.get("gpuCount") if isinstance(information, dict) else None)
@@ -231,11 +242,19 @@ def _largest_writer(internal: Json) -> Json:
     return max((count for count in counts if is_number(count)), default=None)
 
 
-def _duration(node: Mapping[str, Json], start: int, end: int, flaws: list[str]) -> int | None:
-    """How long an ended run took; None where clocks disagree."""
-    computed = node.get("computeSeconds")
-    if is_number(computed) and 0 < computed < MAX_SECONDS:
-        return round(computed * SECOND)
+def _last(value: Json) -> Json:
+    """A summary value without the `{"last": …, "max": …}` around it, which `define_metric` asks for."""
+    return value["last"] if isinstance(value, dict) and "last" in value else value
+
+
+def _computed(seconds: Json) -> int:
+    """How long a run computed, as W&B says; 0 where it does not."""
+    seconds = _last(seconds)
+    return round(seconds * SECOND) if is_number(seconds) and 0 < seconds < MAX_SECONDS else 0
+
+
+def _span(start: int, end: int, flaws: list[str]) -> int | None:
+    """From start to end; None where clocks disagree."""
     if end < start:
         flaws.append("negative_duration")
         return None
@@ -245,7 +264,7 @@ def _duration(node: Mapping[str, Json], start: int, end: int, flaws: list[str]) 
 def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, float]:
     values = {}
     for key in THROUGHPUT:
-        value = find(summary, key)
+        value = _last(find(summary, key))
         if is_number(value):
             values[key] = value
         elif value is not None:

@@ -52,6 +52,11 @@ class WandbSettings(CollectorSettings):
     stale_after: Duration = Field(
         900, ge=1, description="Age of the last heartbeat from which a running run is stale, not active."
     )
+    pending_for: Duration = Field(
+        2_592_000,
+        ge=1,
+        description="How long a run may wait to start; an older one is forgotten, not waiting.",
+    )
     push_to_main: Text = Field(
         "github.sky.*", description="Shell pattern of the names of push-to-main runs; case matters."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -65,7 +66,7 @@ def lives(begin: float, end: float, number: int) -> list[Life]:
                     finish,
                     display_name=name,
                     sweep=f"s{place % 3}" if place % 4 == 1 else None,
-                    compute_seconds=round(finish - start) if place % 3 else 0,
+                    compute_seconds=math.ceil(finish - start) if place % 3 else 0,
                     config=client_config(chance.choice((1, 4, 8, None))),
                     summary={key: round(chance.uniform(1e4, 5e4), 1) for key in THROUGHPUT_KEYS},
                 ),

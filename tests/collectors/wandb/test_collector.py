@@ -188,7 +188,7 @@ class TestNumbers:
         assert ran.value("runs.completed_24h") == 2
         assert ran.value("runs.total_recent") == 4
         assert ran.value("training.avg_duration_hours") == (99 + 1) / 2
-        hours = 24 * 8 + 23 * 2 + 3 - 0.25 / HOUR
+        hours = 24 * 8 + 23 * 2 + 1
         assert ran.value("training.total_gpu_hours_24h") == pytest.approx(hours, rel=1e-12)
         assert ran.dropped == {"negative_duration": 1, "bad_timestamp": 1}
 
@@ -216,9 +216,26 @@ class TestNumbers:
     def test_of_the_past_only_what_can_be_known_is_said(self) -> None:
         figures = evaluate([], AT, Rules())
         told = {sample.metric for sample in samples(Project("acme", "ants"), figures, live=False)}
-        assert {metrics.PENDING, metrics.STALE, metrics.UNSEEN} & told == set()
+        assert metrics.LIVE_ONLY & told == set()
         live = {sample.metric for sample in samples(Project("acme", "ants"), figures, live=True)}
         assert live - told == {metrics.PENDING, metrics.STALE}
+
+    def test_what_waits_or_is_stale_does_not_depend_on_a_tick_that_was_missed(self, server: Wandb) -> None:
+        server.add(
+            "acme",
+            "ants",
+            [
+                row("waits", "pending", started=-24.5, ended=None),
+                row("waits longer", "pending", started=-24 * 29, ended=None),
+                row("forgotten", "pending", started=-24 * 31, ended=None),
+                row("stale", "preempting", started=-900, ended=-24.5),
+            ],
+        )
+        in_time = collect(server, state={"tick:acme/ants": AT - 900}, step=900)
+        late = collect(server, state={"tick:acme/ants": AT - 3 * 900}, step=900)
+        for ran in (in_time, late):
+            assert (ran.value("runs.pending"), ran.value("runs.stale")) == (2, 1)
+            assert ran.value("runs.oldest_pending_seconds") == 24 * 29 * HOUR
 
 
 class TestDeclarations:
@@ -251,7 +268,7 @@ class TestDeclarations:
             "wandb.sweep.runs_active",
             "wandb.sweep.success_rate_pct",
         }
-        assert len(names) == len(COLLECTOR.metrics) == 31
+        assert len(names) == len(COLLECTOR.metrics) == 32
 
     def test_every_setting_is_in_the_readme(self) -> None:
         text = (ROOT / "collectors" / "wandb" / "README.md").read_text(encoding="utf-8")

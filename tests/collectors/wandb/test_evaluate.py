@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -34,11 +34,14 @@ def run(
     throughput: dict[str, float] | None = None,
     assumed: bool = False,
     name: str = "r",
+    computed: float | None = None,
 ) -> Run:
     """A run whose times are in seconds from AT."""
     start, end = round((AT + started) * SECOND), round((AT + seen) * SECOND)
     took = end - start if duration is None else round(duration * SECOND)
-    return Run(name, State(state), kind, start, end, took, gpus, assumed, sweep, target, throughput or {})
+    worked_from = start if computed is None else max(start, end - round(computed * SECOND))
+    counted = (gpus, assumed, sweep, target, throughput or {})
+    return Run(name, State(state), kind, start, end, worked_from, took, *counted)
 
 
 def values(*runs: Run, at: int = AT) -> dict[Metric, float]:
@@ -98,6 +101,20 @@ class TestCounts:
         found = values(run("running", started=HOUR, seen=-DAY), run("pending", started=1, seen=1))
         assert found[metrics.STALE] == found[metrics.PENDING] == 0
 
+    @pytest.mark.parametrize(
+        ("created", "waits"), [(-60, True), (-30 * DAY + 1, True), (-30 * DAY, False), (-400 * DAY, False)]
+    )
+    def test_a_run_waits_for_thirty_days_and_is_forgotten_then(self, created: int, waits: bool) -> None:
+        found = values(run("pending", started=created, seen=created))
+        assert found[metrics.PENDING] == waits
+        assert found.get(metrics.OLDEST_PENDING) == (-created if waits else None)
+
+    def test_the_oldest_of_those_that_wait_is_told_at_every_instant(self) -> None:
+        runs = [run("pending", started=created, seen=created) for created in (-50, -90, 20)]
+        answers = evaluate_many(runs, range(AT - 100, AT + 200, 50), Rules(pending_for=100))
+        told = [figures.values.get(metrics.OLDEST_PENDING) for figures in answers]
+        assert told == [None, 40, 90, 30, 80, None]
+
     def test_nothing_is_zero_where_it_counts_and_absent_where_it_divides(self) -> None:
         found = values()
         assert set(found) == {
@@ -130,6 +147,20 @@ class TestTime:
         quiet = run("running", started=-3 * HOUR, seen=-1800, gpus=2)
         found = evaluate([quiet], AT, Rules(window=600, stale_after=3600)).values
         assert found[metrics.GPU_HOURS] == pytest.approx(2 / 6)
+
+    def test_the_pauses_of_a_resumed_run_are_no_gpu_hours(self) -> None:
+        resumed = run("running", started=-3 * DAY, seen=0, gpus=8, computed=4200)
+        found = values(resumed)
+        assert found[metrics.GPU_HOURS] == pytest.approx(8 * 4200 / HOUR)
+        assert (found[metrics.ACTIVE], found[metrics.GPUS_IN_USE]) == (1, 8)
+
+    def test_editing_fifty_old_runs_adds_at_most_what_they_computed(self) -> None:
+        edited = [run(started=-40 * DAY, seen=-60, gpus=8, computed=2 * HOUR) for _ in range(50)]
+        assert values(*edited)[metrics.GPU_HOURS] == 50 * 8 * 2
+
+    def test_an_offline_run_that_was_synced_later_counts_no_more_than_its_span(self) -> None:
+        synced = run(started=-HOUR, seen=-HOUR + 60, gpus=4, computed=5 * HOUR)
+        assert values(synced)[metrics.GPU_HOURS] == pytest.approx(4 * 60 / HOUR)
 
     def test_the_mean_is_over_durations_that_are_known(self) -> None:
         broken = run("killed", started=-HOUR, seen=-2 * HOUR)._replace(duration=None)
@@ -250,6 +281,9 @@ class TestSweeps:
         assert found[metrics.SWEEP_SUCCESS] == 50
 
 
+ENDED = ("finished", "failed", "crashed", "killed", "preempted")
+
+
 @dataclass(frozen=True)
 class Truth:
     """A run as a test knows it: in seconds, with halves, so that edges are met."""
@@ -264,9 +298,20 @@ class Truth:
     gpus: int | None
     steps: int | None
     sps: int | None
+    runtime: Fraction | None = None
+
+    @property
+    def worked(self) -> Fraction:
+        """How long W&B says it computed; 0 where it does not say."""
+        runtime = self.runtime or Fraction(0)
+        if self.state in ENDED and self.compute > 0:
+            return self.compute
+        return max(Fraction(0), self.compute, runtime)
 
     def node(self) -> dict[str, Any]:
-        summary = {"overview/steps_per_second": self.steps, "timing_per_epoch/sps": self.sps}
+        summary: dict[str, Any] = {"overview/steps_per_second": self.steps, "timing_per_epoch/sps": self.sps}
+        if self.runtime is not None:
+            summary["_wandb"] = {"runtime": float(self.runtime)}
         return {
             "id": f"{self.id:03d}",
             "displayName": self.name,
@@ -292,7 +337,8 @@ truths = st.builds(
     state=st.sampled_from([state.value for state in State]),
     created=halves,
     heartbeat=st.none() | halves,
-    compute=st.sampled_from([Fraction(0), Fraction(-5), Fraction(7, 2), Fraction(60)]),
+    compute=st.sampled_from([Fraction(0), Fraction(-5), Fraction(7, 2), Fraction(60), Fraction(900)]),
+    runtime=st.none() | st.sampled_from([Fraction(0), Fraction(-5), Fraction(9, 2), Fraction(45)]),
     name=st.sampled_from(
         [
             "train",
@@ -324,21 +370,25 @@ busy = st.builds(
     sps=st.none(),
 )
 busy_fleets = st.lists(busy, min_size=8, max_size=30, unique_by=lambda truth: truth.id)
-WINDOW, STALE = 100, 20
+WINDOW, STALE, PENDING = 100, 20, 150
+RULES = Rules(WINDOW, STALE, PENDING)
 
 
-def truth_at(fleet: Iterable[Truth], at: int, window: int, stale_after: int) -> dict[str, float]:
+def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str, float]:
     """Every metric by looking at every run, straight from the words of the specification."""
-    ended, active, counts, gpu_time = [], [], {"pending": 0, "stale": 0}, Fraction(0)
+    window, stale_after = rules.window, rules.stale_after
+    ended, active, counts, gpu_time, waits = [], [], {"pending": 0, "stale": 0}, Fraction(0), []
     for one in fleet:
         last = one.heartbeat if one.heartbeat is not None else one.created
         is_active = False
-        if one.state in ("finished", "failed", "crashed", "killed", "preempted"):
+        if one.state in ENDED:
             if at - window <= last <= at:
                 ended.append(one)
             is_active = one.created <= at < last
         elif one.created <= at and one.state == "pending":
-            counts["pending"] += 1
+            if at - one.created < rules.pending_for:
+                counts["pending"] += 1
+                waits.append(at - one.created)
         elif one.created <= at:
             is_active = at - last < stale_after
             counts["stale"] += not is_active
@@ -346,6 +396,8 @@ def truth_at(fleet: Iterable[Truth], at: int, window: int, stale_after: int) -> 
             active.append(one)
         until = Fraction(at) if is_active else min(last, Fraction(at))
         since = max(one.created, Fraction(at - window))
+        if one.worked > 0:
+            since = max(since, last - one.worked)
         gpu_time += max(Fraction(0), until - since) * (1 if one.gpus is None else one.gpus)
 
     def number(*states: str, among: list[Truth] = ended) -> int:
@@ -375,6 +427,8 @@ def truth_at(fleet: Iterable[Truth], at: int, window: int, stale_after: int) -> 
         "sweep.runs_active": len(sweep_active),
         "sweep.active_sweeps": len({one.sweep for one in sweep_active} - {None}),
     }
+    if waits:
+        found["runs.oldest_pending_seconds"] = float(max(waits))
     for prefix, among in (("push_to_main", push), ("sweep", sweep_ended)):
         good, bad = number("finished", among=among), number("failed", "crashed", among=among)
         if good + bad:
@@ -392,8 +446,8 @@ def _in_sweep(one: Truth) -> bool:
 
 
 def _took(one: Truth) -> Fraction | None:
-    if one.compute > 0:
-        return one.compute
+    if one.worked > 0:
+        return one.worked
     took = (one.created if one.heartbeat is None else one.heartbeat) - one.created
     return took if took >= 0 else None
 
@@ -437,31 +491,76 @@ class TestAgainstBruteForce:
     def test_every_number_at_every_instant_is_the_true_one(
         self, fleet: list[Truth], instants: list[int]
     ) -> None:
-        rules = Rules(WINDOW, STALE)
-        answers = list(evaluate_many(read(fleet), instants, rules))
+        answers = list(evaluate_many(read(fleet), instants, RULES))
         assert [figures.at for figures in answers] == sorted(set(instants))
         for figures in answers:
-            assert named(figures) == truth_at(fleet, figures.at, WINDOW, STALE)
+            assert named(figures) == truth_at(fleet, figures.at)
 
     @settings(max_examples=100, deadline=None)
     @given(fleets, st.integers(AT, AT + 500), st.integers(1, 30), st.integers(1, 60))
     def test_windows_shorter_than_staleness_are_right_too(
         self, fleet: list[Truth], at: int, window: int, stale_after: int
     ) -> None:
-        figures = evaluate(read(fleet), at, Rules(window, stale_after))
-        assert named(figures) == truth_at(fleet, at, window, stale_after)
+        rules = Rules(window, stale_after)
+        figures = evaluate(read(fleet), at, rules)
+        assert named(figures) == truth_at(fleet, at, rules)
 
     @settings(max_examples=40, deadline=None)
     @given(busy_fleets)
     def test_a_busy_fleet_is_right_all_day_long(self, fleet: list[Truth]) -> None:
-        for figures in evaluate_many(read(fleet), range(AT - 10, AT + 520, 13), Rules(WINDOW, STALE)):
-            assert named(figures) == truth_at(fleet, figures.at, WINDOW, STALE)
+        for figures in evaluate_many(read(fleet), range(AT - 10, AT + 520, 13), RULES):
+            assert named(figures) == truth_at(fleet, figures.at)
 
     @settings(max_examples=100, deadline=None)
     @given(fleets, st.lists(st.integers(AT, AT + 550), min_size=1, max_size=20))
     def test_an_instant_has_one_answer_whatever_else_is_asked(
         self, fleet: list[Truth], instants: list[int]
     ) -> None:
-        runs, rules = read(fleet), Rules(WINDOW, STALE)
-        for figures in evaluate_many(runs, instants, rules):
-            assert figures == evaluate(runs, figures.at, rules)
+        runs = read(fleet)
+        for figures in evaluate_many(runs, instants, RULES):
+            assert figures == evaluate(runs, figures.at, RULES)
+
+
+def half_seconds_worked(one: Truth, at: int) -> int:
+    """In how many half seconds of the window a run may have worked, by looking at each of them."""
+    last = one.heartbeat if one.heartbeat is not None else one.created
+    open_end = one.state in ("running", "preempting") and at - last < STALE and one.created <= at
+    end = Fraction(at) if open_end or (one.state in ENDED and one.created <= at < last) else last
+    slots = (at - WINDOW + Fraction(half, 2) for half in range(2 * WINDOW))
+    return sum(one.created <= slot < end and (one.worked <= 0 or slot >= last - one.worked) for slot in slots)
+
+
+class TestGpuHours:
+    @settings(max_examples=150, deadline=None)
+    @given(fleets, st.lists(st.integers(AT - 10, AT + 550), min_size=1, max_size=6))
+    def test_they_are_those_of_every_half_second_that_may_have_been_worked(
+        self, fleet: list[Truth], instants: list[int]
+    ) -> None:
+        for figures in evaluate_many(read(fleet), instants, RULES):
+            halves = sum(
+                half_seconds_worked(one, figures.at) * (1 if one.gpus is None else one.gpus) for one in fleet
+            )
+            assert figures.values[metrics.GPU_HOURS] == halves / 2 / HOUR
+
+    @settings(max_examples=150, deadline=None)
+    @given(fleets, st.lists(st.integers(AT - 10, AT + 550), min_size=1, max_size=6))
+    def test_where_what_was_computed_covers_the_span_nothing_depends_on_it(
+        self, fleet: list[Truth], instants: list[int]
+    ) -> None:
+        covering = [replace(one, compute=Fraction(500)) for one in fleet]
+        unknown = [replace(one, compute=Fraction(0), runtime=None) for one in fleet]
+        pairs = zip(
+            evaluate_many(read(covering), instants, RULES),
+            evaluate_many(read(unknown), instants, RULES),
+            strict=True,
+        )
+        for covered, plain in pairs:
+            assert covered.values[metrics.GPU_HOURS] == plain.values[metrics.GPU_HOURS]
+
+    @settings(max_examples=100, deadline=None)
+    @given(truths, st.integers(AT, AT + 550))
+    def test_an_ended_run_never_has_more_than_it_computed(self, one: Truth, at: int) -> None:
+        run = read([replace(one, state="finished", gpus=1)])
+        hours = evaluate(run, at, RULES).values[metrics.GPU_HOURS]
+        if one.compute > 0:
+            assert hours <= float(one.compute) / HOUR

@@ -37,7 +37,7 @@ class TestRequests:
         assert ran.value("runs.completed_24h") == 600
         assert len(server.requests) == ran.tally.requests == 2
 
-    def test_the_filter_asks_by_heartbeat_creation_or_running_and_the_order_is_by_creation(
+    def test_the_filter_asks_by_heartbeat_creation_or_state_and_the_order_is_by_creation(
         self, server: Wandb
     ) -> None:
         server.add("acme", "ants")
@@ -46,7 +46,13 @@ class TestRequests:
         since = {"$gte": "2026-11-14T00:00:00Z"}
         assert AT == 1_794_614_400 + 86_400
         assert json.loads(asked["filters"]) == {
-            "$or": [{"heartbeatAt": since}, {"createdAt": since}, {"state": "running"}]
+            "$or": [
+                {"heartbeatAt": since},
+                {"createdAt": since},
+                {"state": "running"},
+                {"state": "preempting"},
+                {"state": "pending"},
+            ]
         }
         assert (asked["order"], asked["first"]) == ("+created_at", 500)
 

@@ -94,6 +94,31 @@ class TestDurations:
     def test_computed_seconds_win_where_positive(self, computed: Any, seconds: float) -> None:
         assert good(computeSeconds=computed).duration == seconds * SECOND
 
+    @pytest.mark.parametrize("computed", [0, None, -4])
+    @pytest.mark.parametrize("runtime", ["90", "90.0", '{"last": 90}'])
+    def test_the_clients_own_runtime_is_next(self, computed: Any, runtime: str) -> None:
+        run = good(computeSeconds=computed, summaryMetrics=f'{{"_wandb": {{"runtime": {runtime}}}}}')
+        assert run.duration == 90 * SECOND
+        assert run.worked_from == run.seen - 90 * SECOND
+
+    @pytest.mark.parametrize("state", ["running", "preempting", "pending"])
+    @pytest.mark.parametrize(("computed", "runtime"), [(90, 40), (40, 90), (90, 0), (0, 90)])
+    def test_a_run_that_has_not_ended_worked_for_the_larger_of_both(
+        self, state: str, computed: int, runtime: int
+    ) -> None:
+        summary = f'{{"_wandb": {{"runtime": {runtime}}}}}'
+        run = good(state=state, computeSeconds=computed, summaryMetrics=summary)
+        assert run.worked_from == run.seen - 90 * SECOND
+
+    def test_an_ended_run_worked_for_its_computed_seconds_whatever_its_client_says(self) -> None:
+        run = good(computeSeconds=90, summaryMetrics='{"_wandb": {"runtime": 1800}}')
+        assert (run.duration, run.worked_from) == (90 * SECOND, run.seen - 90 * SECOND)
+
+    @pytest.mark.parametrize("computed", [3600, 7200, 0, None])
+    def test_work_begins_at_the_start_where_no_pause_is_known(self, computed: Any) -> None:
+        run = good(computeSeconds=computed)
+        assert run.worked_from == run.start
+
     def test_a_negative_one_is_dropped_and_counted_and_the_run_stays(self) -> None:
         run, flaws = read(heartbeatAt="2026-11-13T23:59:59Z")
         assert run is not None
@@ -196,8 +221,15 @@ class TestSummaries:
         run = good(displayName=PUSH, summaryMetrics=summary)
         assert run.throughput == {"overview/sps": 3, "overview/steps_per_second": 2}
 
-    def test_nobody_looks_into_the_summary_of_another_run(self) -> None:
-        assert good(summaryMetrics="broken").throughput == {}
+    def test_nobody_looks_into_the_summary_of_another_run_that_says_how_long_it_computed(self) -> None:
+        assert good(computeSeconds=90, summaryMetrics="broken").throughput == {}
+
+    def test_a_value_may_be_given_as_the_last_of_several(self) -> None:
+        summary = '{"overview/sps": {"last": 4.5, "max": 9}, "timing_per_epoch/sps": {"max": 9}}'
+        run, flaws = read(displayName=PUSH, summaryMetrics=summary)
+        assert run is not None
+        assert run.throughput == {"overview/sps": 4.5}
+        assert flaws == ["bad_summary_value"]
 
 
 class TestGpus:
@@ -242,6 +274,7 @@ class TestGpus:
             ('{"trainer.world_size": {"value": 16}}', None),
             ('{"trainer": {"value": {"world_size": 16.0}}}', '{"trainer.world_size": 99}'),
             ("{}", '{"trainer.world_size": 16}'),
+            ("{}", '{"trainer.world_size": {"last": 16, "max": 32}}'),
             (None, '{"trainer": {"world_size": 16}}'),
         ],
     )
@@ -273,5 +306,6 @@ class TestGpus:
             "overview",
             "timing_cumulative",
             "timing_per_epoch",
+            "_wandb",
         ]
         assert "trainer.world_size" in WITH_KEY.summary_keys

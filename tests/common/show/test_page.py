@@ -64,7 +64,7 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
     assert browser.every(".card", "e.innerText.split('\\n').filter(Boolean)") == [
         ["Span", "7 d", "its end not included"],
         ["Step", "15 min", "672 ticks"],
-        ["Metrics", "28", "of 31 declared"],
+        ["Metrics", "28", "of 32 declared"],
         ["Series", str(len({piece.series for piece in week[1]})), "metrics by tags"],
         ["Points", f"{points:,}", "none of them sent"],
         ["Dropped", "0", "0 lost"],
@@ -72,7 +72,10 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
     assert browser.texts("section .status") == ["ok"]
     assert browser.texts("section > p") == [
         "Every series: entity:acme project:ants",
-        "Without a value in this span: wandb.runs.pending, wandb.runs.stale, wandb.runs.unseen.",
+        (
+            "Without a value in this span: wandb.runs.oldest_pending_seconds, wandb.runs.pending, "
+            "wandb.runs.stale, wandb.runs.unseen."
+        ),
     ]
 
 
