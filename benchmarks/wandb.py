@@ -194,6 +194,7 @@ def instants() -> float:
                 kind=kind,
                 start=(end - took) * SECOND,
                 seen=end * SECOND,
+                worked_from=(end - took) * SECOND,
                 duration=took * SECOND,
                 gpus=8,
                 gpus_assumed=False,

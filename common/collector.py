@@ -60,9 +60,9 @@ class Context(Generic[S]):
     parent: Parent = field(default_factory=NoParent)
     intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown
 
-    def http(self, url: str) -> Http:
+    def http(self, url: str, connections: int = 1) -> Http:
         """Connections to one service, through the proxy where one is configured; each request is counted."""
-        return Http(proxy_for(url, self.network), self.tally)
+        return Http(proxy_for(url, self.network), self.tally, connections=connections)
 
     def missed(self, last: object) -> list[int]:
         """The ticks after the last delivered one that can still be sent; what cannot is noted as a gap.

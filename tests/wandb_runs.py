@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,13 @@ class Ran:
     waits: list[float] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     error: Exception | None = None
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for nothing, but let that much time pass for whoever asks `clock`."""
+        self.waits.append(seconds)
+
+    def clock(self) -> float:
+        return time.monotonic() + sum(self.waits)
 
     def value(self, name: str, *tags: str) -> float | None:
         """The value of the one series of this name that has these tags."""
@@ -74,7 +82,7 @@ def context(
         now=at + 7,
         node_name="node",
         state=state or {},
-        deadline=Deadline(deadline),
+        deadline=Deadline(deadline, ran.clock),
         log=logging.getLogger("collectors.wandb"),
         tally=ran.tally,
         step=step,
@@ -86,14 +94,14 @@ def context(
 def collect(server: Wandb, deadline: float = 60, **options: Any) -> Ran:
     """Run the collector without waiting for anything; what it would have waited is noted."""
     ran = Ran()
-    _gather(ran, lambda: collector.collect(context(server, ran, deadline, **options), ran.waits.append))
+    _gather(ran, lambda: collector.collect(context(server, ran, deadline, **options), ran.sleep))
     return ran
 
 
 def recompute(server: Wandb, span: Span, **options: Any) -> Ran:
     """Have the collector answer for a span of the past."""
     ran = Ran()
-    _gather(ran, lambda: collector.backfill(context(server, ran, **options), span, ran.waits.append)())
+    _gather(ran, lambda: collector.backfill(context(server, ran, **options), span, ran.sleep)())
     return ran
 
 
@@ -111,7 +119,7 @@ def _gather(ran: Ran, begin: Callable[[], Iterator[Sample | Mark]]) -> None:
 def check(server: Wandb, **variables: Any) -> Ran:
     ran = Ran()
     try:
-        for finding in collector.check(context(server, ran, 60, **variables), ran.waits.append):
+        for finding in collector.check(context(server, ran, 60, **variables), ran.sleep):
             ran.findings.append(finding)
     except Exception as error:
         ran.error = error

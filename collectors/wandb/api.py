@@ -1,144 +1,213 @@
-"""W&B's GraphQL API: one page of runs at a time, with every answer that is not one given a clear name."""
+"""W&B's GraphQL API: one request at a time, with every answer that is no page of runs given a clear name.
+
+Knows no state and waits for nothing, so that several threads may ask at once. What is tried again, and
+when, is decided in `collectors.wandb.schedule`.
+"""
 
 from __future__ import annotations
 
 import base64
 import logging
-import time
-from collections.abc import Callable
+import re
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from collectors.wandb.query import WIDE, Extra, query, unknown_parts
-from collectors.wandb.runs import Json, RunReader
+from collectors.wandb.pages import Page, cursor_before, offset_of, offsets_of
+from collectors.wandb.query import PROJECTS, VIEWER, Extra, query, unknown_parts
+from collectors.wandb.runs import Json, Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from common.errors import ConfigurationError, DeadlineExceededError, SourceError
+from common.errors import ConfigurationError, SourceError
 from common.logs import remember_secret
-from common.net.http import Http, RejectedError, TooLargeError, UnavailableError
-from common.net.retry import Deadline, TransientError, persist
+from common.net.http import MAX_ANSWER_BYTES, Http, RejectedError, TimedOutError, UnavailableError
+from common.net.retry import Deadline, TransientError, requested_wait, requests_left
 
 ORDER = "+created_at"  # what is created while we read comes last, and is read too
-WIDE_PAGE = 50  # whole configs and summaries are a hundred kilobytes a run
+PROJECTS_PER_PAGE = 200
+MAX_PROJECTS = 100_000
+
+_OVERLOADED = re.compile(r"deadline exceeded|timed? ?out", re.IGNORECASE)
+_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
+_REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
 
 
-class UnknownProjectError(ConfigurationError):
+class RefusedProjectError(ConfigurationError):
+    """The answer for this project is that it may not be read: 401, 403, 404, or an error that says so."""
+
+
+class UnknownProjectError(RefusedProjectError):
     """There is no such project, or the key may not see it."""
 
 
-class UnservableError(Exception):  # answered by asking for less
-    """The server fails on this page, again and again: one of its runs cannot be served."""
+class RefusedKeyError(ConfigurationError):
+    """The key itself is not accepted, or this is not the address of the API: no project can be read."""
+
+
+class OverloadedError(TransientError):
+    """The server could not answer for so many rows in time."""
+
+
+class FailedPageError(TransientError):
+    """The server fails on this page; where it does so again and again, one of its runs cannot be served."""
+
+
+class RateLimitedError(TransientError):
+    """The server takes no more requests for now."""
+
+
+class UnknownPartsError(Exception):  # answered by asking for less
+    """The server does not know some of the optional parts of the query."""
+
+    def __init__(self, parts: set[Extra], said: str) -> None:
+        super().__init__(said)
+        self.parts = parts
 
 
 @dataclass(frozen=True)
-class Page:
-    """One page of a listing. `asked` is how many rows it could hold; `total` is None where nobody says."""
+class Ask:
+    """One page to be asked for: which rows, with which parts of the query, in how many bytes."""
 
+    project: Project
+    filters: str
+    begin: int
     asked: int
-    nodes: list[Json]
-    total: int | None
-    more: bool
-    cursor: str | None
-    errors: int
+    number: int
+    after: str | None = None
+    missing: frozenset[Extra] = frozenset()
+    largest: int = MAX_ANSWER_BYTES
+
+    @property
+    def cursor(self) -> str | None:
+        return self.after if self.after is not None else cursor_before(self.begin)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A page, and what the server says of its limits: how many more requests it takes, and for how long."""
+
+    page: Page
+    left: int | None
+    reset: float | None
 
 
 class Api:
-    """The API with one key. What a server turned out to lack is not asked for again."""
+    """The API with one key."""
 
-    def __init__(
-        self,
-        settings: WandbSettings,
-        reading: RunReader,
-        http: Http,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._url = f"{settings.base_url}/graphql"
+    def __init__(self, settings: WandbSettings, reading: RunReader, http: Http) -> None:
+        self.url = f"{settings.base_url}/graphql"
         self._headers = {"Content-Type": "application/json", "Authorization": _basic(settings)}
         self._reading = reading
-        self._most = self._fits = settings.page_size
-        self._pause = settings.pause
         self._http = http
-        self._sleep = sleep
-        self._asked = False
-        self.missing: set[Extra] = set()
+        self._unpacking = threading.Lock()
 
-    @property
-    def page_size(self) -> int:
-        """How many runs to ask for at once."""
-        return min(self._fits, WIDE_PAGE) if self.missing & WIDE else self._fits
-
-    def page(
-        self, project: Project, filters: str, first: int, after: str | None, tries: int, deadline: Deadline
-    ) -> Page:
-        """One page. Raises `UnservableError` once the server has answered 500 `tries` times."""
+    def page(self, ask: Ask, deadline: Deadline) -> Answer:
+        """One page of runs."""
         variables: dict[str, Json] = {
-            "entity": project.entity,
-            "project": project.name,
-            "filters": filters,
+            "entity": ask.project.entity,
+            "project": ask.project.name,
+            "filters": ask.filters,
             "order": ORDER,
-            "first": first,
-            "after": after,
+            "first": ask.asked,
+            "after": ask.cursor,
         }
-        while True:
-            try:
-                answer = self._ask(variables, tries, deadline)
-            except TooLargeError as error:
-                self._shrink(variables["first"], error)
-            else:
-                messages = _messages(answer)
-                missing = unknown_parts(messages) - self.missing
-                if not missing:
-                    self._fits = min(self._most, 2 * self._fits)
-                    return _page(answer, messages, project, self._url, variables["first"])
-                self._do_without(missing)
-            variables["first"] = min(first, self.page_size)
-
-    def _shrink(self, asked: int, error: TooLargeError) -> None:
-        """Ask for less, until answers are short enough again; a run that is too large alone is unservable."""
-        self._fits = max(1, asked // 2)
-        if asked == 1:
-            raise UnservableError(str(error)) from None
-
-    def _do_without(self, missing: set[Extra]) -> None:
-        for part in sorted(missing, key=lambda part: part.name):
-            log.warning("%s does not know %s", self._url, part.value)
-        self.missing |= missing
-
-    def _ask(self, variables: dict[str, Json], tries: int, deadline: Deadline) -> dict[str, Json]:
-        """Send the query until it is answered with a GraphQL document, be it one of errors."""
-        text = query(self._reading.config_keys, self._reading.summary_keys, self.missing)
-        body = orjson.dumps({"query": text, "variables": variables})
-        failures = 0
-
-        def attempt() -> dict[str, Json]:
-            nonlocal failures
-            self._keep_pace(deadline)
-            try:
-                return _document(self._http.post(self._url, body, self._headers, deadline))
-            except UnavailableError as error:
-                failures += error.status == 500
-                if failures >= tries:
-                    raise UnservableError(f"{self._url} {error} (tried {failures} times)") from None
-                raise
-            except RejectedError as error:
-                return _refusal(error)
-
+        text = query(self._reading.config_keys, self._reading.summary_keys, ask.missing)
         try:
-            return persist(attempt, deadline, self._sleep)
-        except TransientError as error:
-            raise SourceError(f"W&B could not be read: {error}") from error
+            body, headers = self._post(text, variables, deadline, ask.largest)
+        except RejectedError as error:
+            raise _refusal(error) from None
+        with self._unpacking:  # one after another, which costs no time and a fraction of the memory
+            answer = _document(body)
+            del body
+            runs = self._runs(answer, ask)
+            page = _page(runs, ask, self._reading, len(_messages(answer)))
+        return Answer(page, requests_left(headers), requested_wait(headers, 0))
 
-    def _keep_pace(self, deadline: Deadline) -> None:
-        if self._asked and self._pause:
-            if self._pause >= deadline.remaining():
-                raise DeadlineExceededError(
-                    f"no time is left for a pause of {self._pause} s before the next request"
-                )
-            self._sleep(self._pause)
-        self._asked = True
+    def ask_for_key(self, deadline: Deadline) -> None:
+        """Raise where the key is not accepted whatever it is used for, or nobody answers here."""
+        try:
+            body, _ = self._post(VIEWER, {}, deadline)
+        except RejectedError as error:
+            suspects = "WANDB_API_KEY and WANDB_BASE_URL" if error.status in {401, 403} else "WANDB_BASE_URL"
+            raise RefusedKeyError(f"{error}; check {suspects}") from None
+        self._viewed(_document(body))
+
+    def projects(self, entity: str, after: str | None, deadline: Deadline) -> tuple[list[str], str | None]:
+        """Some of the projects of an entity, and the cursor behind which there are more."""
+        variables: dict[str, Json] = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": after}
+        try:
+            answer = _document(self._post(PROJECTS, variables, deadline)[0])
+        except RejectedError as error:
+            raise _refusal(error) from None
+        data, said = self._viewed(answer), "; ".join(_messages(answer))[:500]
+        models = data.get("models")
+        if models is None and said:
+            raise FailedPageError(f"{self.url} could not list the projects of {entity}: {said}")
+        if models is None:
+            raise UnknownProjectError(
+                f"{self.url} knows no entity {entity}, or the key may not see it; check WANDB_PROJECTS"
+            )
+        try:
+            names = [str(edge["node"]["name"]) for edge in models["edges"] if edge["node"]]
+            information = models["pageInfo"]
+            return names, information["endCursor"] if information["hasNextPage"] else None
+        except (TypeError, KeyError) as error:
+            raise SourceError(
+                f"{self.url} answered for the projects of {entity} in a shape nobody knows: {error!r}"
+            ) from None
+
+    def _post(
+        self, text: str, variables: dict[str, Json], deadline: Deadline, largest: int = MAX_ANSWER_BYTES
+    ) -> tuple[bytes, Any]:  # Any: headers, of whatever mapping urllib3 has
+        body = orjson.dumps({"query": text, "variables": variables})
+        try:
+            return self._http.post(self.url, body, self._headers, deadline, largest)
+        except TimedOutError as error:
+            raise OverloadedError(str(error)) from None
+        except UnavailableError as error:
+            raise _sorted_out(error, self.url) from None
+
+    def _viewed(self, answer: dict[str, Json]) -> dict[str, Json]:
+        """The data of an answer, where the key is good."""
+        messages = _messages(answer)
+        said = "; ".join(messages)[:500]
+        data = answer.get("data")
+        if unknown := unknown_parts(messages):
+            raise UnknownPartsError(unknown, said)
+        if _LIMITED.search(said):
+            raise RateLimitedError(f"{self.url} answered: {said}")
+        if not isinstance(data, dict):
+            raise FailedPageError(f"{self.url} answered without data: {said or 'and without an error'}")
+        if data.get("viewer") is None and not messages:
+            raise RefusedKeyError(
+                f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
+            )
+        return data
+
+    def _runs(self, answer: dict[str, Json], ask: Ask) -> Json:
+        """The listing in an answer, or why there is none."""
+        data = self._viewed(answer)
+        messages = _messages(answer)
+        said = "; ".join(messages)[:500]
+        found = data.get("project")
+        if found is None and not messages:
+            raise UnknownProjectError(
+                f"{self.url} knows no project {ask.project}, or the key may not see it; check WANDB_PROJECTS"
+            )
+        if found is None and _REFUSED.search(said):
+            raise RefusedProjectError(f"{self.url} refused {ask.project}: {said}")
+        if found is None:
+            raise TransientError(f"{self.url} did not answer for {ask.project}: {said}")
+        runs: Json = found.get("runs") if isinstance(found, dict) else None
+        if runs is None and messages:
+            kind = OverloadedError if _OVERLOADED.search(said) else FailedPageError
+            raise kind(f"{self.url} could not list runs: {said}")
+        if messages:
+            log.warning("%s answered for %s with errors beside the data: %s", self.url, ask.project, said)
+        return runs
 
 
 def _basic(settings: WandbSettings) -> str:
@@ -152,27 +221,38 @@ def _document(body: bytes) -> dict[str, Json]:
     try:
         answer: Any = orjson.loads(body)  # Any: whatever was sent
     except orjson.JSONDecodeError as error:
-        raise TransientError(f"sent an answer that is not JSON: {error}") from None
+        raise TransientError(f"sent an answer that is not JSON: {error.msg}") from None
     if not isinstance(answer, dict):
         raise TransientError(f"sent an answer that is not GraphQL: a JSON {type(answer).__name__}")
     return answer
 
 
-def _refusal(error: RejectedError) -> dict[str, Json]:
-    """The GraphQL errors of a refused request; raises where the refusal is not about the query."""
+def _sorted_out(error: UnavailableError, url: str) -> TransientError:
+    """What an answer that asks for another try says about the server."""
+    text = f"{url} {error}"
+    if error.status == 429:
+        return RateLimitedError(text, error.wait)
+    if error.status in {502, 504} or (error.status == 500 and _OVERLOADED.search(str(error))):
+        return OverloadedError(text, error.wait)
+    if error.status == 500:
+        return FailedPageError(text, error.wait)
+    return TransientError(text, error.wait)
+
+
+def _refusal(error: RejectedError) -> Exception:
+    """What a request for a project was refused for. Whether it is the key or the address, `viewer` tells."""
     if error.status in {401, 403}:
-        raise ConfigurationError(
-            f"{error}; check that WANDB_API_KEY is valid for WANDB_BASE_URL and may read the project"
-        ) from None
-    if error.status < 400 or error.status in {404, 405}:
-        raise ConfigurationError(f"{error}; check WANDB_BASE_URL") from None
+        return RefusedProjectError(f"{error}; check that WANDB_API_KEY may read the project")
+    if error.status == 404:
+        return UnknownProjectError(f"{error}; check WANDB_PROJECTS")
+    if error.status < 400 or error.status == 405:
+        return RefusedProjectError(str(error))
     try:
-        answer = _document(error.body)
+        unknown = unknown_parts(_messages(_document(error.body)))
     except TransientError:
-        raise error from None
-    if not unknown_parts(_messages(answer)):
-        raise error
-    return answer
+        unknown = set()
+    # Without the answer's body, which may be long.
+    return UnknownPartsError(unknown, str(error)) if unknown else SourceError(str(error))
 
 
 def _messages(answer: dict[str, Json]) -> list[str]:
@@ -183,35 +263,43 @@ def _messages(answer: dict[str, Json]) -> list[str]:
     ]
 
 
-def _page(answer: dict[str, Json], messages: list[str], project: Project, url: str, asked: int) -> Page:
-    """The page in an answer, or why there is none."""
-    said = "; ".join(messages)[:500]
-    data = answer.get("data")
-    if not isinstance(data, dict):
-        raise SourceError(f"{url} answered without data: {said or 'and without an error'}")
-    if data.get("viewer") is None and not messages:
-        raise ConfigurationError(f"{url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL")
-    found = data.get("project")
-    if found is None:
-        if messages:
-            raise SourceError(f"{url} did not answer for {project}: {said}")
-        raise UnknownProjectError(
-            f"{url} knows no project {project}, or the key may not see it; check WANDB_PROJECTS"
-        )
-    runs: Json = found.get("runs") if isinstance(found, dict) else None
-    if runs is None and messages:
-        raise UnservableError(f"{url} could not list runs: {said}")
-    if messages:
-        log.warning("%s answered for %s with errors beside the data: %s", url, project, said)
+def _page(runs: Json, ask: Ask, reading: RunReader, errors: int) -> Page:
+    """The page in a listing; its rows are read at once, so that nothing else of it need be kept."""
     try:
-        information, total = runs["pageInfo"], runs.get("totalCount")
-        return Page(
-            asked=asked,
-            nodes=[edge["node"] for edge in runs["edges"]],
-            total=total if isinstance(total, int) else None,
-            more=bool(information["hasNextPage"]),
-            cursor=information.get("endCursor"),
-            errors=len(messages),
-        )
+        information, total, edges = runs["pageInfo"], runs.get("totalCount"), runs["edges"]
+        nodes = [edge["node"] for edge in edges]
+        more, end_cursor = bool(information["hasNextPage"]), information.get("endCursor")
     except (TypeError, KeyError, AttributeError) as error:
-        raise SourceError(f"{url} answered for {project} in a shape nobody knows: {error!r}") from None
+        raise SourceError(f"W&B answered for {ask.project} in a shape nobody knows: {error!r}") from None
+    offsets = offsets_of([edge.get("cursor") for edge in edges], ask.begin, ask.asked)
+    ids: list[str | None] = []
+    read: list[Run | None] = []
+    flaws: dict[int, list[str]] = {}
+    for place, node in enumerate(nodes):
+        name = node.get("id") if isinstance(node, dict) else None
+        found: list[str] = []
+        if isinstance(name, str):
+            ids.append(name)
+            read.append(reading.read(node, found))
+        else:
+            ids.append(None)
+            read.append(None)
+            found.append("malformed_run")
+        if found:
+            flaws[place] = found
+    end = offset_of(end_cursor)
+    last = offsets[-1] if offsets else -1
+    return Page(
+        begin=ask.begin,
+        asked=ask.asked,
+        number=ask.number,
+        end=ask.begin + ask.asked - 1 if end is None or end < ask.begin else max(end, last),
+        offsets=offsets,
+        ids=ids,
+        runs=read,
+        flaws=flaws,
+        total=total if isinstance(total, int) else None,
+        more=more,
+        cursor=end_cursor if more and isinstance(end_cursor, str) and end is None else None,
+        errors=errors,
+    )

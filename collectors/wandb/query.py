@@ -1,4 +1,4 @@
-"""The one GraphQL query, and how it gets by on a server that lacks some of what it asks for.
+"""The GraphQL queries, and how that for runs gets by on a server that lacks some of what it asks for.
 
 The core of the selection is what the official client itself asks for. Every other field and argument is
 optional: where the server rejects one, the query is written again without it.
@@ -23,7 +23,8 @@ class Extra(Enum):
 
     COMPUTE_SECONDS = "computeSeconds: the duration of a resumed run includes its pauses"
     RUN_INFO = "runInfo: the GPUs of runs of older clients are assumed"
-    TOTAL_COUNT = "totalCount: hidden runs are not counted (wandb.runs.unseen)"
+    TOTAL_COUNT = "totalCount: hidden runs are not counted (wandb.runs.unseen), and pages come one by one"
+    CURSORS = "edges { cursor }: that no run was missed between pages is known only where none is hidden"
     CONFIG_KEYS = "config(keys:): whole configs are read, which is slow"
     SUMMARY_KEYS = "summaryMetrics(keys:): whole summaries are read, which is slow"
 
@@ -33,6 +34,7 @@ _FIELDS = {
     "runInfo": Extra.RUN_INFO,
     "gpuCount": Extra.RUN_INFO,
     "totalCount": Extra.TOTAL_COUNT,
+    "cursor": Extra.CURSORS,
 }
 _ARGUMENTS = {
     ("keys", "config"): Extra.CONFIG_KEYS,
@@ -50,6 +52,7 @@ query Runs(
       %(total)s
       pageInfo { hasNextPage endCursor }
       edges {
+        %(cursor)s
         node {
           id name displayName state createdAt heartbeatAt sweepName
           config%(config)s summaryMetrics%(summary)s %(compute)s %(information)s
@@ -60,11 +63,24 @@ query Runs(
 }
 """
 
+VIEWER = "query Viewer { viewer { id } }"
+
+PROJECTS = """\
+query Projects($entity: String!, $first: Int, $after: String) {
+  viewer { id }
+  models(entityName: $entity, first: $first, after: $after) {
+    pageInfo { hasNextPage endCursor }
+    edges { node { name } }
+  }
+}
+"""
+
 
 def query(config_keys: list[str], summary_keys: list[str], missing: Iterable[Extra]) -> str:
     """The query's text, without what is missing on the server."""
     parts = {
         Extra.TOTAL_COUNT: ("total", "totalCount"),
+        Extra.CURSORS: ("cursor", "cursor"),
         Extra.CONFIG_KEYS: ("config", f"(keys: {json.dumps(config_keys)})"),
         Extra.SUMMARY_KEYS: ("summary", f"(keys: {json.dumps(summary_keys)})"),
         Extra.COMPUTE_SECONDS: ("compute", "computeSeconds"),

@@ -11,7 +11,7 @@ from common.config.settings import CollectorSettings, Duration, Secret, Text, Te
 
 
 class Project(NamedTuple):
-    """A W&B project: whose it is, and its name."""
+    """A W&B project: whose it is, and its name, which is * for all projects of that entity."""
 
     entity: str
     name: str
@@ -31,7 +31,7 @@ class WandbSettings(CollectorSettings):
     projects: Texts = Field(
         (),
         validation_alias="WANDB_PROJECTS",
-        description="Projects to read, as entity/project, separated by commas.",
+        description="Projects to read, as entity/project or entity/* (all of them), separated by commas.",
     )
     entity: Text | None = Field(
         None,
@@ -65,8 +65,9 @@ class WandbSettings(CollectorSettings):
         description="Config or summary key that holds a run's number of GPUs over all nodes (world size).",
     )
     assumed_gpus: int = Field(1, ge=0, le=1_000_000, description="GPUs of a run that does not say how many.")
-    page_size: int = Field(500, ge=1, le=1000, description="Runs asked for in one request.")
-    pause: Duration = Field(0, ge=0, description="Wait between two requests.")
+    page_size: int = Field(500, ge=1, le=1000, description="Runs asked for in one request, at most.")
+    connections: int = Field(4, ge=1, le=16, description="Requests under way together, at most.")
+    pause: Duration = Field(0, ge=0, description="Wait between the starts of two requests.")
     max_runs: int = Field(
         200_000, ge=1, description="Runs one project may list; more than this is an error, not a wrong count."
     )
@@ -76,12 +77,15 @@ class WandbSettings(CollectorSettings):
         if not self.projects and not (self.entity and self.project):
             raise PydanticCustomError("missing", "WANDB_PROJECTS (or WANDB_ENTITY and WANDB_PROJECT)")
         for path in self.projects:
-            if len(parts := path.split("/")) != 2 or not all(parts):
-                raise ValueError(f"WANDB_PROJECTS: {path!r} is not a project: write entity/project")
+            parts = path.split("/")
+            if len(parts) != 2 or not all(parts) or "*" in path.removesuffix("/*"):
+                raise ValueError(
+                    f"WANDB_PROJECTS: {path!r} is not a project: write entity/project or entity/*"
+                )
         return self
 
     def chosen(self) -> list[Project]:
-        """The projects to read, each once."""
+        """The projects to read, each once; all of an entity as one named *."""
         if self.projects:
             return [Project(*path.split("/")) for path in dict.fromkeys(self.projects)]
         return [Project(self.entity or "", self.project or "")]

@@ -6,14 +6,18 @@ Sorts every failure into what may succeed next time (`TransientError`) and what 
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
+from weakref import WeakSet
 
 from pydantic import SecretStr
 
@@ -86,6 +90,10 @@ class UnavailableError(TransientError):
         self.status = status
 
 
+class TimedOutError(TransientError):
+    """A server that was reached and did not answer in time."""
+
+
 class RejectedError(SourceError):  # the caller decides whether it is an error
     """An answer that will stay the same however often one asks."""
 
@@ -100,18 +108,37 @@ class TooLargeError(SourceError):  # answered by asking for less
     """An answer longer than was allowed; asking for less may help."""
 
 
+class Reply(NamedTuple):
+    """A 2xx answer: its body, decompressed, and its headers."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class Http:
-    """A pool of connections for the requests of one collector to one service.
+    """A pool of connections for the requests of one collector to one service; threads may share it.
 
     Redirects are not followed: they would carry the key to wherever the answer says.
     """
 
     def __init__(
-        self, proxy: Proxy | None, counter: RequestCounter, *, clock: Callable[[], float] = time.time
+        self,
+        proxy: Proxy | None,
+        counter: RequestCounter,
+        *,
+        connections: int = 1,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._pool = _pool(proxy)
+        self._sockets = _Sockets()
+        self._pool = _pool(proxy, connections, self._sockets)
         self._counter = counter
+        self._counting = threading.Lock()
         self._clock = clock
+
+    def close(self) -> None:
+        """Cut off what is under way in other threads, for good."""
+        self._sockets.shut_down()
+        self._pool.clear()
 
     def post(
         self,
@@ -120,13 +147,14 @@ class Http:
         headers: Mapping[str, str],
         deadline: Deadline,
         largest: int = MAX_ANSWER_BYTES,
-    ) -> bytes:
-        """Send one request; the body of a 2xx answer, decompressed. Anything else raises."""
+    ) -> Reply:
+        """Send one request. Anything but a 2xx answer raises."""
         from urllib3 import Timeout
-        from urllib3.exceptions import HTTPError, SSLError
+        from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
         limits = Timeout(connect=deadline.timeout(CONNECT_TIMEOUT), read=deadline.timeout(READ_TIMEOUT))
-        self._counter.requests += 1
+        with self._counting:
+            self._counter.requests += 1
         try:
             response = self._pool.request(
                 "POST",
@@ -140,42 +168,95 @@ class Http:
             )
             try:
                 content = read_answer(response, deadline, largest)
-                response.release_conn()
+                if content is not None:
+                    response.release_conn()
             finally:
                 response.close()  # does nothing to a connection that went back to the pool
         except SSLError as error:
             if isinstance(error.args[0], ssl.SSLCertVerificationError):
                 raise SourceError(f"the certificate of {url} is not to be trusted: {error}") from None
             raise TransientError(f"TLS with {url} failed: {error}") from None
+        except ReadTimeoutError as error:
+            raise TimedOutError(f"no answer from {url}: ReadTimeoutError: {error}") from None
         except HTTPError as error:
             raise TransientError(f"no answer from {url}: {type(error).__name__}: {error}") from None
+        if content is None:
+            raise TooLargeError(f"{url} sent more than {largest:,} bytes")
         if response.status in RETRIED_STATUSES:
             wait = requested_wait(response.headers, self._clock())
             raise UnavailableError(response.status, _excerpt(content), wait)
         if not 200 <= response.status < 300:
             raise RejectedError(url, response.status, content)
-        return content
+        return Reply(content, response.headers)
 
 
-def _pool(proxy: Proxy | None) -> PoolManager:
-    from urllib3 import PoolManager, ProxyManager
+class _Sockets:
+    """The open sockets of a pool. urllib3 lends its connections out and forgets them until they return."""
 
-    if proxy is None:
-        return PoolManager(cert_reqs="CERT_REQUIRED")
-    return ProxyManager(proxy.url, proxy_headers=proxy.headers, cert_reqs="CERT_REQUIRED")
+    def __init__(self) -> None:
+        self._open: WeakSet[socket.socket] = WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def add(self, opened: socket.socket) -> None:
+        with self._lock:
+            if self._closed:
+                raise OSError("no more requests are made")
+            self._open.add(opened)
+
+    def shut_down(self) -> None:
+        """Make every read and write on them return at once; closing alone would not."""
+        with self._lock:
+            self._closed = True
+            for opened in self._open:
+                with suppress(OSError):
+                    socket.socket.shutdown(opened, socket.SHUT_RDWR)  # below TLS, which another thread uses
 
 
-def read_answer(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes:
-    """The whole body, as it comes: a server that drips or floods is cut off."""
-    chunks: list[bytes] = []
-    size = 0
+def _pool(proxy: Proxy | None, connections: int, sockets: _Sockets) -> PoolManager:
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, ProxyManager
+    from urllib3.connection import HTTPConnection, HTTPSConnection
+
+    class Plain(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            sockets.add(self.sock)
+
+    class Secure(HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            sockets.add(self.sock)
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    options: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "maxsize": connections}
+    manager = (
+        PoolManager(**options)
+        if proxy is None
+        else ProxyManager(proxy.url, proxy_headers=proxy.headers, **options)
+    )
+    manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+    return manager
+
+
+def read_answer(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes | None:
+    """The whole body, as it comes: a server that drips or floods is cut off. None where it is too long.
+
+    What was read of it must not outlive this call, and an exception would keep it: it holds on to the call.
+    """
+    content = bytearray()
     while chunk := response.read1(CHUNK, decode_content=True):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > largest:
-            raise TooLargeError(f"{response.url} sent more than {largest:,} bytes")
-        deadline.timeout(READ_TIMEOUT)
-    return b"".join(chunks)
+        content += chunk
+        if len(content) > largest:
+            return None
+        if deadline.remaining() <= 0:
+            content.clear()
+            deadline.timeout(READ_TIMEOUT)
+    return bytes(content)
 
 
 def _excerpt(body: bytes) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from common.errors import DeadlineExceededError
@@ -22,6 +23,7 @@ T = TypeVar("T")
 RETRIED_STATUSES = frozenset({408, 429}) | frozenset(range(500, 600))
 MAX_WAIT = 60.0
 MAX_ATTEMPTS = 12
+MAX_BACKOFF = 15.0
 
 
 class TransientError(Exception):  # it is handled, never reported
@@ -39,6 +41,10 @@ class Deadline:
         self.seconds = seconds
         self._clock = clock
         self._end = clock() + seconds
+
+    def elapsed(self) -> float:
+        """Seconds since it was set: the clock of everything that keeps to it."""
+        return self.seconds - self.remaining()
 
     def remaining(self) -> float:
         """Seconds left; negative once it has passed."""
@@ -78,20 +84,32 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
     return None
 
 
+def requests_left(headers: Mapping[str, str]) -> int | None:
+    """How many requests a server still takes until its limit is reset; None where it does not say."""
+    lowered = {key.lower(): value for key, value in headers.items()}
+    for header in ("ratelimit-remaining", "x-ratelimit-remaining"):
+        with suppress(ValueError):
+            return int(lowered.get(header, ""))
+    return None
+
+
+def backoff(failures: int) -> float:
+    """How long to wait after so many failures in a row: at random, up to twice as long each time."""
+    return random.uniform(0, min(MAX_BACKOFF, 0.5 * 2 ** min(failures - 1, 10)))  # noqa: S311
+
+
 def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float], None] = time.sleep) -> T:
     """Call `attempt` until it returns, raises anything but `TransientError`, or has no time left.
 
     The last `TransientError` is raised when giving up; its text then says how often it was tried.
     """
-    from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
-
-    backoff = wait_random_exponential(multiplier=0.5, max=15)
+    from tenacity import Retrying, retry_if_exception_type
 
     def wait(state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         asked = error.wait if isinstance(error, TransientError) else None
         # A little jitter on top of what was asked keeps a fleet from coming back as one.
-        return backoff(state) if asked is None else asked + random.uniform(0, 0.5)  # noqa: S311
+        return backoff(state.attempt_number) if asked is None else asked + random.uniform(0, 0.5)  # noqa: S311
 
     def stop(state: RetryCallState) -> bool:
         return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from graphql import (
@@ -57,6 +58,12 @@ class Wandb(LoopbackServer[Query]):
     `repeated` rows of the page before come again on every page. `cursor_on_empty_pages` says whether a page
     without rows still has an end cursor. `bad_key_status` answers a wrong key with a status; without it, as
     the service is reported to, with a viewer of null.
+
+    A server may be slow (`latency`, in seconds, as a function of the query) and so answer out of order, fail
+    above a page size (`too_many`: above so many rows, that status, or no answer where it is None), fail now
+    and then with `runs: null` beside an error (`nulls`: a generator and how often), refuse projects with a
+    status (`refused`), end listings early (`ends_at`: behind an offset), and send headers with all answers.
+    `drift` is called with each query that was answered, to change the rows before the next one.
     """
 
     request_type = Query
@@ -67,6 +74,16 @@ class Wandb(LoopbackServer[Query]):
         self.repeated = 0
         self.cursor_on_empty_pages = True
         self.bad_key_status: int | None = None
+        self.latency: Callable[[Query], float] = lambda _: 0.0
+        self.too_many: tuple[int, int | None, str] | None = None
+        self.nulls: tuple[Random, float] | None = None
+        self.entities: set[str] = set()  # that have no project
+        self.refused: dict[tuple[str, str], tuple[int, str]] = {}
+        self.ends_at: int | None = None
+        self.headers: dict[str, str | None] = {}
+        self.drift: Callable[[Query], object] = lambda _: None
+        self.most_at_once = 0
+        self._at_once = 0
         self._removed: set[str] = set()
         self._schema = schema()
         self._documents: dict[str, DocumentNode | list[GraphQLError]] = {}
@@ -95,8 +112,32 @@ class Wandb(LoopbackServer[Query]):
         request.operation = asked.get("operationName") or ""
         request.variables = asked.get("variables") or {}
         with self._lock:
-            answer = self._execute(asked["query"], request.variables, known)
-        return _packed(answer, request)
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+            answer = self._fault(request) or self._execute(asked["query"], request.variables, known)
+            self.drift(request)
+        if self._closing.wait(self.latency(request)):
+            return answer
+        with self._lock:
+            self._at_once -= 1
+        return _packed(Answer(answer.status, answer.body, {**answer.headers, **self.headers}), request)
+
+    def _fault(self, request: Query) -> Answer | None:
+        """What a query is answered with in place of the truth, where it meets one of the server's faults."""
+        asked = request.variables
+        place = (asked.get("entity", ""), asked.get("project", ""))
+        if place in self.refused:
+            status, said = self.refused[place]
+            return Answer.json(status, {"errors": [{"message": said}]})
+        if self.too_many and asked.get("first", 0) > self.too_many[0]:
+            _, failing, said = self.too_many
+            if failing is None:
+                self._closing.wait(3)  # longer than a client of the tests waits
+            return Answer.json(failing or 504, {"error": said})
+        if self.nulls and asked.get("first") and self.nulls[0].random() < self.nulls[1]:
+            data = {"viewer": {"id": "VXNlcjox"}, "project": {"runs": None}}
+            return Answer.json(200, {"data": data, "errors": [{"message": "could not resolve runs"}]})
+        return None
 
     def _execute(self, text: str, variables: Mapping[str, Any], known: bool) -> Answer:
         document = self._document(text)
@@ -132,6 +173,27 @@ class Wandb(LoopbackServer[Query]):
             },
             "serverInfo": {"features": []},
             "project": self._project,
+            "models": self._models,
+        }
+
+    def _models(
+        self,
+        _: Any,
+        entityName: str,  # noqa: N803
+        first: int = 50,
+        after: str | None = None,
+    ) -> dict[str, Any] | None:
+        names = sorted(name for entity, name in self.projects if entity == entityName)
+        if not names and entityName not in self.entities:
+            return None
+        begin = _offset(after) + 1 if after else 0
+        shown = list(enumerate(names))[begin : begin + first]
+        return {
+            "edges": [{"node": {"id": "x", "name": name}, "cursor": cursor(place)} for place, name in shown],
+            "pageInfo": {
+                "hasNextPage": begin + first < len(names),
+                "endCursor": cursor(shown[-1][0]) if shown else None,
+            },
         }
 
     def _project(self, _: Any, name: str, entityName: str) -> dict[str, Any] | None:  # noqa: N803
@@ -160,7 +222,8 @@ class Wandb(LoopbackServer[Query]):
     ) -> dict[str, Any]:
         chosen = _chosen(rows, filters, order)
         begin = _offset(after) + 1 if after else 0
-        shown = list(enumerate(chosen))[max(0, begin - self.repeated) : begin + first]
+        until = begin + first if self.ends_at is None else min(begin + first, self.ends_at + 1)
+        shown = list(enumerate(chosen))[max(0, begin - self.repeated) : until]
         if any(row.unservable for _, row in shown):
             raise CannotServeError("internal server error")
         edges = [{"node": row.node(), "cursor": cursor(place)} for place, row in shown if not row.hidden]
@@ -169,7 +232,7 @@ class Wandb(LoopbackServer[Query]):
             "totalCount": len(chosen),
             "edges": edges,
             "pageInfo": {
-                "hasNextPage": begin + first < len(chosen),
+                "hasNextPage": until < len(chosen) and (self.ends_at is None or until <= self.ends_at),
                 "endCursor": cursor(shown[-1][0]) if has_cursor else None,
             },
         }

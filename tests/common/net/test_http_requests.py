@@ -49,7 +49,7 @@ def post(
     server: LoopbackServer[Request], body: bytes = b"hello", largest: int = 10_000, seconds: float = 10
 ) -> bytes:
     http = Http(None, Tally(), clock=lambda: 1000.0)
-    return http.post(f"{server.url}/x", body, {}, Deadline(seconds), largest)
+    return http.post(f"{server.url}/x", body, {}, Deadline(seconds), largest).body
 
 
 class TestAnswers:
@@ -57,7 +57,7 @@ class TestAnswers:
         tally = Tally()
         http = Http(None, tally)
         for _ in range(3):
-            assert http.post(f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)) == b"hello"
+            assert http.post(f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
         assert tally.requests == 3
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
@@ -164,7 +164,7 @@ class TestProxies:
         assert proxy.url == echo.url
         assert "Proxy" in repr(proxy)
         assert "cDpw" not in repr(proxy)
-        assert Http(proxy, Tally()).post("http://wandb.example/x", b"hi", {}, Deadline(10)) == b"hi"
+        assert Http(proxy, Tally()).post("http://wandb.example/x", b"hi", {}, Deadline(10)).body == b"hi"
         assert echo.requests[0].target == "http://wandb.example/x"
         sent = echo.requests[0].headers["Proxy-Authorization"].removeprefix("Basic ")
         assert base64.b64decode(sent) == b"me:p@ss"

@@ -1,0 +1,100 @@
+"""A few connections: threads that carry requests, and what all of them together keep to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from collectors.wandb.api import Answer, Ask, UnknownPartsError
+from common.errors import FleetgaugeError, SourceError
+from common.net.retry import TransientError
+
+JOIN = 2.0  # seconds for a thread to end once its connection is cut
+
+log = logging.getLogger(__name__)
+
+O = TypeVar("O")  # noqa: E741
+
+
+@dataclass
+class Job(Generic[O]):
+    """A request under way, for whom it is, and what came of it."""
+
+    owner: O
+    ask: Ask
+    result: Answer | Exception | None = None
+
+
+class Gate:
+    """How many requests may be under way together, and when the next one may start."""
+
+    def __init__(self, connections: int, pause: float) -> None:
+        self.allowed = connections
+        self.opens = 0.0
+        self.reason: Exception | None = None
+        self._pause = pause
+
+    def start(self, now: float) -> None:
+        """A request starts."""
+        self.opens, self.reason = now + self._pause, None
+
+    def hold(self, until: float, why: Exception) -> None:
+        """Nobody is to ask before then."""
+        if until > self.opens:
+            self.opens, self.reason = until, why
+
+    def halve(self) -> None:
+        """The server could not take so many at once."""
+        self.allowed = max(1, self.allowed // 2)
+
+    def heard(self, now: float, answer: Answer, under_way: int) -> None:
+        """What the server will still take may have been used up by those under way."""
+        if answer.left is not None and answer.left <= under_way and answer.reset is not None:
+            self.hold(now + answer.reset, SourceError(f"it takes no request for {answer.reset:g} s"))
+
+
+class Lines(Generic[O]):
+    """Threads that carry requests to the server; daemons, so that none keeps the process from ending."""
+
+    def __init__(self, number: int, work: Callable[[Ask], Answer]) -> None:
+        self._jobs: SimpleQueue[Job[O] | None] = SimpleQueue()
+        self._done: SimpleQueue[Job[O]] = SimpleQueue()
+        self._work = work
+        self._threads = [
+            threading.Thread(target=self._carry, name=f"wandb-{place}", daemon=True)
+            for place in range(number)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, job: Job[O]) -> None:
+        self._jobs.put(job)
+
+    def receive(self, timeout: float) -> Job[O] | None:
+        try:
+            return self._done.get(timeout=max(0.0, timeout))
+        except Empty:
+            return None
+
+    def end(self) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(JOIN)
+
+    def _carry(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job.result = self._work(job.ask)
+            except Exception as error:
+                # What it was raised in holds on to the answer, which may be long.
+                if not isinstance(error, FleetgaugeError | TransientError | UnknownPartsError):
+                    log.exception("unexpected error while reading %s", job.ask.project)
+                error.__traceback__ = error.__context__ = error.__cause__ = None
+                job.result = error
+            self._done.put(job)
+            del job
