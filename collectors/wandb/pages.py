@@ -8,7 +8,6 @@ nothing was missed between them.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +107,7 @@ class PageSize:
     def grow(self, asked: int) -> None:
         """So many rows were served."""
         if asked >= self.fits:
-            self.fits = max(self.fits, min(self.most, self.failed - 1, self.fits + max(1, self.fits // 8)))
+            self.fits += min(max(1, self.fits // 8), (self.failed - self.fits) // 2)
 
 
 def offset_of(cursor: object) -> int | None:
@@ -117,7 +116,7 @@ def offset_of(cursor: object) -> int | None:
         return None
     try:
         text = base64.b64decode(cursor, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
     found = _OFFSET.fullmatch(text)
     return int(found[1]) if found else None

@@ -139,7 +139,7 @@ class RunReader:
             duration=(computed or _span(start, seen, flaws)) if ended else None,
             gpus=self._assumed_gpus if gpus is None else gpus,
             gpus_assumed=gpus is None,
-            sweep=node.get("sweepName") or None,
+            sweep=str(node["sweepName"]) if node.get("sweepName") else None,
             target=target,
             throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _NOTHING,
         )

@@ -77,7 +77,7 @@ class Walk:
         self._ahead: list[Span] = [Span(0, page_size)]  # all behind them, in the same order
         self._unserved: set[int] = set()
         self._rereads: Counter[int] = Counter()
-        self._ended_early = 0
+        self._early_end: int | None = None  # an offset behind which the server once saw no more rows
         self._total: tuple[int, int | None] = (-1, None)  # as the page says that was asked for last
 
     @property
@@ -303,35 +303,46 @@ class Walk:
         """What follows from a page that was entered: rows it was short of, or that there are no more."""
         if page.short and self._ahead and self._ahead[0].begin > page.end:
             self._ahead.insert(0, Span(page.end, self._ahead[0].begin - page.end + 1))
-        if not page.more and not self._is_early(page):
+        if self._is_early(page):
+            self._early_end = self._last_shown()
+        elif not page.more:
             self._ahead = [span for span in self._ahead if span.stage in {Stage.ASKED, Stage.READ}]
 
     def _extend(self) -> None:
-        """Behind the last page: go on, end, or doubt that this is the end."""
+        """Behind the last page: go on, or end."""
         last = self._pages[-1] if self._pages else None
         behind = self.reached
         if last is not None and behind == last.end + 1:
             if not last.more and not self._is_early(last):
-                self.done = True
+                self._finish()
                 return
-            if not last.more:
-                self._ended_early += 1
-                if self._ended_early > 1:
-                    raise SourceError(
-                        f"the listing of {self.project} ended twice before its end, at row {behind:,} "
-                        f"of {last.total:,}"
-                    )
-            elif last.cursor is None and last.asked > 1:
+            if last.more and last.cursor is None and last.asked > 1:
                 behind -= 1  # a row of overlap
-        elif self.total is not None and behind >= self.total:
-            self.done = last is not None
-            if self.done:
-                return
+        elif last is not None and self.total is not None and behind >= self.total:
+            self._finish()
+            return
         rows = self.size.most if self.total is None or self.total <= behind + 1 else self.total - behind
         self._ahead.append(Span(behind, rows, after=last.cursor if last else None))
 
+    def _finish(self) -> None:
+        """All rows were gone through. Where the listing ended too early, some must have come behind that."""
+        self.done = True
+        if self._early_end is None:
+            return
+        if self._last_shown() <= self._early_end:
+            raise SourceError(
+                f"the listing of {self.project} ended twice at row {self._early_end + 1:,} "
+                f"of {self.total or 0:,}"
+            )
+
+    def _last_shown(self) -> int:
+        shown = [page.offsets[-1] if page.offsets else page.begin for page in self._pages if page.ids]
+        return max(shown, default=-1)
+
     def _is_early(self, page: Page) -> bool:
-        return page.cursor is None and page.total is not None and page.end < page.total - 1
+        """Whether a page says that there are no more, though it was not asked for all there are."""
+        known = page.cursor is None and page.total is not None
+        return known and not page.more and page.begin + page.asked < (page.total or 0)
 
     def _check_number(self, runs: int) -> None:
         if runs > self._max_runs:

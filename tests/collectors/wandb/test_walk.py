@@ -1,0 +1,259 @@
+"""The way through a listing, driven without a network: any order of answers, any drift between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectors.wandb.pages import Page
+from collectors.wandb.settings import Project
+from collectors.wandb.walk import Span, Walk
+from common.errors import SourceError
+
+ANTS = Project("acme", "ants")
+
+
+@dataclass
+class Rows:
+    """A listing as a server has it: ids in the order of creation, some of them hidden or not servable."""
+
+    chance: Random
+    ids: list[str]
+    hidden: set[str] = field(default_factory=set)
+    unservable: set[str] = field(default_factory=set)
+    totals: bool = True
+    cursors: bool = True
+    always: set[str] = field(default_factory=set)  # that were there all the time
+    came: int = 0
+    requests: int = 0
+
+    def __post_init__(self) -> None:
+        self.always = {*self.ids}
+
+    def leave(self) -> None:
+        if self.ids:
+            self.always.discard(self.ids.pop(self.chance.randrange(len(self.ids))))
+
+    def come(self) -> None:
+        self.came += 1
+        self.ids.insert(self.chance.randint(0, len(self.ids)), f"new{self.came}")
+
+    def create(self) -> None:
+        self.came += 1
+        self.ids.append(f"new{self.came}")
+
+    def page(self, span: Span) -> Page | None:
+        """What is answered now; None where one of the rows cannot be served."""
+        self.requests += 1
+        places = range(span.begin, min(span.begin + span.asked, len(self.ids)))
+        if any(self.ids[place] in self.unservable for place in places):
+            return None
+        shown = [place for place in places if self.ids[place] not in self.hidden]
+        known = self.cursors or len(shown) == span.asked
+        return Page(
+            begin=span.begin,
+            asked=span.asked,
+            number=self.requests,
+            end=max(places[-1], span.begin) if places else span.begin + span.asked - 1,
+            offsets=shown if known else None,
+            ids=[self.ids[place] for place in shown],
+            runs=[None] * len(shown),
+            total=len(self.ids) if self.totals else None,
+            more=span.begin + span.asked < len(self.ids),
+        )
+
+
+@dataclass
+class Drive:
+    """Walks through rows with so many requests under way, which are answered in any order."""
+
+    rows: Rows
+    size: int
+    connections: int
+    drift: float = 0.0
+    changes: tuple[str, ...] = ("leave", "come", "create")
+    changed: int = 0
+
+    def outcome(self) -> tuple[set[str | int], str]:
+        """What was found, or why nothing was."""
+        try:
+            return self.run(), ""
+        except SourceError as error:
+            return set(), str(error)
+
+    def run(self) -> set[str | int]:
+        chance = self.rows.chance
+        walk = Walk(ANTS, self.size, max_runs=10_000)
+        under_way: list[Span] = []
+        for _ in range(20_000):
+            if walk.done:
+                assert under_way == []
+                return {*walk.listing()._runs}
+            while len(under_way) < self.connections and (span := walk.next(self.size)):
+                under_way.append(span)
+            assert under_way, "nothing is under way, and nothing is left to ask"
+            span = under_way.pop(chance.randrange(len(under_way)))
+            page = self.rows.page(span)
+            if page is None:
+                walk.failed(span, SourceError("answered 500"))
+            else:
+                walk.served(span, page)
+            if chance.random() < self.drift:
+                self.changed += 1
+                getattr(self.rows, chance.choice(self.changes))()
+        raise AssertionError("it does not end")
+
+
+def rows(seed: int, number: int, *, totals: bool = True, cursors: bool = True) -> Rows:
+    return Rows(Random(seed), [f"r{place}" for place in range(number)], totals=totals, cursors=cursors)
+
+
+seeds = st.integers(0, 2**32)
+numbers = st.integers(0, 120)
+sizes = st.integers(1, 40)
+several = st.integers(1, 6)
+
+
+class TestStillListings:
+    @settings(max_examples=200, deadline=None)
+    @given(seeds, numbers, sizes, several, st.floats(0, 1), st.booleans(), st.booleans())
+    def test_whatever_is_hidden_and_whoever_answers_first_every_row_shown_is_there_once(
+        self, seed: int, number: int, size: int, connections: int, hiding: float, totals: bool, cursors: bool
+    ) -> None:
+        listed = rows(seed, number, totals=totals, cursors=cursors)
+        listed.hidden = {name for name in listed.ids if listed.chance.random() < hiding}
+        assert Drive(listed, size, connections).run() == {*listed.ids} - listed.hidden
+
+    @settings(max_examples=200, deadline=None)
+    @given(seeds, st.integers(1, 200), st.integers(2, 40), several)
+    def test_where_nothing_is_hidden_a_row_of_overlap_is_all_that_is_read_twice(
+        self, seed: int, number: int, size: int, connections: int
+    ) -> None:
+        listed = rows(seed, number)
+        Drive(listed, size, connections).run()
+        assert listed.requests <= 1 + -(-max(0, number - size) // (size - 1))
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        seeds, st.integers(1, 120), sizes, several, st.sets(st.integers(0, 119), max_size=5), st.booleans()
+    )
+    def test_rows_that_cannot_be_served_cost_themselves_unless_too_many_follow_each_other(
+        self, seed: int, number: int, size: int, connections: int, bad: set[int], totals: bool
+    ) -> None:
+        listed = rows(seed, number, totals=totals)
+        listed.unservable = {f"r{place}" for place in bad if place < number}
+        in_a_row = any({place, place + 1, place + 2, place + 3} <= bad for place in range(number))
+        found, failure = Drive(listed, size, connections).outcome()
+        if failure:
+            assert in_a_row
+            assert "one run after another" in failure
+        else:
+            assert found == {*listed.ids} - listed.unservable
+
+
+class TestDrift:
+    @settings(max_examples=300, deadline=None)
+    @given(seeds, st.integers(1, 120), st.integers(2, 40), several, st.floats(0, 0.6), st.booleans())
+    def test_no_row_that_was_there_all_the_time_is_missed_in_silence(
+        self, seed: int, number: int, size: int, connections: int, drift: float, totals: bool
+    ) -> None:
+        listed = rows(seed, number, totals=totals)
+        drive = Drive(listed, size, connections, drift)
+        found, failure = drive.outcome()
+        if failure:
+            assert drive.changed
+            assert "move while they are read" in failure
+        else:
+            assert found >= listed.always
+
+    @settings(max_examples=200, deadline=None)
+    @given(seeds, st.integers(1, 120), st.integers(2, 40), several, st.floats(0, 0.5))
+    def test_runs_that_are_created_meanwhile_never_cost_a_project(
+        self, seed: int, number: int, size: int, connections: int, drift: float
+    ) -> None:
+        listed = rows(seed, number)
+        found = Drive(listed, size, connections, drift, ("create",)).run()
+        assert found >= listed.always
+
+    @settings(max_examples=200, deadline=None)
+    @given(seeds, st.integers(20, 120), st.integers(5, 40), several)
+    def test_a_single_change_is_read_again_and_costs_nothing(
+        self, seed: int, number: int, size: int, connections: int
+    ) -> None:
+        listed = rows(seed, number)
+        drive = Drive(listed, size, connections, 0.4, ("leave", "come", "create"))
+
+        def once() -> None:
+            if drive.changed:
+                drive.drift = 0.0
+
+        found: set[str | int] = set()
+        original = listed.page
+
+        def page(span: Span) -> Page | None:
+            once()
+            return original(span)
+
+        listed.page = page  # type: ignore[method-assign]  # the rows of this test, not the product
+        found = drive.run()
+        assert found >= listed.always
+
+    def test_rows_that_never_stand_still_lose_the_project_not_some_of_its_runs(self) -> None:
+        listed = rows(1, 60)
+        drive = Drive(listed, 10, 1)
+        original = listed.page
+
+        def page(span: Span) -> Page | None:
+            answered = original(span)
+            listed.always.discard(listed.ids.pop(0))
+            listed.create()
+            return answered
+
+        listed.page = page  # type: ignore[method-assign]
+        with pytest.raises(SourceError, match="the runs of acme/ants move while they are read"):
+            drive.run()
+        assert listed.requests < 20
+
+
+class TestEnds:
+    def page(self, begin: int, end: int, number: int, asked: int = 5, more: bool = False) -> Page:
+        shown = range(begin, end + 1)
+        ids = [f"r{place}" for place in shown]
+        return Page(begin, asked, number, end, shown, ids, [None] * len(ids), total=12, more=more)
+
+    def ask(self, walk: Walk) -> Span:
+        span = walk.next(5)
+        assert span is not None
+        return span
+
+    def test_a_listing_that_ends_early_is_asked_for_the_rest(self) -> None:
+        walk = Walk(ANTS, 5, 100)
+        walk.served(self.ask(walk), self.page(0, 4, 1))
+        rest = self.ask(walk)
+        assert rest.begin == 5
+        walk.served(rest, self.page(5, 9, 2, more=True))
+        bridge = self.ask(walk)
+        assert (bridge.begin, bridge.asked) == (4, 2)
+        walk.served(bridge, self.page(4, 5, 3, asked=2, more=True))
+        walk.served(self.ask(walk), self.page(9, 11, 4))
+        assert walk.done
+        assert walk.listing().listed == 12
+
+    def test_one_that_does_so_twice_is_lost(self) -> None:
+        walk = Walk(ANTS, 5, 100)
+        walk.served(self.ask(walk), self.page(0, 4, 1))
+        rest = self.ask(walk)
+        walk.served(rest, self.page(5, 4, 2))
+        last = self.ask(walk)
+        with pytest.raises(SourceError, match="ended twice at row 5 of 12"):
+            walk.served(last, self.page(9, 8, 3))
+
+    def test_rows_that_are_hidden_at_its_end_do_not_make_it_end_early(self) -> None:
+        walk = Walk(ANTS, 20, 100)
+        walk.served(self.ask(walk), self.page(0, 4, 1, asked=20))
+        assert walk.done
+        assert walk.listing().unseen == 7
