@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -13,7 +14,7 @@ from collectors.wandb.api import Answer, Ask, UnknownPartsError
 from common.errors import FleetgaugeError, SourceError
 from common.net.retry import TransientError
 
-JOIN = 2.0  # seconds for a thread to end once its connection is cut
+JOIN = 2.0  # seconds for all threads to end once their connections are cut
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Lines(Generic[O]):
         self._jobs: SimpleQueue[Job[O] | None] = SimpleQueue()
         self._done: SimpleQueue[Job[O]] = SimpleQueue()
         self._work = work
+        self._ending = False
         self._threads = [
             threading.Thread(target=self._carry, name=f"wandb-{place}", daemon=True)
             for place in range(number)
@@ -80,20 +82,25 @@ class Lines(Generic[O]):
         except Empty:
             return None
 
-    def end(self) -> None:
+    def end(self, cut_off: Callable[[], None]) -> None:
+        """Cut the connections, and wait for the threads."""
+        self._ending = True
+        cut_off()
         for _ in self._threads:
             self._jobs.put(None)
+        until = time.monotonic() + JOIN
         for thread in self._threads:
-            thread.join(JOIN)
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _carry(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
                 job.result = self._work(job.ask)
             except Exception as error:
-                # What it was raised in holds on to the answer, which may be long.
-                if not isinstance(error, FleetgaugeError | TransientError | UnknownPartsError):
+                expected = isinstance(error, FleetgaugeError | TransientError | UnknownPartsError)
+                if not expected and not self._ending:
                     log.exception("unexpected error while reading %s", job.ask.project)
+                # What it was raised in holds on to the answer, which may be long.
                 error.__traceback__ = error.__context__ = error.__cause__ = None
                 job.result = error
             self._done.put(job)

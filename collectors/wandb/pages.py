@@ -40,11 +40,6 @@ class Page:
     cursor: str | None = None
     errors: int = 0
 
-    @property
-    def short(self) -> bool:
-        """Whether it ends before the rows that were asked for, and there are more."""
-        return self.more and self.end < self.begin + self.asked - 1
-
 
 class Seam(Enum):
     """What two pages that follow each other say of the rows between them."""

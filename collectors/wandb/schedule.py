@@ -100,8 +100,7 @@ class Schedule:
                 while self._ended:
                     yield self._ended.pop(0)
         finally:
-            self.http.close()
-            lines.end()
+            lines.end(self.http.close)
 
     def _start(self, lines: _Lines) -> None:
         """Ask for what may be asked for now: first pages first, then each project in its turn."""
@@ -147,7 +146,7 @@ class Schedule:
                 span = reading.walk.next(limit)
             except SourceError as error:
                 self._end(reading, error)
-                continue
+                return None  # the queue is another one now; whoever else waits is next
             if span is not None:
                 return reading, span
         return None
@@ -203,6 +202,8 @@ class Schedule:
             return
         if isinstance(error, RefusedProjectError) and not self._asked_for_key:
             self._ask_for_key()
+        if isinstance(error, DeadlineExceededError):
+            error = self._why(reading, self.deadline.elapsed())
         if not isinstance(error, TransientError):
             raise error
         reading.trouble = error
@@ -213,8 +214,9 @@ class Schedule:
             reading.walk.failed(span, error)
         else:
             reading.walk.again(span)
-            if span.failures >= MAX_ATTEMPTS and not isinstance(error, RateLimitedError):
-                raise SourceError(f"W&B could not be read: {error} (tried {span.failures} times)")
+            span.unanswered += not isinstance(error, RateLimitedError)
+            if span.unanswered >= MAX_ATTEMPTS:
+                raise SourceError(f"W&B could not be read: {error} (tried {span.unanswered} times)")
         self._put_off(reading, error, span.failures)
 
     def _put_off(self, reading: _Reading, error: TransientError, failures: int) -> None:
@@ -227,6 +229,8 @@ class Schedule:
             self._gate.hold(now + error.wait + random.uniform(0, 0.5), error)  # noqa: S311
         elif isinstance(error, RateLimitedError):
             self._gate.hold(now + backoff(failures), error)
+        elif isinstance(error, FailedPageError):
+            reading.due = now + backoff(min(failures, 2))  # looking for a row takes many tries
         else:
             reading.due = now + backoff(failures)
 

@@ -24,6 +24,7 @@ TRIES_OF_ROW = 5  # before a row is blamed
 MAX_UNSERVED = 20
 MAX_UNSERVED_IN_A_ROW = 3
 MAX_REREADS = 3  # of one seam
+MAX_GAPS = 12  # times that one row is asked for which short pages leave out
 SPARE_PAGES = 500  # beyond twice the runs a project may have: by then the listing has no end
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Span:
     stage: Stage = Stage.TO_ASK
     page: Page | None = None
     tries: int = 0  # on which the server failed
+    unanswered: int = 0  # that were not answered at all
     failures: int = 0  # of any kind
 
     @property
@@ -77,8 +79,11 @@ class Walk:
         self._ahead: list[Span] = [Span(0, page_size)]  # all behind them, in the same order
         self._unserved: set[int] = set()
         self._rereads: Counter[int] = Counter()
+        self._bridges: Counter[tuple[int, int]] = Counter()
+        self._gaps: Counter[int] = Counter()
         self._early_end: int | None = None  # an offset behind which the server once saw no more rows
         self._total: tuple[int, int | None] = (-1, None)  # as the page says that was asked for last
+        self._opaque = False  # whether cursors are no offsets, and so nothing can be compared
 
     @property
     def total(self) -> int | None:
@@ -93,7 +98,7 @@ class Walk:
     @property
     def reached(self) -> int:
         """How many rows have been gone through."""
-        return max(self._pages[-1].end if self._pages else -1, max(self._unserved, default=-1)) + 1
+        return self._edge()
 
     def next(self, limit: int) -> Span | None:
         """The rows to ask for next, at most `limit`; None where answers must come first."""
@@ -161,6 +166,7 @@ class Walk:
         self.size.grow(span.asked)
         span.stage, span.page = Stage.READ, page
         self._release(span, guilty=True)
+        self._opaque |= page.cursor is not None
         self._total = max(self._total, (page.number, page.total), key=lambda said: said[0])
         self._enter()
 
@@ -180,8 +186,8 @@ class Walk:
         begin = span.begin + max(1, size - 1)  # a row of overlap, where the page is not a single row
         rest = Span(begin, span.last - begin + 1, part=span.part)
         span.asked = size
-        # How many rows there are is not known before the first page: what follows then, that page tells.
-        if span.part or hold or (self.total is not None and span.after is None):
+        # Where the total is not known, what follows behind the last span its page will tell.
+        if span.part or place < len(self._ahead) - 1 or (self.total is not None and not self._opaque):
             rest.follower, span.follower = span.follower, None
             self._ahead.insert(place + 1, rest)
             if hold:
@@ -233,36 +239,58 @@ class Walk:
         """Take the pages that follow what is there without a gap."""
         while self._ahead:
             span = self._ahead[0]
-            page = span.page
-            if page is None or span.stage is not Stage.READ:
+            if self._fill_gap(span) or span.page is None:
                 return
-            found, left = self._compare(page)
-            bridge = self._bridge(left, page) if found is Seam.BLIND else None
-            if found is Seam.DIFFERENT or (found is Seam.BLIND and not bridge and self._shrank(left, page)):
-                self._read_again(left, span)
-                continue
+            found, left = self._compare(span.page)
+            bridge = self._bridge(left, span.page) if found is Seam.BLIND else None
             if bridge:
                 self._ahead.insert(0, bridge)
                 return
+            if found is Seam.DIFFERENT or (found is Seam.BLIND and self._shrank(left, span.page)):
+                self._read_again(left, span, span.page)
+                continue
             self._ahead.pop(0)
-            self._pages.append(page)
-            self._check_number(sum(len(one.ids) for one in self._pages) - 2 * len(self._pages))
-            self._follow(page)
+            self._pages.append(span.page)
+            self._check_number(sum(len(page.ids) for page in self._pages) - 2 * len(self._pages))
+            self._follow(span.page)
         self._extend()
+
+    def _fill_gap(self, span: Span) -> bool:
+        """Ask for the rows before a span that a short page left out, or that are to be read again."""
+        edge = self._edge()
+        last = self._pages[-1] if self._pages else None
+        ended = last is not None and not last.more and not self._is_early(last)
+        if span.begin <= edge or (ended and not (span.page and span.page.ids)):
+            return False
+        self._gaps[edge] += 1
+        if last is not None and self._is_early(last) and self._gaps[edge] > 1:
+            raise self._ended_twice(edge)
+        if self._gaps[edge] > MAX_GAPS:
+            raise SourceError(f"the listing of {self.project} does not go on behind row {edge:,}")
+        begin = max(0, edge - 1)
+        self._ahead.insert(0, Span(begin, span.begin - begin + 1))
+        return True
+
+    def _edge(self) -> int:
+        """The first row behind the pages that were entered and those that cannot be served."""
+        edge = self._pages[-1].end + 1 if self._pages else 0
+        while edge in self._unserved:
+            edge += 1
+        return edge
 
     def _compare(self, page: Page) -> tuple[Seam, int]:
         """A page with the last one before it that shows a row, and the place of that."""
         place = len(self._pages) - 1
         while place >= 0 and not self._pages[place].ids:
             place -= 1
-        if place < 0 or not page.ids or page.cursor is not None:  # nothing to compare
+        if place < 0 or self._opaque:  # nothing to compare
             return Seam.SAME, place
         return seam(self._pages[place], page), place
 
     def _bridge(self, place: int, page: Page) -> Span | None:
         """The rows from the last one shown before a page to its first: they prove the seam.
 
-        None where they cannot be read together.
+        None where they cannot be read together, because the server does not show so many at once.
         """
         left = self._pages[place]
         if not left.offsets or not page.offsets:
@@ -270,26 +298,23 @@ class Walk:
         begin, end = left.offsets[-1], page.offsets[0]
         if not begin < end < begin + self.size.fits or self._unserved & {*range(begin, end)}:
             return None
-        self._count_reread(page.begin)
-        return Span(begin, end - begin + 1)
+        self._bridges[begin, end] += 1
+        return Span(begin, end - begin + 1) if self._bridges[begin, end] <= MAX_REREADS else None
 
     def _shrank(self, place: int, page: Page) -> bool:
         """Whether rows left between two pages that have no row in common, as far as the totals tell."""
         older, newer = sorted((self._pages[place], page), key=lambda one: one.number)
         return older.total is not None and newer.total is not None and newer.total < older.total
 
-    def _read_again(self, place: int, right: Span) -> None:
+    def _read_again(self, place: int, span: Span, right: Page) -> None:
         """Of two pages that do not fit together, read the older one again."""
         left = self._pages[place]
-        if right.page is None:
-            raise ValueError("only what was read can be read again")
         self._count_reread(right.begin)
-        if right.page.number < left.number:
-            right.page, right.stage = None, Stage.TO_ASK
+        if right.number < left.number:
+            span.page, span.stage = None, Stage.TO_ASK
             return
-        again = [Span(page.begin, page.asked) for page in self._pages[place:]]
         del self._pages[place:]
-        self._ahead[:0] = again
+        self._unserved -= {*range(left.begin, right.begin)}  # which may be other rows by now
 
     def _count_reread(self, begin: int) -> None:
         self._rereads[begin] += 1
@@ -300,9 +325,7 @@ class Walk:
             )
 
     def _follow(self, page: Page) -> None:
-        """What follows from a page that was entered: rows it was short of, or that there are no more."""
-        if page.short and self._ahead and self._ahead[0].begin > page.end:
-            self._ahead.insert(0, Span(page.end, self._ahead[0].begin - page.end + 1))
+        """What follows from a page that was entered, where it says that there are no more."""
         if self._is_early(page):
             self._early_end = self._last_shown()
         elif not page.more:
@@ -311,12 +334,12 @@ class Walk:
     def _extend(self) -> None:
         """Behind the last page: go on, or end."""
         last = self._pages[-1] if self._pages else None
-        behind = self.reached
+        behind = self._edge()
         if last is not None and behind == last.end + 1:
             if not last.more and not self._is_early(last):
                 self._finish()
                 return
-            if last.more and last.cursor is None and last.asked > 1:
+            if last.more and not self._opaque and last.asked > 1:
                 behind -= 1  # a row of overlap
         elif last is not None and self.total is not None and behind >= self.total:
             self._finish()
@@ -330,10 +353,10 @@ class Walk:
         if self._early_end is None:
             return
         if self._last_shown() <= self._early_end:
-            raise SourceError(
-                f"the listing of {self.project} ended twice at row {self._early_end + 1:,} "
-                f"of {self.total or 0:,}"
-            )
+            raise self._ended_twice(self._early_end + 1)
+
+    def _ended_twice(self, row: int) -> SourceError:
+        return SourceError(f"the listing of {self.project} ended twice at row {row:,} of {self.total or 0:,}")
 
     def _last_shown(self) -> int:
         shown = [page.offsets[-1] if page.offsets else page.begin for page in self._pages if page.ids]
@@ -341,8 +364,9 @@ class Walk:
 
     def _is_early(self, page: Page) -> bool:
         """Whether a page says that there are no more, though it was not asked for all there are."""
-        known = page.cursor is None and page.total is not None
-        return known and not page.more and page.begin + page.asked < (page.total or 0)
+        if page.more or page.total is None or self._opaque:
+            return False
+        return page.begin + page.asked < page.total
 
     def _check_number(self, runs: int) -> None:
         if runs > self._max_runs:

@@ -249,6 +249,8 @@ class Run(ABC):
         dropped = dict(self._tally.dropped)
         for reason, count in (self._sink.dropped if self._sink else {}).items():
             dropped[reason] = dropped.get(reason, 0) + count
+        if beyond := dropped.get("series_cap"):
+            log.warning("%d points of series beyond FLEETGAUGE_SERIES_CAP were not sent; raise it", beyond)
         sent = self._sink.points_sent if self._sink else 0
         lost = [logs.redact(unit) for unit in self._tally.lost[:MAX_NAMED]]
         if len(self._tally.lost) > MAX_NAMED:

@@ -168,8 +168,7 @@ class Http:
             )
             try:
                 content = read_answer(response, deadline, largest)
-                if content is not None:
-                    response.release_conn()
+                response.release_conn()
             finally:
                 response.close()  # does nothing to a connection that went back to the pool
         except SSLError as error:
@@ -180,8 +179,6 @@ class Http:
             raise TimedOutError(f"no answer from {url}: ReadTimeoutError: {error}") from None
         except HTTPError as error:
             raise TransientError(f"no answer from {url}: {type(error).__name__}: {error}") from None
-        if content is None:
-            raise TooLargeError(f"{url} sent more than {largest:,} bytes")
         if response.status in RETRIED_STATUSES:
             wait = requested_wait(response.headers, self._clock())
             raise UnavailableError(response.status, _excerpt(content), wait)
@@ -243,20 +240,21 @@ def _pool(proxy: Proxy | None, connections: int, sockets: _Sockets) -> PoolManag
     return manager
 
 
-def read_answer(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes | None:
-    """The whole body, as it comes: a server that drips or floods is cut off. None where it is too long.
+def read_answer(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes:
+    """The whole body, as it comes: a server that drips or floods is cut off.
 
-    What was read of it must not outlive this call, and an exception would keep it: it holds on to the call.
+    What was read by then is let go of at once: the error that is raised holds on to this call.
     """
     content = bytearray()
-    while chunk := response.read1(CHUNK, decode_content=True):
-        content += chunk
-        if len(content) > largest:
-            return None
-        if deadline.remaining() <= 0:
-            content.clear()
+    try:
+        while chunk := response.read1(CHUNK, decode_content=True):
+            content += chunk
+            if len(content) > largest:
+                raise TooLargeError(f"{response.url} sent more than {largest:,} bytes")
             deadline.timeout(READ_TIMEOUT)
-    return bytes(content)
+        return bytes(content)
+    finally:
+        content.clear()
 
 
 def _excerpt(body: bytes) -> str:

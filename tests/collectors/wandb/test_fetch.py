@@ -163,15 +163,17 @@ class TestPaging:
         assert ran.value("runs.completed_24h") == 5
 
     @pytest.mark.parametrize("total", [None, "many"])
-    def test_a_count_that_vanishes_moves_nothing_and_leaves_unseen_unknown(
-        self, server: Wandb, total: object
-    ) -> None:
+    def test_without_a_count_unseen_runs_are_unknown(self, server: Wandb, total: object) -> None:
+        server.faults.add(Fault(body=page(server, totalCount=total)))
+        ran = collect(server)
+        assert (ran.value("runs.completed_24h"), ran.value("runs.unseen")) == (0, None)
+
+    def test_a_page_that_is_empty_once_costs_no_run(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(15))
         server.faults.add(Fault())
-        server.faults.add(Fault(body=page(server, totalCount=total), headers=PLAIN))
+        server.faults.add(Fault(body=page(server, totalCount=15), headers=PLAIN))
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
-        assert (ran.value("runs.completed_24h"), ran.value("runs.unseen")) == (10, None)
-        assert ran.tally.requests == 2
+        assert (ran.value("runs.completed_24h"), ran.value("runs.unseen")) == (15, 0)
 
     def test_a_listing_without_end_is_an_error(self, server: Wandb) -> None:
         server.add("acme", "ants")

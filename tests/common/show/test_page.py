@@ -73,7 +73,7 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
     assert browser.texts("section > p") == [
         "Every series: entity:acme project:ants",
         (
-            "Without a value in this span: wandb.runs.oldest_pending_seconds, wandb.runs.pending, "
+            "Without a value in this span: wandb.runs.pending, wandb.runs.oldest_pending_seconds, "
             "wandb.runs.stale, wandb.runs.unseen."
         ),
     ]
