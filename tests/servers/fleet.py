@@ -155,7 +155,7 @@ def _odd(now: float) -> list[Row]:
     return [
         Row("old", "running", now - 90 * HOUR, now - 20, "train.long", config=client_config(8)),
         Row("zombie", "running", now - 500 * HOUR, now - 480 * HOUR, "train.zombie"),
-        Row("waiting", "pending", now - 600, None, "train.waiting"),
+        Row("waiting", "pending", now - HOUR, None, "train.waiting"),
         Row("secret1", "finished", now - 5 * HOUR, now - 4 * HOUR, "train.secret", hidden=True),
         Row("secret2", "finished", now - 5 * HOUR, now - 3 * HOUR, "train.secret", hidden=True),
         Row(

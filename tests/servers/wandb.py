@@ -84,7 +84,7 @@ class Wandb(LoopbackServer[Query]):
         self.headers: dict[str, str | None] = {}
         self.drift: Callable[[Query], object] = lambda _: None
         self.most_at_once = 0
-        self._at_once = 0
+        self.at_once = 0
         self._removed: set[str] = set()
         self._schema = schema()
         self._documents: dict[str, DocumentNode | list[GraphQLError]] = {}
@@ -113,15 +113,15 @@ class Wandb(LoopbackServer[Query]):
         request.operation = asked.get("operationName") or ""
         request.variables = asked.get("variables") or {}
         with self._lock:
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
             answer = self._fault(request) or self._execute(asked["query"], request.variables, known)
             self.drift(request)
         hanging = answer.status == HANGS
         if self._closing.wait(None if hanging else self.latency(request)):
             return answer
         with self._lock:
-            self._at_once -= 1
+            self.at_once -= 1
         return _packed(Answer(answer.status, answer.body, {**answer.headers, **self.headers}), request)
 
     def _fault(self, request: Query) -> Answer | None:

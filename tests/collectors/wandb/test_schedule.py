@@ -305,7 +305,7 @@ class TestPoliteness:
         server.faults.add(Fault())
         server.faults.add(Fault(status=429, headers={"Retry-After": "7"}))
         at_once: list[int] = []
-        server.on("read", lambda _: at_once.append(server._at_once))
+        server.on("read", lambda _: at_once.append(server.at_once))
         ran = collect(server, WANDB_PROJECTS=projects)
         assert len(completed(ran)) == 30
         [wait] = ran.waits

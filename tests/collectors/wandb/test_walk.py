@@ -10,11 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.wandb.pages import Page
+from collectors.wandb.runs import Run, RunKind, State
 from collectors.wandb.settings import Project
 from collectors.wandb.walk import Span, Walk
 from common.errors import SourceError
 
 ANTS = Project("acme", "ants")
+
+
+def run(name: str) -> Run:
+    return Run(name, State.FINISHED, RunKind.OTHER, 0, 1, 0, 1, 1, False, None, None, {})
 
 
 @dataclass
@@ -66,7 +71,7 @@ class Rows:
             end=places[-1] if places and not self.opaque else span.begin + span.asked - 1,
             offsets=shown if known else None,
             ids=[self.ids[place] for place in shown],
-            runs=[None] * len(shown),
+            runs=[run(self.ids[place]) for place in shown],
             total=len(self.ids) if self.totals else None,
             more=more,
             cursor=str(until) if self.opaque and more else None,
@@ -85,21 +90,21 @@ class Drive:
     changed: int = 0
     shrinking: float = 0.0  # how often a page of more than three rows is too much
 
-    def outcome(self) -> tuple[set[str | int], str]:
+    def outcome(self) -> tuple[set[str], str]:
         """What was found, or why nothing was."""
         try:
             return self.run(), ""
         except SourceError as error:
             return set(), str(error)
 
-    def run(self) -> set[str | int]:
+    def run(self) -> set[str]:
         chance = self.rows.chance
         walk = Walk(ANTS, self.size, max_runs=10_000)
         under_way: list[Span] = []
         for _ in range(20_000):
             if walk.done:
                 assert under_way == []
-                return {*walk.listing()._runs}
+                return {run.id for run in walk.listing().runs}
             while len(under_way) < self.connections and (span := walk.next(self.size)):
                 under_way.append(span)
             assert under_way, "nothing is under way, and nothing is left to ask"
@@ -227,7 +232,7 @@ class TestDrift:
             if drive.changed:
                 drive.drift = 0.0
 
-        found: set[str | int] = set()
+        found: set[str] = set()
         original = listed.page
 
         def page(span: Span) -> Page | None:
