@@ -34,6 +34,8 @@ def predicate(document: Any) -> Predicate:
     if not isinstance(document, dict):
         raise BadFilterError(f"a filter is an object, not {document!r}")
     terms = [_term(key, wanted) for key, wanted in document.items()]
+    if len(terms) == 1:  # as most parts of a filter are, and a large project is filtered often
+        return terms[0]
     return lambda values: all(term(values) for term in terms)
 
 
@@ -56,6 +58,9 @@ def _term(key: str, wanted: Any) -> Predicate:
         raise BadFilterError(f"unknown operator {key}")
     operators = wanted if isinstance(wanted, dict) else {"$eq": wanted}
     tests = [_comparison(key, name, operand) for name, operand in operators.items()]
+    if len(tests) == 1:
+        [test] = tests
+        return lambda values: test(values.get(key))
     return lambda values: all(test(values.get(key)) for test in tests)
 
 
