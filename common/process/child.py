@@ -84,7 +84,7 @@ def _execute(job: Job, parent: Parent) -> Outcome:
 
 
 def main() -> int:
-    """Entry point of `python -m common.child NAME`; the name is there for `ps` to show."""
+    """Entry point of `python -m common.process.child NAME`; the name is there for `ps` to show."""
     # A short life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
     gc.set_threshold(100_000)
     logs.guard_streams()

@@ -23,7 +23,9 @@ from common.job import DATADOG, Backfill, Job, Mode
 from common.outcome import Outcome, Status
 from common.process import backfill_options, progress
 from common.process.backfill_options import interval
-from common.process.runner import Runner, configured
+from common.process.environment import configured
+from common.process.reporting import run_and_report
+from common.process.runner import Runner
 from common.show import report
 from common.show.dry_run_file import DryRunFile
 from common.show.output import check_output
@@ -165,7 +167,7 @@ class Command:
             if self._mode is Mode.CHECK:
                 jobs.append(self._job(DATADOG, folder))
             try:
-                outcomes = runner.run(jobs)
+                outcomes = run_and_report(runner, jobs)
             finally:
                 watcher.close()
             paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.process import runner
+from common.process.reporting import REPORT_TIMEOUT
+from common.process.runner import AT_ONCE, INTERRUPT_GRACE
+from common.process.running_child import DEADLINE_GRACE
 from rendering import SCENARIOS, Document, container, needs_helm, of_kind, pod_templates, render, scenario
 
 pytestmark = needs_helm
@@ -139,11 +141,11 @@ def test_a_run_is_over_before_the_next_one_and_never_cut_short(name: str) -> Non
         arguments = container(job["template"])["args"]
         [timeout] = [float(text.partition("=")[2]) for text in arguments if text.startswith("--timeout=")]
         names = [text for text in arguments if not text.startswith("--")]
-        rounds = math.ceil(len(names) / runner.AT_ONCE)
-        reports = rounds * (runner.REPORT_TIMEOUT + runner.DEADLINE_GRACE)
-        longest = rounds * (timeout + runner.DEADLINE_GRACE) + reports
+        rounds = math.ceil(len(names) / AT_ONCE)
+        reports = rounds * (REPORT_TIMEOUT + DEADLINE_GRACE)
+        longest = rounds * (timeout + DEADLINE_GRACE) + reports
         assert longest < job["activeDeadlineSeconds"]
-        assert runner.INTERRUPT_GRACE + reports <= pod["terminationGracePeriodSeconds"]
+        assert INTERRUPT_GRACE + reports <= pod["terminationGracePeriodSeconds"]
         ended = job["activeDeadlineSeconds"] + pod["terminationGracePeriodSeconds"]
         assert ended < interval(cron["spec"]["schedule"])
         assert cron["spec"]["concurrencyPolicy"] == "Forbid"
@@ -154,12 +156,12 @@ def test_a_run_is_over_before_the_next_one_and_never_cut_short(name: str) -> Non
 def test_five_collectors_in_one_run_have_the_time_they_may_need() -> None:
     everything = {name: {"enabled": True} for name in ("data_plane", "gpu_memory", "host", "wandb", "xenna")}
     [cron] = of_kind(render(scenario("production"), {"collectors": everything}), "CronJob")
-    rounds = math.ceil(len(everything) / runner.AT_ONCE)
-    report = runner.REPORT_TIMEOUT + runner.DEADLINE_GRACE
+    rounds = math.ceil(len(everything) / AT_ONCE)
+    report = REPORT_TIMEOUT + DEADLINE_GRACE
     job = cron["spec"]["jobTemplate"]["spec"]
-    assert rounds * (120 + runner.DEADLINE_GRACE + report) < job["activeDeadlineSeconds"]
+    assert rounds * (120 + DEADLINE_GRACE + report) < job["activeDeadlineSeconds"]
     grace = job["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert runner.INTERRUPT_GRACE + rounds * report <= grace
+    assert INTERRUPT_GRACE + rounds * report <= grace
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_child_past_its_deadline_is_stopped_and_reports_by_itself(project: Pro
 def test_a_child_that_ignores_its_deadline_is_killed_with_everything_it_started(
     project: Project, intake: Intake, tmp_path: Path
 ) -> None:
-    project.set_constant("process/runner.py", "DEADLINE_GRACE", "0.2")
+    project.set_constant("process/running_child.py", "DEADLINE_GRACE", "0.2")
     project.add(
         "toy",
         f"""

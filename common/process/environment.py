@@ -1,0 +1,68 @@
+"""What a child is started with: the Python that runs it, and the variables that it may see.
+
+Standard library only. What a child needs of the environment is passed on, and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from common import registry
+from common.job import DATADOG, Job, Mode
+
+_PASSED = (
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "DD_ENV", "DD_SERVICE", "DD_VERSION", "DD_SITE", "AWS_REGION"),
+)
+_PROXY = ("HTTPS_PROXY", "NO_PROXY")
+
+
+def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
+    """What one child may see: no other collector's settings, and only credentials it can need."""
+    secrets: list[str] = []
+    more: tuple[str, ...] = ()
+    own: str | None = None
+    if job.collector != DATADOG and job.mode is not Mode.REPORT:
+        own = job.collector
+        _, declared, more = registry.declaration(own)
+        secrets.extend(declared)
+    if job.collector == DATADOG or job.mode in {Mode.PUSH, Mode.REPORT}:
+        secrets.append("DD_API_KEY")
+    if job.backfill and (job.mode is Mode.PUSH or job.collector == DATADOG):
+        secrets.append("DD_APP_KEY")
+    asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
+    needs_aws = bool(asks_aws) or configured(job, environ, "checkpoints").startswith("s3://")
+    # Whoever talks to a service may do so through a proxy, whose address may hold a password.
+    exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets or needs_aws else ())}
+    shared = (registry.PREFIX, "AWS_") if needs_aws else (registry.PREFIX,)
+    known = registry.names()
+    passed = {
+        name: value
+        for name, value in environ.items()
+        if name in exact
+        or (owner == own if (owner := registry.owner(name, known)) else name.startswith(shared))
+    }
+    return passed | {"PYTHONPATH": str(registry.ROOT)}
+
+
+def configured(job: Job, environ: Mapping[str, str], name: str) -> str:
+    """One core setting, as the child will see it. A file that cannot be read is the child's to report."""
+    text = environ.get(f"FLEETGAUGE_{name.upper()}", "").strip()
+    if text or job.config is None:
+        return text
+    with suppress(OSError, ValueError):
+        return str(tomllib.loads(Path(job.config).read_text(encoding="utf-8")).get(name, ""))
+    return ""
+
+
+def interpreter() -> str:
+    """This Python, or the project's own where this one lacks the service's dependencies."""
+    own = registry.ROOT / ".venv" / "bin" / "python"
+    if importlib.util.find_spec("pydantic_settings") is None and own.exists():
+        return str(own)
+    return sys.executable

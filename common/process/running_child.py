@@ -1,0 +1,117 @@
+"""One child that runs, in a process group of its own: what it says, how it is ended and what became of it.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from common.job import Job
+from common.outcome import Failure, Outcome, Status
+from common.process.environment import child_environment, interpreter
+from common.process.protocol import Progress, Question, decode_outcome, encode_job, message
+
+DEADLINE_GRACE = 5.0  # after its deadline a child has this long to report and end
+MAX_REPORT_BYTES = 1_000_000
+
+SILENT = frozenset({"GarbledReport", "Ended", "Crashed", "NotStarted"})  # said by the parent in its place
+
+
+class RunningChild:
+    """One running child and what it has said so far."""
+
+    def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
+        # It may have waited for others: what it answers for, and what is too old, is judged from now on.
+        self.job = job = replace(job, now=int(time.time()))
+        self.said = b""
+        self.messages: list[Progress | Question] = []
+        self.closed = False
+        self.why_ended: str | None = None
+        self.started = time.monotonic()
+        self.end_at = self.started + job.timeout
+        self.process = subprocess.Popen(
+            [interpreter(), "-P", "-m", "common.process.child", job.collector],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=child_environment(job, environ),
+            start_new_session=True,
+        )
+        if self.process.stdin is None or self.process.stdout is None:
+            raise RuntimeError("the child has no pipes")
+        self.lifeline = self.process.stdin
+        self.answer = self.process.stdout
+        with suppress(BrokenPipeError):  # it died at once; its exit code will say so
+            self.lifeline.write(encode_job(job).encode() + b"\n")
+            self.lifeline.flush()
+
+    def read(self) -> None:
+        """Take what it says: messages on its way, and in the end its outcome."""
+        chunk = os.read(self.answer.fileno(), 65536)
+        self.closed = not chunk
+        *lines, rest = (self.said + chunk).split(b"\n")
+        others = []
+        for line in lines:
+            if told := message(line):
+                self.messages.append(told)
+            else:
+                others.append(line + b"\n")
+        self.said = b"".join([*others, rest])[:MAX_REPORT_BYTES]
+
+    def reply(self, agreed: bool) -> None:
+        with suppress(BrokenPipeError):
+            self.lifeline.write(b"y" if agreed else b"n")
+            self.lifeline.flush()
+
+    def over(self) -> bool:
+        """Whether it has exited. It is not reaped: while its pid is taken its group cannot be another's."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return self.closed and os.waitid(os.P_PID, self.process.pid, flags) is not None
+
+    def ask_to_end(self, why: str, grace: float) -> None:
+        self.why_ended = why
+        self.end_at = time.monotonic() + grace
+        self._signal(signal.SIGTERM)
+
+    def time_is_over(self) -> None:
+        """Ask first, so that it can report by itself; then end it and everything it started."""
+        if self.why_ended is None:
+            self.ask_to_end(f"its deadline of {self.job.timeout:g} s passed", DEADLINE_GRACE)
+        else:
+            self._signal(signal.SIGKILL)
+
+    def reap(self) -> Outcome:
+        """End what is left of the group, and say what became of the collector."""
+        self._signal(signal.SIGKILL)
+        code = self.process.wait()
+        with suppress(BrokenPipeError):
+            self.lifeline.close()
+        self.answer.close()
+        seconds = round(time.monotonic() - self.started, 3)
+        if self.said:
+            try:
+                return decode_outcome(self.said.decode())
+            except (ValueError, TypeError, KeyError) as error:
+                what = f"the child's report cannot be read: {error}"
+                return failed(self.job, "GarbledReport", what, seconds)
+        if self.why_ended:
+            return failed(
+                self.job, "Ended", f"{self.why_ended}, and the child did not end by itself", seconds
+            )
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return failed(self.job, "Crashed", f"the child {how} without a report", seconds)
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+            os.killpg(self.process.pid, number)
+
+
+def failed(job: Job, kind: str, message: str, seconds: float = 0.0) -> Outcome:
+    """The outcome of a collector that could not speak for itself."""
+    return Outcome(job.collector, Status.FAILED, seconds=seconds, error=Failure(kind, message))
