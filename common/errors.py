@@ -15,21 +15,32 @@
 
     BaseException
     └── Interrupted                  SIGTERM or SIGINT; passes through `except Exception`
+        └── DeadlinePassed           the parent says that the collector's time is over
 
 Anything else that escapes a collector is a defect: it is reported with its traceback.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 
 class FleetgaugeError(Exception):
     """A failure we understand. The message says what was done, to what, what came back and what to do."""
 
+    @property
+    def configuration(self) -> bool:
+        """Whether only a person can mend it, by changing a setting, a secret or a permission."""
+        return False
+
 
 class ConfigurationError(FleetgaugeError):
     """A setting, secret or permission is wrong, and only a person can mend it."""
+
+    @property
+    def configuration(self) -> bool:
+        return True
 
 
 class NotConfiguredError(ConfigurationError):
@@ -76,12 +87,16 @@ class RefusedError(DeliveryError):
         self.status = status
         self.problems = problems
 
+    @property
+    def configuration(self) -> bool:
+        return self.status in {401, 403, 404}  # the key, the permission or the address
+
 
 def together(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
     """Several errors as one, which is a matter of configuration where any of them is."""
     if len(errors) == 1:
         return errors[0]
-    wrong = any(isinstance(error, ConfigurationError) for error in errors)
+    wrong = any(error.configuration for error in errors)
     said = "; ".join(dict.fromkeys(map(str, errors)))
     return ConfigurationError(said) if wrong else SourceError(said)
 
@@ -89,6 +104,13 @@ def together(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
 class Interrupted(BaseException):
     """The process was asked to stop."""
 
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"interrupted by signal {signal_number}")
+    def __init__(self, signal_number: int, said: str = "") -> None:
+        super().__init__(said or f"interrupted by {signal.Signals(signal_number).name}")
         self.signal_number = signal_number
+
+
+class DeadlinePassed(Interrupted):
+    """A collector's time was over; `when` is what it was waiting for, or where in the code it was."""
+
+    def __init__(self, seconds: float, when: str) -> None:
+        super().__init__(signal.SIGALRM, f"its deadline of {seconds:g} s passed {when}".rstrip())

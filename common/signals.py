@@ -1,41 +1,117 @@
 """Stopping when asked, without cutting a delivery in half.
 
-SIGTERM and SIGINT raise `Interrupted` in the main thread at once, except inside `shielded()`, where they
-wait for its end: a request in flight and the checkpoint behind it are finished first.
+SIGTERM and SIGINT ask a process to stop; SIGALRM is how the parent tells a child that its time is over.
+Within `interruptible()` they raise `Interrupted` in the main thread at once, except inside `shielded()`,
+where they wait for its end: a request in flight and the checkpoint behind it are finished first.
+
+This is the first module that a process imports, so that it imports little.
 """
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+import sys
+from _thread import get_ident
 from contextlib import contextmanager
-from types import FrameType
 
-from common.errors import Interrupted
+from common.errors import DeadlinePassed, Interrupted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+    from typing import NoReturn
+
+TIME_IS_OVER = signal.SIGALRM
+STOPPING = (signal.SIGTERM, signal.SIGINT, TIME_IS_OVER)
+OURS = ("collectors.", "common.", "fleetgauge.")
+AGAIN = 0.01  # seconds until an interruption that Python dropped is raised once more
 
 _depth = 0
-_pending: int | None = None
+_pending: Interrupted | None = None
+_deadline = 0.0
+_doing: dict[int, str] = {}  # by thread
+_others = sys.unraisablehook  # for what is no interruption
 
 
-def install() -> None:
-    """Make SIGTERM and SIGINT raise `Interrupted`, the first one only: later ones change nothing."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+def begin() -> None:
+    """The first thing a process does: from here on a signal ends it, quietly, also where it is process 1.
+
+    What it may have inherited is undone: blocked signals, and a SIGCHLD that hides how children ended.
+    """
+    for number in STOPPING:
+        signal.signal(number, _leave)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGCHLD))
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
+
+
+@contextmanager
+def interruptible(deadline: float = 0.0) -> Iterator[None]:
+    """Raise `Interrupted` in the block, once; behind it nothing interrupts: what is left to do is short."""
+    global _deadline, _others
+    _deadline = deadline
+    before = _others = sys.unraisablehook
+    sys.unraisablehook = _unraisable
+    try:
+        for number in STOPPING:
+            signal.signal(number, _interrupt)
+        yield
+    finally:
+        ignore()
+        sys.unraisablehook = before
 
 
 def ignore() -> None:
-    """From now on nothing interrupts: what is left to do is short."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    """From now on nothing interrupts."""
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     global _pending
     ignore()
+    error = _interruption(number, frame)
     if _depth:
-        _pending = number
+        _pending = error
     else:
-        raise Interrupted(number)
+        raise error
+
+
+def _interruption(number: int, frame: FrameType | None) -> Interrupted:
+    if number != TIME_IS_OVER:
+        return Interrupted(number)
+    waits = next(iter(_doing.values()), None)
+    return DeadlinePassed(_deadline, f"while {waits}" if waits else _place(frame))
+
+
+def _place(frame: FrameType | None) -> str:
+    """Where our own code is."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith(OURS):
+            return f"in {name}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _unraisable(told: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised while an object is being finalised: an interruption is raised again."""
+    error = told.exc_value
+    if not isinstance(error, Interrupted):
+        _others(told)
+        return
+
+    def again(_number: int, _frame: FrameType | None) -> NoReturn:
+        ignore()
+        raise error
+
+    signal.signal(signal.SIGALRM, again)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)
 
 
 @contextmanager
@@ -48,5 +124,20 @@ def shielded() -> Iterator[None]:
     finally:
         _depth -= 1
         if _depth == 0 and _pending is not None:
-            number, _pending = _pending, None
-            raise Interrupted(number)
+            error, _pending = _pending, None
+            raise error
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Say what the block waits for, such as `waiting for an answer from <address>`, in case time runs out."""
+    thread = get_ident()
+    before = _doing.get(thread)
+    _doing[thread] = what
+    try:
+        yield
+    finally:
+        if before is None:
+            _doing.pop(thread, None)
+        else:
+            _doing[thread] = before

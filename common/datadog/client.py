@@ -19,9 +19,9 @@ from pydantic import SecretStr
 from common.config.settings import CoreSettings, DatadogSettings
 from common.errors import DeliveryError, RefusedError
 from common.logs import redact
-from common.net.http import TooLargeError, proxy_for
+from common.net.http import TooLargeError, proxy_for, sort_failure
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
-from common.signals import shielded
+from common.signals import doing, shielded
 from common.text import excerpt
 from common.times import parse_http_date
 
@@ -126,7 +126,7 @@ class DatadogClient:
         )
         transport.answer = None
         try:
-            with shielded():
+            with shielded(), doing(f"waiting for an answer from {self.address}"):
                 content = call(client)
         except StatusError as error:
             raise self._sort(error.answer) from None
@@ -135,7 +135,7 @@ class DatadogClient:
             untrusted = isinstance(error.args[0], ssl.SSLCertVerificationError)
             raise (RefusedError(text) if untrusted else TransientError(text)) from None
         except HTTPError as error:
-            raise TransientError(f"no answer: {type(error).__name__}: {error}") from None
+            raise sort_failure(error, self.address) from None
         except TooLargeError as error:
             raise RefusedError(f"{error}; {_STRANGE}") from None
         except (TypeError, ValueError, LookupError):  # the official client trips over a body it cannot read

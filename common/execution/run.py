@@ -283,4 +283,5 @@ def _every_variable() -> Iterator[str]:
 
 
 def failure_of(error: BaseException) -> Failure:
-    return Failure(type(error).__name__, logs.redact(str(error)), isinstance(error, ConfigurationError))
+    configuration = isinstance(error, FleetgaugeError) and error.configuration
+    return Failure(type(error).__name__, logs.redact(str(error)), configuration)

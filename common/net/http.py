@@ -6,6 +6,7 @@ Sorts every failure into what may succeed next time (`TransientError`) and what 
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -22,12 +23,14 @@ from weakref import WeakSet
 from pydantic import SecretStr
 
 from common.config.settings import is_loopback
-from common.errors import SourceError
+from common.errors import ConfigurationError, SourceError
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, requested_wait
+from common.signals import doing
 from common.text import excerpt
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
+    from urllib3.exceptions import HTTPError, ProxyError
 
 CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 45.0
@@ -150,41 +153,65 @@ class Http:
     ) -> Reply:
         """Send one request. Anything but a 2xx answer raises."""
         from urllib3 import Timeout
-        from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
+        from urllib3.exceptions import HTTPError
 
         limits = Timeout(connect=deadline.timeout(CONNECT_TIMEOUT), read=deadline.timeout(READ_TIMEOUT))
         with self._counting:
             self._counter.requests += 1
         try:
-            response = self._pool.request(
-                "POST",
-                url,
-                body=body,
-                headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
-                timeout=limits,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            try:
-                content = read_answer(response, deadline, largest)
-                response.release_conn()
-            finally:
-                response.close()  # does nothing to a connection that went back to the pool
-        except SSLError as error:
-            if isinstance(error.args[0], ssl.SSLCertVerificationError):
-                raise SourceError(f"the certificate of {url} is not to be trusted: {error}") from None
-            raise TransientError(f"TLS with {url} failed: {error}") from None
-        except ReadTimeoutError as error:
-            raise TimedOutError(f"no answer from {url}: ReadTimeoutError: {error}") from None
+            with doing(f"waiting for an answer from {url}"):
+                response = self._pool.request(
+                    "POST",
+                    url,
+                    body=body,
+                    headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
+                    timeout=limits,
+                    retries=False,
+                    redirect=False,
+                    preload_content=False,
+                )
+                try:
+                    content = read_answer(response, deadline, largest)
+                    response.release_conn()
+                finally:
+                    response.close()  # does nothing to a connection that went back to the pool
         except HTTPError as error:
-            raise TransientError(f"no answer from {url}: {type(error).__name__}: {error}") from None
+            raise sort_failure(error, url) from None
         if response.status in RETRIED_STATUSES:
             wait = requested_wait(response.headers, self._clock())
             raise UnavailableError(response.status, _excerpt(content), wait)
         if not 200 <= response.status < 300:
             raise RejectedError(url, response.status, content)
         return Reply(content, response.headers)
+
+
+def sort_failure(error: HTTPError, url: str) -> Exception:
+    """What it means that a request got no answer: whether another try can help, and what to do if not."""
+    from urllib3.exceptions import ProxyError, ReadTimeoutError, SSLError
+
+    if isinstance(error, ProxyError) and (refusal := _refused_by_proxy(error, url)):
+        return refusal
+    if isinstance(error, SSLError):
+        if isinstance(error.args[0], ssl.SSLCertVerificationError):
+            return SourceError(f"the certificate of {url} is not to be trusted: {error}")
+        return TransientError(f"TLS with {url} failed: {error}")
+    kind = TimedOutError if isinstance(error, ReadTimeoutError) else TransientError
+    return kind(f"no answer: {type(error).__name__}: {error}")
+
+
+def _refused_by_proxy(error: ProxyError, url: str) -> ConfigurationError | None:
+    """A proxy that answers CONNECT with a 4xx will do so again; any other failure of it may pass."""
+    found = re.fullmatch(r"Tunnel connection failed: (4\d\d)\b\s*(.*)", str(error.original_error))
+    if found is None or int(found[1]) in RETRIED_STATUSES:
+        return None
+    fix = (
+        "check the user and the password in HTTPS_PROXY"
+        if found[1] == "407"
+        else f"have it allow {urlsplit(url).hostname}, or set HTTPS_PROXY or NO_PROXY otherwise"
+    )
+    return ConfigurationError(
+        f"the proxy of HTTPS_PROXY refused to connect to {url}: {found[1]} {excerpt(found[2], 300)}; {fix}"
+    )
 
 
 class _Sockets:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from common.errors import DeadlineExceededError
+from common.signals import doing
 from common.times import parse_http_date
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
     """
     from tenacity import Retrying, retry_if_exception_type
 
+    error: BaseException | None = None
+
     def wait(state: RetryCallState) -> float:
+        nonlocal error
         error = state.outcome.exception() if state.outcome else None
         asked = error.wait if isinstance(error, TransientError) else None
         # A little jitter on top of what was asked keeps a fleet from coming back as one.
@@ -114,8 +118,12 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
     def stop(state: RetryCallState) -> bool:
         return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()
 
+    def pause(seconds: float) -> None:
+        with doing(f"waiting to try again: {error}"):
+            sleep(seconds)
+
     retrying = Retrying(
-        retry=retry_if_exception_type(TransientError), wait=wait, stop=stop, sleep=sleep, reraise=True
+        retry=retry_if_exception_type(TransientError), wait=wait, stop=stop, sleep=pause, reraise=True
     )
     try:
         return retrying(attempt)

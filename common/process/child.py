@@ -1,106 +1,21 @@
-"""The child process: takes a job from its parent, runs it and reports one outcome.
+"""Entry point of a child: `python -m common.process.child NAME`; the name is there for `ps` to show.
 
-The job comes as one line on standard input, which then stays open: the answers to questions come there too,
-and its end means that the parent is gone, and the child ends as well. Messages and the outcome leave on what
-was standard output; anything printed goes to stderr.
+Signals come first: only then is the rest imported, which takes a while.
 """
 
 from __future__ import annotations
 
-import gc
-import logging
-import os
-import signal
 import sys
-import threading
-import time
-from queue import SimpleQueue
 
-from common import logs, signals
-from common.errors import Interrupted
-from common.job import Job
-from common.outcome import Failure, Outcome, Status
-from common.parent import Parent
-from common.process.protocol import Progress, Question, decode_job, encode_outcome
-
-TELL_EVERY = 0.2  # seconds: more often than an eye can follow would only cost
-
-log = logging.getLogger(__name__)
-
-
-def _read_job() -> Job:
-    """The first line of standard input, read without a buffer: the rest of it is the parent's lifeline."""
-    line = b""
-    while not line.endswith(b"\n"):
-        chunk = os.read(0, 65536)
-        if not chunk:
-            raise EOFError("the parent sent no job")
-        line += chunk
-    return decode_job(line.decode())
-
-
-class _Parent:
-    """The parent at the other ends of the pipes."""
-
-    def __init__(self, answer: int) -> None:
-        self._answer = answer
-        self._replies: SimpleQueue[bytes] = SimpleQueue()
-        self._told = 0.0
-
-    def listen(self) -> None:
-        """Take replies until the parent is gone, then end."""
-        while reply := os.read(0, 1):
-            self._replies.put(reply)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def progress(self, doing: str, done: int, total: int | None) -> None:
-        if time.monotonic() - self._told >= TELL_EVERY or done == total:
-            self._told = time.monotonic()
-            self.say(Progress(doing, done, total).to_json())
-
-    def agrees(self, text: str) -> bool:
-        self.say(Question(text).to_json())
-        return self._replies.get() == b"y"
-
-    def say(self, line: str) -> None:
-        """One line; where the parent is gone, the log has it."""
-        try:
-            os.write(self._answer, line.encode() + b"\n")
-        except BrokenPipeError:
-            log.warning("the parent is gone, and does not hear: %s", logs.redact(line))
-
-
-def _execute(job: Job, parent: Parent) -> Outcome:
-    """Do what the job is for, importing no more than that takes."""
-    if job.backfill is not None:
-        from common.execution.backfill import BackfillRun
-
-        return BackfillRun(job, os.environ, parent).run()
-    from common.execution.live import LiveRun, report_for
-
-    if job.outcome is not None:
-        return report_for(job, job.outcome, os.environ)
-    return LiveRun(job, os.environ).run()
+from common import signals
 
 
 def main() -> int:
-    """Entry point of `python -m common.process.child NAME`; the name is there for `ps` to show."""
-    # A short life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
-    gc.set_threshold(100_000)
-    logs.guard_streams()
-    parent = _Parent(os.dup(1))
-    os.dup2(2, 1)
-    job = _read_job()
-    logs.set_up(job.collector, verbose=job.verbose)
-    signals.install()
-    threading.Thread(target=parent.listen, daemon=True).start()
-    try:
-        outcome = _execute(job, parent)
-    except Interrupted as error:  # while it was still importing
-        outcome = Outcome(job.collector, Status.FAILED, error=Failure("Interrupted", str(error)))
-    signals.ignore()
-    parent.say(encode_outcome(outcome))
-    return 0
+    """Take a job from the parent and do it."""
+    signals.begin()
+    from common.process.child_work import work
+
+    return work()
 
 
 if __name__ == "__main__":

@@ -98,9 +98,9 @@ def _seconds(text: str) -> float:
 
 def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run the command line; the process's exit code."""
-    signals.install()
     try:
-        return _main(argv, environ)
+        with signals.interruptible():
+            return _main(argv, environ)
     except Interrupted as error:
         return 128 + error.signal_number
     except ConfigurationError as error:

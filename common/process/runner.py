@@ -6,6 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import selectors
+import signal
 import time
 from collections.abc import Mapping
 
@@ -51,11 +52,12 @@ class Runner:
                     for place in [place for place, child in running.items() if child.over()]:
                         outcomes[place] = self._reap(running.pop(place))
             except Interrupted as error:
-                self.interrupted = error.signal_number
+                self.interrupted = number = error.signal_number
+                name = signal.Signals(number).name
                 for child in running.values():
-                    child.ask_to_end(f"signal {error.signal_number} asked it to stop", INTERRUPT_GRACE)
+                    child.ask_to_end(number, f"{name} asked it to stop", INTERRUPT_GRACE)
                 for place, job in waiting:
-                    outcomes[place] = failed(job, "NotStarted", f"signal {error.signal_number} came first")
+                    outcomes[place] = failed(job, "NotStarted", f"{name} came first")
                 waiting.clear()
         return [outcomes[place] for place in range(len(jobs))]
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from common import signals
 from common.job import Job
 from common.outcome import Failure, Outcome, Status
 from common.process.environment import child_environment, interpreter
@@ -74,15 +75,17 @@ class RunningChild:
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return self.closed and os.waitid(os.P_PID, self.process.pid, flags) is not None
 
-    def ask_to_end(self, why: str, grace: float) -> None:
+    def ask_to_end(self, number: int, why: str, grace: float) -> None:
+        """Send a signal that says why, and wait a little."""
         self.why_ended = why
         self.end_at = time.monotonic() + grace
-        self._signal(signal.SIGTERM)
+        self._signal(number)
 
     def time_is_over(self) -> None:
         """Ask first, so that it can report by itself; then end it and everything it started."""
         if self.why_ended is None:
-            self.ask_to_end(f"its deadline of {self.job.timeout:g} s passed", DEADLINE_GRACE)
+            why = f"its deadline of {self.job.timeout:g} s passed"
+            self.ask_to_end(signals.TIME_IS_OVER, why, DEADLINE_GRACE)
         else:
             self._signal(signal.SIGKILL)
 
@@ -101,9 +104,9 @@ class RunningChild:
                 what = f"the child's report cannot be read: {error}"
                 return failed(self.job, "GarbledReport", what, seconds)
         if self.why_ended:
-            return failed(
-                self.job, "Ended", f"{self.why_ended}, and the child did not end by itself", seconds
-            )
+            stuck = code == -signal.SIGKILL
+            how = "and the child did not end by itself" if stuck else "before the child had begun"
+            return failed(self.job, "Ended", f"{self.why_ended}, {how}", seconds)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         return failed(self.job, "Crashed", f"the child {how} without a report", seconds)
 

@@ -1,21 +1,25 @@
-"""A signal is raised at once, except in the middle of a delivery."""
+"""A signal is raised at once, except in the middle of a delivery, and is never lost."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from common import signals
-from common.errors import Interrupted
+from common.errors import DeadlinePassed, Interrupted
+from project import ROOT
 
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    signals.install()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -23,7 +27,10 @@ def _restored() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_raises_at_once(number: signal.Signals) -> None:
-    with pytest.raises(Interrupted) as caught:
+    with (
+        pytest.raises(Interrupted, match=f"^interrupted by {number.name}$") as caught,
+        signals.interruptible(),
+    ):
         os.kill(os.getpid(), number)
     assert caught.value.signal_number == number
 
@@ -32,12 +39,13 @@ def test_a_signal_waits_for_the_outermost_shield() -> None:
     done: list[str] = []
 
     def work() -> None:
-        with signals.shielded():
+        with signals.interruptible():
             with signals.shielded():
-                os.kill(os.getpid(), signal.SIGTERM)
-                done.append("inner")
-            done.append("outer")
-        done.append("never")
+                with signals.shielded():
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    done.append("inner")
+                done.append("outer")
+            done.append("never")
 
     with pytest.raises(Interrupted):
         work()
@@ -45,14 +53,124 @@ def test_a_signal_waits_for_the_outermost_shield() -> None:
 
 
 def test_only_the_first_signal_counts() -> None:
-    with pytest.raises(Interrupted):
+    with signals.interruptible():
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGTERM)
-    os.kill(os.getpid(), signal.SIGINT)
-    with signals.shielded():
+        os.kill(os.getpid(), signal.SIGINT)
+        with signals.shielded():
+            pass
+
+
+def test_behind_the_block_nothing_interrupts() -> None:
+    with signals.interruptible():
         pass
+    for number in signals.STOPPING:
+        os.kill(os.getpid(), number)
 
 
-def test_what_is_ignored_does_not_interrupt() -> None:
-    signals.ignore()
-    os.kill(os.getpid(), signal.SIGTERM)
+class Finalised:
+    """Asks this process to stop at the one moment at which Python drops whatever is raised."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_that_comes_while_an_object_is_finalised_is_not_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def work() -> None:
+        with signals.interruptible():
+            Finalised()
+            signal.sigtimedwait([signal.SIGUSR1], 30)
+
+    with pytest.raises(Interrupted, match=r"^interrupted by SIGTERM$"):
+        work()
+    assert capsys.readouterr().err == ""
+
+
+class TestTheDeadline:
+    def test_it_says_what_was_being_waited_for(self) -> None:
+        with (
+            pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed while waiting for inner$"),
+            signals.interruptible(7),
+            signals.doing("waiting for outer"),
+            signals.doing("waiting for inner"),
+        ):
+            os.kill(os.getpid(), signals.TIME_IS_OVER)
+
+    def test_what_is_over_is_forgotten(self) -> None:
+        def work(outer: str) -> None:
+            with signals.interruptible(7), signals.doing(outer):
+                with signals.doing("inner"):
+                    pass
+                os.kill(os.getpid(), signals.TIME_IS_OVER)
+
+        with pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed while outer$"):
+            work("outer")
+        with pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed$"), signals.interruptible(7):
+            os.kill(os.getpid(), signals.TIME_IS_OVER)
+
+    def test_it_is_what_was_under_way_when_it_passed_and_not_when_it_could_be_raised(self) -> None:
+        with (
+            pytest.raises(DeadlinePassed, match=r"while waiting for the intake$"),
+            signals.interruptible(7),
+            signals.shielded(),
+            signals.doing("waiting for the intake"),
+        ):
+            os.kill(os.getpid(), signals.TIME_IS_OVER)
+
+    def test_what_another_thread_waits_for_counts_too(self) -> None:
+        begun, over = threading.Event(), threading.Event()
+
+        def ask() -> None:
+            with signals.doing("waiting for the other thread's answer"):
+                begun.set()
+                over.wait(30)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        begun.wait(30)
+        with pytest.raises(DeadlinePassed, match="while waiting for the other"), signals.interruptible(7):
+            os.kill(os.getpid(), signals.TIME_IS_OVER)
+        over.set()
+        thread.join()
+
+
+START = """
+import signal, sys
+sys.path[0] = {root!r}
+{inherited}
+from common import signals
+signals.begin()
+{then}
+"""
+
+
+def started(inherited: str, then: str) -> subprocess.CompletedProcess[str]:
+    code = START.format(root=str(ROOT), inherited=inherited, then=then)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_from_the_beginning_a_signal_ends_the_process_without_a_word(number: str, code: int) -> None:
+    ran = started("", f"signal.raise_signal(signal.{number})\nprint('still there')")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
+
+
+@pytest.mark.parametrize(
+    "inherited",
+    [
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])",
+    ],
+)
+def test_a_signal_that_was_ignored_or_blocked_by_whoever_started_us_counts(inherited: str) -> None:
+    assert started(inherited, "signal.raise_signal(signal.SIGTERM)").returncode == 143
+
+
+def test_how_children_end_is_known_whatever_was_inherited() -> None:
+    then = "import subprocess; print(subprocess.run(['sh', '-c', 'exit 7']).returncode)"
+    assert started("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", then).stdout == "7\n"

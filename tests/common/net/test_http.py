@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from common.collector import Tally
 from common.datadog.sink import DatadogSink
-from common.errors import DeliveryError, RefusedError
+from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.logs import redact
 from common.metric import gauge
-from common.net.http import Proxy, proxy_for
+from common.net.http import Http, Proxy, proxy_for
 from common.net.retry import Deadline
 from servers.datadog import Intake
 from standins import KEY, NOW, Time, core_settings, datadog_settings, everything
@@ -54,8 +55,11 @@ class ConnectProxy:
         self._server.close()
 
 
-def deny(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+def answering(status: str) -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+
+
+deny = answering("407 Proxy Authentication Required")
 
 
 def connect_and_hang_up(connection: socket.socket) -> None:
@@ -91,7 +95,7 @@ class TestOnTheWire:
     ) -> None:
         proxy = proxies(deny)
         sink = sink_through(f"http://user:{QUOTED}@{proxy.address}", time)
-        with pytest.raises(DeliveryError) as caught:
+        with pytest.raises(ConfigurationError) as caught:
             sink.send([LOAD(1, NOW)])
         first, *headers = proxy.heads[0].splitlines()
         assert first.split()[:2] == ["CONNECT", "api.datadoghq.invalid:443"]
@@ -100,9 +104,44 @@ class TestOnTheWire:
         assert named["proxy-authorization"] == f"Basic {credentials}"
         assert KEY not in "".join(proxy.heads)
         seen = everything(caught.value)
-        assert str(caught.value).startswith(f"{SITE}: no answer: ProxyError")
+        assert str(caught.value) == (
+            f"the proxy of HTTPS_PROXY refused to connect to {SITE}: 407 Proxy Authentication Required; "
+            "check the user and the password in HTTPS_PROXY"
+        )
         for secret in (PASSWORD, QUOTED, credentials, KEY):
             assert secret not in seen
+
+    @pytest.mark.parametrize(
+        ("status", "fix"),
+        [
+            (
+                "403 Forbidden",
+                "have it allow api.datadoghq.invalid, or set HTTPS_PROXY or NO_PROXY otherwise",
+            ),
+            ("407 Who are you", "check the user and the password in HTTPS_PROXY"),
+        ],
+    )
+    def test_a_proxy_that_will_not_connect_is_named_and_asked_once(
+        self, proxies: Proxies, time: Time, status: str, fix: str
+    ) -> None:
+        proxy = proxies(answering(status))
+        with pytest.raises(ConfigurationError) as caught:
+            sink_through(f"http://{proxy.address}", time, seconds=1000).send([LOAD(1, NOW)])
+        assert str(caught.value) == f"the proxy of HTTPS_PROXY refused to connect to {SITE}: {status}; {fix}"
+        http = Http(Proxy(f"http://{proxy.address}", {}), Tally())
+        with pytest.raises(ConfigurationError) as caught:
+            http.post(f"{SITE}/graphql", b"", {}, Deadline(1000, time))
+        assert str(caught.value).endswith(f"to {SITE}/graphql: {status}; {fix}")
+        assert (len(proxy.heads), time.naps) == (2, [])
+
+    @pytest.mark.parametrize("status", ["429 Too Many Requests", "502 Bad Gateway", "503 Busy", "504 Late"])
+    def test_a_proxy_that_cannot_connect_now_is_asked_again(
+        self, proxies: Proxies, time: Time, status: str
+    ) -> None:
+        proxy = proxies(answering(status))
+        with pytest.raises(DeliveryError, match=rf"{status}.*\(tried 12 times\)$"):
+            sink_through(f"http://{proxy.address}", time, seconds=1000).send([LOAD(1, NOW)])
+        assert len(proxy.heads) == 12
 
     def test_loopback_is_reached_without_the_proxy(self, proxies: Proxies, time: Time) -> None:
         proxy = proxies(deny)

@@ -172,7 +172,7 @@ def test_check_says_what_is_good_and_sends_nothing(project: Project, intake: Int
 def test_check_fails_on_a_key_that_datadog_does_not_know(project: Project, intake: Intake) -> None:
     project.keep("host")
     ran = project.run("host", "--check", DD_API_KEY="another-key-than-expected")
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert "check that DD_API_KEY is valid and belongs to this site" in ran.stdout
     assert "another-key-than-expected" not in ran.stdout + ran.stderr
 

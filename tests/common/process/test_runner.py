@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +21,31 @@ from common.show.dry_run_file import DryRunFile
 from processes import ended
 from project import Project
 from servers.datadog import Intake
+from servers.faults import Fault
 
 
 def up(intake: Intake, name: str) -> float | None:
     return intake.value("collector.up", tags=(f"collector:{name}",))
+
+
+@pytest.fixture
+def stalling() -> Iterator[str]:
+    """The address of a server that answers with a header, and then with nothing."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+                over.wait(60)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield "http://{}:{}".format(*server.getsockname())
+        over.set()
+        thread.join()
 
 
 @pytest.fixture
@@ -75,8 +100,54 @@ def test_a_child_past_its_deadline_is_stopped_and_reports_by_itself(project: Pro
     project.add("toy", "yield VALUE(7, context.at)\ntime.sleep(3600)")
     document = json.loads((ran := project.run("toy", "--push", "--json", "--timeout", "5")).stdout)
     assert ran.returncode == 1
-    assert document["collectors"][0]["error"]["type"] == "Interrupted"
+    error = document["collectors"][0]["error"]
+    assert error["type"] == "DeadlinePassed"
+    assert re.fullmatch(
+        r"its deadline of 5 s passed in collectors\.toy\.collector, line \d+", error["message"]
+    )
     assert up(intake, "toy") == 0
+
+
+def test_a_child_past_its_deadline_says_what_it_was_waiting_for(project: Project, intake: Intake) -> None:
+    project.add("toy", "yield VALUE(7, context.at)")
+    intake.faults.add(Fault(hang=True), times=None)
+    [entry] = project.document("toy", "--push", "--timeout", "4")["collectors"]
+    assert entry["error"] == {
+        "type": "DeadlinePassed",
+        "message": f"its deadline of 4 s passed while waiting for an answer from {intake.url}",
+    }
+
+
+def test_a_child_past_its_deadline_says_that_it_was_about_to_try_again_and_why(
+    project: Project, intake: Intake
+) -> None:
+    project.add("toy", "yield VALUE(7, context.at)")
+    project.set_constant("net/retry.py", "MAX_WAIT", "0.5")
+    intake.faults.add(Fault(status=503, headers={"Retry-After": "1"}), times=None)
+    [entry] = project.document("toy", "--push", "--timeout", "5")["collectors"]
+    assert entry["error"]["type"] in {"DeadlinePassed", "DeliveryError"}
+    assert "answered 503" in entry["error"]["message"]
+
+
+def test_a_source_that_stalls_past_the_deadline_is_named(
+    project: Project, intake: Intake, stalling: str
+) -> None:
+    project.keep("wandb")
+    variables = {"WANDB_API_KEY": "w" * 40, "WANDB_PROJECTS": "a/b", "WANDB_BASE_URL": stalling}
+    project.set_constant("execution/run.py", "RESERVE", "-60.0")
+    [entry] = project.document("wandb", "--push", "--timeout", "5", **variables)["collectors"]
+    assert entry["error"] == {
+        "type": "DeadlinePassed",
+        "message": f"its deadline of 5 s passed while waiting for an answer from {stalling}/graphql",
+    }
+    assert up(intake, "wandb") == 0
+
+
+@pytest.mark.parametrize("variable", ["DD_API_KEY", "WANDB_API_KEY"])
+def test_a_key_that_is_refused_is_a_matter_of_configuration(fleet: Project, variable: str) -> None:
+    ran = fleet.run("wandb", "--push", **{variable: "f" * 40})
+    assert ran.returncode == 2
+    assert re.search(f"check (that )?{variable}", ran.stdout)
 
 
 def test_a_child_that_ignores_its_deadline_is_killed_with_everything_it_started(
@@ -157,7 +228,7 @@ def test_a_signal_ends_the_children_and_is_still_reported(
     run.send_signal(number)
     out, _ = run.communicate(timeout=30)
     assert run.returncode == code
-    assert "Interrupted" in out
+    assert f"Interrupted: interrupted by {number.name}\n" in out
     assert up(intake, "toy") == 0
     assert ended(child)
 

@@ -1,0 +1,144 @@
+"""What a child does: takes a job from its parent, runs it and reports one outcome.
+
+The job comes as one line on standard input, which then stays open: the answers to questions come there too,
+and its end means that the parent is gone, and the child ends as well. Messages and the outcome leave on what
+was standard output; anything printed goes to stderr, and no exception leaves but through the log, which
+knows what is secret.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from queue import SimpleQueue
+
+from common import logs, signals
+from common.errors import Interrupted
+from common.job import Job
+from common.outcome import Failure, Outcome, Status
+from common.parent import Parent
+from common.process.protocol import Progress, Question, decode_job, encode_outcome
+
+TELL_EVERY = 0.2  # seconds: more often than an eye can follow would only cost
+ORPHAN_GRACE = 22.0  # once the parent is gone: two seconds, and the longest request in flight
+
+log = logging.getLogger(__name__)
+
+
+def _read_job() -> Job | None:
+    """The first line of standard input, read without a buffer: the rest of it is the parent's lifeline."""
+    line = b""
+    while not line.endswith(b"\n"):
+        chunk = os.read(0, 65536)
+        if not chunk:
+            return None
+        line += chunk
+    return decode_job(line.decode())
+
+
+class _Parent:
+    """The parent at the other ends of the pipes."""
+
+    def __init__(self, answer: int) -> None:
+        self._answer = answer
+        self._replies: SimpleQueue[bytes] = SimpleQueue()
+        self._told = 0.0
+        self.gone = False
+
+    def listen(self) -> None:
+        """Take replies until the parent is gone, then end."""
+        while reply := os.read(0, 1):
+            self._replies.put(reply)
+        self.gone = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ORPHAN_GRACE)
+        end_group()
+
+    def progress(self, doing: str, done: int, total: int | None) -> None:
+        if time.monotonic() - self._told >= TELL_EVERY or done == total:
+            self._told = time.monotonic()
+            self.say(Progress(doing, done, total).to_json())
+
+    def agrees(self, text: str) -> bool:
+        self.say(Question(text).to_json())
+        return self._replies.get() == b"y"
+
+    def say(self, line: str) -> None:
+        """One line; where the parent is gone, the log has it."""
+        try:
+            os.write(self._answer, line.encode() + b"\n")
+        except BrokenPipeError:
+            self.gone = True
+            log.warning("the parent is gone, and does not hear: %s", logs.redact(line))
+
+
+def end_group() -> None:
+    """End this process and everything it started, as the parent would."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def _execute(job: Job, parent: Parent) -> Outcome:
+    """Do what the job is for, importing no more than that takes."""
+    if job.backfill is not None:
+        from common.execution.backfill import BackfillRun
+
+        return BackfillRun(job, os.environ, parent).run()
+    from common.execution.live import LiveRun, report_for
+
+    if job.outcome is not None:
+        return report_for(job, job.outcome, os.environ)
+    return LiveRun(job, os.environ).run()
+
+
+def _log_what_nobody_catches() -> None:
+    """Python would print it as it is, and with it a secret."""
+
+    def in_thread(told: threading.ExceptHookArgs) -> None:
+        name = told.thread.name if told.thread else "one that is gone"
+        log.error("unexpected error in thread %s", name, exc_info=told.exc_value)
+
+    def in_finaliser(told: sys.UnraisableHookArgs) -> None:
+        log.error("unexpected error while an object was finalised", exc_info=told.exc_value)
+
+    threading.excepthook = in_thread
+    sys.unraisablehook = in_finaliser
+    logging.captureWarnings(capture=True)
+
+
+def _outcome(job: Job, parent: _Parent) -> Outcome:
+    """What came of the job, whatever is raised."""
+    try:
+        with signals.interruptible(job.timeout):
+            threading.Thread(target=parent.listen, daemon=True).start()
+            return _execute(job, parent)
+    except Interrupted as error:  # while it was still importing
+        failure = Failure(type(error).__name__, logs.redact(str(error)))
+    except BaseException as error:  # also SystemExit: a collector does not end the process
+        log.exception("%s: unexpected error", job.collector)
+        failure = Failure(type(error).__name__, logs.redact(str(error)))
+    return Outcome(job.collector, Status.FAILED, error=failure)
+
+
+def work() -> int:
+    """Do the job that comes down standard input; the process's exit code."""
+    # A short life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
+    gc.set_threshold(100_000)
+    logs.guard_streams()
+    parent = _Parent(os.dup(1))
+    os.dup2(2, 1)
+    job = _read_job()
+    if job is None:  # the parent was gone before it said what to do
+        return 1
+    logs.set_up(job.collector, verbose=job.verbose)
+    _log_what_nobody_catches()
+    outcome = _outcome(job, parent)
+    parent.say(encode_outcome(outcome))
+    if parent.gone:
+        end_group()
+    return 0
