@@ -38,7 +38,7 @@ class Backfill:
     parts: int = 1
     only_enabled: bool = False  # send what Datadog takes the past of, and leave out the rest
     enable: bool = False  # have Datadog take the past of what it does not yet
-    ask: bool = False  # a person is there to agree
+    ask: bool = False  # send only what a person agrees to
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ class Job:
     backfill: Backfill | None = None
 
     def command(self, *words: str) -> str:
-        """The command line that asks the same collector for something else."""
+        """The command line that asks the same collector for something else.
+
+        Whoever copies one that sends the past may have no terminal to be asked on: it says yes.
+        """
+        yes = ("--yes",) if {"--since", "--push"} <= set(words) else ()
         config = ("--config", self.config) if self.config else ()
-        return shlex.join(["run_collector.py", self.collector, *words, *config])
+        return shlex.join(["run_collector.py", self.collector, *words, *yes, *config])

@@ -16,11 +16,11 @@ class Parent(Protocol):
 
 
 class NoParent:
-    """A parent that does not listen, and agrees to everything."""
+    """A parent that does not listen, and agrees to nothing."""
 
     def progress(self, doing: str, done: int, total: int | None) -> None:
         """Say it to nobody."""
 
     def agrees(self, text: str) -> bool:  # noqa: ARG002  # a parent's signature
-        """Nobody objects."""
-        return True
+        """Nobody is there to."""
+        return False

@@ -149,7 +149,7 @@ class BackfillRun(Run):
         if off:
             verb = "will be turned on" if self._asked.enable else "is off, and they are left out,"
             text += f"; Historical Metrics Ingestion {verb} for {', '.join(off)}"
-        if not self._asked.ask or not survey.points:
+        if not self._asked.ask or not (survey.points or (off and self._asked.enable)):
             log.info("%s", text)
         elif not self._parent.agrees(text):
             raise DeclinedError("nothing was sent: it was not agreed to")

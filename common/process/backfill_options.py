@@ -37,7 +37,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="turn Historical Metrics Ingestion on where it is off (needs DD_APP_KEY)",
     )
     past.add_argument("--only-enabled", action="store_true", help="leave out the metrics for which it is off")
-    past.add_argument("--yes", action="store_true", help="send without asking on a terminal")
+    past.add_argument(
+        "--yes", action="store_true", help="send without asking; needed where nobody can be asked"
+    )
 
 
 def interval(text: str) -> int:
@@ -54,10 +56,18 @@ def interval(text: str) -> int:
 def parse(
     options: argparse.Namespace, environ: Mapping[str, str], now: int, *, person: bool
 ) -> Backfill | None:
-    """What was asked about the past, None where nothing was; raises for what does not go together."""
+    """What was asked about the past, None where nothing was; raises for what does not go together.
+
+    Sending it is agreed to by `--yes`, or by a person where one can be asked.
+    """
     _refuse_odd_pairs(options)
     if options.since is None:
         return None
+    if not person and not options.yes and options.push:
+        raise ConfigurationError(
+            "--push --since sends what cannot be taken back, and there is no terminal to ask on: "
+            "look at it without --push, then add --yes"
+        )
     try:
         since = parse_moment(options.since, now)
         until = now if options.until is None else parse_moment(options.until, now)
@@ -79,7 +89,7 @@ def parse(
         parts=parts,
         only_enabled=options.only_enabled,
         enable=options.enable_historical,
-        ask=person and not options.yes,
+        ask=options.push and not options.yes,
     )
 
 

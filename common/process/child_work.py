@@ -66,7 +66,8 @@ class _Parent:
 
     def agrees(self, text: str) -> bool:
         self.say(Question(text).to_json())
-        return self._replies.get() == b"y"
+        with signals.doing("waiting for somebody to agree"):
+            return self._replies.get() == b"y"
 
     def say(self, line: str) -> None:
         """One line; where the parent is gone, the log has it."""

@@ -9,6 +9,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from common.process.console import Console
 from common.process.protocol import Progress, Question
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Lines:
-    """Says how far each collector is, once per tenth."""
+    """Says how far each collector is, once per tenth, and asks where a person can be."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console
         self._said: dict[str, tuple[str, int]] = {}
 
     def progress(self, collector: str, progress: Progress) -> None:
@@ -33,29 +35,36 @@ class Lines:
             self._said[collector] = progress.doing, tenth
             log.info("%s: %s, %d of %d", collector, progress.doing, progress.done, progress.total)
 
-    answers = sys.stdin
+    @property
+    def answers(self) -> TextIO:
+        """Where the answer to a question comes."""
+        return self._console.answers if self._console else sys.stdin
 
     def ask(self, collector: str, question: Question) -> bool | None:
-        """Nobody is asked where nobody looks."""
-        log.info("%s: %s", collector, question.text)
-        return True
+        """Show what will happen; the answer is a line on `answers`. Where nobody can be asked, it is a no."""
+        self.close()
+        if self._console is None:
+            log.error("%s: %s: nobody can be asked; --yes sends it", collector, question.text)
+            return False
+        self._console.questions.write(f"{collector}: {question.text}\nSend it? [y/N] ")
+        self._console.questions.flush()
+        return None
 
     def answer(self) -> bool:
-        """Nobody answers either."""
-        return True
+        """Whether the line says yes; anything else is a no."""
+        return self.answers.readline().strip().lower() in {"y", "yes"}
 
     def close(self) -> None:
         """There is nothing to take away."""
 
 
-class Terminal:
-    """Draws a bar per collector, and asks."""
+class Terminal(Lines):
+    """Draws a bar per collector instead."""
 
-    def __init__(self, stream: TextIO, answers: TextIO) -> None:
+    def __init__(self, stream: TextIO, console: Console | None = None) -> None:
+        super().__init__(console)
         self._stream = stream
-        self.answers = answers
         self._bars: Bars | None = None
-        self._lines = Lines()
         self._tasks: dict[str, TaskID] = {}
         self._doing: dict[str, str] = {}
 
@@ -63,7 +72,7 @@ class Terminal:
         """Move the collector's bar."""
         bars = self._bars = self._bars or _bars(self._stream)
         if bars is None:  # this Python is not the service's own
-            self._lines.progress(collector, progress)
+            super().progress(collector, progress)
             return
         bars.start()
         doing = f"{collector}: {progress.doing}"
@@ -75,26 +84,15 @@ class Terminal:
             self._doing[collector] = doing
         bars.update(self._tasks[collector], completed=progress.done, total=progress.total)
 
-    def ask(self, collector: str, question: Question) -> bool | None:
-        """Show what will happen; the answer is a line on `answers`."""
-        self.close()
-        self._stream.write(f"{collector}: {question.text}\nSend it? [y/N] ")
-        self._stream.flush()
-        return None
-
-    def answer(self) -> bool:
-        """Whether the line says yes; anything else is a no."""
-        return self.answers.readline().strip().lower() in {"y", "yes"}
-
     def close(self) -> None:
         """Take the bars away."""
         if self._bars:
             self._bars.stop()
 
 
-def watcher(stream: TextIO) -> Lines | Terminal:
+def watcher(stream: TextIO, console: Console | None = None) -> Lines:
     """Bars where a person looks on, lines otherwise."""
-    return Terminal(stream, sys.stdin) if stream.isatty() else Lines()
+    return Terminal(stream, console) if stream.isatty() else Lines(console)
 
 
 def _bars(stream: TextIO) -> Bars | None:

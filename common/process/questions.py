@@ -63,7 +63,7 @@ class Questions:
         """Have the first question answered, at once where nobody has to think about it."""
         while self._waiting:
             child, question = self._waiting[0]
-            agreed = self._watcher.ask(child.job.collector, question) if self._watcher else True
+            agreed = self._watcher.ask(child.job.collector, question) if self._watcher else False
             if agreed is None:
                 return
             self._reply(agreed)

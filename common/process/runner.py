@@ -41,8 +41,12 @@ class Runner:
                 with shielded():  # a signal must not come between starting a child and knowing it
                     while waiting and len(running) < AT_ONCE:
                         place, job = waiting.pop(0)
-                        running[place] = RunningChild(job, self._environ)
-                ready = self._wait(list(running.values()))
+                        try:
+                            running[place] = RunningChild(job, self._environ)
+                        except OSError as error:  # too few descriptors, processes or memory
+                            why = f"the child could not be started: {error.strerror or error}"
+                            outcomes[place] = failed(job, "NotStarted", why)
+                ready = self._wait(list(running.values())) if running else []
                 with shielded():
                     for child in ready:
                         child.read()
@@ -83,7 +87,7 @@ class Runner:
         for child in children:
             if child.end_at <= now:
                 child.time_is_over()
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # which needs no descriptor of its own
             for child in children:
                 if not child.closed:
                     selector.register(child.answer, selectors.EVENT_READ, child)

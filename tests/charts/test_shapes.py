@@ -141,7 +141,7 @@ def test_a_backfill_is_cut_into_slices_that_run_side_by_side() -> None:
     job = only("Job", scenario("backfill"))["spec"]
     assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 8, 4)
     assert container(job["template"])["args"] == [
-        *("wandb", "--push", "--since=2026-11-07T00:00Z", "--until=2026-11-14T00:00Z"),
+        *("wandb", "--push", "--yes", "--since=2026-11-07T00:00Z", "--until=2026-11-14T00:00Z"),
         *("--step=15m", "--slice=/8", "--enable-historical", "--timeout=3600"),
     ]
     drained, wrong = job["podFailurePolicy"]["rules"]
@@ -155,7 +155,7 @@ def test_a_backfill_in_one_piece_is_an_ordinary_job() -> None:
     whole = {"backfill": {"enabled": True, "since": "7d", "onlyEnabled": True, "step": "1h"}}
     job = only("Job", scenario("default"), whole)["spec"]
     assert "completionMode" not in job
-    expected = ["wandb", "--push", "--since=7d", "--step=1h", "--only-enabled", "--timeout=3600"]
+    expected = ["wandb", "--push", "--yes", "--since=7d", "--step=1h", "--only-enabled", "--timeout=3600"]
     assert container(job["template"])["args"] == expected
     days = only("Job", scenario("default"), whole, {"backfill": {"step": "2d"}})["spec"]["template"]
     assert "--step=2d" in container(days)["args"]

@@ -20,7 +20,7 @@ class TestPush:
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
         options = fixed(30)
-        ran = fleet.run("wandb", *options, "--push")
+        ran = fleet.run("wandb", *options, "--push", "--yes")
         assert ran.returncode == 0, ran.stderr
         expected = truth(wandb.projects["acme", "ants"], span_of(options))
         assert held(intake) == expected
@@ -32,9 +32,9 @@ class TestPush:
 
     def test_sending_it_again_changes_nothing(self, fleet: Project, intake: Intake) -> None:
         options = fixed(3)
-        assert fleet.run("wandb", *options, "--push").returncode == 0
+        assert fleet.run("wandb", *options, "--push", "--yes").returncode == 0
         before, writes = held(intake), len(intake.write_log)
-        assert fleet.run("wandb", *options, "--push").returncode == 0
+        assert fleet.run("wandb", *options, "--push", "--yes").returncode == 0
         assert held(intake) == before
         assert len(intake.write_log) == 2 * writes
 
@@ -43,13 +43,13 @@ class TestPush:
         live = {key: value for key, value in held(intake).items() if key[0] in NAMES}
         assert len(live) > 20
         intake.points.clear()
-        assert fleet.run("wandb", "--since", "20m", "--push").returncode == 0
+        assert fleet.run("wandb", "--since", "20m", "--push", "--yes").returncode == 0
         assert {key: value for key, value in held(intake).items() if key in live} == live
 
     def test_the_live_checkpoint_is_not_moved_and_no_self_metric_is_sent(
         self, fleet: Project, intake: Intake, tmp_path: Path
     ) -> None:
-        assert fleet.run("wandb", *fixed(3), "--push").returncode == 0
+        assert fleet.run("wandb", *fixed(3), "--push", "--yes").returncode == 0
         assert not [name for name in intake.names() if name.startswith("collector.")]
         assert list((tmp_path / "store").glob("wandb-*.json")) == []
 
@@ -57,8 +57,10 @@ class TestPush:
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
         options = fixed(5)
-        started = [fleet.start("wandb", *options, "--push", "--slice", f"{part}/3") for part in range(2)]
-        last = fleet.run("wandb", *options, "--push", "--slice", "/3", JOB_COMPLETION_INDEX="2")
+        started = [
+            fleet.start("wandb", *options, "--push", "--yes", "--slice", f"{part}/3") for part in range(2)
+        ]
+        last = fleet.run("wandb", *options, "--push", "--yes", "--slice", "/3", JOB_COMPLETION_INDEX="2")
         assert [*(run.wait(60) for run in started), last.returncode] == [0, 0, 0]
         for run in started:
             run.communicate()
@@ -66,7 +68,7 @@ class TestPush:
         assert len(intake.write_log) == len(intake.points)
 
     def test_without_a_store_it_is_sent_all_the_same(self, fleet: Project, intake: Intake) -> None:
-        ran = fleet.run("wandb", *fixed(2), "--push", FLEETGAUGE_CHECKPOINTS="")
+        ran = fleet.run("wandb", *fixed(2), "--push", "--yes", FLEETGAUGE_CHECKPOINTS="")
         assert ran.returncode == 0, ran.stderr
         assert len({at for _, at, _ in held(intake)}) == 8
 
@@ -76,19 +78,19 @@ class TestPreflight:
         self, fleet: Project, intake: Intake
     ) -> None:
         intake.historical -= {"wandb.runs.active", "wandb.sweep.active_sweeps"}
-        ran = fleet.run("wandb", "--since", "3h", "--push")
+        ran = fleet.run("wandb", "--since", "3h", "--push", "--yes")
         assert ran.returncode == 2
         assert pushes(intake) == 0
         assert "wandb.runs.active" in ran.stdout
         assert "wandb.sweep.active_sweeps" in ran.stdout
         assert "wandb.runs.failed_24h" not in ran.stdout
-        assert "run_collector.py wandb --since 3h --push --enable-historical" in ran.stdout
-        part = fleet.run("wandb", *fixed(3), "--push", "--slice", "0/2")
+        assert "run_collector.py wandb --since 3h --push --enable-historical --yes" in ran.stdout
+        part = fleet.run("wandb", *fixed(3), "--push", "--yes", "--slice", "0/2")
         assert "--slice 0/2 --push --enable-historical" in part.stdout
 
     def test_only_what_is_enabled_can_be_sent(self, fleet: Project, intake: Intake) -> None:
         intake.historical &= {"wandb.runs.active", "wandb.runs.failed_24h"}
-        ran = fleet.run("wandb", *fixed(3), "--push", "--only-enabled")
+        ran = fleet.run("wandb", *fixed(3), "--push", "--yes", "--only-enabled")
         assert ran.returncode == 0, ran.stderr
         assert intake.names() == ["wandb.runs.active", "wandb.runs.failed_24h"]
         assert len(intake.points) == 24
@@ -101,12 +103,12 @@ class TestPreflight:
         self, fleet: Project, intake: Intake
     ) -> None:
         intake.historical.clear()
-        ran = fleet.run("wandb", *fixed(3), "--push", "--only-enabled")
+        ran = fleet.run("wandb", *fixed(3), "--push", "--yes", "--only-enabled")
         assert ran.returncode == 2
         assert "Historical Metrics Ingestion is off for all metrics: nothing was sent" in ran.stdout
 
     def test_more_series_than_the_cap_are_refused(self, fleet: Project, intake: Intake) -> None:
-        ran = fleet.run("wandb", *fixed(3), "--push", FLEETGAUGE_SERIES_CAP="7")
+        ran = fleet.run("wandb", *fixed(3), "--push", "--yes", FLEETGAUGE_SERIES_CAP="7")
         assert ran.returncode == 2
         assert re.search(r"would send \d+ series, more than FLEETGAUGE_SERIES_CAP \(7\)", ran.stdout)
         assert not intake.requests
@@ -120,7 +122,7 @@ class TestPreflight:
     def test_it_can_be_turned_on_first(self, fleet: Project, intake: Intake) -> None:
         assert fleet.run("wandb", "--push").returncode == 0  # a metric must exist
         intake.historical.clear()
-        ran = fleet.run("wandb", *fixed(3), "--push", "--enable-historical")
+        ran = fleet.run("wandb", *fixed(3), "--push", "--yes", "--enable-historical")
         assert ran.returncode == 0, ran.stdout
         assert "wandb.runs.active" in intake.historical
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 13
@@ -130,18 +132,20 @@ class TestPreflight:
         intake.historical.clear()
         intake.tag_configured = {"wandb.runs.active"}
         pushed = pushes(intake)
-        ran = fleet.run("wandb", "--since", "3h", "--push", "--enable-historical")
+        ran = fleet.run("wandb", "--since", "3h", "--push", "--yes", "--enable-historical")
         assert ran.returncode == 2
         assert re.search(r"wandb\.runs\.active: .*tag configuration", ran.stdout)
         assert pushes(intake) == pushed
-        again = fleet.run("wandb", "--since", "3h", "--push", "--enable-historical", "--only-enabled")
+        again = fleet.run(
+            "wandb", "--since", "3h", "--push", "--yes", "--enable-historical", "--only-enabled"
+        )
         assert again.returncode == 0
         assert re.search(r"wandb\.runs\.active: .*not turned on: it has a tag configuration", again.stderr)
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 1
         assert len(intake.series("wandb.runs.failed_24h").popitem()[1]) >= 12
 
     def test_without_an_application_key_it_says_where_it_looked(self, fleet: Project, intake: Intake) -> None:
-        ran = fleet.run("wandb", "--since", "3h", "--push", DD_APP_KEY="")
+        ran = fleet.run("wandb", "--since", "3h", "--push", "--yes", DD_APP_KEY="")
         assert ran.returncode == 2
         assert "DD_APP_KEY" in ran.stdout
         assert "the environment" in ran.stdout
@@ -149,7 +153,7 @@ class TestPreflight:
 
     def test_the_last_hour_needs_neither_the_key_nor_the_switch(self, fleet: Project, intake: Intake) -> None:
         intake.historical.clear()
-        ran = fleet.run("wandb", "--since", "50m", "--push", DD_APP_KEY="")
+        ran = fleet.run("wandb", "--since", "50m", "--push", "--yes", DD_APP_KEY="")
         assert ran.returncode == 0, ran.stdout
         assert len(intake.series("wandb.runs.active").popitem()[1]) in {3, 4}
 

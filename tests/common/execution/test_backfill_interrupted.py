@@ -38,8 +38,8 @@ def test_a_metric_that_is_still_off_and_has_no_points_left_is_not_taken_for_on(
     intake.historical = {"toy.value"}
     intake.faults.add(Fault(), times=5, match="/api/v2/series")
     intake.faults.add(Fault(status=403), match="/api/v2/series")
-    options = [*fixed(6), "--push", "--only-enabled"]
-    assert project.run("toy", *options).returncode == 1
+    options = [*fixed(6), "--push", "--yes", "--only-enabled"]
+    assert project.run("toy", *options).returncode == 2
     ran = project.run("toy", *options)
     assert ran.returncode == 0, ran.stdout
     assert "starting again" not in ran.stderr
@@ -55,12 +55,12 @@ class TestInterrupted:
         intake.faults.add(Fault(), times=5, match="/api/v2/series")
         intake.faults.add(Fault(status=403), match="/api/v2/series")
         began = time.time()
-        first = fleet.run("wandb", "--since", "6h", "--push")
-        assert first.returncode == 1
+        first = fleet.run("wandb", "--since", "6h", "--push", "--yes")
+        assert first.returncode == 2
         assert "the same command resumes from here" in first.stderr
         sent = set(held(intake))
         assert 0 < len(sent) < 24 * 25
-        second = fleet.run("wandb", "--since", "6h", "--push")
+        second = fleet.run("wandb", "--since", "6h", "--push", "--yes")
         assert second.returncode == 0, second.stdout
         assert "resuming the interrupted backfill" in second.stderr
         span = Span(int(began) - 6 * 3600, int(began), STEP)
@@ -70,7 +70,7 @@ class TestInterrupted:
 
     def test_once_it_is_done_the_same_command_starts_again(self, fleet: Project, intake: Intake) -> None:
         for _ in range(2):
-            ran = fleet.run("wandb", *fixed(2), "--push")
+            ran = fleet.run("wandb", *fixed(2), "--push", "--yes")
             assert "resuming" not in ran.stderr
         assert len(intake.write_log) == 2 * len(intake.points)
 
@@ -83,9 +83,9 @@ class TestInterrupted:
         intake.faults.add(Fault(), times=2, match="/api/v2/series")
         intake.faults.add(Fault(status=403), match="/api/v2/series")
         options = fixed(6)
-        assert fleet.run("wandb", *options, "--push", "--only-enabled").returncode == 1
+        assert fleet.run("wandb", *options, "--push", "--yes", "--only-enabled").returncode == 2
         intake.historical.add("wandb.runs.active")
-        assert fleet.run("wandb", *options, "--push", "--only-enabled").returncode == 0
+        assert fleet.run("wandb", *options, "--push", "--yes", "--only-enabled").returncode == 0
         assert held(intake) == truth(wandb.projects["acme", "ants"], span_of(options))
 
     def test_a_second_one_at_the_same_time_fails_instead_of_being_skipped(
@@ -96,10 +96,10 @@ class TestInterrupted:
 
         def start_another(_: object) -> None:
             if not seconds:
-                seconds.append(fleet.run("wandb", *options, "--push"))
+                seconds.append(fleet.run("wandb", *options, "--push", "--yes"))
 
         intake.on("received", start_another)
-        assert fleet.run("wandb", *options, "--push").returncode == 0
+        assert fleet.run("wandb", *options, "--push", "--yes").returncode == 0
         assert seconds[0].returncode == 1
         assert "is held by process" in seconds[0].stdout
 
@@ -108,12 +108,12 @@ class TestInterrupted:
     ) -> None:
         fleet.environment["WANDB_PROJECTS"] = "acme/ants,acme/bees"
         options = fixed(3)
-        first = fleet.run("wandb", *options, "--push")
+        first = fleet.run("wandb", *options, "--push", "--yes")
         assert first.returncode == 1
         assert "lost acme/bees" in first.stdout
         writes = len(intake.write_log)
         wandb.add("acme", "bees", plausible_day(time.time(), runs=20, seed=3))
-        assert fleet.run("wandb", *options, "--push").returncode == 0
+        assert fleet.run("wandb", *options, "--push", "--yes").returncode == 0
         later = {write.key.tags for write in intake.write_log[writes:]}
         assert all("project:bees" in tags for tags in later)
 
@@ -192,7 +192,7 @@ class TestFiles:
         self, pipelines: Project, intake: Intake, tmp_path: Path
     ) -> None:
         since, until = self.start + 3600, self.start + 5 * 3600
-        options = ["--since", iso(since), "--until", iso(until), "--push", "--json"]
+        options = ["--since", iso(since), "--until", iso(until), "--push", "--yes", "--json"]
         document = pipelines.document("xenna", *options)
         [entry] = document["collectors"]
         assert (entry["status"], entry["dropped"]) == ("ok", {"not_json": 1})

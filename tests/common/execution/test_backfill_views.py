@@ -10,7 +10,7 @@ import pytest
 
 from backfills import NAMES, STEP, fixed, span_of, truth
 from common.config.settings import CoreSettings
-from common.process import cli
+from common.process import command
 from common.times import iso
 from project import Project
 from servers.datadog import Intake
@@ -71,7 +71,7 @@ class TestLooking:
 
 
 def test_the_parent_and_the_settings_know_the_same_step() -> None:
-    assert CoreSettings.model_fields["step"].default == STEP == cli.STEP
+    assert CoreSettings.model_fields["step"].default == STEP == command.STEP
 
 
 def test_whoever_has_seen_enough_of_the_output_sees_no_traceback(fleet: Project) -> None:

@@ -129,7 +129,7 @@ def test_what_is_too_old_is_told_with_the_command_that_sends_it(
     [told] = [line for line in said if "--since" in line["message"]]
     assert told["status"] == "warning"
     assert told["message"].endswith(
-        "run_collector.py wandb --since 2026-11-15T00:15:00Z --until 2026-11-15T02:15:00Z --push"
+        "run_collector.py wandb --since 2026-11-15T00:15:00Z --until 2026-11-15T02:15:00Z --push --yes"
     )
     world.tick(195)
     assert world.gap() == 0

@@ -30,23 +30,30 @@ def test_the_past_ends_now_unless_it_is_told_otherwise() -> None:
 
 
 def test_a_span_has_two_ends_and_a_step() -> None:
-    found = asked("wandb --since 2026-11-14T00:00Z --until 2026-11-15T00:00Z --step 1h --push")
+    found = asked("wandb --since 2026-11-14T00:00Z --until 2026-11-15T00:00Z --step 1h --push --yes")
     words = ("--since", "2026-11-14T00:00Z", "--until", "2026-11-15T00:00Z", "--step", "3600s")
     assert found == Backfill(NOON - 36 * 3600, NOON - 12 * 3600, asked=words)
 
 
 @pytest.mark.parametrize(
     ("line", "person", "asks"),
-    [("--push", True, True), ("--push --yes", True, False), ("--push", False, False)],
+    [
+        ("--push", True, True),
+        ("--push --yes", True, False),
+        ("--push --yes", False, False),
+        ("", True, False),
+    ],
 )
-def test_a_person_is_asked_unless_there_is_none_or_said_yes(line: str, person: bool, asks: bool) -> None:
+def test_a_person_is_asked_before_anything_is_sent_unless_told_yes(
+    line: str, person: bool, asks: bool
+) -> None:
     found = asked(f"wandb --since 1d {line}", person=person)
     assert found is not None
     assert found.ask is asks
 
 
 def test_what_to_do_about_ingestion_that_is_off_is_passed_on() -> None:
-    found = asked("wandb --since 1d --push --enable-historical --only-enabled")
+    found = asked("wandb --since 1d --push --enable-historical --only-enabled --yes")
     assert found is not None
     assert (found.enable, found.only_enabled) == (True, True)
 
@@ -81,6 +88,12 @@ def test_a_slice_is_one_of_several_parts(text: str, environ: dict[str, Any], par
         ("wandb --since 1d --only-enabled", {}, "--only-enabled goes with --push"),
         ("wandb --since 1d --enable-historical", {}, "--enable-historical goes with --push"),
         ("wandb --since 1d --every 60s", {}, "--every is about the present"),
+        (
+            "wandb --since 1d --push",
+            {},
+            "--push --since sends what cannot be taken back, and there is no termi",
+        ),
+        ("wandb --since 1d --push --enable-historical", {}, "--push --since sends what cannot be taken back"),
         ("wandb --since 1d --push --html p.html", {}, "--html is for looking: leave --push out"),
         ("wandb --since 1d --push --csv p.csv", {}, "--csv is for looking: leave --push out"),
         ("wandb --since 1d --json --csv p.csv", {}, "--json prints the points"),

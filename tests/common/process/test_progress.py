@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from common.process.console import Console
 from common.process.progress import Lines, Terminal, watcher
 from common.process.protocol import Progress, Question, message
 
@@ -45,8 +46,8 @@ def test_without_a_terminal_there_is_one_line_per_tenth(caplog: pytest.LogCaptur
     assert said[10:] == ["wandb: sending, 1000 of 1000", "xenna: sending, 500 of 1000"]
 
 
-def test_without_a_terminal_nobody_is_asked() -> None:
-    assert Lines().ask("wandb", Question("7 points")) is True
+def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
+    assert Lines().ask("wandb", Question("7 points")) is False
 
 
 @pytest.mark.parametrize(
@@ -55,15 +56,18 @@ def test_without_a_terminal_nobody_is_asked() -> None:
 )
 def test_only_a_yes_is_a_yes(answer: str, agreed: bool) -> None:
     screen = Screen()
-    terminal = Terminal(screen, io.StringIO(answer))
-    assert terminal.ask("wandb", Question("7 points")) is None
-    assert terminal.answer() is agreed
-    assert screen.getvalue() == "wandb: 7 points\nSend it? [y/N] "
+    for watching in (
+        Lines(Console(screen, io.StringIO(answer))),
+        Terminal(Screen(), Console(screen, io.StringIO(answer))),
+    ):
+        assert watching.ask("wandb", Question("7 points")) is None
+        assert watching.answer() is agreed
+    assert screen.getvalue() == 2 * "wandb: 7 points\nSend it? [y/N] "
 
 
 def test_on_a_terminal_there_is_a_bar_per_collector() -> None:
     screen = Screen()
-    terminal = Terminal(screen, io.StringIO())
+    terminal = Terminal(screen)
     terminal.progress("wandb", Progress("sending", 5, 10))
     terminal.progress("xenna", Progress("listing", 3, 4))
     terminal.progress("xenna", Progress("computing", 7, None))

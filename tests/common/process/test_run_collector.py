@@ -85,9 +85,30 @@ def test_no_name_and_a_wrong_name_are_configuration_errors_that_help(project: Pr
         assert ran.stdout == ""
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "a"])
-def test_a_timeout_that_is_no_time_is_refused(project: Project, value: str) -> None:
-    assert project.run("toy", f"--timeout={value}").returncode == 2
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("0", "0 is not between 1 s and 1 day"),
+        ("2d", "2d is not between 1 s and 1 day"),
+        *(
+            (value, f"{value!r} is not a duration: write seconds (900)")
+            for value in ("-1", "nan", "inf", "abc")
+        ),
+    ],
+)
+def test_a_timeout_that_is_no_time_is_refused_with_what_to_write(
+    project: Project, value: str, said: str
+) -> None:
+    ran = project.run("toy", f"--timeout={value}")
+    assert ran.returncode == 2
+    assert f"error: argument --timeout: {said}" in ran.stderr
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("2m", 120)])
+def test_a_timeout_is_seconds_or_has_units(project: Project, text: str, seconds: int) -> None:
+    project.add("toy", "yield VALUE(context.deadline.seconds, context.at)")
+    [sample] = project.document("toy", "--timeout", text)["collectors"][0]["samples"]
+    assert sample["value"] == seconds - 10
 
 
 @pytest.mark.parametrize("value", ["0", "2d", "soon"])

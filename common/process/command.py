@@ -1,0 +1,171 @@
+"""One command line that is understood: what it makes of every collector, once or again and again.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from common import signals
+from common.errors import ConfigurationError
+from common.job import DATADOG, Backfill, Job, Mode
+from common.outcome import Outcome, Status
+from common.process import progress, streams
+from common.process.console import Console
+from common.process.environment import configured
+from common.process.reporting import run_and_report
+from common.process.runner import Runner
+from common.show import report
+from common.show.dry_run_file import DryRunFile
+from common.span import Span
+from common.text import visible
+from common.times import parse_duration
+
+OK, FAILED, MISCONFIGURED = 0, 1, 2
+LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
+STEP = 900  # where FLEETGAUGE_STEP is not set
+
+log = logging.getLogger(__name__)
+
+
+class Command:
+    """One parsed command line, ready to run once or again and again."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        names: list[str],
+        backfill: Backfill | None,
+        environ: Mapping[str, str],
+        person: Console | None,
+    ) -> None:
+        self._options = options
+        self._names = names
+        self._backfill = backfill
+        self._environ = environ
+        self._person = person
+        self._mode = Mode.PUSH if options.push else Mode.CHECK if options.check else Mode.DRY_RUN
+
+    def repeat(self, interval: int) -> int:
+        """Run at every multiple of the interval until interrupted; whatever may pass does not end it."""
+        while True:
+            try:
+                code = self.once()
+            except BrokenPipeError:
+                raise
+            except ConfigurationError as error:
+                log.error("%s", error)
+            except OSError as error:
+                log.error("%s", streams.trouble(error))
+            else:
+                if code > 128:
+                    return code
+            time.sleep(interval - time.time() % interval)
+
+    def once(self) -> int:
+        """Run every collector once, show what came of it, and say it as an exit code."""
+        watcher = progress.watcher(sys.stderr, self._person)
+        runner = Runner(self._environ, watcher)
+        with _folder(self._mode) as folder:
+            jobs = [self._job(name, folder) for name in self._names]
+            if self._mode is Mode.CHECK:
+                jobs.append(self._job(DATADOG, folder))
+            try:
+                outcomes = run_and_report(runner, jobs)
+            finally:
+                watcher.close()
+            paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}
+            files = {name: DryRunFile(path) for name, path in paths.items()}
+            if self._backfill and self._mode is Mode.DRY_RUN and not self._options.json:
+                self._show_past(outcomes, files, self._span(self._backfill, jobs[0]))
+            else:
+                self._show(outcomes, files)
+        return 128 + runner.interrupted if runner.interrupted else exit_code(outcomes)
+
+    def _span(self, backfill: Backfill, job: Job) -> Span:
+        """The span that the children answered for; a step that cannot be read is theirs to report."""
+        step = job.step
+        with suppress(ValueError):
+            step = step or parse_duration(configured(job, self._environ, "step"))
+        return Span(backfill.since, backfill.until, step or STEP).part(backfill.part, backfill.parts)
+
+    def _show_past(self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Span) -> None:
+        from common.show import csv_file, overview, page
+
+        if self._options.csv:
+            csv_file.write(Path(self._options.csv), outcomes, files)
+        if self._options.html:
+            page.write(Path(self._options.html), outcomes, files, span)
+        for line in overview.show(outcomes, files, span, _width()):
+            print(line)
+        print(report.last_line(outcomes, pushed=False), flush=True)
+
+    def _job(self, name: str, folder: Path | None) -> Job:
+        return Job(
+            collector=name,
+            mode=self._mode,
+            now=int(time.time()),
+            timeout=self._options.timeout or (PAST if self._backfill else LIVE),
+            step=self._options.every or self._options.step,
+            named=self._options.names != ["all"],
+            verbose=self._options.verbose,
+            config=self._options.config and str(Path(self._options.config).resolve()),
+            samples_path=str(folder / name) if folder else None,
+            backfill=self._backfill,
+        )
+
+    def _show(self, outcomes: list[Outcome], files: Mapping[str, DryRunFile]) -> None:
+        pushed = self._mode is not Mode.DRY_RUN
+        if self._options.json:
+            report.write_document(outcomes, None if pushed else files, sys.stdout)
+            return
+        if self._mode is Mode.CHECK:
+            for outcome in outcomes:
+                print(report.headline(outcome))
+                for finding in outcome.findings:
+                    print(f"  {visible(finding)}")
+            return
+        for line in report.table(outcomes, files, _width()):
+            print(line)
+        print(report.last_line(outcomes, pushed=pushed), flush=True)
+
+
+@contextmanager
+def _folder(mode: Mode) -> Iterator[Path | None]:
+    """Where children leave the samples of a dry run; nothing else needs one."""
+    if mode is not Mode.DRY_RUN:
+        yield None
+        return
+    try:
+        folder = tempfile.mkdtemp(prefix="fleetgauge-")
+    except OSError as error:
+        raise ConfigurationError(
+            f"a dry run needs a directory for temporary files ({error.strerror or error}): "
+            "set TMPDIR to one that can be written and has room"
+        ) from error
+    try:
+        yield Path(folder)
+    finally:
+        with signals.shielded():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((120, 24)).columns
+
+
+def exit_code(outcomes: list[Outcome]) -> int:
+    """Configuration before failure: it is the one a person can mend at once."""
+    bad = [outcome for outcome in outcomes if outcome.status in {Status.PARTIAL, Status.FAILED}]
+    if any(outcome.error and outcome.error.configuration for outcome in bad):
+        return MISCONFIGURED
+    return FAILED if bad else OK
