@@ -126,7 +126,7 @@ def load_collector(name: str) -> Collector[Any]:
         module = importlib.import_module(f"collectors.{name}.collector")
     except ImportError as error:
         raise ConfigurationError(
-            f"collector {name} cannot be imported: {error}. Install locks/service.txt, or use the image."
+            f"collector {name} cannot be imported: {error}. Run ./scripts/setup, or use the image."
         ) from error
     collector: Collector[Any] = module.COLLECTOR
     return collector

@@ -4,8 +4,18 @@
 import os
 import sys
 
+# pathlib would take longer to import than all that is done here.
+ROOT = os.path.realpath(f"{__file__}/../..")  # noqa: PTH
+OWN = f"{ROOT}/.venv/bin/python"
+
+if sys.version_info < (3, 11):  # noqa: UP036  # whatever `python3` is here
+    if os.access(OWN, os.X_OK):  # noqa: PTH
+        os.execv(OWN, [OWN, *sys.argv])  # noqa: S606
+    sys.stderr.write(f"run_collector.py: Python 3.11 or later is needed: run {ROOT}/scripts/setup once\n")
+    sys.exit(2)
+
 # The folder above comes first and this one not at all, so that the project works from any directory.
-sys.path[0] = os.path.realpath(f"{__file__}/../..")  # noqa: PTH  # pathlib takes longer to import
+sys.path[0] = ROOT
 
 from common import signals  # noqa: E402
 

@@ -6,6 +6,7 @@ Standard library only. What a child needs of the environment is passed on, and n
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from common import registry
+from common.errors import ConfigurationError
 from common.job import DATADOG, Job, Mode
 
 _PASSED = (
@@ -20,6 +22,12 @@ _PASSED = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "DD_ENV", "DD_SERVICE", "DD_VERSION", "DD_SITE", "AWS_REGION"),
 )
 _PROXY = ("HTTPS_PROXY", "NO_PROXY")
+
+# What the group `service` of pyproject.toml is imported as.
+NEEDED = (
+    *("boto3", "datadog_api_client", "orjson", "psutil", "pydantic_settings"),
+    *("pynvml", "rich", "tenacity", "urllib3"),
+)
 
 
 def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
@@ -61,8 +69,13 @@ def configured(job: Job, environ: Mapping[str, str], name: str) -> str:
 
 
 def interpreter() -> str:
-    """This Python, or the project's own where this one lacks the service's dependencies."""
+    """The project's own Python where there is one, or else this one, as in the image."""
     own = registry.ROOT / ".venv" / "bin" / "python"
-    if importlib.util.find_spec("pydantic_settings") is None and own.exists():
+    if os.access(own, os.X_OK):
         return str(own)
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise ConfigurationError(
+            f"this Python ({sys.executable}) lacks {', '.join(missing)}, which the service needs: "
+            f"run {registry.ROOT / 'scripts' / 'setup'} once"
+        )
     return sys.executable

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from common.errors import Interrupted
 from common.job import Job
 from common.outcome import Outcome
+from common.process.environment import interpreter
 from common.process.protocol import Question
 from common.process.questions import Questions, Watcher
 from common.process.running_child import RunningChild, failed
@@ -28,6 +29,7 @@ class Runner:
     def __init__(self, environ: Mapping[str, str], watcher: Watcher | None = None) -> None:
         self._environ = environ
         self._watcher = watcher
+        self._python = interpreter()
         self._questions = Questions(watcher)
         self.interrupted: int | None = None
 
@@ -42,7 +44,7 @@ class Runner:
                     while waiting and len(running) < AT_ONCE:
                         place, job = waiting.pop(0)
                         try:
-                            running[place] = RunningChild(job, self._environ)
+                            running[place] = RunningChild(job, self._environ, self._python)
                         except OSError as error:  # too few descriptors, processes or memory
                             why = f"the child could not be started: {error.strerror or error}"
                             outcomes[place] = failed(job, "NotStarted", why)

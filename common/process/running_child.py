@@ -16,7 +16,7 @@ from dataclasses import replace
 from common import signals
 from common.job import Job
 from common.outcome import Failure, Outcome, Status
-from common.process.environment import child_environment, interpreter
+from common.process.environment import child_environment
 from common.process.protocol import Progress, Question, decode_outcome, encode_job, message
 
 DEADLINE_GRACE = 5.0  # after its deadline a child has this long to report and end
@@ -28,7 +28,7 @@ SILENT = frozenset({"GarbledReport", "Ended", "Crashed", "NotStarted"})  # said 
 class RunningChild:
     """One running child and what it has said so far."""
 
-    def __init__(self, job: Job, environ: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, environ: Mapping[str, str], python: str) -> None:
         # It may have waited for others: what it answers for, and what is too old, is judged from now on.
         self.job = job = replace(job, now=int(time.time()))
         self.said = b""
@@ -38,7 +38,7 @@ class RunningChild:
         self.started = time.monotonic()
         self.end_at = self.started + job.timeout
         self.process = subprocess.Popen(
-            [interpreter(), "-P", "-m", "common.process.child", job.collector],
+            [python, "-P", "-m", "common.process.child", job.collector],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(job, environ),
