@@ -1,6 +1,6 @@
 """Ten thousand kills at random instants lose and double nothing.
 
-Takes the number of kills as an argument. Each case appends to a file, kills the run a few times, lets it
+Each case appends to a file, kills the run a few times, lets it
 finish, and compares the intake with a straight read of the file.
 """
 
@@ -10,21 +10,25 @@ import random
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
+from benchmarks.measure import Claim, judge, smallest  # noqa: E402
 from crash_harness import AT_THE_INTAKE, AT_THE_STORE, Kill  # noqa: E402
 from growing_file import Writer, case, held, service, truth  # noqa: E402
 from servers.datadog import Intake  # noqa: E402
 
+KILLS, FEWEST = 10_000, 20
 PER_CASE = 20
 
 
-def main(kills: int, seed: int = 1) -> int:
-    """0 when every case ended with the truth."""
-    chance = random.Random(seed)  # noqa: S311  # repeatable, not secret
+def main(argv: Sequence[str]) -> int:
+    """Kill until it was often enough, and count the cases that did not end with the truth."""
+    kills = FEWEST if smallest(argv, __doc__) else KILLS
+    chance = random.Random(1)  # noqa: S311  # repeatable, not secret
     done: Counter[str] = Counter()
     wrong = 0
     with (
@@ -47,9 +51,13 @@ def main(kills: int, seed: int = 1) -> int:
     print(file=sys.stderr)
     for point, count in done.most_common():
         print(f"{count:>6,} kills: {point}")
-    print(f"{done.total():,} kills in all; cases that did not end with the truth: {wrong}")
-    return 1 if wrong else 0
+    return judge(
+        [
+            Claim("kills", done.total(), kills, at_least=True),
+            Claim("cases that did not end with the truth", wrong, 0),
+        ]
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))
+    sys.exit(main(sys.argv[1:]))

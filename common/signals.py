@@ -2,7 +2,8 @@
 
 SIGTERM and SIGINT ask a process to stop; SIGALRM is how the parent tells a child that its time is over.
 Within `interruptible()` they raise `Interrupted` in the main thread at once, except inside `shielded()`,
-where they wait for its end: a request in flight and the checkpoint behind it are finished first.
+where they wait for its end: a request in flight and the checkpoint behind it are finished first. So is an
+import: a module left half imported would break whatever is still to be done.
 
 This is the first module that a process imports, so that it imports little.
 """
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 TIME_IS_OVER = signal.SIGALRM
 STOPPING = (signal.SIGTERM, signal.SIGINT, TIME_IS_OVER)
 OURS = ("collectors.", "common.", "fleetgauge.")
-AGAIN = 0.01  # seconds until an interruption that Python dropped is raised once more
+IMPORTER = "<frozen importlib._bootstrap>"
+AGAIN = 0.01  # seconds until an interruption that could not be raised is tried once more
 
 _depth = 0
 _pending: Interrupted | None = None
@@ -73,13 +75,35 @@ def ignore() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    global _pending
     ignore()
-    error = _interruption(number, frame)
+    _raise(_interruption(number, frame), frame)
+
+
+def _raise(error: Interrupted, frame: FrameType | None) -> None:
+    global _pending
     if _depth:
         _pending = error
+    elif _imports(frame):
+        _raise_later(error)
     else:
         raise error
+
+
+def _raise_later(error: Interrupted) -> None:
+    def again(_number: int, frame: FrameType | None) -> None:
+        ignore()
+        _raise(error, frame)
+
+    signal.signal(signal.SIGALRM, again)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORTER:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _interruption(number: int, frame: FrameType | None) -> Interrupted:
@@ -101,17 +125,10 @@ def _place(frame: FrameType | None) -> str:
 
 def _unraisable(told: sys.UnraisableHookArgs) -> None:
     """Python drops what is raised while an object is being finalised: an interruption is raised again."""
-    error = told.exc_value
-    if not isinstance(error, Interrupted):
+    if isinstance(told.exc_value, Interrupted):
+        _raise_later(told.exc_value)
+    else:
         _others(told)
-        return
-
-    def again(_number: int, _frame: FrameType | None) -> NoReturn:
-        ignore()
-        raise error
-
-    signal.signal(signal.SIGALRM, again)
-    signal.setitimer(signal.ITIMER_REAL, AGAIN)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+from contextlib import suppress
+from pathlib import Path
 
 
 def ended(pid: int) -> bool:
@@ -17,6 +19,17 @@ def ended(pid: int) -> bool:
         return bool(readable)
     finally:
         os.close(descriptor)
+
+
+def alive(group: int) -> list[int]:
+    """The processes of a group that run; one that has ended may still wait for somebody to notice."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just gone
+            state, _, process_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(process_group) == group and state != "Z":
+                found.append(int(path.parent.name))
+    return found
 
 
 def group_is_empty(group: int) -> bool:

@@ -37,6 +37,7 @@ from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Failure, Outcome, Status
 from common.parent import NoParent, Parent
+from common.signals import shielded
 from common.state.checkpoint import Store
 from common.state.key import checkpoint_key
 from common.state.stores import store
@@ -101,7 +102,8 @@ class Run(ABC):
         self._configuration = configuration = Configuration(self._environ, job.config)
         core = configuration.core
         labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
-        logs.set_up(job.collector, verbose=job.verbose, labels=labels)
+        with shielded():  # a handler that is half made would complain at the end of the process
+            logs.set_up(job.collector, verbose=job.verbose, labels=labels)
         if job.collector == DATADOG:
             self._check_datadog(configuration)
             return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +89,22 @@ def test_a_signal_that_comes_while_an_object_is_finalised_is_not_lost(
     with pytest.raises(Interrupted, match=r"^interrupted by SIGTERM$"):
         work()
     assert capsys.readouterr().err == ""
+
+
+def test_an_import_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that was left half imported would break whatever is still to be done."""
+    monkeypatch.syspath_prepend(tmp_path)
+    body = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nWHOLE = all(range(1, 100_000))\n"
+    (tmp_path / "slow_to_import.py").write_text(body)
+
+    def work() -> None:
+        with signals.interruptible():
+            importlib.import_module("slow_to_import")
+            signal.sigtimedwait([signal.SIGUSR1], 30)
+
+    with pytest.raises(Interrupted, match=r"^interrupted by SIGTERM$"):
+        work()
+    assert sys.modules["slow_to_import"].WHOLE
 
 
 class TestTheDeadline:

@@ -1,0 +1,100 @@
+"""A thousand kills of parent and child, from the first millisecond to the last: nothing lost, nothing left.
+
+SIGTERM and SIGKILL come at chosen events of the whole command line: an import, a file, a socket, a process. No
+kill may show a traceback, leave a process or end with a wrong exit code, and later runs must arrive at what they
+would have without it. Where the service is process 1, a signal counts only once its handler stands: how long that
+takes is compared with a bare interpreter that does nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+
+from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
+from kill_harness import killing, plan  # noqa: E402
+
+KILLS, FEWEST = 1000, 8
+PER_FILE = 100  # then another file, so that no point grows too old to be sent
+BARE = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, print); time.sleep(9)"]
+PARENT = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "host", "--every", "1h"]
+CHILD = [sys.executable, "-P", "-m", "common.process.child", "host"]
+
+
+def caught(command: list[str]) -> float:
+    """Milliseconds from starting a process until it catches SIGTERM."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    status = Path(f"/proc/{process.pid}/status")
+    while True:
+        line = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt:"))
+        if int(line.split()[1], 16) & 1 << signal.SIGTERM - 1:
+            break
+    taken = time.perf_counter() - begun
+    process.kill()
+    process.communicate()
+    return 1000 * taken
+
+
+def kill_all(kills: int) -> tuple[Counter[str], list[str]]:
+    """How many kills of each kind came to pass, and what was wrong."""
+    done: Counter[str] = Counter()
+    problems: list[str] = []
+    with killing() as harness:
+        events = {whom: harness.events(whom) for whom in ("parent", "child")}
+    kinds = list(plan(events, kills))
+    for first in range(0, len(kinds), PER_FILE):
+        with killing() as harness:
+            for kill in kinds[first : first + PER_FILE]:
+                killed = harness.kill(kill)
+                done[f"{kill.whom}, {signal.Signals(kill.signal).name}"] += killed.happened
+                problems += killed.problems
+                print(f"\r{done.total():,} kills, {len(problems)} problems", end="", file=sys.stderr)
+            problems += harness.settle()
+    print(file=sys.stderr)
+    return done, problems
+
+
+def main(argv: Sequence[str]) -> int:
+    """Kill, and measure until when a signal can be lost."""
+    tiny = smallest(argv, __doc__)
+    kills = FEWEST if tiny else KILLS
+    done, problems = kill_all(kills)
+    for kind, count in sorted(done.items()):
+        print(f"{count:>6,} kills: {kind}")
+    for problem in problems:
+        print(problem)
+    ways = {name: lambda command=command: caught(command) for name, command in COMMANDS.items()}
+    taken = medians(3 if tiny else 15, ways)
+    for name, milliseconds in taken.items():
+        print(f"{milliseconds:6.1f} ms until SIGTERM is caught: {name}")
+    return judge(
+        [
+            Claim("kills that came to pass", done.total(), 0.75 * kills, at_least=True),
+            Claim("tracebacks, orphans, wrong exit codes, lost or doubled points", len(problems), 0),
+            Claim(
+                "until the parent catches SIGTERM, to a bare interpreter",
+                taken["parent"] / taken["bare"],
+                1.5,
+            ),
+            Claim("until a child catches SIGTERM, to a bare interpreter", taken["child"] / taken["bare"], 2),
+        ]
+    )
+
+
+COMMANDS = {"bare": BARE, "parent": PARENT, "child": CHILD}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
