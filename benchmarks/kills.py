@@ -1,8 +1,8 @@
 """A thousand kills of parent and child, from the first millisecond to the last: nothing lost, nothing left.
 
-SIGTERM and SIGKILL come at chosen events of the whole command line: an import, a file, a socket, a process. No
-kill may show a traceback, leave a process or end with a wrong exit code, and later runs must arrive at what they
-would have without it. Where the service is process 1, a signal counts only once its handler stands: how long that
+SIGTERM and SIGKILL come at chosen events of the whole command line: an import, a file, a socket. No kill may
+show a traceback, leave a process or end with a wrong exit code, and later runs must arrive at what they would
+have without it. Where the service is process 1, a signal counts only once its handler stands: how long that
 takes is compared with a bare interpreter that does nothing else.
 """
 

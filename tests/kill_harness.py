@@ -38,18 +38,20 @@ class Killed:
     """Whether a kill came to pass, and what was wrong then."""
 
     happened: bool
+    standing: str = ""  # what a signal met: the handler of `signals`, or the kernel's default
     problems: tuple[str, ...] = ()
 
 
 class KillHarness:
     """A copy of the service, a file that grows, a store and an intake."""
 
-    def __init__(self, folder: Path, intake: Intake) -> None:
+    def __init__(self, folder: Path, intake: Intake, *launcher: str) -> None:
         (folder / "service").mkdir()
         self._store = folder / "store"
         self._store.mkdir()
         self._path = folder / "numbers.txt"
         self._intake = intake
+        self._launcher = launcher
         self._writer = Writer(self._path)
         self._round = 0
         self._project = Project(
@@ -86,14 +88,16 @@ class KillHarness:
             return Killed(happened=False)
         met = json.loads(self._met.read_text())
         problems = []
-        expected = _expected(kill, met["standing"])
+        expected = _expected(kill, met["standing"], first=bool(self._launcher))
         if ran.returncode not in expected:
             problems.append(f"exit code {ran.returncode} instead of {expected}: {ran.stdout}{ran.stderr}")
         if "Traceback" in ran.stderr or "Exception ignored" in ran.stderr:
             problems.append(ran.stderr)
-        groups = [met["pid"], *met["children"]]
+        victim = [] if self._launcher else [met["pid"]]  # the number is another one outside
+        groups = [*victim, *met["children"]]
         problems += [f"process {pid} is left" for pid in groups if not ended(pid) or alive(pid)]
-        return Killed(happened=True, problems=tuple(f"{kill}, {met['standing']}: {one}" for one in problems))
+        told = tuple(f"{kill}, {met['standing']}: {one}" for one in problems)
+        return Killed(happened=True, standing=met["standing"], problems=told)
 
     def settle(self) -> list[str]:
         """Let a run finish; what is then not as it would have been."""
@@ -116,12 +120,24 @@ class KillHarness:
 
     def _run(self, kill: Kill) -> subprocess.CompletedProcess[str]:
         self._plan.write_text(json.dumps(asdict(kill)))
-        return self._project.run("numbers", "--push")
+        return subprocess.run(
+            [*self._launcher, *self._project.command("numbers", "--push")],
+            env=self._project.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
 
-def _expected(kill: Kill, standing: str) -> set[int]:
-    """The exit codes that are right. What is left to do when signals are ignored is short, and is done."""
+def _expected(kill: Kill, standing: str, *, first: bool) -> set[int]:
+    """The exit codes that are right. What is left to do when signals are ignored is short, and is done.
+
+    To the `first` process the kernel sends no signal that it does not catch.
+    """
     if kill.whom == "parent":
+        if standing == "default" and first:
+            return {0}
         if kill.signal == signal.SIGKILL or standing == "default":
             return {-kill.signal}
         return {0} if standing == "ignored" else {128 + kill.signal}
@@ -142,7 +158,7 @@ def plan(events: dict[str, int], kills: int) -> Iterator[Kill]:
 
 
 @contextmanager
-def killing() -> Iterator[KillHarness]:
-    """A harness of its own."""
+def killing(*launcher: str) -> Iterator[KillHarness]:
+    """A harness of its own; the command line is started by `launcher`, where one is named."""
     with tempfile.TemporaryDirectory() as folder, Intake(key=KEY) as intake:
-        yield KillHarness(Path(folder), intake)
+        yield KillHarness(Path(folder), intake, *launcher)

@@ -18,7 +18,6 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PLAN, MET, COUNTED = HERE / "kill_plan.json", HERE / "kill_met.json", HERE / "kill_counted"
-_STANDING = {signal.SIG_DFL: "default", signal.SIG_IGN: "ignored"}
 
 
 def children() -> list[int]:
@@ -26,6 +25,11 @@ def children() -> list[int]:
     return [
         int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
     ]
+
+
+def _standing(number: int) -> str:
+    handler = signal.getsignal(number)
+    return "default" if handler == signal.SIG_DFL else "ignored" if handler == signal.SIG_IGN else "ours"
 
 
 class Switch:
@@ -46,8 +50,7 @@ class Switch:
             self.kill(os.getpid())
 
     def kill(self, victim: int) -> None:
-        handler = signal.getsignal(self._number)
-        met = {"pid": victim, "standing": _STANDING.get(handler, "ours"), "children": children()}  # type: ignore[arg-type]
+        met = {"pid": victim, "standing": _standing(self._number), "children": children()}
         MET.write_text(json.dumps(met))
         os.kill(victim, self._number)
 
