@@ -23,6 +23,8 @@ _PASSED = (
 )
 _PROXY = ("HTTPS_PROXY", "NO_PROXY")
 
+MAX_CONFIG_BYTES = 2**18
+
 # What the group `service` of pyproject.toml is imported as.
 NEEDED = (
     *("boto3", "datadog_api_client", "orjson", "psutil", "pydantic_settings"),
@@ -63,8 +65,10 @@ def configured(job: Job, environ: Mapping[str, str], name: str) -> str:
     text = environ.get(f"FLEETGAUGE_{name.upper()}", "").strip()
     if text or job.config is None:
         return text
-    with suppress(OSError, ValueError):
-        return str(tomllib.loads(Path(job.config).read_text(encoding="utf-8")).get(name, ""))
+    path = Path(job.config)
+    with suppress(OSError, ValueError, RecursionError):
+        if path.is_file() and path.stat().st_size <= MAX_CONFIG_BYTES:
+            return str(tomllib.loads(path.read_text(encoding="utf-8")).get(name, ""))
     return ""
 
 
