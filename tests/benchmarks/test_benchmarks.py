@@ -16,7 +16,7 @@ from project import ROOT
 
 BENCHMARKS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "measure")
 # Written before there was one way to write them.
-OF_THEIR_OWN = {"crash", "gpu_memory", "replay", "stop", "wandb", "xenna"}
+OF_THEIR_OWN = {"gpu_memory", "replay", "xenna"}
 FOLLOWING = [path for path in BENCHMARKS if re.search(r"\bjudge\(", path.read_text())]
 
 

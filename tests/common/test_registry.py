@@ -183,7 +183,9 @@ class TestLoad:
         assert load_collector("host").name == "host"
 
     def test_one_that_cannot_be_imported_says_so(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"^collector absent cannot be imported: .*scripts/setup"):
+        with pytest.raises(
+            ConfigurationError, match=r"^collector absent cannot be imported: .*scripts/setup"
+        ):
             load_collector("absent")
 
     def test_the_project_is_found_from_anywhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
