@@ -25,7 +25,6 @@ from common.parent import Parent
 from common.process.protocol import Progress, Question, decode_job, encode_outcome
 
 TELL_EVERY = 0.2  # seconds: more often than an eye can follow would only cost
-ORPHAN_GRACE = 22.0  # once the parent is gone: two seconds, and the longest request in flight
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,9 @@ class _Parent:
             self._replies.put(reply)
         self.gone = True
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(ORPHAN_GRACE)
+        from common.process.runner import INTERRUPT_GRACE  # what the parent would have allowed
+
+        time.sleep(INTERRUPT_GRACE)
         end_group()
 
     def progress(self, doing: str, done: int, total: int | None) -> None:
