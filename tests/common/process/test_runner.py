@@ -157,7 +157,7 @@ def test_a_child_that_ignores_its_deadline_is_killed_with_everything_it_started(
     project.add(
         "toy",
         f"""
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
         started = subprocess.Popen(["sleep", "3600"])
         Path({str(tmp_path / "pid")!r}).write_text(str(started.pid))
         time.sleep(3600)
@@ -257,6 +257,30 @@ def test_a_child_ends_when_its_parent_is_killed(project: Project, fifo: Path) ->
     run.kill()
     run.communicate(timeout=30)
     assert ended(child)
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_what_a_child_started_ends_too_when_the_parent_is_killed(
+    project: Project, fifo: Path, stuck: bool
+) -> None:
+    project.set_constant("process/runner.py", "INTERRUPT_GRACE", "0.2")
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])" if stuck else "pass"
+    project.add(
+        "toy",
+        f"""
+        {block}
+        started = subprocess.Popen(["sleep", "3600"])
+        open({str(fifo)!r}, "w").write(f"{{os.getpid()}} {{started.pid}}")
+        time.sleep(3600)
+        yield
+        """,
+    )
+    run = project.start("toy", "--push")
+    child, started = map(int, fifo.read_text().split())
+    run.kill()
+    run.communicate(timeout=30)
+    assert ended(child)
+    assert ended(started)
 
 
 def test_two_collectors_run_at_once_and_never_three(project: Project, tmp_path: Path) -> None:
