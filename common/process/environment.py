@@ -8,12 +8,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from common import registry
+from common.config.file import read_tables
 from common.errors import ConfigurationError
 from common.job import DATADOG, Job, Mode
 
@@ -22,8 +21,6 @@ _PASSED = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "DD_ENV", "DD_SERVICE", "DD_VERSION", "DD_SITE", "AWS_REGION"),
 )
 _PROXY = ("HTTPS_PROXY", "NO_PROXY")
-
-MAX_CONFIG_BYTES = 2**18
 
 # What the group `service` of pyproject.toml is imported as.
 NEEDED = (
@@ -65,10 +62,8 @@ def configured(job: Job, environ: Mapping[str, str], name: str) -> str:
     text = environ.get(f"FLEETGAUGE_{name.upper()}", "").strip()
     if text or job.config is None:
         return text
-    path = Path(job.config)
-    with suppress(OSError, ValueError, RecursionError):
-        if path.is_file() and path.stat().st_size <= MAX_CONFIG_BYTES:
-            return str(tomllib.loads(path.read_text(encoding="utf-8")).get(name, ""))
+    with suppress(ConfigurationError):
+        return str(read_tables(job.config).get(name, ""))
     return ""
 
 

@@ -43,7 +43,7 @@ yield VALUE(1, context.at)
 
 def run(project: Project, body: str) -> tuple[dict[str, object], list[dict[str, str]]]:
     """The entry of a pushed run, and the lines of its log; neither holds the secret."""
-    project.add("spy", TOKEN + body, settings="token: Secret", init="SECRETS = ('FLEETGAUGE_SPY_TOKEN',)")
+    project.add("spy", TOKEN + body, settings="token: Secret")
     ran = project.run("spy", "--push", "--json", FLEETGAUGE_SPY_TOKEN=CANARY)
     assert CANARY not in ran.stdout + ran.stderr
     [entry] = json.loads(ran.stdout)["collectors"]

@@ -98,6 +98,34 @@ def test_how_a_child_ended_is_known_where_sigchld_was_ignored(project: Project) 
     )
 
 
+HOSTILE = {
+    "deep": "step = " + "[" * 100_000,
+    "long": "size = 1 # " + "x" * 2**19,
+    "slow": "\n".join(f"[{'.'.join('a' * 5_000)}]\nb{place} = 1" for place in range(9)),
+    "binary": "\0" * 9_000,
+}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory", *HOSTILE])
+def test_whatever_stands_where_the_configuration_should_is_a_sentence(
+    toy: Project, tmp_path: Path, kind: str
+) -> None:
+    """In the parent, which looks for a few settings there, as in its child."""
+    path = tmp_path / "fleetgauge.toml"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.write_text(HOSTILE[kind])
+    ran = toy.run("toy", "--push", "--config", str(path))
+    assert (ran.returncode, ran.stderr) == (2, "")
+    assert "ConfigurationError: " in ran.stdout
+    assert str(path.resolve()) in ran.stdout
+
+
 class TestOutput:
     @pytest.mark.parametrize("options", [("toy",), ("toy", "--push"), ("toy", "--json"), ("--list",)])
     @pytest.mark.parametrize(("redirection", "number"), [(">&-", errno.EBADF), (">/dev/full", errno.ENOSPC)])
