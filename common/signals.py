@@ -109,7 +109,7 @@ def _imports(frame: FrameType | None) -> bool:
 def _interruption(number: int, frame: FrameType | None) -> Interrupted:
     if number != TIME_IS_OVER:
         return Interrupted(number)
-    waits = next(iter(_doing.values()), None)
+    waits = next(iter(list(_doing.values())), None)  # other threads may be adding to it
     return DeadlinePassed(_deadline, f"while {waits}" if waits else _place(frame))
 
 
