@@ -167,7 +167,7 @@ class Holdings:
             spoken = max((words[-1].timestamp for words in self._words.values() if words), default=0.0)
             since = since if since is not None and spoken >= since else None
             self._dirty = {}
-        return {**changes, **dict.fromkeys(self._foreign), UNSENT: since}
+        return {**dict.fromkeys(self._foreign), **changes, UNSENT: since}
 
 
 def _stands(words: list[Word], place: int, start: int) -> bool:

@@ -187,7 +187,7 @@ class Shared:
             elif writer in self._heard:
                 saved[f"open:{writer}"] = [start, list(values.items())]
         self._touched, self._heard = set(), set()
-        return {**self._left.changes(forget=False), **saved, **dict.fromkeys(self._foreign)}
+        return {**dict.fromkeys(self._foreign), **self._left.changes(forget=False), **saved}
 
 
 def _start(text: str) -> int:

@@ -114,4 +114,5 @@ class Owners:
     def expired(self) -> dict[str, None]:
         """The keys of writers not heard of for long, and of what is not ours, as changes that forget them."""
         old = {PREFIX + name for name, life in self.lives.items() if life.last < self._before}
-        return dict.fromkeys(sorted(old | self._foreign))
+        foreign = {key for key in self._foreign if key.removeprefix(PREFIX) not in self.lives}
+        return dict.fromkeys(sorted(old | foreign))

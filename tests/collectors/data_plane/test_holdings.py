@@ -94,6 +94,15 @@ def test_from_tick_to_tick_the_last_words_go_on(ticks: DataPlaneTicks) -> None:
     assert sums(ticks) == {30: 1, 10: 11}
 
 
+def test_one_that_was_forgotten_and_speaks_again_is_remembered(ticks: DataPlaneTicks) -> None:
+    word(ticks, "a", 0, 200, 1)
+    ticks.tick()
+    ticks.now += 6000
+    word(ticks, "a", 1, -5900, 2)
+    ticks.tick()
+    assert "source:a" in ticks.state
+
+
 def test_one_that_changes_its_job_is_no_longer_in_the_sum_of_the_first(ticks: DataPlaneTicks) -> None:
     word(ticks, "a", 0, 200, 1)
     word(ticks, "a", 1, 190, 1, job="bees")
