@@ -40,7 +40,8 @@ now = int(now)
 import orjson, urllib3
 from common.collector import Context, load_collector
 from common.config.configuration import Configuration
-from common.datadog.payloads import SeriesTable
+from common.datadog.payloads import documents
+from common.datadog.series import SeriesTable
 from common.datadog.sink import DatadogSink
 from common.execution.delivery import Delivery
 from common.metric import Mark, Sample
@@ -62,7 +63,7 @@ if way == "floor":
     batches = []
     for first in range(0, len(samples), 10_000):
         table = SeriesTable(["env:bench", "service:fleetgauge"], 10**6)
-        batches.append(list(table.take(samples[first : first + 10_000], 0, 2**40)))
+        batches.append(list(documents(table.take(samples[first : first + 10_000], 0, 2**40))))
     del samples
     pool = urllib3.HTTPConnectionPool("127.0.0.1", int(url.rpartition(":")[2]))
     begun = time.process_time()
@@ -86,15 +87,16 @@ else:
             saving += time.process_time() - before
         state, log = checkpoint.saved.state, logging.getLogger("bench")
         context = Context(settings, now, now, "node", state, Deadline(600), log)
-        delivery, samples = Delivery(sink, remember), set() if way == "count" else None
+        samples = set() if way == "count" else None
         yielded = 0
-        for item in collector.collect(context):
-            if isinstance(item, Sample):
-                yielded += 1
-                if samples is not None:
-                    samples.add((item.metric.name, item.tags, item.host, item.timestamp))
-            delivery.take(item)
-        getattr(delivery, "finish", delivery.flush)()
+        with Delivery(sink, remember) as delivery:
+            for item in collector.collect(context):
+                if isinstance(item, Sample):
+                    yielded += 1
+                    if samples is not None:
+                        samples.add((item.metric.name, item.tags, item.host, item.timestamp))
+                delivery.take(item)
+            delivery.flush()
     result = {"cpu": time.process_time() - begun, "saving": saving, "yielded": yielded}
     result["true"] = len(samples) if samples is not None else 0
 result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
