@@ -104,10 +104,3 @@ def python(code: str) -> list[str]:
     """A command that runs a piece of Python, which finds this repository first, wherever it is run."""
     path = [str(ROOT), str(ROOT / "tests")]
     return [sys.executable, "-c", f"import sys; sys.path[:1] = {path!r}\n{code}"]
-
-
-def claim(text: str, value: float, limit: float) -> bool:
-    """One claim on a line of its own; benchmarks that end with `judge` do not need it."""
-    holds = value <= limit
-    print(f"{'holds' if holds else 'FAILS'}: {text}: {value:.3g} (limit {limit:g})")
-    return holds
