@@ -27,14 +27,14 @@ _REDACTED = "[redacted]"
 _BASE64 = "(?:(?i:%2[bf])|[A-Za-z0-9+/_=-])"
 _IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}  # also as URLs write it
 
-_secrets: set[str] = set()
+remembered: set[str] = set()
 
 
 def remember_secret(value: str) -> None:
     """From now on, replace this value wherever it would be logged or reported."""
     value = value.strip()
     if len(value) >= _MIN_SECRET:
-        _secrets.add(value)
+        remembered.add(value)
 
 
 def redact(text: str) -> str:
@@ -43,9 +43,9 @@ def redact(text: str) -> str:
     All that is found is replaced at once: taking out one secret first could hide the rest of another that
     overlaps it.
     """
-    if not _secrets:
+    if not remembered:
         return text
-    found, each = _patterns(frozenset(_secrets))
+    found, each = _patterns(frozenset(remembered))
     if not found.search(text):
         return text
     spans = sorted(match.span(1) for pattern in each for match in pattern.finditer(text))

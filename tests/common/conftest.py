@@ -16,7 +16,7 @@ settings.load_profile("core")
 
 @pytest.fixture(autouse=True)
 def _no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_secrets", set())
+    monkeypatch.setattr(logs, "remembered", set())
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ def escaped(secret: str) -> list[str]:
 
 @given(SECRETS, st.integers(0, 12), AROUND, AROUND)
 def test_no_way_to_write_a_secret_shows_it(secret: str, way: int, before: str, after: str) -> None:
-    logs._secrets.clear()
+    logs.remembered.clear()
     logs.remember_secret(secret)
     form = escaped(secret.strip())[way]
     assert "[redacted]" in logs.redact(before + form + after)
@@ -215,7 +215,7 @@ def test_base64_of_anything_around_a_secret_does_not_show_it(
     secret: str, before: bytes, after: bytes, encode: Callable[[bytes], bytes]
 ) -> None:
     """No character that holds a bit of it is left."""
-    logs._secrets.clear()
+    logs.remembered.clear()
     logs.remember_secret(secret)
     text = encode(before + secret.encode() + after).decode().rstrip("=")
     first, last = 8 * len(before) // 6, -(-8 * (len(before) + len(secret)) // 6)
@@ -235,7 +235,7 @@ def test_the_header_of_a_proxy_is_not_shown() -> None:
 
 @given(st.lists(SECRETS, min_size=1, max_size=3), st.text())
 def test_what_holds_no_secret_stays_as_it_is(secrets: list[str], text: str) -> None:
-    logs._secrets.clear()
+    logs.remembered.clear()
     for secret in secrets:
         logs.remember_secret(secret)
     if not any(secret.strip()[:4] in text for secret in secrets):
