@@ -97,7 +97,7 @@ def _written(run: str) -> str:
     escaped |= {"+"} if run == " " else set()
     others = "|".join(re.escape(one).replace(r"\\", r"\\*+") for one in sorted(escaped - {run}))
     alone = rf"\\*+{run}" if run in "'\"" else re.escape(run)
-    return f"(?:{alone}|(?i:{others}))" if others else alone
+    return f"(?:(?i:{others})|{alone})" if others else alone  # %25 before the % it begins with
 
 
 class _Redacting:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common import logs
@@ -201,6 +201,7 @@ def escaped(secret: str) -> list[str]:
 
 
 @given(SECRETS, st.integers(0, 12), AROUND, AROUND)
+@example("000%", 9, "", "")
 def test_no_way_to_write_a_secret_shows_it(secret: str, way: int, before: str, after: str) -> None:
     logs.remembered.clear()
     logs.remember_secret(secret)
