@@ -12,6 +12,7 @@ from collectors.wandb import collector
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Tally
 from common.config.settings import ConfigurationFile, load
+from common.errors import FleetgaugeError, together
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.span import Span
@@ -118,9 +119,14 @@ def _gather(ran: Ran, begin: Callable[[], Iterator[Sample | Mark]]) -> None:
 
 def check(server: Wandb, **variables: Any) -> Ran:
     ran = Ran()
+    wrong: list[FleetgaugeError] = []
     try:
-        for finding in collector.check(context(server, ran, 60, **variables), ran.sleep):
-            ran.findings.append(finding)
+        for found in collector.check(context(server, ran, 60, **variables), ran.sleep):
+            if isinstance(found, str):
+                ran.findings.append(found)
+            else:
+                wrong.append(found)
+        ran.error = together(wrong) if wrong else None
     except Exception as error:
         ran.error = error
     return ran

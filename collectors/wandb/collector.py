@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from collectors.wandb import metrics
-from collectors.wandb.api import Api, Ask, RefusedProjectError, UnknownPartsError, UnknownProjectError
+from collectors.wandb.api import (
+    Api,
+    Ask,
+    RefusedKeyError,
+    RefusedProjectError,
+    UnknownPartsError,
+    UnknownProjectError,
+)
 from collectors.wandb.evaluate import Figures, Rules, evaluate_many
 from collectors.wandb.listing import Listing
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
@@ -193,11 +200,10 @@ def samples(project: Project, figures: Figures, *, live: bool) -> Iterator[Sampl
         yield metrics.PUSH_CONFIG_STEPS(value, figures.at, **tags, **target._asdict())
 
 
-def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[str]:
+def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[str | FleetgaugeError]:
     """Read one run of each project that is named, and of one of each entity, with the real query."""
     fleet = _open(context, sleep)
-    for error in fleet.chosen.unlisted.values():
-        raise error
+    yield from fleet.chosen.unlisted.values()
     for entity in sorted(fleet.chosen.entities):
         number = sum(project.entity == entity for project in fleet.chosen.projects)
         yield f"{entity}/* stands for {number:,} projects"
@@ -207,7 +213,13 @@ def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterato
         if project in fleet.chosen.found and project.entity in entities:
             continue
         entities.add(project.entity)
-        page, missing = _first_row(fleet, project, missing)
+        try:
+            page, missing = _first_row(fleet, project, missing)
+        except RefusedKeyError:  # no other project would answer better
+            raise
+        except FleetgaugeError as error:
+            yield error
+            continue
         known = "" if page.total is None else f", which has {page.total:,} runs to look at"
         yield f"the key can read {project}{known}"
     for part in sorted(missing, key=lambda part: part.name):

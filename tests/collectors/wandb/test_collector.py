@@ -285,6 +285,17 @@ class TestCheck:
         assert ran.findings[0] == "the key can read acme/ants"
         assert [finding.split(": ")[1] for finding in ran.findings[1:]] == ["runInfo", "totalCount"]
 
+    def test_it_names_every_project_that_cannot_be_read(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(2))
+        ran = check(server, WANDB_PROJECTS="acme/aunts,acme/ants,acme/beets")
+        assert ran.findings == ["the key can read acme/ants, which has 2 runs to look at"]
+        assert isinstance(ran.error, ConfigurationError)
+        assert [name in str(ran.error) for name in ("acme/aunts", "acme/ants", "acme/beets")] == [
+            True,
+            False,
+            True,
+        ]
+
     def test_it_raises_for_what_is_not_good(self, server: Wandb) -> None:
         assert isinstance(check(server).error, ConfigurationError)
         server.faults.add(Fault(status=500), times=None)
