@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -64,7 +65,7 @@ def records(path: Path) -> Iterator[Any]:
 def read_back(folder: Path) -> dict[str, Written]:
     """All runs below a folder, by the name of their stage."""
     # A run that is finished may not be on disk yet; what W&B's own process leaves behind is.
-    wandb.teardown()
+    end_service()
     runs = {}
     for path in folder.glob("wandb/offline-run-*/*.wandb"):
         written = Written(None, {}, [], None, path.parent)
@@ -113,7 +114,15 @@ def _quiet_and_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def _service() -> Iterator[None]:
     yield
-    wandb.teardown()
+    end_service()
+
+
+def end_service() -> None:
+    """Have W&B's own process end. It may lose the request, and the client would wait for it for ever."""
+    ending = threading.Thread(target=wandb.teardown, daemon=True)
+    ending.start()
+    ending.join(120)
+    assert not ending.is_alive(), "W&B's own process does not end"
 
 
 def offline(folder: Path, **settings: Any) -> dict[str, Any]:
@@ -458,23 +467,39 @@ class Refusing(BaseHTTPRequestHandler):
         pass
 
 
-def test_refused_by_the_server_the_job_goes_on_with_one_warning(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    # The client reads its variables once.
-    wandb.teardown()
+# In a process of its own: asked to end after a refusal, W&B's own process may never answer. It ends with us.
+REFUSED = """
+import logging, os, sys
+from fleetgauge.wandb_logger import WandbLogger
+logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format="%(name)s: %(message)s")
+with WandbLogger({"wandb": {"project": "ants", "dir": sys.argv[1]}}, "classify") as stage:
+    stage.log_metrics({"accuracy": 0.5})
+    stage.log_table([{"x": 1}], "results")
+    stage.set_config({"seed": 1})
+print("done", flush=True)
+os._exit(0)
+"""
+
+
+def test_refused_by_the_server_the_job_goes_on_with_one_warning(tmp_path: Path) -> None:
     key = "0123456789" * 4
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.setenv("WANDB_API_KEY", key)
-        cfg = {"wandb": {"project": "ants", "dir": str(tmp_path)}}
-        assert use(WandbLogger(cfg, "classify")) == "done"
-        wandb.teardown()
+        address = {"WANDB_BASE_URL": f"http://127.0.0.1:{server.server_port}", "WANDB_API_KEY": key}
+        finished = subprocess.run(
+            [sys.executable, "-c", REFUSED, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+            cwd=Path(__file__).parents[2],
+            env=os.environ | address,
+        )
         server.shutdown()
-    (warning,) = warnings(caplog)
+    *_, warning, last = finished.stdout.splitlines()
     assert "could not be started, and the job goes on without it: CommError: permission denied" in warning
-    assert key not in caplog.text
+    assert (finished.stdout.count("fleetgauge.wandb: "), last) == (1, "done")
+    assert key not in finished.stdout + finished.stderr
 
 
 def failing(*arguments: object, **options: object) -> None:
