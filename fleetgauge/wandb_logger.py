@@ -154,7 +154,7 @@ class WandbLogger:
         def update() -> None:
             nested = nest(metadata)
             self.run.config.update(merge(nested, self._present(nested)), allow_val_change=True)
-            cpus, gpus = metadata.get("compute.cpu_count", "unknown"), metadata["compute.gpu_count"]
+            cpus, gpus = (metadata.get(f"compute.{unit}_count", "unknown") for unit in ("cpu", "gpu"))
             _say(f"[wandb] ✓ Logged compute metadata: {cpus} CPUs, {gpus} GPUs")
 
         self._attempt("compute metadata", update)

@@ -39,9 +39,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """How many devices are visible, by which rule, and which ones: None where only their number is known."""
+    """How many devices are visible, by which rule, and which ones: None where that is not known."""
 
-    count: int
+    count: int | None
     source: str
     gpus: tuple[Gpu, ...] | None
 
@@ -100,7 +100,8 @@ def hidden_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | N
         return left
     # HIP numbers what the runtime below it has left over.
     if left is not None:
-        inventory = left.gpus if left.gpus is not None else tuple(Gpu(index) for index in range(left.count))
+        numbered = (Gpu(index) for index in range(left.count or 0))
+        inventory = left.gpus if left.gpus is not None else tuple(numbered)
     return _select("HIP_VISIBLE_DEVICES", above, inventory)
 
 

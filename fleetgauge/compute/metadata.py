@@ -1,8 +1,9 @@
 """What a process runs on: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings.
 
 Holds the rules, in which order sources are asked and how they bound each other; what each source says is
-parsed next door. Nothing is imported beyond the standard library: `pynvml` and `psutil` are used where
-they are installed, `torch` only where the process itself has initialised CUDA with it.
+parsed next door. Nothing is imported beyond the standard library: the GPU driver's library is asked by
+itself, `pynvml` and `psutil` are used where they are installed, `torch` only where the process itself has
+initialised CUDA with it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any, TypeVar
 from fleetgauge.compute import slurm
 from fleetgauge.compute.cgroup import Limits, read_limits
 from fleetgauge.compute.gpu import Gpu, Visible, allocated, devices, hidden_by_environment, text
-from fleetgauge.compute.nvml import DEADLINE_SECONDS, read_gpus
+from fleetgauge.compute.nvml import DEADLINE_SECONDS, DriverAnswer, ask_driver
 from fleetgauge.compute.once import left_out
+from fleetgauge.compute.pci import lists_gpus
 from fleetgauge.compute.slurm import Answer
 from fleetgauge.compute.user_config import model_section, runtime_section, wandb_ready
 
@@ -36,6 +38,8 @@ class Host:
 
     `gpus` is None where the driver cannot be asked, which is not the same as a machine without any.
     `torch_gpus` are those that a process which has initialised CUDA already sees, numbered its own way.
+    `pci_lists_gpus` is asked where no library of a driver can be loaded; None where it was not, or could
+    not be answered.
     """
 
     os_cpus: int
@@ -43,6 +47,7 @@ class Host:
     memory_bytes: int
     gpus: tuple[Gpu, ...] | None
     torch_gpus: tuple[Gpu, ...] | None = None
+    pci_lists_gpus: bool | None = None
 
 
 # The value is whatever JSON can hold.
@@ -56,18 +61,18 @@ def collect_compute_metadata(
     """Describe what this process runs on, ready for JSON.
 
     Never raises: what cannot be found out is left out, and said once at debug level. The figures of
-    `compute` are keys with dots, `compute.cpu_count`; the rest are mappings. `compute.gpu_count` is always
-    there: where nobody could be asked it is 0 and `compute.gpu_source` is `unknown`.
+    `compute` are keys with dots, `compute.cpu_count`; the rest are mappings. `compute.gpu_source` is always
+    there: `unknown` where nobody could say how many GPUs there are, and there is no `compute.gpu_count`.
     """
     environment = os.environ if env is None else env
-    machine = read_host() if host is None else host
+    machine = read_host(root=root) if host is None else host
     limits = _attempt("cgroup", lambda: read_limits(Path(root)), Limits(None, None))
     visible = _attempt("gpu", lambda: see_gpus(environment, machine), _NOBODY_ASKED)
     metadata: dict[str, Any] = {}
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "system": lambda: _section("system", _system(environment)),
         "cpu": lambda: _cpu_figures(environment, limits, machine),
-        "gpu count": lambda: {"compute.gpu_count": visible.count, "compute.gpu_source": visible.source},
+        "gpu count": lambda: _gpu_figures(visible),
         "gpu details": lambda: _gpu_details(visible),
         "memory": lambda: _memory_figures(environment, limits, machine, visible),
         "slurm": lambda: _section("slurm", slurm.job_section(environment)),
@@ -108,22 +113,27 @@ def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int
 
 
 def see_gpus(env: Mapping[str, str], host: Host) -> Visible:
-    """The GPUs this process sees: by the runtime's variables, else by Slurm, else all there are."""
+    """The GPUs this process sees: by the runtime's variables, else by Slurm, else all there are.
+
+    None there are where a driver says so, or where none can be loaded and the bus lists no board for it.
+    """
     if visible := hidden_by_environment(env, host.gpus):
         return visible if host.gpus is not None else _as_torch_sees(visible, host.torch_gpus)
     inventory = host.gpus if host.gpus is not None else host.torch_gpus
     if allotted := slurm.gpus_on_node(env):
         return allocated(allotted.value, allotted.source, slurm.gpu_indices(env), inventory)
     if inventory is None:
-        return _NOBODY_ASKED
+        return Visible(0, "pci", ()) if host.pci_lists_gpus is False else _NOBODY_ASKED
     present = devices(inventory)
     return Visible(len(present), "nvml" if host.gpus is not None else "torch", present)
 
 
-def read_host(*, deadline: float = DEADLINE_SECONDS) -> Host:
+def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str] = "/") -> Host:
     """Ask this machine. The driver gets `deadline` seconds."""
     affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
-    boards = _attempt("NVML", lambda: read_gpus(readings=False, deadline=deadline), None)
+    unanswered = DriverAnswer(None, library_loads=True)
+    driver = _attempt("NVML", lambda: ask_driver(readings=False, deadline=deadline), unanswered)
+    boards = driver.boards
     gpus = None if boards is None else tuple(gpu for board in boards for gpu in (board.gpu, *board.instances))
     return Host(
         os_cpus=os.cpu_count() or affinity or 1,
@@ -131,15 +141,16 @@ def read_host(*, deadline: float = DEADLINE_SECONDS) -> Host:
         memory_bytes=_attempt("memory total", _total_memory, 0),
         gpus=gpus,
         torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
+        pci_lists_gpus=None if driver.library_loads else lists_gpus(Path(root)),
     )
 
 
-_NOBODY_ASKED = Visible(0, "unknown", None)
+_NOBODY_ASKED = Visible(None, "unknown", None)
 
 
 def _as_torch_sees(visible: Visible, torch_gpus: tuple[Gpu, ...] | None) -> Visible:
     """Without a driver to ask, CUDA itself bounds the variable and, where they agree, fills in the rest."""
-    if torch_gpus is None:
+    if torch_gpus is None or visible.count is None:
         return visible
     count = min(visible.count, len(torch_gpus))
     return Visible(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
@@ -156,10 +167,15 @@ def _cpu_figures(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str
 
 
 def _memory_figures(env: Mapping[str, str], limits: Limits, host: Host, visible: Visible) -> dict[str, Any]:
-    memory = measure_memory(env, limits, host, visible.count)
+    memory = measure_memory(env, limits, host, visible.count or 0)
     if memory is None:
         return {}
     return {"compute.memory_gb": gib(memory.value), "compute.memory_source": memory.source}
+
+
+def _gpu_figures(visible: Visible) -> dict[str, Any]:
+    figures: dict[str, Any] = {"compute.gpu_source": visible.source}
+    return figures if visible.count is None else {"compute.gpu_count": visible.count, **figures}
 
 
 def _gpu_details(visible: Visible) -> dict[str, Any]:

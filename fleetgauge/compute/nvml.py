@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of its GPUs, asked through `pynvml` where that is installed.
+"""What the NVIDIA driver says of its GPUs, asked through `pynvml` where that is installed, else by itself.
 
 Knows NVML; knows nothing of which GPUs a process may use. Asks without initialising CUDA, gives up at a
 deadline, and lets a GPU that has fallen off the bus cost only itself.
@@ -20,11 +20,15 @@ DEADLINE_SECONDS = 10.0
 
 # Codes of NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED: this GPU will answer nothing more.
 _LOST = (15, 16)
+# The code of NVML_ERROR_LIBRARY_NOT_FOUND, which only a binding answers.
+_NO_LIBRARY = 12
 # NVML counts cores; what CUDA reports are multiprocessors. Cores in each, by compute capability.
 _CORES: dict[tuple[int | None, int | None], int] = {
     **dict.fromkeys([(7, 0), (7, 5), (8, 0)], 64),
     **dict.fromkeys([(8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1)], 128),
 }
+# What the questions are about, in NVML's numbers: a sensor, two kinds of memory errors, a counter.
+_TEMPERATURE_GPU, _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 0, 1, 0
 CLOCK_REASONS = {
     0x1: "gpu_idle",
     0x2: "applications_clocks_setting",
@@ -69,6 +73,14 @@ class GpuReading:
         return not _THROTTLES.isdisjoint(self.clock_reasons)
 
 
+@dataclass(frozen=True, slots=True)
+class DriverAnswer:
+    """The boards, in the driver's order; None where it did not answer, or no library of it can be loaded."""
+
+    boards: tuple[GpuReading, ...] | None
+    library_loads: bool
+
+
 def read_gpus(
     *,
     readings: bool = True,
@@ -77,7 +89,18 @@ def read_gpus(
     nvml: Any = None,
     wait: Callable[[threading.Thread, float], object] = threading.Thread.join,
 ) -> tuple[GpuReading, ...] | None:
-    """Describe every board, in the driver's order; None where there is no driver to ask.
+    """Describe every board, in the driver's order; None where there is no driver to ask."""
+    return ask_driver(readings=readings, deadline=deadline, nvml=nvml, wait=wait).boards
+
+
+def ask_driver(
+    *,
+    readings: bool,
+    deadline: float,
+    nvml: Any = None,
+    wait: Callable[[threading.Thread, float], object] = threading.Thread.join,
+) -> DriverAnswer:
+    """Describe every board, and say whether there is anything to ask.
 
     A driver call that hangs cannot be interrupted: it sits in the kernel. So a thread asks, and past
     `deadline` seconds it is left behind; the boards it had not finished by then carry an `error`. It is a
@@ -86,7 +109,7 @@ def read_gpus(
     """
     global left_behind
     if left_behind is not None and left_behind.is_alive():
-        return None
+        return DriverAnswer(None, library_loads=True)
     inquiry = _Inquiry(nvml, readings)
     thread = threading.Thread(target=inquiry.run, name="fleetgauge-nvml", daemon=True)
     thread.start()
@@ -94,7 +117,8 @@ def read_gpus(
     if thread.is_alive():
         left_behind = thread
         left_out("NVML", f"no answer within {deadline:g} s")
-    return None if inquiry.boards is None else tuple(inquiry.boards)
+    boards = None if inquiry.boards is None else tuple(inquiry.boards)
+    return DriverAnswer(boards, inquiry.library_loads)
 
 
 left_behind: threading.Thread | None = None
@@ -107,12 +131,14 @@ class _Inquiry:
     nvml: Any
     readings: bool
     boards: list[GpuReading] | None = None
+    library_loads: bool = True
 
     def run(self) -> None:
         try:
-            nvml = self.nvml if self.nvml is not None else importlib.import_module("pynvml")
+            nvml = self.nvml if self.nvml is not None else _binding()
             nvml.nvmlInit()
         except Exception as error:
+            self.library_loads = not isinstance(error, OSError) and _code(error) != _NO_LIBRARY
             left_out("NVML", error)
             return
         try:
@@ -127,6 +153,23 @@ class _Inquiry:
                 nvml.nvmlShutdown()
 
 
+# The binding has no types.
+def _binding() -> Any:
+    """`pynvml`, or the driver's own library where it is missing or is something else of that name."""
+    with suppress(Exception):
+        pynvml = importlib.import_module("pynvml")
+        if callable(pynvml.nvmlInit):
+            return pynvml
+    from fleetgauge.compute.driver import DriverLibrary  # with ctypes, which most machines never need
+
+    return DriverLibrary()
+
+
+def _code(error: Exception) -> object:
+    """NVML's own code of an error, None of any other kind."""
+    return getattr(error, "value", None)
+
+
 def _read_board(nvml: Any, index: int, readings: bool) -> GpuReading:
     try:
         ask = _Questions(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
@@ -139,11 +182,11 @@ def _read_board(nvml: Any, index: int, readings: bool) -> GpuReading:
             instances,
             utilization_pct=ask.number("nvmlDeviceGetUtilizationRates", field="gpu"),
             memory_used_bytes=ask.number("nvmlDeviceGetMemoryInfo", field="used"),
-            temperature_c=ask.number("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            temperature_c=ask.number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
             power_watts=None if power is None else power / 1000,
             clock_reasons=reasons,
-            ecc_corrected=ask.ecc_errors(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-            ecc_uncorrected=ask.ecc_errors(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            ecc_corrected=ask.ecc_errors(_CORRECTED),
+            ecc_uncorrected=ask.ecc_errors(_UNCORRECTED),
             error=ask.error,
         )
     except Exception as error:
@@ -190,7 +233,7 @@ class _Questions:
 
     def ecc_errors(self, kind: int) -> int | None:
         """Errors since the driver was loaded."""
-        return self.number("nvmlDeviceGetTotalEccErrors", kind, self.nvml.NVML_VOLATILE_ECC)
+        return self.number("nvmlDeviceGetTotalEccErrors", kind, _VOLATILE)
 
     def number(self, function: str, *arguments: int, field: str | None = None) -> int | None:
         """An answer that is a number, or the field of it that is; all bits set is NVML's "not available"."""
@@ -205,7 +248,7 @@ class _Questions:
         try:
             return getattr(self.nvml, function)(self.handle, *arguments)
         except Exception as error:
-            if getattr(error, "value", None) in _LOST:
+            if _code(error) in _LOST:
                 self.error = str(error)
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -211,9 +212,28 @@ def test_without_variable_and_slurm_all_boards_are_visible() -> None:
     assert describe({}, on(())) == {"gpu_count": 0, "gpu_source": "nvml"}
 
 
-def test_where_nobody_can_be_asked_the_count_is_there_and_its_source_unknown() -> None:
-    assert describe({}, on(None)) == {"gpu_count": 0, "gpu_source": "unknown"}
-    assert see_gpus({}, on(None)) == Visible(0, "unknown", None)
+def test_where_nobody_can_be_asked_there_is_no_count_and_its_source_is_unknown() -> None:
+    assert describe({}, on(None)) == {"gpu_source": "unknown"}
+    assert see_gpus({}, on(None)) == Visible(None, "unknown", None)
+
+
+@pytest.mark.parametrize(
+    ("lists_gpus", "described"),
+    [
+        (False, {"gpu_count": 0, "gpu_source": "pci"}),
+        (True, {"gpu_source": "unknown"}),
+        (None, {"gpu_source": "unknown"}),
+    ],
+)
+def test_without_a_driver_an_empty_bus_is_zero_and_any_other_unknown(
+    lists_gpus: bool | None, described: dict[str, Any]
+) -> None:
+    host = replace(on(None), pci_lists_gpus=lists_gpus)
+    assert describe({}, host) == described
+    # Whoever says how many there are is believed before the bus.
+    assert describe({CUDA: "0,1"}, host) == {"gpu_count": 2, "gpu_source": CUDA}
+    assert describe({"SLURM_GPUS_ON_NODE": "3"}, host)["gpu_count"] == 3
+    assert describe({}, replace(host, torch_gpus=(board(0),)))["gpu_source"] == "torch"
 
 
 def test_details_are_of_the_visible_boards_only() -> None:

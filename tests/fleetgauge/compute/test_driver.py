@@ -1,0 +1,185 @@
+"""The driver's own library, compiled here, asked by processes that have no binding for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from project import ROOT
+
+H100, PART = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
+
+ASK = """
+import json, sys
+from types import SimpleNamespace
+given = json.loads(sys.argv[1])
+if given.get("binding") is None:
+    sys.modules["pynvml"] = None
+if "torch" in given:
+    def started(what):
+        raise AssertionError("CUDA would be initialised")
+    device = SimpleNamespace(name="AMD Instinct MI300X", total_memory=192 * 2**30, major=9, minor=4)
+    ready = given["torch"] == "initialised"
+    cuda = SimpleNamespace(is_initialized=lambda: ready, device_count=(lambda: 2) if ready else started,
+                           get_device_properties=(lambda index: device) if ready else started)
+    sys.modules["torch"] = SimpleNamespace(cuda=cuda)
+from fleetgauge.compute import collect_compute_metadata, read_gpus
+metadata = collect_compute_metadata(env=given.get("env", {}), root=given.get("root", "/nowhere"))
+print(json.dumps({
+    "described": {key: value for key, value in metadata.items() if "gpu" in key},
+    "boards": repr(read_gpus(readings=given.get("readings", False))),
+    "uuids": [[board.gpu.uuid, *(part.uuid for part in board.instances)] for board in read_gpus() or ()],
+    "loaded": sorted({"pynvml", "torch"} & {name for name in sys.modules if sys.modules[name]}),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("a driver's library is compiled here, and there is no C compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    source = ROOT / "tests/data/nvml/driver.c"
+    target = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", target, source], check=True)
+    return folder
+
+
+def ask(folder: Path | None, driver: dict[str, str] | None = None, **given: Any) -> dict[str, Any]:
+    environment = {**os.environ, **(driver or {})}
+    if folder is not None:
+        environment["LD_LIBRARY_PATH"] = str(folder)
+    command = [sys.executable, "-c", ASK, json.dumps(given)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    answer: dict[str, Any] = json.loads(finished.stdout)
+    return answer
+
+
+def bus(root: Path, *functions: tuple[str, str]) -> str:
+    """A machine whose PCI bus lists these: vendor and class of each."""
+    for number, (vendor, kind) in enumerate(functions):
+        function = root / f"sys/bus/pci/devices/0000:00:{number:02x}.0"
+        function.mkdir(parents=True)
+        (function / "vendor").write_text(f"{vendor}\n")
+        (function / "class").write_text(f"{kind}\n")
+    return str(root)
+
+
+def test_boards_are_counted_and_described_without_any_package(library: Path) -> None:
+    answer = ask(library)
+    assert answer["loaded"] == []
+    described = answer["described"]
+    # Eight boards; the divided one is two instances.
+    assert (described["compute.gpu_count"], described["compute.gpu_source"]) == (9, "nvml")
+    assert described["compute.gpu_type"] == H100
+    assert described["compute.gpu_types"] == [H100, PART]
+    whole = {"name": H100, "total_memory_gb": 79.65, "major": 9, "minor": 0, "multi_processor_count": 132}
+    part = {**whole, "name": PART, "total_memory_gb": 39.5, "multi_processor_count": 60}
+    gpus = described["compute.gpus"]
+    assert gpus[0] == {"index": 0, **whole}
+    assert gpus[3] == {"index": 3}
+    assert gpus[5:7] == [{"index": 5, **part}] * 2
+    assert gpus[8] == {"index": 7, **whole}
+    uuids = [[f"GPU-{index:08}-45b0-95c0"] for index in range(8)]
+    uuids[3] = [None]  # type: ignore[list-item]
+    uuids[5] += ["MIG-00000000-5afc-978f", "MIG-00000002-5afc-978f"]
+    assert answer["uuids"] == uuids
+    assert "error='GPU is lost'" in answer["boards"]
+
+
+@pytest.mark.parametrize("readings", [False, True])
+def test_with_and_without_the_binding_the_answers_are_the_same(library: Path, readings: bool) -> None:
+    bound, unbound = ask(library, binding=True, readings=readings), ask(library, readings=readings)
+    assert bound.pop("loaded") == ["pynvml"]
+    assert unbound.pop("loaded") == []
+    assert bound == unbound
+
+
+BUSES = {
+    "none": [("0x1af4", "0x010000"), ("0x10de", "0x068000"), ("0x10de", "0x040300"), ("0x1022", "0x060000")],
+    "nvidia": [("0x1af4", "0x010000"), ("0x10de", "0x030200")],
+    "amd display": [("0x1002", "0x038000")],
+    "amd accelerator": [("0x1002", "0x120000")],
+    "unreadable": [],
+}
+EIGHT, NO_BOARD, NOT_LOADED, NO_LIBRARY = (
+    {"DRIVER_COUNT": "8"},
+    {"DRIVER_COUNT": "0"},
+    {"DRIVER_INIT": "9"},
+    None,
+)
+UNKNOWN = (None, "unknown", None)
+
+
+@pytest.mark.parametrize(
+    ("driver", "pci", "torch", "env", "expected"),
+    [
+        (EIGHT, "nvidia", "", {}, (9, "nvml", H100)),
+        (EIGHT, "unreadable", "", {}, (9, "nvml", H100)),
+        (EIGHT, "nvidia", "initialised", {}, (9, "nvml", H100)),
+        (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, (4, "CUDA_VISIBLE_DEVICES", H100)),
+        (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": "GPU-00000007"}, (1, "CUDA_VISIBLE_DEVICES", H100)),
+        (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": "MIG-00000002"}, (1, "CUDA_VISIBLE_DEVICES", PART)),
+        (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": ""}, (0, "CUDA_VISIBLE_DEVICES", None)),
+        (EIGHT, "nvidia", "", {"SLURM_GPUS_ON_NODE": "9"}, (9, "SLURM_GPUS_ON_NODE", H100)),
+        (NO_BOARD, "none", "", {}, (0, "nvml", None)),
+        (NO_BOARD, "nvidia", "", {}, (0, "nvml", None)),
+        (NO_BOARD, "none", "", {"CUDA_VISIBLE_DEVICES": "0,1"}, (0, "CUDA_VISIBLE_DEVICES", None)),
+        (NOT_LOADED, "none", "", {}, UNKNOWN),
+        (NOT_LOADED, "nvidia", "", {}, UNKNOWN),
+        (NOT_LOADED, "nvidia", "imported", {}, UNKNOWN),
+        (NOT_LOADED, "nvidia", "initialised", {}, (2, "torch", "AMD Instinct MI300X")),
+        (NOT_LOADED, "nvidia", "", {"CUDA_VISIBLE_DEVICES": "0,1"}, (2, "CUDA_VISIBLE_DEVICES", None)),
+        (NO_LIBRARY, "none", "", {}, (0, "pci", None)),
+        (NO_LIBRARY, "none", "imported", {}, (0, "pci", None)),
+        (NO_LIBRARY, "nvidia", "", {}, UNKNOWN),
+        (NO_LIBRARY, "amd display", "", {}, UNKNOWN),
+        (NO_LIBRARY, "amd accelerator", "imported", {}, UNKNOWN),
+        (NO_LIBRARY, "amd accelerator", "initialised", {}, (2, "torch", "AMD Instinct MI300X")),
+        (NO_LIBRARY, "unreadable", "", {}, UNKNOWN),
+        (NO_LIBRARY, "none", "", {"CUDA_VISIBLE_DEVICES": "0,1"}, (2, "CUDA_VISIBLE_DEVICES", None)),
+        (NO_LIBRARY, "none", "", {"SLURM_GPUS_ON_NODE": "4"}, (4, "SLURM_GPUS_ON_NODE", None)),
+    ],
+)
+def test_who_says_how_many_gpus_there_are(
+    library: Path,
+    tmp_path: Path,
+    driver: dict[str, str] | None,
+    pci: str,
+    torch: str,
+    env: dict[str, str],
+    expected: tuple[int | None, str, str | None],
+) -> None:
+    given: dict[str, Any] = {"env": env, "root": bus(tmp_path, *BUSES[pci])}
+    if torch:
+        given["torch"] = torch
+    described = ask(None if driver is None else library, driver, **given)["described"]
+    answer = tuple(described.get(f"compute.gpu_{key}") for key in ("count", "source", "type"))
+    assert answer == expected
+
+
+def test_a_library_that_is_none_is_as_good_as_missing(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_bytes(b"not a library")
+    described = ask(tmp_path, root=bus(tmp_path, *BUSES["none"]))["described"]
+    assert described == {"compute.gpu_count": 0, "compute.gpu_source": "pci"}
+
+
+def test_a_function_of_the_bus_that_cannot_be_read_makes_none_unknown(tmp_path: Path) -> None:
+    root = bus(tmp_path, *BUSES["none"])
+    (tmp_path / "sys/bus/pci/devices/0000:00:00.0/vendor").unlink()
+    assert ask(None, root=root)["described"] == {"compute.gpu_source": "unknown"}
+
+
+def test_something_else_called_pynvml_is_passed_over(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "pynvml").mkdir()
+    environment = {"PYTHONPATH": str(tmp_path)}
+    answer = ask(library, environment, binding=True)
+    assert answer["described"]["compute.gpu_count"] == 9
