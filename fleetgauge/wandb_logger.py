@@ -6,18 +6,19 @@ out of order the job goes on without it, after one warning.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fleetgauge import wandb_package
 from fleetgauge.compute import collect_compute_metadata
 from fleetgauge.compute.user_config import field, fields
+from fleetgauge.wandb_table import sampled_table
 
 _log = logging.getLogger("fleetgauge.wandb")
 
@@ -25,7 +26,11 @@ _log = logging.getLogger("fleetgauge.wandb")
 # sent by then stays on disk for `wandb sync`. A setting of the user's own is left alone.
 _PATIENCE = {"init_timeout": 30.0, "login_timeout": 30.0, "finish_timeout": 300.0}
 _SETTINGS = ("project", "entity", "mode", "dir", "group", "name")
+_SAMPLING = ("table_sample_rows", "table_sample_seed")
 _MODES = {"dryrun": "offline", "run": "online"}
+# What is collected of the machine, and is another one's where a run is resumed elsewhere.
+_OF_MACHINE = ("compute", "slurm", "system")
+_SAMPLE_SEED = 777
 _STARTED = {"online": "ONLINE - real-time syncing", "offline": "OFFLINE - sync later with wandb sync"}
 
 
@@ -35,8 +40,8 @@ class WandbLogger:
     The run starts on entry, with `collect_compute_metadata` in its configuration, and finishes on leaving:
     as failed where an exception leaves with it. Project, entity, mode, dir, group, tags and name come from
     `cfg.wandb`, the first four else from W&B's own variables; `cfg.wandb.enabled` set to false switches
-    W&B off. With `run_id` that very run is continued where it exists. `run_config` is the user's own
-    configuration, and wins over what was collected.
+    W&B off. `run_id` ends the run's name; `id` is W&B's own, and continues that very run where it exists,
+    or as `resume` says. `run_config` is the user's own configuration, and wins over what was collected.
     """
 
     def __init__(
@@ -47,6 +52,8 @@ class WandbLogger:
         run_config: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
+        id: str | None = None,  # noqa: A002  # W&B's own word
+        resume: str | bool | None = None,
         env: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -54,6 +61,8 @@ class WandbLogger:
             raise ValueError("a W&B run needs the name of its stage, such as 'classify'")
         self.stage = stage
         self.run_id = run_id
+        self._id = id
+        self._resume = resume
         # The class is W&B's own, and W&B may not be there.
         self.run: Any = None
         self._cfg = cfg
@@ -65,6 +74,11 @@ class WandbLogger:
         # W&B as it was imported.
         self._wandb: Any = None
         self._warned = False
+
+    @property
+    def enabled(self) -> bool:
+        """Whether W&B is switched on and installed."""
+        return self._settings["mode"] != "disabled" and wandb_package.is_installed()
 
     def __enter__(self) -> Self:
         self.start()
@@ -87,11 +101,13 @@ class WandbLogger:
             self._lose("W&B is switched off, so this run is not logged", None)
             return
         name = self._name or f"{self._settings['project']}-{self.stage}-{self._now():%Y%m%d-%H%M%S}"
+        if self.run_id is not None:
+            name = f"{name}-{self.run_id}"
         _say(f"[wandb] Starting run: {name} (mode={mode}, dir={self._settings.get('dir', os.curdir)})")
         try:
             if "dir" in self._settings:
                 Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)
-            self._wandb = importlib.import_module("wandb")
+            self._wandb = wandb_package.load()
             self.run = self._init(name, mode)
         except Exception as error:
             self._lose("the W&B run could not be started, and the job goes on without it", error)
@@ -109,19 +125,77 @@ class WandbLogger:
         except Exception as error:
             self._lose("the W&B run could not be finished", error)
 
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log one row of values."""
-        self._attempt("metrics", lambda: self.run.log(dict(metrics), step=step))
+    def log_metrics(
+        self, metrics: Mapping[str, Any], step: int | None = None, commit: bool | None = None
+    ) -> None:
+        """Log one row of values; with `commit=False` the next call adds to it."""
+        options: dict[str, Any] = {} if commit is None else {"commit": commit}
+        self._attempt("metrics", lambda: self.run.log(dict(metrics), step=step, **options))
 
-    def log_table(self, rows: object, key: str, columns: Sequence[str] | None = None) -> None:
-        """Log a table: a DataFrame, a list of mappings, or a list of lists with its `columns`."""
-        self._attempt(f"table {key}", lambda: self.run.log({key: self._table(rows, columns)}))
+    def log_table(
+        self,
+        rows: object,
+        key: str,
+        columns: Sequence[str] | None = None,
+        *,
+        prefer_cols: Sequence[str] | None = None,
+        max_rows: int | None = None,
+        panel_group: str | None = None,
+    ) -> None:
+        """Log a table: a DataFrame, a list of mappings, or a list of lists with its `columns`.
 
-    def set_config(self, values: Mapping[str, Any]) -> None:
-        """Merge values deeply into the run's configuration, over what is there."""
+        Of a DataFrame or of mappings only `prefer_cols` are logged, where it has any of them. Of more than
+        `max_rows` rows (`cfg.wandb.table_sample_rows`) a random sample is logged; `<key>/rows` and
+        `<key>/total_rows` say how many there are. `panel_group` is the panel that W&B shows it in.
+        """
+
+        def log() -> None:
+            most = max_rows or self._settings.get("table_sample_rows")
+            seed = self._settings.get("table_sample_seed", _SAMPLE_SEED)
+            shown = sampled_table(self._wandb, rows, columns, prefer_cols, most, seed)
+            row = {
+                f"{panel_group}/{key}" if panel_group else key: shown.table,
+                f"{key}/rows": shown.rows,
+                f"{key}/total_rows": shown.total_rows,
+            }
+            if shown.rows < shown.total_rows:
+                row |= {f"{key}/sampled": True, f"{key}/sample_seed": seed}
+            self.run.log(row)
+
+        self._attempt(f"table {key}", log)
+
+    # The figure is of matplotlib, of Plotly or of W&B, none of which need be there.
+    def log_plot(self, key: str, figure: Any) -> None:
+        """Log a figure: of matplotlib, of Plotly, or any of W&B's own kinds."""
+        drawn = hasattr(figure, "savefig")
+        self._attempt(
+            f"plot {key}", lambda: self.run.log({key: self._wandb.Image(figure) if drawn else figure})
+        )
+
+    def log_artifact(
+        self,
+        artifact_path: str | os.PathLike[str],
+        name: str,
+        type: str = "dataset",  # noqa: A002  # W&B's own word
+    ) -> None:
+        """Log a file or a directory as an artifact."""
+        self._attempt(
+            f"artifact {name}", lambda: self.run.log_artifact(os.fspath(artifact_path), name=name, type=type)
+        )
+
+    # The value is whatever W&B can hold.
+    def set_summary(self, key: str, value: Any) -> None:
+        """Set one value of the run's summary."""
+        self._attempt(f"summary {key}", lambda: self.run.summary.update({key: value}))
+
+    def set_config(self, values: Mapping[str, Any], allow_val_change: bool = True) -> None:
+        """Merge values deeply into the run's configuration, over what is there.
+
+        Without `allow_val_change` W&B refuses all of them where one would change a value.
+        """
 
         def update() -> None:
-            self.run.config.update(merge(self._present(values), values), allow_val_change=True)
+            self.run.config.update(merge(self._present(values), values), allow_val_change=allow_val_change)
 
         self._attempt("configuration", update)
 
@@ -133,10 +207,10 @@ class WandbLogger:
             if setting in known and f"WANDB_{setting.upper()}" not in self._env
         }
         options = {key: self._settings.get(key) for key in ("project", "entity", "dir", "group", "tags")}
-        if self.run_id is not None:
-            options["id"] = self.run_id
-            # Offline there is nothing to continue, and W&B would complain of the wish.
-            options["resume"] = "allow" if mode != "offline" else None
+        options["id"] = self._id
+        # Without a word on it W&B would begin a run that exists anew. Offline there is nothing to continue.
+        resume = "allow" if self._resume is None and self._id is not None else self._resume
+        options["resume"] = resume if mode != "offline" else None
         # Beside a run that is not ours: W&B would hand us that one, and we would finish it.
         options["reinit"] = "create_new" if self._wandb.run is not None else None
         return self._wandb.init(
@@ -153,26 +227,22 @@ class WandbLogger:
 
         def update() -> None:
             nested = nest(metadata)
-            self.run.config.update(merge(nested, self._present(nested)), allow_val_change=True)
+            present = self._present((*nested, *_OF_MACHINE))
+            if getattr(self.run, "resumed", False):
+                # Here W&B has filled in what the server holds: the machine that the run began on.
+                own = {key: self._run_config[key] for key in _OF_MACHINE if key in self._run_config}
+                nested |= {key: nested.get(key, {}) for key in _OF_MACHINE if key in present}
+                present = {key: value for key, value in present.items() if key not in _OF_MACHINE} | own
+            self.run.config.update(merge(nested, present), allow_val_change=True)
             cpus, gpus = (metadata.get(f"compute.{unit}_count", "unknown") for unit in ("cpu", "gpu"))
             _say(f"[wandb] ✓ Logged compute metadata: {cpus} CPUs, {gpus} GPUs")
 
         self._attempt("compute metadata", update)
 
-    def _present(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+    def _present(self, keys: Iterable[str]) -> dict[str, Any]:
         """What the run's configuration holds under these keys: W&B replaces a key whole."""
-        return {key: value for key, value in self.run.config.as_dict().items() if key in keys}
-
-    def _table(self, rows: Any, columns: Sequence[str] | None) -> Any:
-        if hasattr(rows, "iloc"):
-            return self._wandb.Table(dataframe=rows, allow_mixed_types=True)
-        listed = list(rows)
-        if columns is None:
-            columns = list(dict.fromkeys(name for row in listed for name in row))
-        cells = [
-            [row.get(name) for name in columns] if isinstance(row, Mapping) else list(row) for row in listed
-        ]
-        return self._wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
+        config = self.run.config.as_dict()
+        return {key: config[key] for key in keys if key in config}
 
     def _attempt(self, what: str, action: Callable[[], object]) -> None:
         if self.run is None:
@@ -219,7 +289,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
     """What `cfg.wandb` says, else W&B's own variables."""
-    section = fields(field(cfg, "wandb"), ("enabled", "tags", *_SETTINGS))
+    section = fields(field(cfg, "wandb"), ("enabled", "tags", *_SETTINGS, *_SAMPLING))
     settings: dict[str, Any] = {key: str(section[key]) for key in _SETTINGS if section.get(key, "") != ""}
     for key in ("project", "entity", "mode", "dir"):
         if key not in settings and (value := env.get(f"WANDB_{key.upper()}")):
@@ -229,6 +299,7 @@ def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
     settings["mode"] = _MODES.get(mode, mode)
     if not section.get("enabled", True) or env.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes"):
         settings["mode"] = "disabled"
+    settings |= {key: int(section[key]) for key in _SAMPLING if str(section.get(key, "")).isdecimal()}
     if tags := section.get("tags"):
         settings["tags"] = [tags] if isinstance(tags, str) else tags
     return settings

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from fleetgauge import wandb_package
 
 from .artifacts import log_dashboard, log_path
 from .attribution import log_attribution
@@ -180,7 +181,7 @@ def session_slug(session_summary: Any) -> str:
 
 def _import_wandb() -> Any:
     try:
-        return import_module("wandb")
+        return wandb_package.load()
     except ModuleNotFoundError as error:
         if error.name != "wandb":
             raise

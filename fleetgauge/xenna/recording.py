@@ -6,7 +6,6 @@ and to W&B, which has one too: each may hang or fail for ever, and only its own 
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 import weakref
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fleetgauge import wandb_package
 from fleetgauge.records import Event, RecordWriter
 from fleetgauge.records.background import Worker
 from fleetgauge.xenna.patch import log
@@ -58,7 +58,7 @@ class WandbLog:
         wandb: Any = sys.modules.get("wandb")  # Any: it is optional, and may be a stand-in
         run = getattr(wandb, "run", None)
         if run is None:
-            why = "wandb.init() was not called" if wandb or _installed("wandb") else "wandb is not installed"
+            why = "wandb.init() was not called" if wandb_package.is_installed() else wandb_package.MISSING
             self.worker.warn("absent", "pipeline statistics are not logged to W&B: %s", why)
             return
         if run is not self._prepared:
@@ -73,13 +73,6 @@ class WandbLog:
             wandb.define_metric(f"{PREFIX}*", step_metric=STEP)
         except Exception as error:
             self.worker.warn("define", "W&B charts pipeline statistics by its own step: %s", error)
-
-
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 class HookRecording:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,6 +37,8 @@ class Written:
     history: list[dict[str, Any]]
     exit_code: int | None
     folder: Path
+    summary: dict[str, Any] = field(default_factory=dict)
+    artifacts: list[tuple[str, str, list[str]]] = field(default_factory=list)
 
     def table(self, key: str) -> Any:
         (path,) = self.folder.glob(f"files/media/table/{key}_*.table.json")
@@ -79,6 +81,12 @@ def read_back(folder: Path) -> dict[str, Written]:
                 case "history":
                     written.history.append({})
                     update(written.history[-1], record.history.item)
+                case "summary":
+                    update(written.summary, record.summary.update)
+                case "artifact":
+                    made = record.artifact
+                    paths = [entry.path for entry in made.manifest.contents]
+                    written.artifacts.append((made.name, made.type, paths))
                 case "exit":
                     written.exit_code = record.exit.exit_code
         runs[written.run.job_type] = written
@@ -225,6 +233,82 @@ def test_tables(tmp_path: Path, rows: object, columns: list[str] | None) -> None
     assert written.history[0]["results"]["nrows"] == 2
 
 
+FRAME = pd.DataFrame({"id": range(100), "text": ["x"] * 100, "score": [0.5] * 100})
+
+
+@pytest.mark.parametrize("rows", [FRAME, FRAME.to_dict("records")], ids=["dataframe", "mappings"])
+def test_a_long_table_is_sampled_into_its_panel_by_the_preferred_columns(
+    tmp_path: Path, rows: object
+) -> None:
+    with logger(tmp_path) as stage:
+        stage.log_table(
+            rows, "results", prefer_cols=["score", "missing", "id"], max_rows=10, panel_group="inspect"
+        )
+    [row] = read_back(tmp_path)["classify"].history
+    assert (row["results/rows"], row["results/total_rows"]) == (10, 100)
+    assert (row["results/sampled"], row["results/sample_seed"]) == (True, 777)
+    [path] = tmp_path.glob("wandb/offline-run-*/files/media/table/inspect/results_*.table.json")
+    table = json.loads(path.read_text())
+    assert table["columns"] == ["score", "id"]
+    chosen = [identity for _, identity in table["data"]]
+    assert len(set(chosen)) == 10
+    assert chosen == sorted(chosen)
+    assert chosen != list(range(10))
+
+
+def test_the_configuration_says_how_many_rows_of_any_table_are_logged(tmp_path: Path) -> None:
+    cfg = offline(tmp_path, table_sample_rows=3, table_sample_seed=1)
+    with WandbLogger(cfg, "classify", env=JOB) as stage:
+        stage.log_table(FRAME, "long", prefer_cols=["nothing of it"])
+        stage.log_table(FRAME.head(3), "short")
+    long, short = read_back(tmp_path)["classify"].history
+    assert (long["long/rows"], long["long/total_rows"], long["long/sample_seed"]) == (3, 100, 1)
+    assert long["long"]["ncols"] == 3
+    assert (short["short/rows"], short["short/total_rows"], "short/sampled" in short) == (3, 3, False)
+
+
+def test_summary_artifact_plot_and_commit_are_w_and_bs_own(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    with logger(tmp_path) as stage:
+        assert stage.enabled
+        stage.log_metrics({"a": 1}, commit=False)
+        stage.log_metrics({"b": 2})
+        stage.log_plot("page", wandb.Html("<p>drawn</p>", inject=False))
+        stage.log_artifact(tmp_path / "rows.csv", "rows")
+        stage.set_summary("verdict", "good")
+    written = read_back(tmp_path)["classify"]
+    assert (written.history[0]["a"], written.history[0]["b"]) == (1, 2)
+    assert written.history[1]["page"]["_type"] == "html-file"
+    assert written.summary["verdict"] == "good"
+    assert written.artifacts == [("rows", "dataset", ["rows.csv"])]
+
+
+def test_a_figure_that_can_be_saved_is_logged_as_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[dict[str, Any]] = []
+    recorder = Recorder(log=logged.append)
+    vars(recorder)["Image"] = lambda figure: ("image", figure)
+    monkeypatch.setitem(sys.modules, "wandb", recorder)
+    drawn, other = SimpleNamespace(savefig=None), object()
+    with WandbLogger(None, "classify", env={}) as stage:
+        stage.log_plot("drawn", drawn)
+        stage.log_plot("other", other)
+    assert logged == [{"drawn": ("image", drawn)}, {"other": other}]
+
+
+def test_a_value_may_be_held_against_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with logger(tmp_path, run_config={"seed": 1}) as stage:
+        stage.set_config({"seed": 2}, allow_val_change=False)
+    assert read_back(tmp_path)["classify"].config["seed"] == 1
+    assert "configuration could not be logged to W&B" in warnings(caplog)[0]
+
+
+@pytest.mark.parametrize(
+    ("cfg", "enabled"), [({}, True), ({"enabled": False}, False), ({"mode": "disabled"}, False)]
+)
+def test_enabled_is_what_the_configuration_says(cfg: dict[str, Any], enabled: bool) -> None:
+    assert WandbLogger({"wandb": cfg}, "classify", env={}).enabled is enabled
+
+
 def test_a_table_of_mixed_values_and_one_of_nothing_are_tables(tmp_path: Path) -> None:
     with logger(tmp_path) as stage:
         stage.log_table([{"x": 1}, {"x": "one"}], "mixed")
@@ -257,10 +341,83 @@ def test_an_exception_finishes_the_run_and_goes_on(
 
 
 def test_a_run_has_the_id_and_name_it_is_given(tmp_path: Path) -> None:
-    with logger(tmp_path, run_id="classify-001", name="the first"):
+    with logger(tmp_path, id="abc123", name="the first"):
         pass
     run = read_back(tmp_path)["classify"].run
-    assert (run.run_id, run.display_name) == ("classify-001", "the first")
+    assert (run.run_id, run.display_name) == ("abc123", "the first")
+
+
+def test_a_run_id_ends_the_name_and_two_executions_are_two_runs(tmp_path: Path) -> None:
+    for _ in range(2):
+        with logger(tmp_path, run_id="classify-001"):
+            pass
+    end_service()
+    found = [
+        record.run
+        for path in tmp_path.glob("wandb/offline-run-*/*.wandb")
+        for record in records(path)
+        if record.WhichOneof("record_type") == "run"
+    ]
+    assert {run.display_name for run in found} == {"ants-classify-20261116-123005-classify-001"}
+    assert len({run.run_id for run in found}) == 2
+    assert "classify-001" not in {run.run_id for run in found}
+
+
+SERVERS = {
+    "compute": {"gpu_count": 8, "gpu_type": "NVIDIA H100 80GB HBM3", "rack": "r1"},
+    "slurm": {"slurm_job_id": "1", "slurm_partition": "old"},
+    "system": {"hostname": "elsewhere", "kernel": "5"},
+    "model": {"batch_size": 2, "layers": 12},
+    "seed": 7,
+}
+
+
+@pytest.fixture
+def resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run is one that a server knew: W&B fills in what that holds, below what it was given."""
+    begin = wandb.init
+
+    def resume(*, config: dict[str, Any], **options: Any) -> Any:
+        run = begin(config=merge(SERVERS, config), **options)
+        run._settings.resumed = True
+        return run
+
+    monkeypatch.setattr(wandb, "init", resume)
+
+
+@pytest.mark.usefixtures("resumed")
+def test_a_resumed_run_says_what_it_runs_on_now_and_keeps_the_rest(tmp_path: Path) -> None:
+    cfg = {**offline(tmp_path), "model": {"batch_size": 4, "concurrency": 3}}
+    with WandbLogger(cfg, "classify", run_config={"compute": {"cluster": "b"}}, env=JOB):
+        pass
+    config = read_back(tmp_path)["classify"].config
+    assert config["compute"]["gpu_count"] == 4
+    assert config["compute"]["cluster"] == "b"
+    assert {"rack", "gpu_type"} & config["compute"].keys() == set()
+    assert config["slurm"] == {"slurm_job_id": "4711", "slurm_cpus_per_task": "1"}
+    assert config["system"]["hostname"] == os.uname().nodename
+    assert "kernel" not in config["system"]
+    assert config["model"] == {"batch_size": 2, "layers": 12, "concurrency": 3}
+    assert config["seed"] == 7
+
+
+@pytest.mark.usefixtures("resumed")
+def test_a_run_resumed_outside_of_slurm_has_no_slurm_job_any_more(tmp_path: Path) -> None:
+    with WandbLogger(offline(tmp_path), "classify", env={"CUDA_VISIBLE_DEVICES": ""}):
+        pass
+    config = read_back(tmp_path)["classify"].config
+    assert config["slurm"] == {}
+    assert config["compute"]["gpu_count"] == 0
+
+
+@pytest.mark.usefixtures("resumed")
+def test_on_a_resumed_run_what_this_process_passed_wins_over_what_it_collected(tmp_path: Path) -> None:
+    own = {"compute": {"gpu_count": 1}, "slurm": "no"}
+    with WandbLogger(offline(tmp_path), "classify", run_config=own, env=JOB):
+        pass
+    config = read_back(tmp_path)["classify"].config
+    assert (config["compute"]["gpu_count"], config["compute"]["cpu_count"]) == (1, 1)
+    assert config["slurm"] == "no"
 
 
 def test_a_stage_beside_another_run_leaves_that_one_alone(tmp_path: Path) -> None:
@@ -384,12 +541,20 @@ def test_the_directory_of_w_and_bs_own_variable_is_used(
     assert asked(monkeypatch, None, {"WANDB_DIR": str(tmp_path)})["dir"] == str(tmp_path)
 
 
-def test_a_run_id_continues_a_run_except_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    online = asked(monkeypatch, None, {}, run_id="abc")
+def test_an_id_continues_a_run_except_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    online = asked(monkeypatch, None, {}, id="abc")
     assert (online["id"], online["resume"]) == ("abc", "allow")
-    offline_options = asked(monkeypatch, None, {"WANDB_MODE": "offline"}, run_id="abc")
+    offline_options = asked(monkeypatch, None, {"WANDB_MODE": "offline"}, id="abc")
     assert offline_options["id"] == "abc"
     assert "resume" not in offline_options
+    assert asked(monkeypatch, None, {}, id="abc", resume="must")["resume"] == "must"
+    assert asked(monkeypatch, None, {}, resume="auto")["resume"] == "auto"
+
+
+def test_a_run_id_is_not_w_and_bs_own_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = asked(monkeypatch, {"wandb": {"name": "mine"}}, {}, run_id="classify-001")
+    assert options["name"] == "mine-classify-001"
+    assert {"id", "resume"} & options.keys() == set()
 
 
 def test_an_online_run_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

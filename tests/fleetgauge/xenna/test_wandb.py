@@ -98,7 +98,9 @@ def _not_imported(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
 
 def _not_installed(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
     patch.setitem(sys.modules, "wandb", None)
-    return "pipeline statistics are not logged to W&B: wandb is not installed"
+    return (
+        "pipeline statistics are not logged to W&B: wandb is not installed: pip install 'fleetgauge[wandb]'"
+    )
 
 
 def _raising(patch: pytest.MonkeyPatch, wandb: Wandb) -> str:
