@@ -4,3 +4,5 @@ They write records (see docs/records.md) or log to W&B, import nothing heavy, an
 are built never raise into, block or slow the job that hosts them. The service that reads the records is
 not part of this package.
 """
+
+__version__ = "0.1.0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,16 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from fleetgauge import __version__
 from project import ROOT
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    [built] = folder.glob("*.whl")
+    [built] = build(tmp_path_factory.mktemp("wheel")).glob("*.whl")
     return built
+
+
+def build(folder: Path, root: Path = ROOT) -> Path:
+    subprocess.run([root / "scripts" / "build", str(folder)], check=True, capture_output=True)
+    return folder
 
 
 def test_the_wheel_holds_the_probes_and_needs_nothing(wheel: Path) -> None:
@@ -32,6 +36,28 @@ def test_the_wheel_holds_the_probes_and_needs_nothing(wheel: Path) -> None:
     assert "fleetgauge/py.typed" in names
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
     assert all("extra ==" in line for line in required)
+
+
+def test_built_again_elsewhere_and_later_it_is_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    for name in ("fleetgauge", "locks", "scripts"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"):
+        shutil.copy(ROOT / name, copy / name)
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    for path in copy.glob("fleetgauge/**/*.py"):
+        os.utime(path, (0, 0))
+    first, second = wheel.parent, build(tmp_path / "built", copy)
+    names = sorted(path.name for path in first.iterdir())
+    assert names == [f"fleetgauge-{__version__}-py3-none-any.whl", f"fleetgauge-{__version__}.tar.gz"]
+    assert sorted(path.name for path in second.iterdir()) == names
+    for name in names:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_the_document_installs_the_version_that_is_built(wheel: Path) -> None:
+    assert f"pip install dist/{wheel.name}\n" in (ROOT / "docs/probes.md").read_text()
 
 
 def interpreter(version: str) -> str:
@@ -50,13 +76,14 @@ def interpreter(version: str) -> str:
 
 PROGRAM = """\
 import json, sys
-import collectors, common
+import collectors, common, fleetgauge
 from fleetgauge.compute import collect_compute_metadata
 from fleetgauge.records import RecordWriter
 assert common.OWNER == collectors.OWNER == "the job", "the job's own packages come first"
 with RecordWriter(sys.argv[1], "demo", run_id="r1") as writer:
     writer.write("start", {})
-print(json.dumps({"python": sys.version_info[:2], "described": collect_compute_metadata()}))
+said = {"version": fleetgauge.__version__, "described": collect_compute_metadata()}
+print(json.dumps({**said, "python": sys.version_info[:2]}))
 """
 
 
@@ -82,6 +109,7 @@ def test_it_works_in_an_empty_environment_beside_a_job_with_its_own_common(
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout)
     assert ".".join(map(str, said["python"])) == version
+    assert said["version"] == __version__
     assert said["described"]["compute.cpu_count"] >= 1
     [record] = map(json.loads, (tmp_path / "records.jsonl").read_text().splitlines())
     assert (record["kind"], record["event"], record["run_id"]) == ("demo", "start", "r1")

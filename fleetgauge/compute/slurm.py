@@ -23,6 +23,7 @@ _SECTION = {
     "slurm_job_name": ("SLURM_JOB_NAME",),
     "slurm_nodelist": ("SLURM_NODELIST", "SLURM_JOB_NODELIST"),
     "slurm_nnodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "slurm_job_num_nodes": ("SLURM_JOB_NUM_NODES",),
     "slurm_cpus_per_task": ("SLURM_CPUS_PER_TASK",),
     "slurm_cpus_on_node": ("SLURM_CPUS_ON_NODE",),
     "slurm_mem_per_node": ("SLURM_MEM_PER_NODE",),

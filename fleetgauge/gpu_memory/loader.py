@@ -13,7 +13,7 @@ from pathlib import Path
 from .events import MemoryEvent
 from .oom import OomDump
 from .profiles import MAX_RANKS, RankProfile
-from .recording import OnRead, Part, Recording, open_recording, read_part
+from .recording import OnRead, Part, Recording, RecordingError, open_recording, read_part
 from .sessions import SessionSummary, infer_session
 from .statistics import Statistics
 
@@ -105,6 +105,9 @@ def load_recording(path: str | Path, progress: OnRead | None = None) -> Loaded:
             if part not in profile.parts[-1:]:
                 profile.parts.append(part)
             profile.add(event)
+    if not profiles and not recording.oom_dumps:
+        lost = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in sorted(losses.items()))
+        raise RecordingError(f"cannot read {path}: it holds no event{f' ({lost})' if lost else ''}")
     sessions = [LoadedSession(one, _summary(name, one), recording) for name, one in profiles.items()]
     sessions.sort(key=lambda session: (session.summary.started_at_ns or 0, session.summary.session_id))
     return Loaded(recording.path, tuple(sessions), losses, recording.oom_dumps, recording.notes)

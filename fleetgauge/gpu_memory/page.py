@@ -19,14 +19,14 @@ from .events import ALERT_TYPES, MemoryEvent
 from .loader import Loaded, SessionProfile
 from .oom import OomDump
 from .page_style import STYLE
-from .profiles import SERIES, RankProfile
+from .profiles import MIN_PEAK_BYTES, SERIES, RankProfile
 
 MAX_DRAWN = 32
 _CSS_CLASSES = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)
 _STATUSES = {
-    "running": "running: no end was recorded",
+    "running": "running: no end was recorded",  # and since when nothing was heard
     "completed": "completed",
     "interrupted": "interrupted",
     "incomplete": "incomplete: no end was recorded",
@@ -106,7 +106,7 @@ def _overview_row(section: _Section) -> Row:
     return (
         ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, ""),
         ("Rank", _rank(section), ""),
-        ("Status", html.escape(_status(section.summary)), ""),
+        ("Status", html.escape(_status(section)), ""),
         ("Start (UTC)", _clock(rank.first_at), "number"),
         ("Duration", format_duration(rank.duration), "number"),
         ("Peak allocated", format_bytes(rank.peak_allocated), "number"),
@@ -119,7 +119,7 @@ def _section(section: _Section) -> str:
     rank, summary = section.rank, section.summary
     status = str(getattr(summary, "status", ""))
     badge = (
-        f'<span class="status {html.escape(status)}">{html.escape(_status(summary))}</span>' if status else ""
+        f'<span class="status {html.escape(status)}">{html.escape(_status(section))}</span>' if status else ""
     )
     facts = [
         f"{name} {value}"
@@ -178,13 +178,19 @@ def _chart(rank: RankProfile) -> str:
 
 
 def _alert_table(rank: RankProfile) -> str:
-    shown = rank.latest_alerts()
-    if not shown:
+    shown, small = rank.latest_alerts(), rank.small_peaks
+    if not shown and not small.count:
         return "<h3>Alerts</h3><p>There were none.</p>"
     rows = [_alert_row(event, rank.first_at) for event in shown]
-    missing = rank.alerts - len(shown)
+    missing = rank.alerts - len(shown) - small.count
     more = f"<p>{missing:,} earlier alerts are not listed.</p>" if missing else ""
-    return f"<h3>Alerts</h3>{more}{render_table(rows)}"
+    if small.count:
+        until = f", the last at {_clock(small.last_at)} UTC" if small.last_at is not None else ""
+        more += (
+            f"<p>{small.count:,} new peaks were each less than {format_bytes(MIN_PEAK_BYTES)} above the last,"
+            f" {format_bytes(small.growth)} together{until}.</p>"
+        )
+    return f"<h3>Alerts</h3>{more}{render_table(rows) if rows else ''}"
 
 
 def _alert_row(event: MemoryEvent, start: float | None) -> Row:
@@ -227,9 +233,11 @@ def _rank(section: _Section) -> str:
     return html.escape("unknown" if rank is None else f"{rank} of {size}" if size else f"{rank}")
 
 
-def _status(summary: Any) -> str:
-    status = str(getattr(summary, "status", "unknown"))
-    return _STATUSES.get(status, status)
+def _status(section: _Section) -> str:
+    status = str(getattr(section.summary, "status", "unknown"))
+    text, heard = _STATUSES.get(status, status), _clock(section.rank.last_at)
+    # A process that was killed says it is running for ever.
+    return f"{text}, nothing heard since {heard} UTC" if status == "running" and heard else text
 
 
 def _percent(value: float | None) -> str:

@@ -19,6 +19,7 @@ MAX_BINS = 300
 MAX_RANKS = 128
 MAX_ALERTS = 50
 MAX_CONTEXT = 500
+MIN_PEAK_BYTES = 2**20  # a new peak that is less above the last is only summed up
 _MIN_BIN_SECONDS = 0.001
 _COUNTED = frozenset({*ALERT_TYPES, "sample", "allocation", "deallocation"})
 
@@ -156,20 +157,41 @@ class Extent:
         return sum(self.counts[kind] for kind in ALERT_TYPES)
 
 
+@dataclass(frozen=True)
+class SmallPeaks:
+    """New peaks that each grew by little: how many, by how much together, and when the last one was."""
+
+    count: int = 0
+    growth: int = 0
+    last_at: float | None = None
+
+    def with_one(self, event: MemoryEvent) -> SmallPeaks:
+        """These and one more."""
+        growth = self.growth + (event.memory_change or 0)
+        return SmallPeaks(self.count + 1, growth, _highest(self.last_at, event.timestamp))
+
+
 class RankProfile(Extent):
-    """One rank of a session: its picture and the latest alerts of each kind."""
+    """One rank of a session: its picture, the latest alerts of each kind, and its small peaks as a sum.
+
+    A tracker of a process calls every page that it grows by a new peak.
+    """
 
     def __init__(self, rank: int | None) -> None:
         super().__init__()
         self.rank = rank
         self.picture = Picture()
+        self.small_peaks = SmallPeaks()
         self._latest = {kind: deque[MemoryEvent](maxlen=MAX_ALERTS) for kind in ALERT_TYPES}
 
     def add(self, event: MemoryEvent) -> None:
         """Take an event into account."""
         super().add(event)
         self.picture.add(event)
-        if event.is_alert:
+        change = event.memory_change
+        if event.event_type == "peak" and change is not None and 0 <= change < MIN_PEAK_BYTES:
+            self.small_peaks = self.small_peaks.with_one(event)
+        elif event.is_alert:
             context = event.context[:MAX_CONTEXT] if event.context else event.context
             self._latest[event.event_type].append(event._replace(metadata={}, context=context))
 

@@ -20,11 +20,12 @@ from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from fleetgauge.records import resolve_path
 from fleetgauge.xenna import patch
 from fleetgauge.xenna.recording import KIND, HookRecording, RecordedRun
+from fleetgauge.xenna.wandb_log import WandbRun
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,20 @@ class XennaObservabilityConfig:
     """What to record of a pipeline, and where to.
 
     `pipeline_logging_interval_s` is what the recipe passes to `PipelineConfig(logging_interval_s=…)`: the
-    pipeline alone decides when it looks at itself. The path is as in docs/records.md.
+    pipeline alone decides when it looks at itself. The path is as in docs/records.md. `wandb_run` is where
+    W&B gets the statistics: in a run of their "own", beside the job's, or "shared" with the job's metrics.
     """
 
     wandb_log_pipeline_stats: bool = True
     pipeline_logging_interval_s: float = 30
     pipeline_stats_jsonl_path: str | PathLike[str] | None = None
+    wandb_run: WandbRun = "own"
 
     def __post_init__(self) -> None:
         if not isinstance(self.wandb_log_pipeline_stats, bool):
             raise ValueError(f"wandb_log_pipeline_stats is {self.wandb_log_pipeline_stats!r}: true or false")
+        if self.wandb_run not in get_args(WandbRun):
+            raise ValueError(f"wandb_run is {self.wandb_run!r}: write own or shared")
         interval = self.pipeline_logging_interval_s
         if isinstance(interval, bool) or not isinstance(interval, int | float):
             raise ValueError(f"pipeline_logging_interval_s is {interval!r}: write a number of seconds")
@@ -111,7 +116,7 @@ class XennaWandbStatsHook:
             run_dir=directory,
             dataset_names=tuple(map(str, names)),
             jsonl_path=path,
-            wandb=config.wandb_log_pipeline_stats,
+            wandb_run=config.wandb_run if config.wandb_log_pipeline_stats else None,
             interval_s=config.pipeline_logging_interval_s,
             job=os.environ.get("SLURM_JOB_ID") or None,
             clock=clock,

@@ -6,27 +6,23 @@ and to W&B, which has one too: each may hang or fail for ever, and only its own 
 
 from __future__ import annotations
 
-import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from fleetgauge import wandb_package
 from fleetgauge.records import Event, RecordWriter
 from fleetgauge.records.background import Worker
 from fleetgauge.xenna.patch import log
 from fleetgauge.xenna.stats import Metrics, Pipeline, PoolCopy, Snapshot, copy_pool, copy_stats
+from fleetgauge.xenna.wandb_log import WandbLog, WandbRun
 
 MAX_WAITING = 1000  # items that may wait for a thread
 MAX_END_WAIT_S = 5.0  # at the end of a run, for everything that still waits
 
 KIND = "xenna"
-PREFIX = "xenna/"
-STEP = f"{PREFIX}pipeline_duration_s"
 
 
 @dataclass(frozen=True)
@@ -38,41 +34,10 @@ class RecordedRun:
     run_dir: str | None
     dataset_names: tuple[str, ...]
     jsonl_path: str | None
-    wandb: bool
+    wandb_run: WandbRun | None
     interval_s: float
     job: str | None
     clock: Callable[[], float]
-
-
-class WandbLog:
-    """Logs to whatever W&B run the job has, from a thread of its own. Never imports W&B: the job does."""
-
-    def __init__(self) -> None:
-        self.worker = Worker("wandb", "W&B", MAX_WAITING, log)
-        self._prepared: object = None
-
-    def put(self, metrics: Metrics) -> None:
-        self.worker.put(partial(self._log, metrics))
-
-    def _log(self, metrics: Metrics) -> None:
-        wandb: Any = sys.modules.get("wandb")  # Any: it is optional, and may be a stand-in
-        run = getattr(wandb, "run", None)
-        if run is None:
-            why = "wandb.init() was not called" if wandb_package.is_installed() else wandb_package.MISSING
-            self.worker.warn("absent", "pipeline statistics are not logged to W&B: %s", why)
-            return
-        if run is not self._prepared:
-            self._prepared = run
-            self._define(wandb)
-        wandb.log({f"{PREFIX}{key}": value for key, value in metrics.items()})
-
-    def _define(self, wandb: Any) -> None:  # Any: as above
-        """Draw our metrics over the pipeline's own time; the job's steps are for its own metrics."""
-        try:
-            wandb.define_metric(STEP)
-            wandb.define_metric(f"{PREFIX}*", step_metric=STEP)
-        except Exception as error:
-            self.worker.warn("define", "W&B charts pipeline statistics by its own step: %s", error)
 
 
 class HookRecording:
@@ -88,7 +53,7 @@ class HookRecording:
         self._writer: RecordWriter | None = None
         self._totals: tuple[Pipeline, float, Metrics] | None = None
         self._version = ""
-        self.wandb = WandbLog() if run.wandb else None
+        self.wandb = WandbLog(run.wandb_run, MAX_WAITING) if run.wandb_run else None
         self.worker = Worker("xenna", "the pipeline", MAX_WAITING, log)
         self.worker.put(self._start)
 
@@ -130,7 +95,7 @@ class HookRecording:
             if self._writer:
                 self._writer.close(max(0.0, until - time.monotonic()))
             if self.wandb:
-                self.wandb.worker.close(until - time.monotonic())
+                self.wandb.close(until - time.monotonic())
 
     def _pipeline(self, monitor: object) -> Pipeline:
         try:

@@ -9,6 +9,7 @@ import yaml
 
 from common import registry
 from common.process import cli
+from fleetgauge import __version__
 from rendering import (
     CHART,
     ROOT,
@@ -83,7 +84,7 @@ def test_the_image_is_the_charts_version_unless_a_tag_or_a_digest_says_otherwise
 def test_the_versions_of_chart_image_and_project_are_one() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     version = chart["appVersion"]
-    assert f'\nversion = "{version}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert version == chart["version"] == __version__
     assert f"\nARG VERSION={version}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 

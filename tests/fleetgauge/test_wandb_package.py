@@ -18,8 +18,8 @@ with logger:
     pass
 """
 HOOK = """
-from fleetgauge.xenna.recording import WandbLog
-log = WandbLog()
+from fleetgauge.xenna.wandb_log import WandbLog
+log = WandbLog("own", 10)
 log.worker.thread.start()
 log.put({"progress": 1.0})
 log.worker.close(60)

@@ -51,3 +51,14 @@ def history(path: Path) -> list[tuple[int, dict[str, Any]]]:
 def step_metrics(path: Path) -> dict[str, str]:
     """What metrics were defined to be drawn over, by name or glob."""
     return {metric.name or metric.glob_name: metric.step_metric for metric in _records(path, "metric")}
+
+
+def run(path: Path) -> Any:  # Any: a generated class that has no types
+    """What the run is."""
+    return next(_records(path, "run"))
+
+
+def summary(path: Path) -> dict[str, Any]:
+    """The summary as it was left."""
+    changes = [item for change in _records(path, "summary") for item in change.update]
+    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in changes}

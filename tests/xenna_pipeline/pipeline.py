@@ -128,8 +128,10 @@ def run(mode: str, tasks: Path) -> list[int]:
 def record(mode: str, directory: Path) -> None:
     """Run one pipeline as a recipe would, and time the method that is patched, inside and outside."""
     (directory / "tasks").mkdir(parents=True)
-    wandb_run = wandb.init(mode="offline", dir=directory, project="test", settings={"console": "off"})
-    wandb_run.log({"mine": 1}, step=5)
+    wandb_run = wandb.init(
+        mode="offline", dir=directory, project="test", name="job", group="night", settings={"console": "off"}
+    )
+    wandb_run.log({"mine": 1}, step=0)
     observability = XennaObservabilityConfig(True, INTERVAL_S, "records/")
     hook = make_xenna_wandb_stats_hook(observability, "curate", mode, directory, ["some/dataset"])
     assert hook is not None
@@ -148,7 +150,8 @@ def record(mode: str, directory: Path) -> None:
         report["error"], report["message"] = type(error).__name__, str(error)
     PipelineMonitor._make_stats = original
     report["seconds_original"], report["seconds_wrapped"] = inside.seconds, around.seconds
-    wandb_run.log({"mine": 2})
+    wandb_run.log({"mine": 2}, step=1)
+    wandb_run.log({"mine": 3}, step=2)
     wandb_run.finish()
     (directory / "report.json").write_text(json.dumps(report))
 

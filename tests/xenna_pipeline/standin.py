@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pytest
 
@@ -111,11 +111,17 @@ def metrics(directory: Path, event: str = "stats") -> list[dict[str, float]]:
 
 
 def hook(
-    directory: Path | None, interval: float = 30, *, wandb: bool = False, **options: Any
+    directory: Path | None,
+    interval: float = 30,
+    *,
+    wandb: bool = False,
+    wandb_run: Literal["own", "shared"] = "shared",
+    **options: Any,
 ) -> XennaWandbStatsHook:
     """A hook that records into a directory."""
     path = None if directory is None else f"{directory}/"
-    return XennaWandbStatsHook(XennaObservabilityConfig(wandb, interval, path), "curate", "hash1", **options)
+    config = XennaObservabilityConfig(wandb, interval, path, wandb_run)
+    return XennaWandbStatsHook(config, "curate", "hash1", **options)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

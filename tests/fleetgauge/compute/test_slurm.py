@@ -228,6 +228,7 @@ def test_only_the_white_list_of_a_job_is_logged() -> None:
         "slurm_job_name": "classify",
         "slurm_nodelist": "gpu[01-02]",
         "slurm_nnodes": "2",
+        "slurm_job_num_nodes": "2",
         "slurm_cpus_per_task": "8",
         "slurm_cpus_on_node": "64",
         "slurm_mem_per_node": "65536",

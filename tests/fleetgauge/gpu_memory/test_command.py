@@ -63,6 +63,25 @@ def test_nothing_to_read_is_said_and_nothing_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("track.json", "", "it holds no event (1 not json)"),
+        ("track.json", "[]", "it holds no event"),
+        ("track.json", '{"events": []}', "it holds no event"),
+        ("track.csv", "timestamp,event_type\n", "it holds no event"),
+        ("notes.txt", "not an event\n", "it holds no event (1 not json)"),
+    ],
+)
+def test_a_file_without_events_is_refused_and_nothing_written(
+    name: str, content: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(content)
+    assert main(["report", str(tmp_path / name), "-o", str(tmp_path / "page.html")]) == 2
+    assert capsys.readouterr().err.strip() == f"error: cannot read {tmp_path / name}: {why}"
+    assert not (tmp_path / "page.html").exists()
+
+
 def test_a_page_that_cannot_be_written_is_said(
     samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def page(samples: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 GPU = pytest.mark.parametrize("page", ["gpu-sink"], indirect=True)
 ALL = pytest.mark.parametrize("page", ["gpu-sink", "cpu-sink", "torn-running-sink"], indirect=True)
+DIED = "running: no end was recorded, nothing heard since 2026-11-15 23:45:00.961 UTC"
 NASTY = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>&amp;\"'" + "w" * 3000
 
 
@@ -182,7 +183,7 @@ def test_sessions_are_told_apart_and_what_was_lost_is_said(page: Path, browser: 
     names = ("efa11bbf", "f971aada", "cb2e351c", "cd7c1cce")
     assert sections == ["Sessions", *(f"Session {name} · rank 0 of 1" for name in names)]
     statuses = browser.look("[...document.querySelectorAll('.status')].map(e => e.innerText)")
-    assert statuses == ["completed", "interrupted", "completed", "running: no end was recorded"]
+    assert statuses == ["completed", "interrupted", "completed", DIED]
     note = browser.look("document.querySelector('.note').innerText")
     assert note == "Left out because it could not be read: torn line (1)."
     leads = browser.look(
@@ -256,3 +257,38 @@ def test_out_of_memory_dumps_are_shown(samples: Path, tmp_path: Path, browser: B
     browser.show(tmp_path / "page.html")
     cells = browser.look("[...document.querySelectorAll('section:first-of-type td')].map(e => e.innerText)")
     assert cells == [dump.name, "2026-11-16 01:15:02", "torch.OutOfMemoryError", "CUDA out of memory"]
+
+
+def test_new_peaks_of_a_few_pages_are_one_line_and_do_not_push_out_the_large_ones() -> None:
+    profile = SessionProfile()
+    for at in range(1000):
+        change = 2**30 if at == 7 else 4096
+        peak = {"timestamp": at, "event_type": "peak", "memory_allocated": at, "memory_change": change}
+        profile.add(read_event(peak))
+    text = render_page("page", [PageSession(profile, SessionSummary("s", "completed"))])
+    assert (
+        "<p>999 new peaks were each less than 1.00 MiB above the last, 3.90 MiB together, "
+        "the last at 1970-01-01 00:16:39.000 UTC.</p>"
+    ) in text
+    assert text.count('class="kind peak"') == 1
+    assert "not listed" not in text
+
+
+def test_of_a_peak_whose_growth_is_unknown_nothing_is_assumed() -> None:
+    profile = SessionProfile()
+    profile.add(read_event({"timestamp": 0, "event_type": "peak", "memory_allocated": 1}))
+    profile.add(
+        read_event({"timestamp": 0, "event_type": "peak", "memory_allocated": 1, "memory_change": 2**20})
+    )
+    text = render_page("page", [PageSession(profile, SessionSummary("s", "completed"))])
+    assert text.count('class="kind peak"') == 2
+    assert "new peaks" not in text
+
+
+def test_a_session_that_died_says_since_when_nothing_was_heard() -> None:
+    profile = SessionProfile()
+    profile.add(read_event({"timestamp": 1_794_787_200, "memory_allocated": 1}))
+    text = render_page("page", [PageSession(profile, SessionSummary("s", "running"))])
+    assert "running: no end was recorded, nothing heard since 2026-11-16 00:00:00.000 UTC" in text
+    ended = render_page("page", [PageSession(profile, SessionSummary("s", "completed"))])
+    assert "nothing heard" not in ended

@@ -86,14 +86,25 @@ def _check_records(records: list[dict[str, Any]], version: str, calls: int) -> N
 
 
 def _check_wandb(directory: Path, records: list[dict[str, Any]]) -> None:
-    """W&B has what the records have, and the job's own values stand where the job put them."""
-    [path] = directory.glob("wandb/offline-run-*/*.wandb")
-    rows = offline.history(path)
-    ours = [{key: value for key, value in row.items() if key.startswith("xenna/")} for _, row in rows]
+    """W&B has what the records have, in a run of its own; the job's values stand where the job put them."""
+    runs = {offline.run(path).display_name: path for path in directory.glob("wandb/offline-run-*/*.wandb")}
+    assert runs.keys() == {"job", "job-xenna"}
+    path = runs["job-xenna"]
+    ours = [
+        {key: value for key, value in row.items() if key.startswith("xenna/")}
+        for _, row in offline.history(path)
+    ]
     expected = [{f"xenna/{key}": value for key, value in record["metrics"].items()} for record in records[1:]]
-    assert [row for row in ours if row] == [pytest.approx(values) for values in expected]
-    assert [(step, row["mine"]) for step, row in rows if "mine" in row] == [(5, 1), (rows[-1][0], 2)]
+    assert ours == [pytest.approx(values) for values in expected]
     assert offline.step_metrics(path)["xenna/*"] == "xenna/pipeline_duration_s"
+    own, job = offline.run(path), offline.run(runs["job"])
+    assert (own.run_group, own.job_type, own.project) == (job.run_group, "xenna", job.project)
+    rows = [
+        (step, {key: value for key, value in row.items() if not key.startswith("_")})
+        for step, row in offline.history(runs["job"])
+    ]
+    assert rows == [(0, {"mine": 1}), (1, {"mine": 2}), (2, {"mine": 3})]
+    assert offline.summary(runs["job"])["xenna/run"] == own.run_id
 
 
 def test_a_real_pipeline_that_fails_raises_its_own_error_and_leaves_an_end_record(

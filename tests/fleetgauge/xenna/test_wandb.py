@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from xenna_pipeline import standin
@@ -226,3 +226,122 @@ def _drain() -> None:
     opened: Any = next(iter(patch.watchers))
     opened.worker.put(done.set, last=True)
     done.wait()
+
+
+class Run:
+    """A run of the stand-in below: what it was asked for, and what came of it."""
+
+    def __init__(self, module: Any, **options: Any) -> None:
+        self.options, self.url, self.id = options, None, f"run{len(module.runs)}"
+        self.name, self.project, self.entity, self.group = options.get("name"), "ants", "acme", "night"
+        self.settings = SimpleNamespace(mode="offline", root_dir="/jobs/7")
+        self.summary: dict[str, Any] = {}
+        self.rows: list[dict[str, float]] = []
+        self.steps: list[str] = []
+        self.finished = 0
+
+    def log(self, row: dict[str, float]) -> None:
+        self.rows.append(row)
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.steps.append(name)
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+class Recent(Wandb):
+    """A module that can have a second run."""
+
+    def __init__(self, refuse: bool = False) -> None:
+        super().__init__()
+        self.runs: list[Run] = []
+        self.refuse = refuse
+        self.run: Any = Run(self, name="job")
+
+    class Settings(SimpleNamespace):
+        model_fields: ClassVar[dict[str, Any]] = {
+            "reinit": SimpleNamespace(annotation='Literal["default", "create_new"]'),
+            "console": None,
+        }
+
+    def init(self, **options: Any) -> Run:
+        if self.refuse:
+            raise ConnectionError("nobody there")
+        self.runs.append(Run(self, **options))
+        return self.runs[-1]
+
+
+def test_by_default_the_statistics_have_a_run_of_their_own(
+    monitor: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = Recent()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with hook(tmp_path, wandb_run="own"), monitor([one(), one()]) as watched:
+        watched.update()
+        watched.update()
+    [own] = module.runs
+    assert {
+        key: own.options[key] for key in ("name", "group", "project", "entity", "mode", "dir", "reinit")
+    } == {
+        "name": "job-xenna",
+        "group": "night",
+        "project": "ants",
+        "entity": "acme",
+        "mode": "offline",
+        "dir": "/jobs/7",
+        "reinit": "create_new",
+    }
+    assert vars(own.options["settings"]) == {"console": "off"}
+    assert own.rows == [{f"xenna/{key}": value for key, value in row.items()} for row in metrics(tmp_path)]
+    assert (own.steps, own.finished) == (["xenna/pipeline_duration_s", "xenna/*"], 1)
+    assert module.run.summary == {"xenna/run": own.id}
+    assert (module.logged, module.run.rows, module.run.finished) == ([], [], 0)
+
+
+def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Recent()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with hook(None, wandb_run="own"):
+        opened: Any = next(iter(patch.watchers))
+        watched = monitor([one()] * 3)
+        for name in ("first", "second", None):
+            module.run = Run(module, name=name) if name else None
+            watched.update()
+            _drain()
+            logged = threading.Event()
+            opened.wandb.worker.put(logged.set)
+            logged.wait()
+    first, second = module.runs
+    assert [(run.options["name"], len(run.rows), run.finished) for run in (first, second)] == [
+        ("first-xenna", 1, 1),
+        ("second-xenna", 2, 1),
+    ]
+
+
+def test_an_old_w_and_b_shares_the_run_and_says_so_once(
+    monitor: Any, wandb: Wandb, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hook(None, wandb_run="own"):
+        watched = monitor([one()] * 2)
+        watched.update()
+        watched.update()
+    [warning] = warnings(caplog)
+    assert "cannot have a second run, so pipeline statistics take steps of the job's" in warning
+    assert len(wandb.logged) == 2
+
+
+def test_a_run_of_its_own_that_cannot_be_started_does_not_take_steps_of_the_jobs(
+    monitor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = Recent(refuse=True)
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with hook(None, wandb_run="own"):
+        opened: Any = next(iter(patch.watchers))
+        watched = monitor([one()] * 3)
+        for _ in range(3):
+            watched.update()
+    assert (module.logged, module.run.rows) == ([], [])
+    assert opened.wandb.worker.lost == 3
+    [warning] = warnings(caplog)
+    assert "ConnectionError: nobody there" in warning
