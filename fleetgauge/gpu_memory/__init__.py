@@ -5,7 +5,15 @@ Standard library only; W&B is imported when an export is enabled, and nothing is
 
 from __future__ import annotations
 
-from .events import ALERT_TYPES, MemoryEvent, parse_event, read_event
+from .events import (
+    ALERT_TYPES,
+    MemoryEvent,
+    event_int_value,
+    event_timestamp_seconds,
+    event_value,
+    parse_event,
+    read_event,
+)
 from .events import BadEventError as BadEvent
 from .loader import Loaded, LoadedSession, SessionProfile, load_recording
 from .oom import OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
@@ -21,6 +29,7 @@ from .wandb_export import (
     tracking_metrics,
     tracking_summary_fields,
 )
+from .wandb_tracking import log_alerts_table, log_tracking_time_series, log_tracking_visualizations
 
 __all__ = [
     "ALERT_TYPES",
@@ -39,10 +48,16 @@ __all__ = [
     "SessionSummary",
     "TimelineRow",
     "WandbExportConfig",
+    "event_int_value",
+    "event_timestamp_seconds",
+    "event_value",
     "export_tracking_run_to_wandb",
     "find_oom_dumps",
     "is_oom_dump",
     "load_recording",
+    "log_alerts_table",
+    "log_tracking_time_series",
+    "log_tracking_visualizations",
     "open_recording",
     "parse_event",
     "parse_session",

@@ -118,6 +118,21 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
     return event if event.session_id else event._replace(session_id=default_session_id)
 
 
+def event_value(event: object, name: str) -> object:
+    """One field of an event, a mapping or an object; None where it has none."""
+    return _reader(event)(name)
+
+
+def event_int_value(event: object, *names: str) -> int | None:
+    """The first of these fields that is a whole number."""
+    return _integer(_reader(event), *names)
+
+
+def event_timestamp_seconds(event: object) -> float | None:
+    """When an event was, in seconds; None where it does not say."""
+    return _seconds(_reader(event))
+
+
 def _reader(event: object) -> Callable[[str], object]:
     return event.get if isinstance(event, Mapping) else lambda name: getattr(event, name, None)
 

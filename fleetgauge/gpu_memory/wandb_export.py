@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ from .attribution import log_attribution
 from .events import MemoryEvent, read_event
 from .loader import SessionProfile
 from .page import PageSession, render_page
-from .timeline import MAX_ROWS, Timeline, TimelineRow
+from .timeline import MAX_ROWS, Timeline
+from .wandb_tracking import log_alerts_table, log_timeline, log_tracking_time_series
 
 _STATISTICS = {
     "peak_memory_bytes": "peak_memory",
@@ -47,18 +48,6 @@ _STATISTICS = {
     "sink_retained_files": "final_retained_files",
     "sink_retained_bytes": "final_retained_bytes",
 }
-_ALERT_COLUMNS = {
-    "timestamp_s": "timestamp",
-    "event_type": "event_type",
-    "context": "context",
-    "memory_allocated_bytes": "memory_allocated",
-    "memory_reserved_bytes": "memory_reserved",
-    "memory_change_bytes": "memory_change",
-    "job_id": "job_id",
-    "rank": "rank",
-}
-_SERIES = ("allocated_bytes", "reserved_bytes", "change_bytes", "device_used_bytes", "utilization_percent")
-_STEP = "stormlog_timeline_elapsed_seconds"
 _MAX_SLUG = 100
 _MODES = (None, "online", "offline")
 
@@ -130,12 +119,11 @@ def export_tracking_run_to_wandb(
             | _session_fields(session_summary)
             | tracking_summary_fields(stats, output_path=output_path),
         )
-        _log_time_series(run, exported.rows)
+        log_tracking_time_series(run, exported.rows)
         if config.log_tables:
-            _log_alerts(wandb, run, exported.alerts)
+            log_alerts_table(wandb, run, exported.alerts)
         if config.log_tables and exported.rows:
-            _log_timeline(wandb, run, exported.rows)
-            _log_plots(wandb, run, exported.rows)
+            log_timeline(wandb, run, exported.rows)
             page = render_page("GPU memory session", [PageSession(exported.profile, session_summary)])
             run.log({"stormlog_tracking_dashboard": wandb.Html(page)})
             if config.log_artifacts:
@@ -230,57 +218,6 @@ def _session_fields(session: Any) -> dict[str, object]:
         "stormlog_world_size": session.world_size,
     }
     return fields if session.job_id is None else fields | {"stormlog_job_id": session.job_id}
-
-
-def _log_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
-    # Without a step of their own the rows would be drawn over the steps of the job whose run this is.
-    define = getattr(run, "define_metric", None)
-    if rows and callable(define):
-        define(_STEP)
-        define("stormlog_timeline_*", step_metric=_STEP)
-    for row in rows:
-        values = {f"stormlog_timeline_{name}": row[name] for name in _SERIES}  # type: ignore[literal-required]
-        run.log(
-            {_STEP: row["elapsed_seconds"]}
-            | {name: value for name, value in values.items() if value is not None}
-        )
-
-
-def _log_alerts(wandb: Any, run: Any, alerts: Iterable[MemoryEvent]) -> None:
-    data = [[getattr(event, field) for field in _ALERT_COLUMNS.values()] for event in alerts]
-    if data:
-        run.log({"stormlog_alerts": wandb.Table(columns=list(_ALERT_COLUMNS), data=data)})
-
-
-def _log_timeline(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
-    columns = ["sample_index", "elapsed_seconds", "event_type"]
-    columns += [f"memory_{name}_bytes" for name in ("allocated", "reserved", "change")]
-    columns += ["device_used_bytes", "utilization_percent", "context", "rank"]
-    table = wandb.Table(columns=columns, data=[list(row.values()) for row in rows])
-    run.log({"stormlog_memory_timeline_table": table})
-
-
-def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
-    line_series = getattr(getattr(wandb, "plot", None), "line_series", None)
-    if not callable(line_series):
-        return
-    elapsed = [row["elapsed_seconds"] for row in rows]
-    plots = (
-        ("timeline", "Timeline", ("allocated_bytes", "reserved_bytes", "device_used_bytes")),
-        ("utilization", "Utilization", ("utilization_percent",)),
-    )
-    for name, title, series in plots:
-        lines = {key: [math.nan if row[key] is None else float(row[key]) for row in rows] for key in series}  # type: ignore[literal-required]
-        known = {key: line for key, line in lines.items() if not all(map(math.isnan, line))}
-        if known:
-            plot = line_series(
-                xs=elapsed,
-                ys=list(known.values()),
-                keys=list(known),
-                title=f"Stormlog Memory {title}",
-                xname="Elapsed Seconds",
-            )
-            run.log({f"stormlog_memory_{name}_plot": plot})
 
 
 def _existing(given: str | Path | None, exists: Any) -> Path | None:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .hook import XennaObservabilityConfig, XennaWandbStatsHook, make_xenna_wandb_stats_hook
+from .stats import flatten_stats
 
-__all__ = ["XennaObservabilityConfig", "XennaWandbStatsHook", "make_xenna_wandb_stats_hook"]
+__all__ = ["XennaObservabilityConfig", "XennaWandbStatsHook", "flatten_stats", "make_xenna_wandb_stats_hook"]

@@ -56,22 +56,28 @@ class XennaObservabilityConfig:
             resolve_path(self.pipeline_stats_jsonl_path, kind=KIND, run_id="0", run_hash="0")
 
     @classmethod
-    def of(cls, observability: XennaObservabilityConfig | Mapping[str, Any]) -> XennaObservabilityConfig:
-        """The configuration a mapping or an OmegaConf node stands for; other probes' keys are passed over."""
+    def of(cls, observability: object) -> XennaObservabilityConfig:
+        """What a mapping, an OmegaConf node or any object says; other probes' keys are passed over."""
         if isinstance(observability, cls):
             return observability
-        if not isinstance(observability, Mapping):
-            raise TypeError(f"observability is a {type(observability).__name__}: pass a config or a mapping")
         known = [field.name for field in fields(cls)]
-        for key in observability:
+        keys = list(observability) if isinstance(observability, Mapping) else dir(observability)
+        if not isinstance(observability, Mapping) and not set(known) & set(keys):
+            raise TypeError(f"observability is a {type(observability).__name__}: pass a config or a mapping")
+        for key in keys:
             near = [] if key in known else difflib.get_close_matches(str(key), known, n=1, cutoff=0.85)
             if near:
                 patch.say(logging.WARNING, "observability.%s is not known; did you mean %s?", key, near[0])
-        return cls(**{name: observability[name] for name in known if name in observability})
+        return cls(**{name: _value(observability, name) for name in known if name in keys})
+
+
+def _value(section: object, name: str) -> Any:  # Any: a recipe's own settings
+    """One value of a mapping, else of an object."""
+    return section[name] if isinstance(section, Mapping) else getattr(section, name)
 
 
 def make_xenna_wandb_stats_hook(
-    observability: XennaObservabilityConfig | Mapping[str, Any] | None,  # Any: a recipe's own settings
+    observability: object,
     pipeline_kind: str,
     run_hash: str | None = None,
     run_dir: str | PathLike[str] | None = None,
@@ -94,7 +100,7 @@ class XennaWandbStatsHook:
 
     def __init__(
         self,
-        observability: XennaObservabilityConfig | Mapping[str, Any],  # Any: a recipe's own settings
+        observability: object,
         pipeline_kind: str,
         run_hash: str | None = None,
         run_dir: str | PathLike[str] | None = None,

@@ -197,6 +197,15 @@ class Pipeline:
         return metrics
 
 
+def flatten_stats(stats: object, prefix: str = "xenna/") -> Metrics:
+    """One `PipelineStats` as W&B shows it, for a callback of cosmos-xenna's own, when there is one.
+
+    Without what takes two of them: throughput. Never raises: what is not there is left out.
+    """
+    snapshot = copy_stats(stats, 0.0, None)
+    return {f"{prefix}{key}": value for key, value in Pipeline().metrics(snapshot).items()}
+
+
 def _pipeline_metrics(known: Metrics) -> Metrics:
     same = ("pipeline_duration_s", "main_loop_rate_hz", "num_input_remaining", "num_outputs")
     metrics = {key: known[key] for key in same if key in known}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import pickle
@@ -15,11 +16,17 @@ from typing import Any, NamedTuple
 import pytest
 from stormlog import wandb_integration as stormlog  # type: ignore[import-untyped]
 
+from fleetgauge import gpu_memory
 from fleetgauge.gpu_memory import (
     SessionSummary,
     WandbExportConfig,
+    event_int_value,
+    event_timestamp_seconds,
+    event_value,
     export_tracking_run_to_wandb,
     load_recording,
+    sample_timeline_rows,
+    tracking_timeline_rows,
 )
 
 Calls = list[tuple[Any, ...]]  # whatever W&B was given
@@ -287,3 +294,31 @@ def test_a_crafted_pickle_runs_in_the_trackers_exporter_and_not_in_ours(
 
 def test_the_configuration_is_the_trackers() -> None:
     assert asdict(WandbExportConfig()) == asdict(stormlog.WandbExportConfig())
+
+
+def test_the_trackers_own_functions_ask_the_same_of_w_and_b(
+    samples: Path, wandb: ModuleType, calls: Calls
+) -> None:
+    events = records(samples / "gpu-sink")
+    tracking = importlib.import_module("stormlog._wandb.tracking")
+    for ours, theirs in (
+        (event_timestamp_seconds, tracking.event_timestamp_seconds),
+        (lambda event: event_value(event, "context"), lambda event: tracking.event_value(event, "context")),
+        (
+            lambda event: event_int_value(event, "memory_allocated", "allocator_allocated_bytes"),
+            lambda event: tracking.event_int_value(event, "memory_allocated", "allocator_allocated_bytes"),
+        ),
+    ):
+        assert [ours(event) for event in events] == [theirs(event) for event in events]
+    rows = sample_timeline_rows(tracking_timeline_rows(events))
+    run = wandb.init(project="p")
+    asked = []
+    for module in (tracking, gpu_memory):
+        calls.clear()
+        module.log_alerts_table(wandb, run, events[:200])
+        module.log_tracking_time_series(run, rows)
+        options = {"session_slug": "s", "dashboard_root": None, "allow_artifact_logging": False}
+        assert module.log_tracking_visualizations(wandb, run, rows, **options) == {}
+        asked.append(comparable(calls))
+    assert asked[0] == asked[1]
+    assert len(asked[0]) > len(rows)

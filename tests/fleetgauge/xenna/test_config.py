@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pydantic
 import pytest
 from omegaconf import OmegaConf
 from xenna_pipeline import standin
@@ -15,7 +18,7 @@ from xenna_pipeline.standin import hook, one, warnings
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE
 from fleetgauge import records
-from fleetgauge.xenna import XennaObservabilityConfig, make_xenna_wandb_stats_hook, patch
+from fleetgauge.xenna import XennaObservabilityConfig, flatten_stats, make_xenna_wandb_stats_hook, patch
 from project import ROOT
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
@@ -44,6 +47,50 @@ def test_a_mapping_an_omegaconf_node_and_a_config_are_the_same(tmp_path: Path) -
     assert XennaObservabilityConfig.of({}) == XennaObservabilityConfig(True, 30, None)
 
 
+class Model(pydantic.BaseModel):
+    pipeline_logging_interval_s: float = 7.5
+    wandb_log_pipeline_stats: bool = False
+    wandb_log_downloads: bool = True
+
+
+@dataclass
+class Section:
+    pipeline_logging_interval_s: float = 7.5
+    wandb_log_pipeline_stats: bool = False
+    wandb_log_downloads: bool = True
+
+
+@pytest.mark.parametrize(
+    "observability",
+    [
+        Model(),
+        Section(),
+        SimpleNamespace(pipeline_logging_interval_s=7.5, wandb_log_pipeline_stats=False),
+        OmegaConf.structured(Section),
+    ],
+    ids=["pydantic", "dataclass", "object", "structured"],
+)
+def test_any_object_with_such_fields_is_a_configuration(observability: object) -> None:
+    assert XennaObservabilityConfig.of(observability) == XennaObservabilityConfig(False, 7.5, None)
+    assert make_xenna_wandb_stats_hook(observability=observability, pipeline_kind="sft") is None
+
+
+def test_where_the_statistics_are_to_go_is_own_or_shared() -> None:
+    assert XennaObservabilityConfig().wandb_run == "own"
+    assert XennaObservabilityConfig.of({"wandb_run": "shared"}).wandb_run == "shared"
+    with pytest.raises(ValueError, match="write own or shared"):
+        XennaObservabilityConfig.of({"wandb_run": "mine"})
+
+
+def test_flattened_statistics_are_what_the_hook_logs(monitor: Any, tmp_path: Path) -> None:
+    with hook(tmp_path):
+        monitor([one()]).update()
+    [recorded] = standin.metrics(tmp_path)
+    assert flatten_stats(one()) == {f"xenna/{key}": value for key, value in recorded.items()}
+    assert flatten_stats(one(), prefix="") == recorded
+    assert flatten_stats(object()) == {}
+
+
 def test_a_key_that_is_nearly_right_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
     XennaObservabilityConfig.of({"pipeline_stats_jsonl_pth": "x", "wandb_log_plan_table": True})
     assert warnings(caplog) == [
@@ -70,7 +117,7 @@ def test_a_configuration_that_cannot_work_is_refused_when_built(
     with pytest.raises(ValueError, match=says):
         make_xenna_wandb_stats_hook(observability, "curate", None, None, [])
     with pytest.raises(TypeError, match="pass a config or a mapping"):
-        XennaObservabilityConfig.of("yes")  # type: ignore[arg-type]
+        XennaObservabilityConfig.of("yes")
 
 
 def test_object_storage_is_refused_by_the_config_itself_and_as_run_directory() -> None:
