@@ -1,0 +1,110 @@
+"""The page for those who come from elsewhere: its names exist, and its examples run."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+from xenna_pipeline import standin
+
+from fleetgauge import xenna
+from project import ROOT
+
+PAGE = (ROOT / "docs/migrating.md").read_text()
+OURS = sorted(
+    {
+        name
+        for line in PAGE.splitlines()
+        if line.startswith("| ")
+        for name in re.findall(r"`(fleetgauge\.[^`]+)`", line.split(" | ")[1])
+    }
+)
+
+
+def find(name: str) -> Any:
+    """What a dotted name stands for: a module, or something of one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[length:]:
+            found = getattr(found, attribute)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+@pytest.mark.parametrize("shown", OURS)
+def test_every_name_of_ours_exists_with_its_parameters(shown: str) -> None:
+    name, _, parameters = shown.rstrip(")").partition("(")
+    found = find(name)
+    if parameters:
+        known = inspect.signature(found).parameters
+        assert [one for one in parameters.split(", ") if one not in known] == []
+
+
+def test_the_page_names_what_is_ours() -> None:
+    assert len(OURS) > 25
+
+
+def example(system: str) -> str:
+    section = PAGE.partition(f"## {system}\n")[2].partition("\n## ")[0]
+    return section.partition("```python\n")[2].partition("```")[0]
+
+
+def test_a_recipe_of_nemotron_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monitor = standin.install(monkeypatch)
+    given = {
+        "observability_cfg": SimpleNamespace(
+            wandb_log_pipeline_stats=False,
+            pipeline_logging_interval_s=30,
+            pipeline_stats_jsonl_path=f"{tmp_path}/",
+        ),
+        "context": SimpleNamespace(run_hash="abc123", run_dir=str(tmp_path), dataset_names=["one"]),
+        "pipelines_v1": SimpleNamespace(run_pipeline=lambda spec: monitor(spec).update()),
+        "pipeline_spec": [standin.one()],
+    }
+    exec(compile(example("Nemotron's xenna hook"), "migrating.md", "exec"), given)  # noqa: S102
+    assert [record["event"] for record in standin.read(tmp_path)] == ["start", "stats", "end"]
+    assert xenna.flatten_stats(standin.one())["xenna/progress"] >= 0
+
+
+class Run:
+    """A W&B run that keeps what it is given."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options, self.rows, self.ended = options, list[dict[str, Any]](), 0
+        self.config = SimpleNamespace(as_dict=dict, update=lambda values, allow_val_change: None)
+
+    def log(self, row: dict[str, Any], step: int | None = None) -> None:
+        self.rows.append(row)
+
+    def finish(self, exit_code: int) -> None:
+        self.ended += 1
+
+
+def test_the_usage_of_uairs_logger_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Run] = []
+
+    def init(**options: Any) -> Run:
+        runs.append(Run(options))
+        return runs[-1]
+
+    module: Any = ModuleType("wandb")
+    module.run, module.init, module.Settings, module.Table = None, init, SimpleNamespace, SimpleNamespace
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    given = {"cfg": {"wandb": {"project": "UAIR"}}, "df": pd.DataFrame({"text": ["a"]})}
+    exec(compile(example("UAIR's wandb_logger"), "migrating.md", "exec"), given)  # noqa: S102
+    first, second = runs
+    assert [row.get("accuracy", "table") for row in first.rows] == [0.95, "table"]
+    assert [row["accuracy"] for row in second.rows] == [0.95]
+    assert [run.ended for run in runs] == [1, 1]
+    assert all(run.options["name"].endswith("-classify-001") and "id" not in run.options for run in runs)
