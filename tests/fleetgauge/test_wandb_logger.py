@@ -379,7 +379,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def resume(*, config: dict[str, Any], **options: Any) -> Any:
         run = begin(config=merge(SERVERS, config), **options)
-        run._settings.resumed = True
+        vars(run)["_settings"].resumed = True
         return run
 
     monkeypatch.setattr(wandb, "init", resume)
