@@ -345,3 +345,25 @@ def test_a_run_of_its_own_that_cannot_be_started_does_not_take_steps_of_the_jobs
     assert opened.wandb.worker.lost == 3
     [warning] = warnings(caplog)
     assert "ConnectionError: nobody there" in warning
+
+
+def test_what_cannot_have_a_run_is_not_logged_to_one_that_is_finished(
+    monitor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Recent()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with hook(None, wandb_run="own"):
+        opened: Any = next(iter(patch.watchers))
+        watched = monitor([one()] * 3)
+        for name, refuse in (("first", False), ("second", True), ("second", True)):
+            if module.run.name != name:
+                module.run = Run(module, name=name)
+            module.refuse = refuse
+            watched.update()
+            _drain()
+            logged = threading.Event()
+            opened.wandb.worker.put(logged.set)
+            logged.wait()
+    [first] = module.runs
+    assert (len(first.rows), first.finished, opened.wandb.worker.lost) == (1, 1, 2)
+    assert module.logged == []
