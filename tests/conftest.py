@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from backfills import APP_KEY, NAMES
 from browser import CHROMIUM, Browser
+from common import logs
 from containers import Engine, build
 from fleetgauge.compute import nvml, once
 from growing_file import KEY
@@ -19,6 +21,17 @@ from servers.datadog import Intake
 from servers.fleet import plausible_day
 from servers.wandb import KEY as WANDB_KEY
 from servers.wandb import Wandb
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_other_tests() -> Iterator[None]:
+    """Logging is set up once per process, and tests of all packages share theirs."""
+    loggers = [logging.getLogger(), *map(logging.getLogger, logs.OURS)]
+    levels, handlers = [logger.level for logger in loggers], loggers[0].handlers[:]
+    yield
+    loggers[0].handlers[:] = handlers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

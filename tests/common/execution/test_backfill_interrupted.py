@@ -65,7 +65,8 @@ class TestInterrupted:
         assert "resuming the interrupted backfill" in second.stderr
         span = Span(int(began) - 6 * 3600, int(began), STEP)
         assert held(intake) == truth(wandb.projects["acme", "ants"], span)
-        assert len(intake.write_log) - len(intake.points) < 60  # less than a batch, and with the same values
+        repeated = len(intake.write_log) - len(intake.points)
+        assert repeated < 60 + len(intake.points) / 24  # less than a batch, which ends at a mark
         assert all(write.replaced in (None, write.value) for write in intake.write_log)
 
     def test_once_it_is_done_the_same_command_starts_again(self, fleet: Project, intake: Intake) -> None:
