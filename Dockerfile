@@ -23,7 +23,7 @@ RUN python3 /build/trim_image.py /opt/venv/lib/python3.*/site-packages /app \
  && mkdir /checkpoints
 
 FROM base
-ARG VERSION=0.1.0
+ARG VERSION=
 ARG REVISION=
 LABEL org.opencontainers.image.title="fleetgauge" \
       org.opencontainers.image.description="Reads what a machine-learning fleet knows about itself and puts it on Datadog" \

@@ -27,6 +27,7 @@ from common.config.settings import (
     secret_variables,
     variables,
 )
+from fleetgauge import __version__
 from scripts.marked import renewed
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "fleetgauge"
@@ -220,10 +221,19 @@ def _comment_above(lines: list[str], number: int) -> str:
     return " ".join(found)
 
 
+def chart(source: str) -> str:
+    """Chart.yaml with both of its versions renewed: chart and image are released with the project."""
+    text, count = re.subn(r"^(version|appVersion):.*$", rf"\1: {__version__}", source, flags=re.MULTILINE)
+    if count != 2:
+        raise SystemExit(f"{CHART}/Chart.yaml: write one line `version:` and one `appVersion:`")
+    return text
+
+
 def documents() -> Mapping[Path, str]:
     """Every generated file of the chart, with what it should hold."""
     collectors = found_collectors()
     return {
+        CHART / "Chart.yaml": chart((CHART / "Chart.yaml").read_text(encoding="utf-8")),
         CHART / "values.yaml": values(collectors),
         CHART / "values.schema.json": schema(collectors),
         CHART / "files" / "settings.yaml": settings_file(collectors),

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fleetgauge import __version__
 from rendering import HELM, ROOT, Document, container
 
 TOOLS = ("buildah", "catatonit", "mmdebstrap", "podman", "runc")
@@ -142,7 +143,15 @@ def build(engine: Engine, folder: Path) -> str:
         *("--build-context", f"{written}=container-image://{base}"),
         *("--build-context", f"{filled_in}=container-image://{base}"),
         *("--volume", f"{folder / 'pip.conf'}:/etc/pip.conf:ro", *mounts),
-        *("--build-arg", "REVISION=0123456", "--tag", reference, str(ROOT)),
+        *(
+            "--build-arg",
+            f"VERSION={__version__}",
+            "--build-arg",
+            "REVISION=0123456",
+            "--tag",
+            reference,
+            str(ROOT),
+        ),
     )
     return reference
 

@@ -13,6 +13,7 @@ import pytest
 
 from common import registry
 from containers import USER, Engine, base_reference, needs_containers
+from fleetgauge import __version__
 from rendering import ROOT
 
 pytestmark = needs_containers
@@ -64,7 +65,7 @@ def test_it_runs_as_a_user_without_a_name_and_says_what_it_is(engine: Engine, im
         key.rpartition(".")[2]: text for key, text in config["Labels"].items() if "opencontainers" in key
     }
     assert labels["title"] == "fleetgauge"
-    assert labels["version"] == "0.1.0"
+    assert labels["version"] == __version__
     assert labels["revision"] == "0123456"
     assert labels["licenses"] == "MIT"
 

@@ -20,6 +20,7 @@ from common.process import backfill_options, console, streams
 from common.process.backfill_options import interval
 from common.process.command import FAILED, LIVE, MISCONFIGURED, OK, PAST, Command
 from common.show.output import check_output
+from fleetgauge import __version__
 
 _EPILOG = """\
 examples:
@@ -69,6 +70,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
         help="stay and run again at every multiple of this, such as 60s or 15m",
     )
     made.add_argument("--verbose", action="store_true", help="log what is being done")
+    made.add_argument("--version", action="version", version=__version__, help="print the version and exit")
     backfill_options.add(made)
     return made
 

@@ -1,11 +1,12 @@
-"""A collector's name becomes part of other names, and is refused where it would be mistaken for another."""
+"""What the chart is told: names of collectors that can be mistaken for no other, and the version."""
 
 from __future__ import annotations
 
 import pytest
 
 from common import registry
-from scripts.chart_documents import MAX_NAME_LENGTH, refuse_bad_name
+from fleetgauge import __version__
+from scripts.chart_documents import MAX_NAME_LENGTH, chart, refuse_bad_name
 
 
 @pytest.mark.parametrize("name", [*registry.names(), "queue", "host_queue", "s3", "q" * MAX_NAME_LENGTH])
@@ -38,3 +39,11 @@ def test_a_name_that_means_something_else_is_refused(name: str, taken: str) -> N
     with pytest.raises(SystemExit) as error:
         refuse_bad_name(name)
     assert str(error.value) == f"collectors/{name}: {taken} means something else already; choose another name"
+
+
+def test_the_chart_learns_both_of_its_versions_from_the_project() -> None:
+    source = "apiVersion: v2\nversion: 9\nappVersion: 8\nkubeVersion: 7\n"
+    made = f"apiVersion: v2\nversion: {__version__}\nappVersion: {__version__}\nkubeVersion: 7\n"
+    assert chart(source) == made
+    with pytest.raises(SystemExit):
+        chart("version: 9\n")

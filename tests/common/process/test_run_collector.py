@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetgauge import __version__
 from project import ROOT, Project
 from servers.aws import Aws
 from servers.datadog import Intake
@@ -24,6 +25,12 @@ def test_help_needs_no_third_party_module() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert "exit code: 0 ok, empty or skipped" in ran.stdout
+
+
+def test_the_version_is_that_of_the_probes_and_needs_no_third_party_module() -> None:
+    command = [sys.executable, "-S", str(SCRIPT), "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{__version__}\n", "")
 
 
 def test_list_names_every_collector_with_what_it_reads(project: Project) -> None:
