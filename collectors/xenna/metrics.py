@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ PIPELINE = _family(
     ("main_loop_rate_hz", "hertz", MEAN, "Turns of the pipeline's main loop per second."),
     ("progress", "percent", MEAN, "Inputs taken from the input queue; 100 while later stages still work."),
     ("progress_stages", "percent", MEAN, "Tasks completed over all stages, of those there are to do."),
+    ("num_initial_inputs", "task", SUM, "Inputs that the pipeline was given."),
     ("num_input_remaining", "task", SUM, "Inputs still in the input queue."),
     ("num_outputs", "task", SUM, "Outputs kept; 0 unless the pipeline returns its last stage's outputs."),
     ("inputs_processed_per_s", "task", MEAN, "Inputs taken per second since the start."),
@@ -53,6 +55,8 @@ CLUSTER = _family(
     ("avail_gpus", "device", MEAN, "GPUs that Ray has not given out."),
     ("total_mem_gb", "gigabyte", MEAN, "Memory of the Ray cluster, in 10^9 bytes."),
     ("avail_mem_gb", "gigabyte", MEAN, "Memory that Ray has not given out, in 10^9 bytes."),
+    ("total_obj_store_gb", "gigabyte", MEAN, "Object store of the Ray cluster, in 10^9 bytes."),
+    ("avail_obj_store_gb", "gigabyte", MEAN, "Object store that is free, in 10^9 bytes."),
 )
 
 STAGE = _family(
@@ -118,6 +122,10 @@ def find(key: str) -> tuple[Keyed, str | None] | None:
         keyed, stage = CLUSTER.get(rest), None
     elif family == "stage":
         name, _, rest = rest.partition("/")
+        keyed, stage = (STAGE.get(rest), name) if name else (None, None)
+    elif family == "stages":  # Nemotron's later hook: the stage comes last, and `resource_` is no folder
+        rest, _, name = rest.rpartition("/")
+        rest = re.sub("^resource_", "resource/", rest)
         keyed, stage = (STAGE.get(rest), name) if name else (None, None)
     else:
         keyed, stage = PIPELINE.get(key), None

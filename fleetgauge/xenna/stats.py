@@ -24,7 +24,7 @@ _GIGA = 1e9
 _OF_PIPELINE = {
     "start_time": "start_time",
     "time": "time",
-    "initial": "num_initial_input_tasks",
+    "num_initial_inputs": "num_initial_input_tasks",
     "num_input_remaining": "num_input_tasks_remaining",
     "num_outputs": "num_outputs",
     "pipeline_duration_s": "pipeline_duration_s",
@@ -32,9 +32,11 @@ _OF_PIPELINE = {
     "total_cpus": "cluster.total.num_cpus",
     "total_gpus": "cluster.total.num_gpus",
     "total_mem": "cluster.total.memory",
+    "total_obj_store": "cluster.total.object_store_memory",
     "avail_cpus": "cluster.available.num_cpus",
     "avail_gpus": "cluster.available.num_gpus",
     "avail_mem": "cluster.available.memory",
+    "avail_obj_store": "cluster.available.object_store_memory",
 }
 _OF_POOL = {
     "actors_target": "actor_stats.target",
@@ -207,9 +209,10 @@ def flatten_stats(stats: object, prefix: str = "xenna/") -> Metrics:
 
 
 def _pipeline_metrics(known: Metrics) -> Metrics:
-    same = ("pipeline_duration_s", "main_loop_rate_hz", "num_input_remaining", "num_outputs")
+    counts = ("num_initial_inputs", "num_input_remaining", "num_outputs")
+    same = ("pipeline_duration_s", "main_loop_rate_hz", *counts)
     metrics = {key: known[key] for key in same if key in known}
-    initial, remaining = known.get("initial"), known.get("num_input_remaining")
+    initial, remaining = known.get("num_initial_inputs"), known.get("num_input_remaining")
     if initial and remaining is not None and 0 <= remaining <= initial:
         metrics["progress"] = 100.0 * (initial - remaining) / initial
     if "time" in known and "start_time" in known:
@@ -224,7 +227,7 @@ def _pipeline_metrics(known: Metrics) -> Metrics:
 def _cluster_metrics(known: Metrics) -> Metrics:
     counts = ("total_cpus", "total_gpus", "avail_cpus", "avail_gpus")
     metrics = {f"cluster/{key}": known[key] for key in counts if key in known}
-    sizes = ("total_mem", "avail_mem")
+    sizes = ("total_mem", "avail_mem", "total_obj_store", "avail_obj_store")
     return metrics | {f"cluster/{key}_gb": known[key] / _GIGA for key in sizes if key in known}
 
 
@@ -238,7 +241,7 @@ def _first_to_do(known: Metrics, pools: list[tuple[str, Pool]]) -> float | None:
 
     In batch mode it was given all of them, and upstream counts the inputs as remaining for ever.
     """
-    initial, remaining = known.get("initial", 0), known.get("num_input_remaining")
+    initial, remaining = known.get("num_initial_inputs", 0), known.get("num_input_remaining")
     if not pools or remaining is None or not 0 <= remaining <= initial or initial <= 0:
         return None
     given, taken = _tasks_given(pools[0][1]), initial - remaining

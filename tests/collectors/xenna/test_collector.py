@@ -11,7 +11,7 @@ import pytest
 from xenna_ticks import NOW, Ticks, named, record
 
 from collectors.xenna.collector import COLLECTOR, XennaSettings
-from collectors.xenna.metrics import METRICS
+from collectors.xenna.metrics import METRICS, STAGE
 from common.config.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
 from common.datadog.sink import DatadogSink
 from common.errors import ConfigurationError, NotConfiguredError
@@ -77,6 +77,37 @@ def test_the_older_plain_form_is_read_with_and_without_leading_slashes(ticks: Ti
         ("xenna.stage.queue_in", (*RUN, "stage:download")): 3,
         ("xenna.stage.queue_in", (*RUN, "stage:write")): 4,
     }
+
+
+def test_both_generations_of_nemotrons_hook_give_the_same_samples(tmp_path: Path) -> None:
+    line = {"timestamp": NOW - 100, "pipeline_kind": "curate", "run_hash": None, "stages": ["Plan"]}
+    sizes = {"/cluster/total_obj_store_gb": 0.2, "/cluster/avail_obj_store_gb": 0.1}
+    values = {key: float(number) for number, key in enumerate(STAGE)}
+    first = {f"/stage/plan/{key}": value for key, value in values.items()}
+    second = {f"/stages/{key.replace('/', '_')}/plan": value for key, value in values.items()}
+    found = []
+    for name, of_stage in (("first", first), ("second", second)):
+        ticks = Ticks(tmp_path / name)
+        (tmp_path / name).mkdir()
+        ticks.write({**line, "metrics": {"/num_initial_inputs": 60} | sizes | of_stage})
+        found.append({(name, tags): value for (name, tags, at), value in ticks.tick().items() if at < NOW})
+        assert ticks.tally.dropped == {}
+    kind = ("pipeline_kind:curate",)
+    assert found[0] == found[1]
+    assert found[0] == {
+        ("xenna.pipeline.num_initial_inputs", kind): 60,
+        ("xenna.cluster.total_obj_store_gb", kind): 0.2,
+        ("xenna.cluster.avail_obj_store_gb", kind): 0.1,
+    } | {(STAGE[key].metric.name, (*kind, "stage:plan")): value for key, value in values.items()}
+
+
+@pytest.mark.parametrize("key", ["stages", "stages/queue_in", "stages/queue_in/", "stages/nothing/plan"])
+def test_a_later_stage_key_without_its_stage_or_with_an_unknown_metric_is_counted(
+    ticks: Ticks, key: str
+) -> None:
+    ticks.write(record(0, 100, {key: 3, "progress": 50.0}))
+    assert named(ticks.tick(), "xenna.stage") == {}
+    assert ticks.tally.dropped == {"unknown_metric": 1}
 
 
 def test_a_plain_run_has_an_age_but_is_never_called_stalled(ticks: Ticks) -> None:
@@ -394,6 +425,7 @@ def flattened(dump: dict[str, Any]) -> dict[str, Any]:
         "pipeline_duration_s": stats["pipeline_duration_s"],
         "main_loop_rate_hz": stats["main_loop_rate_hz"],
         "progress": 100 - 100 * stats["num_input_tasks_remaining"] / stats["num_initial_input_tasks"],
+        "num_initial_inputs": stats["num_initial_input_tasks"],
         "num_input_remaining": stats["num_input_tasks_remaining"],
         "num_outputs": stats["num_outputs"],
         "inputs_processed_per_s": dump["inputs_processed_per_second"],
@@ -406,6 +438,7 @@ def flattened(dump: dict[str, Any]) -> dict[str, Any]:
         metrics[f"cluster/{short}_cpus"] = resources["num_cpus"]
         metrics[f"cluster/{short}_gpus"] = resources["num_gpus"]
         metrics[f"cluster/{short}_mem_gb"] = resources["memory"] / 1e9
+        metrics[f"cluster/{short}_obj_store_gb"] = resources["object_store_memory"] / 1e9
     for pool in stats["actor_pools"]:
         stage = f"stage/{pool['name'].partition(' - ')[2].lower()}"
         tasks, slots = pool["task_stats"], pool["slot_stats"]

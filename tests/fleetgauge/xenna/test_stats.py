@@ -89,6 +89,10 @@ def _same(line: Mapping[str, Any], values: Mapping[str, float]) -> None:
     assert values["main_loop_rate_hz"] == upstream["main_loop_rate_hz"]
     assert values["pipeline_duration_s"] == upstream["pipeline_duration_s"]
     assert values["cluster/total_mem_gb"] == upstream["cluster"]["total"]["memory"] / 1e9
+    assert values["cluster/total_obj_store_gb"] == upstream["cluster"]["total"]["object_store_memory"] / 1e9
+    available = upstream["cluster"]["available"]
+    assert values["cluster/avail_obj_store_gb"] == available["object_store_memory"] / 1e9
+    assert values["num_initial_inputs"] == upstream["num_initial_input_tasks"] == 60
     assert values["cluster/avail_cpus"] == upstream["cluster"]["available"]["num_cpus"]
     assert of(values, "tasks_completed") == [pool["task_stats"]["total_completed"] for pool in pools]
     assert of(values, "actors_idle") == [pool["actor_stats"]["idle"] for pool in pools]
