@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
+from data_plane_fakes import Store
 from xenna_pipeline import standin
 
 from fleetgauge import xenna
@@ -55,8 +56,8 @@ def test_the_page_names_what_is_ours() -> None:
     assert len(OURS) > 25
 
 
-def example(system: str) -> str:
-    section = PAGE.partition(f"## {system}\n")[2].partition("\n## ")[0]
+def example(system: str, page: str = PAGE) -> str:
+    section = page.partition(f"## {system}\n")[2].partition("\n## ")[0]
     return section.partition("```python\n")[2].partition("```")[0]
 
 
@@ -75,6 +76,34 @@ def test_a_recipe_of_nemotron_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     exec(compile(example("Nemotron's xenna hook"), "migrating.md", "exec"), given)  # noqa: S102
     assert [record["event"] for record in standin.read(tmp_path)] == ["start", "stats", "end"]
     assert xenna.flatten_stats(standin.one())["xenna/progress"] >= 0
+
+
+def test_the_wrapper_is_plugged_into_nemo_rls_factory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built: list[tuple[object, bool]] = []
+
+    def build_data_plane_client(cfg: object, *, bootstrap: bool = True) -> Store:
+        built.append((cfg, bootstrap))
+        return Store()
+
+    factory: Any = ModuleType("nemo_rl.data_plane")
+    factory.build_data_plane_client = build_data_plane_client
+    monkeypatch.setitem(sys.modules, "nemo_rl", ModuleType("nemo_rl"))
+    monkeypatch.setitem(sys.modules, "nemo_rl.data_plane", factory)
+    monkeypatch.setenv("RANK", "3")
+    given: dict[str, Any] = {"cfg": {"enabled": True}}
+    shown = example("In NeMo-RL", (ROOT / "docs/data-plane.md").read_text())
+    exec(compile(shown.replace("/shared/data-plane", str(tmp_path)), "data-plane.md", "exec"), given)  # noqa: S102
+    given["client"].check_consumption_status("p", ["train"])
+    given["client"].close()
+    given["sink"].close()
+    assert built == [({"enabled": True}, False)]
+    found = [record for record in standin.read(tmp_path) if "op" in record]
+    assert [(record["op"], record["rank"], record["count"]) for record in found] == [
+        ("check_consumption_status", 3, 1),
+        ("close", 3, 1),
+    ]
 
 
 class Run:

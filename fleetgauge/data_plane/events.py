@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Literal, Protocol, TypedDict
 
 logger = logging.getLogger("fleetgauge.data_plane")
+_nemo_rl_logger = logging.getLogger("nemo_rl.data_plane.observability")
 
 EventStatus = Literal["ok", "error", "timeout"]
 
@@ -35,7 +36,9 @@ def ignore_event(event: DataPlaneEvent) -> None:
 
 
 def log_event(event: DataPlaneEvent) -> None:
-    logger.info("data_plane_event: %s", event)
+    """Log one event at INFO: to our logger, or where that is not heard, to that of NeMo-RL's own wrapper."""
+    heard = logger if logger.isEnabledFor(logging.INFO) else _nemo_rl_logger
+    heard.info("data_plane_event: %s", event)
 
 
 class Losses:

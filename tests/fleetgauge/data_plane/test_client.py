@@ -289,6 +289,24 @@ def test_log_event_logs_the_event(store: Store, caplog: pytest.LogCaptureFixture
     )
 
 
+@pytest.mark.parametrize(
+    ("at_info", "heard"),
+    [
+        ((), []),
+        (("nemo_rl",), ["nemo_rl.data_plane.observability"]),
+        (("fleetgauge.data_plane", "nemo_rl"), ["fleetgauge.data_plane"]),
+    ],
+)
+def test_log_event_is_heard_once_where_ours_or_nemo_rls_logger_is_set_to_info(
+    store: Store, caplog: pytest.LogCaptureFixture, at_info: tuple[str, ...], heard: list[str]
+) -> None:
+    for name in ("", "fleetgauge.data_plane", "nemo_rl"):
+        caplog.set_level(logging.INFO if name in at_info else logging.WARNING, logger=name)
+    caplog.handler.setLevel(logging.INFO)
+    MetricsDataPlaneClient(store, log_event).check_consumption_status("p", [])
+    assert [(record.name, record.levelno) for record in caplog.records] == [(name, 20) for name in heard]
+
+
 def test_a_callback_already_sees_the_operation_counted(store: Store) -> None:
     seen: list[int] = []
     watched = MetricsDataPlaneClient(store, lambda _: seen.append(held(watched)))
