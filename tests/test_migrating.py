@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,8 +15,12 @@ from typing import Any
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from data_plane_fakes import Store
-from xenna_pipeline import standin
+from xenna_pipeline import offline, standin
 
+from collectors.wandb.metrics import METRICS
+from collectors.wandb.settings import WandbSettings
+from common.config.settings import variables
+from common.execution import health
 from fleetgauge import xenna
 from project import ROOT
 
@@ -104,6 +110,40 @@ def test_the_wrapper_is_plugged_into_nemo_rls_factory(
         ("check_consumption_status", 3, 1),
         ("close", 3, 1),
     ]
+
+
+TRACKED = """
+from stormlog import CPUMemoryTracker
+tracker = CPUMemoryTracker(sampling_interval=0.01)
+tracker.start_tracking()
+while len(tracker.get_events()) < 3:
+    pass
+tracker.stop_tracking()
+print(len(tracker.get_events()))
+"""
+
+
+def test_the_export_of_a_stormlog_tracker_runs(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_SILENT": "true"}
+    command = [sys.executable, "-c", TRACKED + example("stormlog's W&B export")]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    [path] = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    rows = [row for _, row in offline.history(path) if "stormlog_timeline_elapsed_seconds" in row]
+    assert len(rows) == int(ran.stdout) >= 3
+    assert all(row["stormlog_timeline_allocated_bytes"] > 0 for row in rows)
+
+
+def test_every_setting_and_metric_that_the_old_collectors_users_know_exists() -> None:
+    section = PAGE.partition("## The W&B collector that sent to Datadog\n")[2]
+    cells = [line.split(" | ")[1] for line in section.splitlines() if line.startswith("| ")][2:]
+    names = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    metrics = {metric.name for metric in (*METRICS, *health.METRICS)}
+    known = metrics | set(variables(WandbSettings).values())
+    assert names - known == set()
+    assert len(names & metrics) > 15
 
 
 class Run:
