@@ -7,9 +7,10 @@ the process.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,199}")
@@ -35,6 +36,12 @@ class Sample(NamedTuple):
     timestamp: int
     tags: tuple[str, ...]
     host: str | None
+
+
+# A sample out of all its fields at once, for where so many are made that `Sample(...)` would be felt.
+sample: Callable[[tuple[Metric, float, int, tuple[str, ...], str | None]], Sample] = partial(
+    tuple.__new__, Sample
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from collectors.data_plane.record import BUCKETS, Held, Operations, Totals, inte
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.intake import MAX_AHEAD
-from common.metric import Mark, Metric, Sample
+from common.metric import Mark, Metric, Sample, sample
 from common.records.buckets import Cells
 from common.records.collector import collector_over
 from common.records.engine import Ingest, in_batches
 from common.records.settings import RecordSettings
 from common.records.tail import TailedFile
 from common.records.window import Tick, Window
-from fleetgauge.data_plane import OperationTotals
+from fleetgauge.data_plane.operation_totals import percentile
 from fleetgauge.records import Json
 
 MAX_CELLS = 100_000  # series and times that are added up before they are sent; each is up to ten samples
@@ -122,13 +122,12 @@ def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> list[Sa
         *((emitted.KEYS, keys), (emitted.BYTES, n_bytes)),
     ]
     if count:
-        indexed = {BUCKETS[index]: number for index, number in buckets.items()}
-        ok = OperationTotals(count, keys, n_bytes, total, low, high, indexed)
+        indexed = sorted([(BUCKETS[index], number) for index, number in buckets.items()])
         # Rounded, because the order in which files are read must not show in the last digit.
-        values += ((emitted.WALL_AVG, round(ok.wall_ms_avg, 9)), (emitted.WALL_MAX, high))
-        percentiles = emitted.WALL_PERCENTILES.items()
-        values += ((metric, ok.wall_ms_percentile(percent)) for percent, metric in percentiles)
-    return [Sample(metric, value, at, tags, None) for metric, value in values]
+        values += ((emitted.WALL_AVG, round(total / count, 9)), (emitted.WALL_MAX, high))
+        for percent, metric in emitted.WALL_PERCENTILES.items():
+            values.append((metric, percentile(percent, count, low, high, indexed)))
+    return [sample((metric, value, at, tags, None)) for metric, value in values]
 
 
 COLLECTOR = collector_over(DataPlaneIngest, DataPlaneSettings)

@@ -26,22 +26,9 @@ UNSENT = "unsent"  # the key that tells from when on sums have not been sent
 MAX_INTERVAL = 600  # seconds: words further apart are of a source that was silent
 STANDS_FOR = 3  # intervals
 MAX_STANDING = STANDS_FOR * MAX_INTERVAL
-MAX_WORDS = 200_000
+SAVED = 7  # fields of a word
 
 Writer = tuple[str, str]  # job and rank; empty where not known, or not a tag
-
-
-class Word(NamedTuple):
-    """What a source held when it said so."""
-
-    timestamp: float
-    job: str
-    rank: str
-    interval: float | None
-    ended: bool
-    peak_bytes: int
-    keys: int
-    bytes_by_partition: dict[str, int]
 
 
 class Tagging(NamedTuple):
@@ -59,7 +46,7 @@ class Holdings:
         self._tagging = tagging
         self._width = width
         self._oldest = oldest
-        self._words: dict[str, list[Word]] = {}
+        self._words: dict[str, list[Held]] = {}
         self._sources: dict[Writer, set[str]] = {}
         self._touched: set[str] = set()
         self._foreign: set[str] = set()
@@ -87,23 +74,19 @@ class Holdings:
         for word in words:
             self._sources.setdefault(self._writer(word), set()).add(source)
 
-    def _writer(self, word: Word) -> Writer:
-        return (word.job if self._tagging.job else "", word.rank if self._tagging.rank else "")
+    def _writer(self, word: Held) -> Writer:
+        job, rank = word.group
+        return (job if self._tagging.job else "", rank if self._tagging.rank else "")
 
-    def hear(self, record: Held) -> None:
+    def hear(self, word: Held) -> None:
         """Let a source's word stand."""
-        job, rank = record.group
-        word = Word(
-            *(record.timestamp, job, rank, record.interval, record.ended),
-            *(record.peak_bytes, record.keys, record.bytes_by_partition),
-        )
-        words = self._words.setdefault(record.source, [])
+        words = self._words.setdefault(word.source, [])
         place = len(words)
         while place and words[place - 1].timestamp > word.timestamp:
             place -= 1
         words.insert(place, word)
-        self._touched.add(record.source)
-        self._sources.setdefault(self._writer(word), set()).add(record.source)
+        self._touched.add(word.source)
+        self._sources.setdefault(self._writer(word), set()).add(word.source)
         start = int(word.timestamp) // self._width * self._width
         for one in words[max(0, place - 1) : place + 1]:  # what it said before may be another's sum
             writer = self._writer(one)
@@ -138,7 +121,7 @@ class Holdings:
                 if standing:
                     yield from self._sums(writer, start, standing)
 
-    def _sums(self, writer: Writer, at: int, standing: list[Word]) -> Iterator[Sample]:
+    def _sums(self, writer: Writer, at: int, standing: list[Held]) -> Iterator[Sample]:
         job, rank = (f"{name}:{value}" for name, value in zip(("job", "rank"), writer, strict=True))
         before, after = (job,) * bool(writer[0]), (rank,) * bool(writer[1])
         tags = (*before, *after)
@@ -157,7 +140,7 @@ class Holdings:
     def changes(self, sent_until: float | None = None) -> dict[str, object]:
         """What to save, once sums were sent up to a time; None where none were."""
         changes: dict[str, object] = {
-            PREFIX + source: dumps([tuple(word) for word in self._words[source]])
+            PREFIX + source: dumps([word[:SAVED] for word in self._words[source]])
             for source in sorted(self._touched)
         }
         self._touched = set()
@@ -170,7 +153,7 @@ class Holdings:
         return {**dict.fromkeys(self._foreign), **changes, UNSENT: since}
 
 
-def _stands(words: list[Word], place: int, start: int) -> bool:
+def _stands(words: list[Held], place: int, start: int) -> bool:
     """Whether a word stands at some time of a bucket that did not end before it was said."""
     word = words[place]
     if word.timestamp >= start:
@@ -184,11 +167,8 @@ def _stands(words: list[Word], place: int, start: int) -> bool:
     return not word.ended and word.timestamp + STANDS_FOR * min(interval, MAX_INTERVAL) > start
 
 
-def _saved(value: Any) -> Word:  # Any: parsed JSON
-    timestamp, job, rank, interval, ended, peak_bytes, keys, held = value
+def _saved(value: Any) -> Held:  # Any: parsed JSON
+    timestamp, (job, rank), interval, ended, peak_bytes, keys, held = value
     interval = None if interval is None else number(interval)
-    numbers = (number(timestamp), int(number(peak_bytes)), int(number(keys)))
-    return Word(
-        *(numbers[0], str(job), str(rank), interval, bool(ended)),
-        *(numbers[1], numbers[2], by_partition(held)),
-    )
+    numbers = (int(number(peak_bytes)), int(number(keys)))
+    return Held(number(timestamp), (str(job), str(rank)), interval, bool(ended), *numbers, by_partition(held))

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from common.metric import count, gauge
+from common.metric import Metric, count, gauge
 from common.records.reading_metrics import IngestMetrics
 
 WRITER_TAGS = ("job", "rank")
 PARTITION_TAGS = ("job", "partition_id", "rank")
 OPERATION_TAGS = ("job", "op", "partition_id", "rank")
 
-OPS = count("data_plane.ops", "operation", "Operations that succeeded in the interval.", *OPERATION_TAGS)
-ERRORS = count(
-    "data_plane.errors",
-    "operation",
-    "Operations of the interval that raised anything but a timeout.",
-    *OPERATION_TAGS,
+OPS, ERRORS, TIMEOUTS, KEYS, BYTES = COUNTS = tuple(
+    count(f"data_plane.{name}", unit, text, *OPERATION_TAGS)
+    for name, unit, text in (
+        ("ops", "operation", "Operations that succeeded in the interval."),
+        ("errors", "operation", "Operations of the interval that raised anything but a timeout."),
+        ("timeouts", "operation", "Operations of the interval that timed out."),
+        ("keys", "key", "Keys of the operations that succeeded."),
+        ("bytes", "byte", "Bytes that operations which succeeded moved."),
+    )
 )
-TIMEOUTS = count(
-    "data_plane.timeouts", "operation", "Operations of the interval that timed out.", *OPERATION_TAGS
-)
-KEYS = count("data_plane.keys", "key", "Keys of the operations that succeeded.", *OPERATION_TAGS)
-BYTES = count("data_plane.bytes", "byte", "Bytes that operations which succeeded moved.", *OPERATION_TAGS)
 
-WALL_AVG = gauge(
-    "data_plane.wall_ms.avg", "millisecond", "Mean time of the operations that succeeded.", *OPERATION_TAGS
-)
+
+def _wall_ms(name: str, text: str) -> Metric:
+    return gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS)
+
+
+WALL_AVG = _wall_ms("avg", "Mean time of the operations that succeeded.")
 WALL_PERCENTILES = {
-    percent: gauge(
-        f"data_plane.wall_ms.p{percent}",
-        "millisecond",
+    percent: _wall_ms(
+        f"p{percent}",
         f"Time that {percent} % of the operations that succeeded did not exceed, to within 19 %.",
-        *OPERATION_TAGS,
     )
     for percent in (50, 95, 99)
 }
-WALL_MAX = gauge(
-    "data_plane.wall_ms.max", "millisecond", "Longest time of an operation that succeeded.", *OPERATION_TAGS
-)
+WALL_MAX = _wall_ms("max", "Longest time of an operation that succeeded.")
 
 BYTES_OUTSTANDING = gauge(
     "data_plane.bytes_outstanding", "byte", "Bytes that were put and not cleared.", *PARTITION_TAGS
@@ -56,8 +53,7 @@ READING = IngestMetrics("data_plane")
 LIVE_ONLY = frozenset(READING.metrics)  # true at the time of a tick itself
 
 METRICS = (
-    *(OPS, ERRORS, TIMEOUTS, KEYS, BYTES),
-    *(WALL_AVG, *WALL_PERCENTILES.values(), WALL_MAX),
+    *(*COUNTS, WALL_AVG, *WALL_PERCENTILES.values(), WALL_MAX),
     *(BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING),
     *READING.metrics,
 )

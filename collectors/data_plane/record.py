@@ -31,15 +31,15 @@ class Operations(NamedTuple):
 class Held(NamedTuple):
     """What the clients of one source hold; its next word replaces this one, in whichever run it says it."""
 
-    writer: str
     timestamp: float
     group: tuple[str, ...]
-    source: str
     interval: float | None  # between two words, where it is told
     ended: bool
-    bytes_by_partition: dict[str, int]
     peak_bytes: int
     keys: int
+    bytes_by_partition: dict[str, int]
+    writer: str = ""  # which is not saved, and nor is the source
+    source: str = ""
 
 
 def interpret(value: Json) -> Operations | Held | None:
@@ -55,13 +55,17 @@ def interpret(value: Json) -> Operations | Held | None:
             raise UnusableRecordError("bad_body", "op", value["op"])
         return Operations(run, timestamp, group, op, text(value, "partition_id"), _totals(value))
     interval = value.get("interval_s")
+    held = by_partition(value.get("bytes_outstanding"))
     return Held(
-        *(run, timestamp, group, text(value, "source") or run),
+        timestamp,
+        group,
         interval if is_number(interval) and 0 < interval < MAX_NUMBER else None,
         event is Event.END,
-        by_partition(value.get("bytes_outstanding")),
         whole(value, "peak_bytes_outstanding"),
         whole(value, "keys_outstanding"),
+        held,
+        run,
+        text(value, "source") or run,
     )
 
 
@@ -71,12 +75,11 @@ def _totals(value: Json) -> Totals:
     wall_ms = value.get("wall_ms")
     if not isinstance(wall_ms, dict) or not isinstance(wall_ms.get("buckets"), dict):
         raise UnusableRecordError("bad_body", "wall_ms", wall_ms)
-    total, low, high = (_time(wall_ms, name) for name in ("sum", "min", "max"))
+    total, low, high = _time(wall_ms, "sum"), _time(wall_ms, "min"), _time(wall_ms, "max")
     buckets = wall_ms["buckets"]
-    for index in buckets:
-        whole(buckets, index)
-        if index not in BUCKETS:
-            raise UnusableRecordError("bad_body", "wall_ms.buckets", index)
+    for index, number in buckets.items():
+        if index not in BUCKETS or type(number) is not int or not 0 <= number < MAX_NUMBER:
+            raise UnusableRecordError("bad_body", f"wall_ms.buckets.{index[:20]}", number)
     if count < 1 or sum(buckets.values()) != count or low > high:
         raise UnusableRecordError("bad_body", "count, wall_ms", (count, wall_ms))
     status = value.get("status")
@@ -128,6 +131,6 @@ def whole(value: Json, key: str) -> int:
 
 def _time(value: Json, key: str) -> float:
     number = value.get(key)
-    if is_number(number) and 0 <= number < MAX_NUMBER:
-        return float(number)
-    raise UnusableRecordError("bad_body", f"wall_ms.{key}", number)
+    if not is_number(number) or not 0 <= number < MAX_NUMBER:
+        raise UnusableRecordError("bad_body", f"wall_ms.{key}", number)
+    return float(number)

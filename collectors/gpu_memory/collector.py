@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import Field
 
 from collectors.gpu_memory import metrics as emitted
-from collectors.gpu_memory.sessions import Measurement, Second, Source
+from collectors.gpu_memory.sessions import Measurement, Source, Told, standing, told
 from collectors.gpu_memory.sinks import Sinks, patterns
 from common.collector import Context
 from common.config.settings import Texts, named
-from common.metric import Sample
+from common.metric import Sample, sample
 from common.records.buckets import Key, Sum
 from common.records.collector import collector_over
 from common.records.engine import Ingest
@@ -54,7 +54,8 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
         super().__init__(context, tick, known)
-        self._seconds: dict[tuple[str, int], tuple[Source, Second]] = {}
+        self._seconds: dict[tuple[str, int], list[Told]] = {}  # by the source's name
+        self._by_name: dict[str, Source] = {}
         self._sources: dict[tuple[object, ...], tuple[Source, tuple[str, ...]]] = {}  # by what events tell
         self._session = ("", "")  # of the segment under way
 
@@ -101,10 +102,10 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def _peak(self, writer: str, allocated: int | None) -> int | None:
         """The most a session that was heard has allocated, now that it has allocated this much."""
         more = self.owners.lives[writer].more
-        amounts = [amount for amount in (more.get("peak"), allocated) if type(amount) is int]
-        if amounts:
-            more["peak"] = max(amounts)
-        return more.get("peak") if amounts else None
+        peak = more.get("peak")
+        if allocated is not None and (type(peak) is not int or allocated > peak):
+            more["peak"] = peak = allocated
+        return peak if type(peak) is int else None
 
     def samples(self, record: Measurement) -> Sequence[Sample]:
         """The alert of an event."""
@@ -116,11 +117,9 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         return (Sample(emitted.ALERTS, 1, at, (*tags, f"type:{event.event_type}"), host),)
 
     def take(self, record: Measurement) -> Sequence[Sample]:
-        cell = (record.writer, int(record.timestamp))
-        known = self._seconds.get(cell)
-        if known is None:
-            known = self._seconds[cell] = (record.source, Second())
-        known[1].take(record.event)
+        second = self._seconds.setdefault((record.writer, int(record.timestamp)), [])
+        second.append(told(record.event))
+        self._by_name[record.writer] = record.source
         for alert in self.samples(record):
             self.count(alert)
         return ()
@@ -131,10 +130,9 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
-        for writer, second in sorted(self._seconds):
-            source, found = self._seconds[writer, second]
-            values = found.values()
-            peak = self._peak(writer, found.highest)
+        for (writer, second), events in sorted(self._seconds.items()):
+            source, values = self._by_name[writer], standing(events)
+            peak = self._peak(writer, max([one[1] for one in events if one[1] is not None], default=None))
             if peak is not None:
                 values["peak"] = peak
             if not self.settings.tag_job_id:
@@ -143,9 +141,9 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             elif self.owners.superseded(writer, (source.host, *source.tags), second):
                 self.drop("superseded", len(values), "session", source.session)
             else:
-                host = source.host or None
+                tags, host = source.tags, source.host or None
                 for name, value in values.items():
-                    yield Sample(emitted.GAUGES[name], value, second, source.tags, host)
+                    yield sample((emitted.GAUGES[name], value, second, tags, host))
         for start, sums in self.shared.sums():
             yield from _aggregated(start, sums)
         yield from self.counted()

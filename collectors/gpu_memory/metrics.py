@@ -8,28 +8,18 @@ from common.records.reading_metrics import IngestMetrics
 TAGS = ("gpu", "job_id", "rank")
 
 GAUGES = {
-    "allocated": gauge(
-        "gpu_memory.allocated_bytes", "byte", "Memory that the job's tensors hold; on a CPU its RSS.", *TAGS
-    ),
-    "reserved": gauge(
-        "gpu_memory.reserved_bytes",
-        "byte",
-        "Memory that the job's allocator has taken from the device.",
-        *TAGS,
-    ),
-    "used": gauge(
-        "gpu_memory.device_used_bytes",
-        "byte",
-        "Memory in use on the device; where it does not tell, what the job's allocator holds of it.",
-        *TAGS,
-    ),
-    "total": gauge("gpu_memory.device_total_bytes", "byte", "Memory that the device has.", *TAGS),
-    "utilization": gauge(
-        "gpu_memory.utilization_pct", "percent", "Memory in use, of what the device has.", *TAGS
-    ),
-    "peak": gauge(
-        "gpu_memory.peak_allocated_bytes", "byte", "Highest allocated_bytes of the session so far.", *TAGS
-    ),
+    name: gauge(f"gpu_memory.{suffix}", unit, text, *TAGS)
+    for name, suffix, unit, text in (
+        ("allocated", "allocated_bytes", "byte", "Memory that the job's tensors hold; on a CPU its RSS."),
+        ("reserved", "reserved_bytes", "byte", "Memory that the job's allocator has taken from the device."),
+        (
+            *("used", "device_used_bytes", "byte"),
+            "Memory in use on the device; where it does not tell, what the job's allocator holds of it.",
+        ),
+        ("total", "device_total_bytes", "byte", "Memory that the device has."),
+        ("utilization", "utilization_pct", "percent", "Memory in use, of what the device has."),
+        ("peak", "peak_allocated_bytes", "byte", "Highest allocated_bytes of the session so far."),
+    )
 }
 
 ALERTS = count(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import NamedTuple
 
 from fleetgauge.gpu_memory import MemoryEvent
 
 MEASURED = ("allocated", "reserved", "used", "total", "utilization")
+Told = tuple[float, int | None, int | None, int | None, int | None, float | None]  # when, and those
 
 
 class Source(NamedTuple):
@@ -41,29 +43,17 @@ class Measurement(NamedTuple):
     event: MemoryEvent
 
 
-class Second:
-    """One second of one source; what no event told is absent. There may be a great many of them."""
+def told(event: MemoryEvent) -> Told:
+    """What an event tells. A device without capacity is one that does not tell it."""
+    utilization = event.utilization_percent
+    total = None if utilization is None else event.device_total
+    held = (event.memory_allocated, event.memory_reserved, event.device_used_or_held)
+    return (event.timestamp or 0.0, *held, total, utilization)
 
-    __slots__ = ("_last", "highest")
 
-    def __init__(self) -> None:
-        self._last: list[float | None] = [None] * (2 * len(MEASURED))  # of each when, and what
-        self.highest: int | None = None
-
-    def take(self, event: MemoryEvent) -> None:
-        """Let an event's values stand, unless later ones do already."""
-        allocated, utilization = event.memory_allocated, event.utilization_percent
-        if allocated is not None:
-            self.highest = allocated if self.highest is None else max(self.highest, allocated)
-        # A device without capacity is one that does not tell it.
-        total = None if utilization is None else event.device_total
-        measured = (allocated, event.memory_reserved, event.device_used_or_held, total, utilization)
-        at, last = event.timestamp or 0.0, self._last
-        for place, value in enumerate(measured):
-            if value is not None and at >= (last[2 * place] or at):
-                last[2 * place], last[2 * place + 1] = at, value
-
-    def values(self) -> dict[str, float]:
-        """The values that stand, by measurement."""
-        stand = zip(MEASURED, self._last[1::2], strict=True)
-        return {name: value for name, value in stand if value is not None}
+def standing(second: list[Told]) -> dict[str, float]:
+    """The last values of a second, by measurement."""
+    values: dict[str, float] = {}
+    for one in sorted(second, key=itemgetter(0)) if len(second) > 1 else second:
+        values |= {name: value for name, value in zip(MEASURED, one[1:], strict=True) if value is not None}
+    return values

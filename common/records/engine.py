@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from common.collector import Context
@@ -17,7 +18,7 @@ from common.metric import Mark, Sample
 from common.records.envelope import UnusableRecordError
 from common.records.grammar import Grammar, R, S
 from common.records.paths import shown
-from common.records.tail import Entry, TailedFile
+from common.records.tail import Entry, Tail, TailedFile, TailLimits
 from common.records.window import Tick, Window, bucket_end
 
 MARK_EVERY = 10_000  # samples of one file
@@ -32,13 +33,16 @@ class Ingest(Grammar[S, R]):
         super().__init__(context, tick, known)
         # What is read is delivered only once all of it is; the passes of a replay are short.
         reserve = 0 if self.streams or not tick.live else context.deadline.seconds / 2
-        self._tail = tick.tail(
+        self._tail = Tail(
             self.patterns(context.settings),
             context.state,
-            context.settings.bytes_per_tick,
+            now=tick.now,
+            limits=TailLimits(context.settings.bytes_per_tick, expire_after=tick.forget_after),
             enough=lambda: self._cut or context.deadline.remaining() <= reserve,
             identity=self.identity,
-            family=self.family,
+            family=str if tick.live else self.family,  # of which a replay reads all or none
+            due=tick.window.due,
+            not_due=tick.not_due,
             damaged=self._damaged,
         )
         self._saved: dict[str, object] = {}  # until what must stand before it was yielded
@@ -237,9 +241,10 @@ def in_batches(samples: Iterable[Sample]) -> Iterator[Sample | Mark]:
 
     Delivery holds back what no mark stands behind; what is delivered before the state is saved is sent again.
     """
-    for number, sample in enumerate(samples, 1):
-        yield sample
-        if number % BATCH_SIZE == 0:
+    remaining = iter(samples)
+    while batch := list(islice(remaining, BATCH_SIZE)):
+        yield from batch
+        if len(batch) == BATCH_SIZE:
             yield Mark({})
 
 

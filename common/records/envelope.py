@@ -49,13 +49,8 @@ def envelope(value: Json, kind: str) -> Envelope | None:
     if not isinstance(event, str) or event not in _EVENTS:
         raise UnusableRecordError("not_a_record", "event", event)
     rank = value.get("rank")
-    return Envelope(
-        run=known[0],
-        timestamp=timestamp(value),
-        event=_EVENTS[event],
-        job=text(value, "job"),
-        rank=None if rank is None else str(rank)[:20],
-    )
+    told = None if rank is None else str(rank)[:20]
+    return Envelope(known[0], timestamp(value), _EVENTS[event], text(value, "job"), told)
 
 
 def text(value: Json, key: str) -> str:

@@ -84,12 +84,11 @@ class Owners:
 
         A job that starts again takes the series over at once; of two at the same time, one is shown.
         """
-        return any(
-            int(life.started)
-            <= timestamp
-            <= (life.last + self._silence if life.ended is None else life.ended)
-            for life in self._later(name, group)
-        )
+        for life in self._later(name, group):
+            end = life.last + self._silence if life.ended is None else life.ended
+            if int(life.started) <= timestamp <= end:
+                return True
+        return False
 
     def _later(self, name: str, group: Group) -> list[Life]:
         """The writers of the group that began later."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from common.intake import MAX_AGE, MAX_AHEAD
 from common.records.file import NotDue
-from common.records.tail import Damaged, Identity, Tail, TailedFile, TailLimits
+from common.records.tail import TailedFile
 
 
 def bucket_end(timestamp: float, width: int = 1) -> int:
@@ -61,27 +60,3 @@ class Tick:
         if self.live:
             return self.window
         return self.window._replace(furthest=min(self.window.furthest, file.written + MAX_AHEAD))
-
-    def tail(
-        self,
-        patterns: Sequence[str],
-        state: Mapping[str, object],
-        bytes_per_tick: int,
-        enough: Callable[[], bool],
-        identity: Identity | None,
-        family: Callable[[str], str],
-        damaged: Damaged,
-    ) -> Tail:
-        """The files of this tick. A replay also reads what is of one family with a file that it must read."""
-        return Tail(
-            patterns,
-            state,
-            now=self.now,
-            limits=TailLimits(bytes_per_tick, expire_after=self.forget_after),
-            identity=identity,
-            enough=enough,
-            family=family if not self.live else str,
-            due=self.window.due,
-            not_due=self.not_due,
-            damaged=damaged,
-        )

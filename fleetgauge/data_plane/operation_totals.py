@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # Where each bucket ends, four to a doubling from 10 microseconds to over an hour; one more has no end.
@@ -52,16 +52,20 @@ class OperationTotals:
 
     def wall_ms_percentile(self, percent: float) -> float:
         """The time that `percent` of the operations did not exceed, to within its bucket (19 %)."""
-        rank = max(1, math.ceil(self.count * percent / 100))
-        reached = 0
-        for index in sorted(self.buckets):
-            inside = self.buckets[index]
-            if reached + inside >= rank:
-                return self._within(index, (rank - reached) / inside)
-            reached += inside
-        return self.wall_ms_max
+        buckets = sorted(self.buckets.items())
+        return percentile(percent, self.count, self.wall_ms_min, self.wall_ms_max, buckets)
 
-    def _within(self, index: int, share: float) -> float:
-        start = max(BUCKET_ENDS_MS[index - 1] if index else 0.0, self.wall_ms_min)
-        end = min(BUCKET_ENDS_MS[index] if index < len(BUCKET_ENDS_MS) else math.inf, self.wall_ms_max)
-        return start + (end - start) * share
+
+def percentile(
+    percent: float, count: int, low: float, high: float, buckets: Sequence[tuple[int, int]]
+) -> float:
+    """`OperationTotals.wall_ms_percentile` of sorted buckets, for where there are a great many of them."""
+    rank = max(1, math.ceil(count * percent / 100))
+    reached = 0
+    for index, inside in buckets:
+        if reached + inside >= rank:
+            start = max(BUCKET_ENDS_MS[index - 1] if index else 0.0, low)
+            end = min(BUCKET_ENDS_MS[index] if index < len(BUCKET_ENDS_MS) else math.inf, high)
+            return start + (end - start) * ((rank - reached) / inside)
+        reached += inside
+    return high

@@ -13,14 +13,7 @@ from typing import NamedTuple
 ALERT_TYPES = ("critical", "error", "warning", "peak")
 _SCHEMA_VERSIONS = (2, 3, 4)
 _MAX_NUMBER = 2**63
-_TELLING = (
-    "event_type",
-    "type",
-    "timestamp",
-    "timestamp_ns",
-    "memory_allocated",
-    "allocator_allocated_bytes",
-)
+_TELLING = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
 
 
 class BadEventError(ValueError):
@@ -78,25 +71,25 @@ def read_event(event: object) -> MemoryEvent:
     """Read an event given by a caller. Never raises: what cannot be understood is unknown."""
     if isinstance(event, MemoryEvent):
         return event
-    value = _reader(event)
-    metadata = value("metadata")
+    get = _reader(event)
+    metadata = get("metadata")
     return MemoryEvent(
-        event_type=str(value("event_type") or value("type") or "sample"),
-        timestamp=_seconds(value),
-        memory_allocated=_integer(value, "memory_allocated", "allocator_allocated_bytes"),
-        memory_reserved=_integer(value, "memory_reserved", "allocator_reserved_bytes"),
-        memory_change=_integer(value, "memory_change", "allocator_change_bytes"),
-        device_used=_integer(value, "device_used", "device_used_bytes"),
-        device_total=_integer(value, "device_total", "device_total_bytes"),
-        context=_text(value("context")),
-        session_id=_text(value("session_id")),
-        job_id=_text(value("job_id")),
-        rank=_integer(value, "rank"),
-        local_rank=_integer(value, "local_rank"),
-        world_size=_integer(value, "world_size"),
-        host=_text(value("host")),
-        pid=_integer(value, "pid"),
-        metadata=metadata if isinstance(metadata, Mapping) else {},
+        str(get("event_type") or get("type") or "sample"),
+        _seconds(get("timestamp"), get("timestamp_ns")),
+        _integer(get("memory_allocated"), get("allocator_allocated_bytes")),
+        _integer(get("memory_reserved"), get("allocator_reserved_bytes")),
+        _integer(get("memory_change"), get("allocator_change_bytes")),
+        _integer(get("device_used"), get("device_used_bytes")),
+        _integer(get("device_total"), get("device_total_bytes")),
+        context=_text(get("context")),
+        session_id=_text(get("session_id")),
+        job_id=_text(get("job_id")),
+        rank=_integer(get("rank")),
+        local_rank=_integer(get("local_rank")),
+        world_size=_integer(get("world_size")),
+        host=_text(get("host")),
+        pid=_integer(get("pid")),
+        metadata=metadata if type(metadata) is dict or isinstance(metadata, Mapping) else {},
     )
 
 
@@ -105,14 +98,14 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
 
     An event without a session of its own (v2, legacy) belongs to `default_session_id`.
     """
-    if not isinstance(record, Mapping):
+    if type(record) is not dict and not isinstance(record, Mapping):
         raise BadEventError("not_an_object")
     version = record.get("schema_version")
     if version is None:
         record = _modern(record)
     elif version not in _SCHEMA_VERSIONS:
         raise BadEventError("unknown_version")
-    if all(record.get(name) is None for name in _TELLING):
+    if record.get("event_type") is None and all(record.get(name) is None for name in _TELLING):
         raise BadEventError("not_an_event")
     event = read_event(record)
     return event if event.session_id else event._replace(session_id=default_session_id)
@@ -134,24 +127,23 @@ def event_timestamp_seconds(event: object) -> float | None:
 
 
 def _reader(event: object) -> Callable[[str], object]:
-    return event.get if isinstance(event, Mapping) else lambda name: getattr(event, name, None)
+    if type(event) is dict or isinstance(event, Mapping):  # of a dict it is far cheaper to tell
+        return event.get
+    return lambda name: getattr(event, name, None)
 
 
-def _seconds(value: Callable[[str], object]) -> float | None:
-    seconds = value("timestamp")
+def _seconds(seconds: object, nanoseconds: object) -> float | None:
     if isinstance(seconds, int | float) and not isinstance(seconds, bool):
         return float(seconds) if abs(seconds) < _MAX_NUMBER else None  # neither infinite nor not a number
-    nanoseconds = _integer(value, "timestamp_ns")
-    return None if nanoseconds is None else nanoseconds / 1_000_000_000.0
+    whole = _integer(nanoseconds)
+    return None if whole is None else whole / 1_000_000_000.0
 
 
-def _integer(value: Callable[[str], object], *names: str) -> int | None:
-    for name in names:
-        found = value(name)
-        if found is None or isinstance(found, bool):
-            continue
-        if isinstance(found, int) and -_MAX_NUMBER < found < _MAX_NUMBER:
-            return int(found)
+def _integer(*found: object) -> int | None:
+    """The first that is a whole number within bounds."""
+    for one in found:
+        if isinstance(one, int) and -_MAX_NUMBER < one < _MAX_NUMBER and not isinstance(one, bool):
+            return int(one)
     return None
 
 
