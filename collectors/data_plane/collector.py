@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from pydantic import Field
 
@@ -12,7 +13,7 @@ from collectors.data_plane.record import BUCKETS, Held, Operations, Totals, inte
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.intake import MAX_AHEAD
-from common.metric import Mark, Metric, Sample, sample
+from common.metric import Mark, Sample, sample
 from common.records.buckets import Cells
 from common.records.collector import collector_over
 from common.records.engine import Ingest, in_batches
@@ -94,20 +95,19 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         return self._cells.growth >= MAX_CELLS
 
     def flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
-        yield from in_batches(self._operations())
+        yield from in_batches(chain.from_iterable(self._operations()))
         yield self.mark_all(file)
 
     def rest(self, reached: float) -> Iterator[Sample]:
-        yield from self._operations()
-        yield from self._holdings.samples(reached)
+        return chain(chain.from_iterable(self._operations()), self._holdings.samples(reached))
 
-    def _operations(self) -> Iterator[Sample]:
+    def _operations(self) -> Iterator[list[Sample]]:
         tags: dict[tuple[str, ...], tuple[str, ...]] = {}
         for start, key, totals in self._cells.grown():
             if key not in tags:
                 names = zip(emitted.OPERATION_TAGS, key, strict=True)
                 tags[key] = tuple(f"{name}:{value}" for name, value in names if value)
-            yield from operation_samples(start, tags[key], totals)
+            yield operation_samples(start, tags[key], totals)
 
     def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
         cells = self._cells.changes(forget=reached is not None and not behind)
@@ -117,17 +117,14 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
 def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> list[Sample]:
     """The points of one series. Times of nothing are absent; counts of nothing are 0."""
     count, keys, n_bytes, total, low, high, buckets, errors, timeouts = totals
-    values: list[tuple[Metric, float]] = [
-        *((emitted.OPS, count), (emitted.ERRORS, errors), (emitted.TIMEOUTS, timeouts)),
-        *((emitted.KEYS, keys), (emitted.BYTES, n_bytes)),
-    ]
+    values: list[float] = [count, errors, timeouts, keys, n_bytes]
     if count:
         indexed = sorted([(BUCKETS[index], number) for index, number in buckets.items()])
         # Rounded, because the order in which files are read must not show in the last digit.
-        values += ((emitted.WALL_AVG, round(total / count, 9)), (emitted.WALL_MAX, high))
-        for percent, metric in emitted.WALL_PERCENTILES.items():
-            values.append((metric, percentile(percent, count, low, high, indexed)))
-    return [sample((metric, value, at, tags, None)) for metric, value in values]
+        percentiles = [percentile(percent, count, low, high, indexed) for percent in emitted.PERCENTS]
+        values += (round(total / count, 9), *percentiles, high)
+    metrics = zip(emitted.OPERATIONS, values, strict=False)
+    return [sample((metric, value, at, tags, None)) for metric, value in metrics]
 
 
 COLLECTOR = collector_over(DataPlaneIngest, DataPlaneSettings)

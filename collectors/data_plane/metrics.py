@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from common.metric import Metric, count, gauge
+from common.metric import count, gauge
 from common.records.reading_metrics import IngestMetrics
 
 WRITER_TAGS = ("job", "rank")
 PARTITION_TAGS = ("job", "partition_id", "rank")
 OPERATION_TAGS = ("job", "op", "partition_id", "rank")
 
-OPS, ERRORS, TIMEOUTS, KEYS, BYTES = COUNTS = tuple(
-    count(f"data_plane.{name}", unit, text, *OPERATION_TAGS)
-    for name, unit, text in (
-        ("ops", "operation", "Operations that succeeded in the interval."),
-        ("errors", "operation", "Operations of the interval that raised anything but a timeout."),
-        ("timeouts", "operation", "Operations of the interval that timed out."),
-        ("keys", "key", "Keys of the operations that succeeded."),
-        ("bytes", "byte", "Bytes that operations which succeeded moved."),
-    )
+PERCENTS = (50, 95, 99)
+
+# Of the operations of a series: counts, and the times of those that succeeded.
+OPERATIONS = (
+    *(
+        count(f"data_plane.{name}", unit, text, *OPERATION_TAGS)
+        for name, unit, text in (
+            ("ops", "operation", "Operations that succeeded in the interval."),
+            ("errors", "operation", "Operations of the interval that raised anything but a timeout."),
+            ("timeouts", "operation", "Operations of the interval that timed out."),
+            ("keys", "key", "Keys of the operations that succeeded."),
+            ("bytes", "byte", "Bytes that operations which succeeded moved."),
+        )
+    ),
+    *(
+        gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS)
+        for name, text in (
+            ("avg", "Mean time of the operations that succeeded."),
+            *(
+                (f"p{n}", f"Time that {n} % of the operations that succeeded did not exceed, to within 19 %.")
+                for n in PERCENTS
+            ),
+            ("max", "Longest time of an operation that succeeded."),
+        )
+    ),
 )
-
-
-def _wall_ms(name: str, text: str) -> Metric:
-    return gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS)
-
-
-WALL_AVG = _wall_ms("avg", "Mean time of the operations that succeeded.")
-WALL_PERCENTILES = {
-    percent: _wall_ms(
-        f"p{percent}",
-        f"Time that {percent} % of the operations that succeeded did not exceed, to within 19 %.",
-    )
-    for percent in (50, 95, 99)
-}
-WALL_MAX = _wall_ms("max", "Longest time of an operation that succeeded.")
 
 BYTES_OUTSTANDING = gauge(
     "data_plane.bytes_outstanding", "byte", "Bytes that were put and not cleared.", *PARTITION_TAGS
@@ -53,7 +54,7 @@ READING = IngestMetrics("data_plane")
 LIVE_ONLY = frozenset(READING.metrics)  # true at the time of a tick itself
 
 METRICS = (
-    *(*COUNTS, WALL_AVG, *WALL_PERCENTILES.values(), WALL_MAX),
+    *OPERATIONS,
     *(BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING),
     *READING.metrics,
 )

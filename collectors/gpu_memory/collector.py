@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import Field
 
 from collectors.gpu_memory import metrics as emitted
-from collectors.gpu_memory.sessions import Measurement, Source, Told, standing, told
+from collectors.gpu_memory.sessions import Measurement, Source, Told, standing, told_by
 from collectors.gpu_memory.sinks import Sinks, patterns
 from common.collector import Context
 from common.config.settings import Texts, named
@@ -87,11 +87,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             raise UnusableRecordError("bad_timestamp", "timestamp", event.timestamp)
         device = value.get("device_id")
         told = (event.session_id, event.host, event.rank, event.job_id, device if type(device) is int else -1)
-        if told not in self._sources:
+        known = self._sources.get(told)
+        if known is None:
             source = Source.of(event, told[4])
-            self._sources[told] = (source, (source.host, *source.tags))
-        source, group = self._sources[told]
-        return Measurement(source.name, event.timestamp, group, source, event)
+            known = self._sources[told] = (source, (source.host, *source.tags))
+        return Measurement(known[0].name, event.timestamp, known[1], known[0], event)
 
     def hear(self, record: Measurement, reason: str | None) -> None:
         """Note a session; an event too old to be sent still tells its beginning and its peak."""
@@ -118,7 +118,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def take(self, record: Measurement) -> Sequence[Sample]:
         second = self._seconds.setdefault((record.writer, int(record.timestamp)), [])
-        second.append(told(record.event))
+        second.append(told_by(record.event))
         self._by_name[record.writer] = record.source
         for alert in self.samples(record):
             self.count(alert)
@@ -130,20 +130,24 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
+        gauges = tuple(emitted.GAUGES.values())
         for (writer, second), events in sorted(self._seconds.items()):
-            source, values = self._by_name[writer], standing(events)
+            source = self._by_name[writer]
             peak = self._peak(writer, max([one[1] for one in events if one[1] is not None], default=None))
-            if peak is not None:
-                values["peak"] = peak
+            values = (*standing(events), peak)
+            told = len(values) - values.count(None)
             if not self.settings.tag_job_id:
                 if not self.shared.add(writer, second, _shared(source, values)):
-                    self.drop("late", len(values), "session", source.session)
+                    self.drop("late", told, "session", source.session)
             elif self.owners.superseded(writer, (source.host, *source.tags), second):
-                self.drop("superseded", len(values), "session", source.session)
+                self.drop("superseded", told, "session", source.session)
             else:
                 tags, host = source.tags, source.host or None
-                for name, value in values.items():
-                    yield sample((emitted.GAUGES[name], value, second, tags, host))
+                yield from [
+                    sample((metric, value, second, tags, host))
+                    for metric, value in zip(gauges, values, strict=True)
+                    if value is not None
+                ]
         for start, sums in self.shared.sums():
             yield from _aggregated(start, sums)
         yield from self.counted()
@@ -153,15 +157,12 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             yield from self.known.samples(self.context)
 
 
-def _shared(source: Source, values: Mapping[str, float]) -> dict[Key, float]:
+def _shared(source: Source, values: Sequence[float | None]) -> dict[Key, float]:
     """A session's values under what they are added up by."""
-    if "total" in values:
-        values = {**values, "measured": values["used"]}
-    return {
-        (source.host, source.rank, source.gpu, name): value
-        for name, value in values.items()
-        if name != "utilization"
-    }
+    named = {name: value for name, value in zip(emitted.GAUGES, values, strict=True) if value is not None}
+    if named.pop("utilization", None) is not None:
+        named["measured"] = named["used"]
+    return {(source.host, source.rank, source.gpu, name): value for name, value in named.items()}
 
 
 def _aggregated(start: int, sums: Mapping[Key, Sum]) -> Iterator[Sample]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ class Measurement(NamedTuple):
     event: MemoryEvent
 
 
-def told(event: MemoryEvent) -> Told:
+def told_by(event: MemoryEvent) -> Told:
     """What an event tells. A device without capacity is one that does not tell it."""
     utilization = event.utilization_percent
     total = None if utilization is None else event.device_total
@@ -51,9 +52,11 @@ def told(event: MemoryEvent) -> Told:
     return (event.timestamp or 0.0, *held, total, utilization)
 
 
-def standing(second: list[Told]) -> dict[str, float]:
-    """The last values of a second, by measurement."""
-    values: dict[str, float] = {}
-    for one in sorted(second, key=itemgetter(0)) if len(second) > 1 else second:
-        values |= {name: value for name, value in zip(MEASURED, one[1:], strict=True) if value is not None}
+def standing(second: list[Told]) -> Sequence[float | None]:
+    """The last values of a second, in the order of `MEASURED`."""
+    if len(second) == 1:
+        return second[0][1:]
+    values: list[float | None] = [None] * len(MEASURED)
+    for _, *told in sorted(second, key=itemgetter(0)):
+        values = [old if new is None else new for old, new in zip(values, told, strict=True)]
     return values

@@ -21,6 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
+
 from common.records.file import CorruptFileError, NotDue, OpenFile, Place, fingerprint, opened
 from common.records.paths import find, first_name, shown
 from common.records.seen_runs import SeenRuns
@@ -58,8 +60,6 @@ class Entry(NamedTuple):
 
 def loads(text: bytes) -> Any:  # Any: parsed JSON
     """Parse strictly and fast; what only the standard library takes (NaN, mostly) is parsed by that."""
-    import orjson
-
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

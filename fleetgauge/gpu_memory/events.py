@@ -139,9 +139,12 @@ def _seconds(seconds: object, nanoseconds: object) -> float | None:
     return None if whole is None else whole / 1_000_000_000.0
 
 
-def _integer(*found: object) -> int | None:
-    """The first that is a whole number within bounds."""
-    for one in found:
+def _integer(found: object, other: object = None) -> int | None:
+    """The first of two that is a whole number within bounds."""
+    one = other if found is None else found
+    if type(one) is int and -_MAX_NUMBER < one < _MAX_NUMBER:
+        return one  # nearly every one
+    for one in (found, other):
         if isinstance(one, int) and -_MAX_NUMBER < one < _MAX_NUMBER and not isinstance(one, bool):
             return int(one)
     return None
