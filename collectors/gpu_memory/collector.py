@@ -56,7 +56,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         super().__init__(context, tick, known)
         self._seconds: dict[tuple[str, int], list[Told]] = {}  # by the source's name
         self._by_name: dict[str, Source] = {}
-        self._sources: dict[tuple[object, ...], tuple[Source, tuple[str, ...]]] = {}  # by what events tell
+        self._sources: dict[tuple[object, ...], Source] = {}  # by what events tell
         self._session = ("", "")  # of the segment under way
 
     @classmethod
@@ -87,11 +87,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             raise UnusableRecordError("bad_timestamp", "timestamp", event.timestamp)
         device = value.get("device_id")
         told = (event.session_id, event.host, event.rank, event.job_id, device if type(device) is int else -1)
-        known = self._sources.get(told)
-        if known is None:
-            source = Source.of(event, told[4])
-            known = self._sources[told] = (source, (source.host, *source.tags))
-        return Measurement(known[0].name, event.timestamp, known[1], known[0], event)
+        source = self._sources.get(told)
+        if source is None:
+            source = self._sources[told] = Source.of(event, told[4])
+            self._by_name[source.name] = source
+        return Measurement(source.name, event.timestamp, source.group, source, event)
 
     def hear(self, record: Measurement, reason: str | None) -> None:
         """Note a session; an event too old to be sent still tells its beginning and its peak."""
@@ -119,7 +119,6 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def take(self, record: Measurement) -> Sequence[Sample]:
         second = self._seconds.setdefault((record.writer, int(record.timestamp)), [])
         second.append(told_by(record.event))
-        self._by_name[record.writer] = record.source
         for alert in self.samples(record):
             self.count(alert)
         return ()
@@ -139,7 +138,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             if not self.settings.tag_job_id:
                 if not self.shared.add(writer, second, _shared(source, values)):
                     self.drop("late", told, "session", source.session)
-            elif self.owners.superseded(writer, (source.host, *source.tags), second):
+            elif self.owners.superseded(writer, source.group, second):
                 self.drop("superseded", told, "session", source.session)
             else:
                 tags, host = source.tags, source.host or None

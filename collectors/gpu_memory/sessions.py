@@ -22,6 +22,7 @@ class Source(NamedTuple):
     rank: str
     gpu: str
     tags: tuple[str, ...]
+    group: tuple[str, ...]  # the host and the tags: sessions that have the same would share a series
 
     @classmethod
     def of(cls, event: MemoryEvent, device: int) -> Source:
@@ -31,11 +32,11 @@ class Source(NamedTuple):
         gpu = str(device)[:20] if device >= 0 else ""
         named = (("gpu", gpu), ("job_id", job), ("rank", rank))
         tags = tuple(f"{key}:{value}" for key, value in named if value)
-        return cls(json.dumps([session, host, rank, job, gpu]), session, host, rank, gpu, tags)
+        return cls(json.dumps([session, host, rank, job, gpu]), session, host, rank, gpu, tags, (host, *tags))
 
 
 class Measurement(NamedTuple):
-    """One event as the engine takes it. Sessions with the same host and tags would share a series."""
+    """One event as the engine takes it."""
 
     writer: str
     timestamp: float

@@ -43,15 +43,11 @@ class Sinks:
         self._broken: list[tuple[str, str]] = []
         for directory, is_sink in _directories(paths):
             try:
-                if is_sink:
-                    self._read(directory)
+                if is_sink and (manifest := read_manifest(directory)):
+                    self._manifests[directory] = manifest
                 self._dumps.update(find_oom_dumps(directory))
             except (ManifestError, OSError) as error:
                 self._broken.append((str(directory), str(error)))
-
-    def _read(self, directory: Path) -> None:
-        if manifest := read_manifest(directory):
-            self._manifests[directory] = manifest
 
     def session_of(self, path: str) -> str:
         """The session of events that do not say theirs: by the manifest, or else the sink itself."""

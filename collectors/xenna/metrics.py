@@ -14,9 +14,8 @@ STAGE_TAGS = (*RUN_TAGS, "stage")
 
 
 class Keyed(NamedTuple):
-    """A key, its metric, and how several runs' values of it combine."""
+    """The metric of a key, and how several runs' values of it combine."""
 
-    key: str
     metric: Metric
     combine: str  # of several runs: the sum or the mean
 
@@ -24,7 +23,7 @@ class Keyed(NamedTuple):
 def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, str, str]) -> dict[str, Keyed]:
     """Metrics named after the keys of a record, which may have a `/` where a metric has a dot."""
     return {
-        key: Keyed(key, gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags), combine)
+        key: Keyed(gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags), combine)
         for key, unit, combine, text in rows
     }
 
@@ -100,16 +99,12 @@ ENDED_ERROR = gauge("xenna.runs.ended_error_24h", "run", "Runs that ended in an 
 READING = IngestMetrics("xenna")
 
 # What is true at the time of a tick itself: a run that was stalled then may have gone on since.
-LIVE_ONLY = frozenset({LAST_RECORD_AGE, STALLED, ACTIVE, ENDED_OK, ENDED_ERROR, *READING.metrics})
+_PRESENT = (LAST_RECORD_AGE, STALLED, ACTIVE, ENDED_OK, ENDED_ERROR, *READING.metrics)
+LIVE_ONLY = frozenset(_PRESENT)
 
 METRICS = (
     *(keyed.metric for family in (PIPELINE, CLUSTER, STAGE) for keyed in family.values()),
-    LAST_RECORD_AGE,
-    STALLED,
-    ACTIVE,
-    ENDED_OK,
-    ENDED_ERROR,
-    *READING.metrics,
+    *_PRESENT,
 )
 
 

@@ -76,7 +76,7 @@ def _understood(ingest: Ingest[S, Any], path: str) -> str:
     try:
         with opened(path) as stream:
             ingest.path, ingest.head = path, stream.head
-            stream.rewind()
+            stream.seek(0)
             for line in islice(lines(stream, loads=loads), MAX_CHECKED):
                 if line.damage:
                     told[line.damage] += 1

@@ -108,16 +108,12 @@ class OpenFile:
         """Go to a place; False, and to the start, where the file no longer has what was read before it."""
         start = max(0, place.offset - TAIL)
         with suppress(CorruptFileError):
-            self._seek(start)
+            self.seek(start)
             before = self._read_fully(place.offset - start)
             if len(before) == place.offset - start and place.tail in ("", _digest(before)):
                 return True
-        self._seek(0)
+        self.seek(0)
         return False
-
-    def rewind(self) -> None:
-        """Go to the start."""
-        self._seek(0)
 
     def may_be(self, place: Place) -> bool:
         """Whether a place of another name can be told to be one of this file too."""
@@ -145,7 +141,8 @@ class OpenFile:
         start = max(0, offset - TAIL)
         return _digest(os.pread(self._raw.fileno(), offset - start, start))
 
-    def _seek(self, offset: int) -> None:
+    def seek(self, offset: int) -> None:
+        """Go to a byte, of a compressed file that is still being written as far as it goes."""
         try:
             (self._compressed or self._raw).seek(offset)
         except EOFError:
