@@ -10,7 +10,7 @@ from collectors.xenna import metrics as emitted
 from collectors.xenna.record import KIND, Record, interpret
 from common.collector import Context
 from common.config.settings import Duration, named
-from common.metric import Metric, Sample
+from common.metric import Metric, Sample, sample
 from common.records.collector import collector_over
 from common.records.engine import Ingest
 from common.records.paths import first_name
@@ -86,7 +86,7 @@ class XennaIngest(Ingest[XennaSettings, Record]):
             if found is None:
                 self.drop("unknown_metric", 1, key, value)
             elif type(value) is float or type(value) is int:
-                samples.append(Sample(found[0], value, at, found[1], None))
+                samples.append(sample((found[0], value, at, found[1], None)))
             else:
                 self.drop("not_a_number", 1, key, value)
         return samples

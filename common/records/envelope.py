@@ -9,6 +9,7 @@ from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
 
 MAX_TIME = 2**33  # seconds since the epoch
 MAX_NUMBER = 2**63  # of any whole number; sums of them are exact in JSON
+MAX_TEXT = 200
 
 _EVENTS = {str(event): event for event in Event}
 
@@ -56,7 +57,9 @@ def envelope(value: Json, kind: str) -> Envelope | None:
 def text(value: Json, key: str) -> str:
     """What a field says, cut to the length of a tag; empty where it is absent."""
     said = value.get(key)
-    return "" if said is None else str(said)[:200]
+    if type(said) is str and len(said) <= MAX_TEXT:
+        return said
+    return "" if said is None else str(said)[:MAX_TEXT]
 
 
 def timestamp(value: Json) -> float:

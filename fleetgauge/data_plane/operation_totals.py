@@ -14,6 +14,7 @@ from dataclasses import dataclass
 # Where each bucket ends, four to a doubling from 10 microseconds to over an hour; one more has no end.
 # Written records name buckets by index: ends may be added, never moved.
 BUCKET_ENDS_MS = tuple(0.01 * 2 ** (step / 4) for step in range(116))
+_EDGES = (0.0, *BUCKET_ENDS_MS, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ def percentile(
     reached = 0
     for index, inside in buckets:
         if reached + inside >= rank:
-            start = max(BUCKET_ENDS_MS[index - 1] if index else 0.0, low)
-            end = min(BUCKET_ENDS_MS[index] if index < len(BUCKET_ENDS_MS) else math.inf, high)
+            start, end = _EDGES[index : index + 2]
+            start, end = max(low, start), min(high, end)
             return start + (end - start) * ((rank - reached) / inside)
         reached += inside
     return high
