@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import SecretStr
@@ -43,9 +43,10 @@ _STRANGE = "this does not look like Datadog: check DD_SITE, FLEETGAUGE_DD_URL an
 class DatadogClient:
     """Asks until it is answered well, and raises where it is not.
 
-    The application key is sent only by a client that was given one, and `previews` are the operations of
-    the official client that Datadog may still change.
+    `previews` are the operations of the official client that Datadog may still change.
     """
+
+    previews: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -55,18 +56,18 @@ class DatadogClient:
         *,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
-        app_key: SecretStr | None = None,
-        previews: Iterable[str] = (),
     ) -> None:
         self.address = settings.address
         self.clock_skew: float | None = None
         self.deadline = deadline
-        self._keys = {"apiKeyAuth": settings.api_key} | ({"appKeyAuth": app_key} if app_key else {})
-        self._previews = tuple(previews)
+        self._sent_keys = self._keys(settings)
         self._proxy = proxy_for(settings.address, core)
         self._clock = clock
         self._sleep = sleep
         self._made: Client | None = None
+
+    def _keys(self, settings: DatadogSettings) -> dict[str, SecretStr]:
+        return {"apiKeyAuth": settings.api_key}
 
     @property
     def requests(self) -> int:
@@ -179,8 +180,8 @@ class DatadogClient:
                 retry_policy=False,  # neither retries nor redirects: both are ours to decide
             )
             # Not as an argument: the client would add what it finds in the environment by itself.
-            configuration.api_key = {name: key.get_secret_value() for name, key in self._keys.items()}
-            for operation in self._previews:
+            configuration.api_key = {name: key.get_secret_value() for name, key in self._sent_keys.items()}
+            for operation in self.previews:
                 configuration.unstable_operations[operation] = True
             if self._proxy:
                 configuration.proxy = self._proxy.url

@@ -6,15 +6,16 @@ them without a word, so it is asked about before a backfill and never assumed.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from common.config.settings import CoreSettings, DatadogSettings
+from pydantic import SecretStr
+
+from common.config.settings import DatadogSettings
 from common.datadog.client import DatadogClient
 from common.errors import ConfigurationError, RefusedError
-from common.net.retry import Deadline, TransientError
+from common.net.retry import TransientError
 
 if TYPE_CHECKING:
     from datadog_api_client import ApiClient
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 READING = "metrics_read"
 WRITING = "late_metrics_config_write"
 
-_PREVIEWS = ("get_historical_metrics_configuration", "create_historical_metrics_configuration")
 _FORBIDDEN = {401, 403}
 _TYPE = "historical_metrics_configurations"
 KEPT = 456 * 86_400  # seconds that Datadog keeps a metric for by default: 15 months
@@ -32,37 +32,18 @@ _HOUR = 3600
 _DAY = 24 * _HOUR
 
 
-class HistoricalIngestion:
+class HistoricalIngestion(DatadogClient):
     """Asks about the switch of each metric, and turns it on; only this sends the application key."""
 
-    def __init__(
-        self,
-        settings: DatadogSettings,
-        core: CoreSettings,
-        deadline: Deadline,
-        *,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    previews = ("get_historical_metrics_configuration", "create_historical_metrics_configuration")
+
+    def _keys(self, settings: DatadogSettings) -> dict[str, SecretStr]:
         if settings.app_key is None:
             raise ConfigurationError(
                 "Datadog says only to an application key which metrics take points older than an hour: "
                 + settings.not_set("DD_APP_KEY")
             )
-        self._client = DatadogClient(
-            settings,
-            core,
-            deadline,
-            clock=clock,
-            sleep=sleep,
-            app_key=settings.app_key,
-            previews=_PREVIEWS,
-        )
-
-    @property
-    def requests(self) -> int:
-        """How many requests were made, those tried again included."""
-        return self._client.requests
+        return {**super()._keys(settings), "appKeyAuth": settings.app_key}
 
     def enabled(self, names: Iterable[str]) -> set[str]:
         """The names among these that take old points, each asked about once."""
@@ -72,14 +53,14 @@ class HistoricalIngestion:
         """Turn it on for one name; None when it is on now, otherwise why it was refused."""
         body: Any = {"data": {"id": name, "type": _TYPE}}  # declared as a model class; this does as well
         try:
-            self._ask(name, lambda api: api.create_historical_metrics_configuration(body))
+            self._ask_about(name, lambda api: api.create_historical_metrics_configuration(body))
         except RefusedError as refused:
             return self._reason(refused)
         return None
 
     def _is_on(self, name: str) -> bool:
         try:
-            self._ask(name, lambda api: api.get_historical_metrics_configuration(name))
+            self._ask_about(name, lambda api: api.get_historical_metrics_configuration(name))
         except RefusedError as refused:
             if refused.status in _FORBIDDEN:
                 raise self._blame(refused, READING) from None
@@ -88,7 +69,7 @@ class HistoricalIngestion:
             raise
         return True
 
-    def _ask(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
+    def _ask_about(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
         """Ask for the configuration of a metric: that there is one means that it is on."""
 
         def call(client: ApiClient) -> None:
@@ -100,7 +81,7 @@ class HistoricalIngestion:
             if getattr(getattr(answer[0], "data", None), "id", None) != name:
                 raise TransientError(f"an answer that is not about {name}")
 
-        self._client.ask(call)
+        self.ask(call)
 
     def _reason(self, refused: RefusedError) -> str:
         """A refusal in plain words; raises what is no answer to the question at all."""
@@ -117,10 +98,10 @@ class HistoricalIngestion:
 
     def _blame(self, refused: RefusedError, permission: str) -> ConfigurationError:
         """Which key was refused: the answer does not tell, but the API key can be asked about by itself."""
-        self._client.validate()
+        self.validate()
         said = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
         return ConfigurationError(
-            f"{self._client.address} answered {refused.status}, though DD_API_KEY is good: check that "
+            f"{self.address} answered {refused.status}, though DD_API_KEY is good: check that "
             f"DD_APP_KEY is valid, is of the same organisation and has the permission {permission}{said}"
         )
 
