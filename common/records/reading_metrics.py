@@ -25,9 +25,12 @@ class IngestMetrics:
         self.metrics = tuple(gauge(f"{prefix}.ingest.{name}", unit, text) for name, unit, text in _DECLARED)
 
     def samples(self, tail: Tail, unusable: int, other_kind: int, now: int) -> Iterator[Sample]:
-        """How a tick's reading went, once it is over; `unusable` lines were objects and still no records."""
+        """How a tick's reading went, once it is over; `unusable` lines were objects and still no records.
+
+        Where no path can be read, what is left to read is not known.
+        """
         lag = 0 if tail.waiting_since is None else max(0.0, now - tail.waiting_since)
         records, bad = tail.taken - unusable - other_kind, sum(tail.damage.values()) + unusable
-        values = (tail.files_found, records, bad, other_kind, tail.bytes, tail.backlog_bytes, lag)
-        for metric, value in zip(self.metrics, values, strict=True):
+        read, left = (tail.files_found, records, bad, other_kind, tail.bytes), (tail.backlog_bytes, lag)
+        for metric, value in zip(self.metrics, read if tail.blind else read + left, strict=False):
             yield metric(value, now)
