@@ -118,12 +118,14 @@ def event_value(event: object, name: str) -> object:
 
 def event_int_value(event: object, *names: str) -> int | None:
     """The first of these fields that is a whole number."""
-    return _integer(_reader(event), *names)
+    get = _reader(event)
+    return next((found for name in names if (found := _integer(get(name))) is not None), None)
 
 
 def event_timestamp_seconds(event: object) -> float | None:
     """When an event was, in seconds; None where it does not say."""
-    return _seconds(_reader(event))
+    get = _reader(event)
+    return _seconds(get("timestamp"), get("timestamp_ns"))
 
 
 def _reader(event: object) -> Callable[[str], object]:
