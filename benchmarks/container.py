@@ -29,7 +29,7 @@ from servers.aws import Aws  # noqa: E402
 from servers.datadog import Intake  # noqa: E402
 from servers.wandb import Wandb  # noqa: E402
 
-LIMIT = 256
+LIMIT = 384
 MEBIBYTE = 2**20
 
 
