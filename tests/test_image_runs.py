@@ -61,7 +61,7 @@ def test_the_rendered_run_delivers_what_every_collector_found(engine: Engine, re
         tags = [f"collector:{name}", "env:production", "service:fleetgauge"]
         assert intake.value("collector.up", tags) == 1
     assert intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
-    assert intake.value("host.allotted_memory_gb", host=NODE) == 0.25
+    assert intake.value("host.allotted_memory_gb", host=NODE) == 0.38
     assert intake.value("xenna.runs.active", ["env:production"]) == 1
     assert {name.partition(".")[0] for name in intake.names()} == {*COLLECTORS, "collector"}
     kept = sorted(path.name for path in (release.folder / "checkpoints").glob("*.json"))
@@ -99,7 +99,7 @@ def test_while_it_runs_it_can_write_two_places_and_has_no_rights(engine: Engine,
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     [root] = [options for _, _, _, _, place, options, *_ in mounts if place == "/"]
     assert "ro" in root.split(",")
-    assert limit == 256 * 2**20
+    assert limit == 384 * 2**20
     assert written.split() == ["/tmp", "/checkpoints"]  # noqa: S108
 
 
