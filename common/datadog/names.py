@@ -7,25 +7,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from functools import lru_cache
 
 TAG_LENGTH = 200
 HOST_LENGTH = 255
 
 _PUNCTUATION = frozenset("_-:./")
-_NORMAL_TAG = rf"[a-z][a-z0-9_\-:./]{{0,{TAG_LENGTH - 1}}}+(?<!:)"
-_NORMAL = re.compile(rf"{_NORMAL_TAG}(?:,{_NORMAL_TAG})*+")
+# Most tags, if not all: whatever this matches is stored as it is.
+is_stored_as_it_is = re.compile(rf"[a-z][a-z0-9_\-:./]{{0,{TAG_LENGTH - 1}}}+(?<!:)").fullmatch
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.\-]*[A-Za-z0-9])?")
 _LOCAL_HOSTS = frozenset({"localhost", "localhost.localdomain", "localhost6", "ip6-localhost"})
-
-
-def normalise_tags(tags: tuple[str, ...]) -> Iterable[str]:
-    """Tags as Datadog stores them; nearly always they are that already, and one look at all tells so."""
-    text = ",".join(tags)
-    if _NORMAL.fullmatch(text) and text.count(",") == len(tags) - 1:
-        return tags
-    return filter(None, map(normalise_tag, tags))
 
 
 def normalise_tag(tag: str) -> str:
@@ -34,6 +25,8 @@ def normalise_tag(tag: str) -> str:
     Letters and digits of any script stay, in their composed form: `e` with an accent may be written in two
     ways, and is one letter. Anything else becomes `_`.
     """
+    if is_stored_as_it_is(tag):
+        return tag
     composed = unicodedata.normalize("NFC", unicodedata.normalize("NFC", tag).lower())
     start = next((at for at, character in enumerate(composed) if character.isalpha()), len(composed))
     spelled = "".join(

@@ -22,10 +22,6 @@ RAW_LIMIT = 5_242_880
 POINT_LIMIT = BATCH_SIZE
 
 _TYPES = {Kind.COUNT: 1, Kind.GAUGE: 3}
-_EMPTY = b'{"series":[]}'
-_FRAME_SIZE = len('{"metric":"","type":3,"unit":"","tags":[""],"points":[]},')
-_HOST_SIZE = len(',"resources":[{"type":"host","name":""}]')
-_POINT_SIZE = len('{"timestamp":4294967295,"value":-1.2345678901234567e-300},')
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
 
@@ -52,45 +48,27 @@ def documents(series: Iterable[Series]) -> Iterator[Document]:
             yield {**document, "points": points[start : start + POINT_LIMIT]}
 
 
-def reckoned_size(document: Document) -> int:
-    """At least as many bytes as a series takes in JSON, with the comma behind it.
-
-    JSON is made of a whole payload at once, which is several times cheaper than series by series.
-    """
-    tags = '","'.join(document["tags"])
-    size = _FRAME_SIZE + (len(tags) if tags.isascii() else len(tags.encode()))
-    size += len(document["metric"]) + len(document.get("unit", ""))
-    if "resources" in document:
-        size += _HOST_SIZE + len(document["resources"][0]["name"])
-    return size + _POINT_SIZE * len(document["points"])
-
-
 class Payload:
     """Series to send together, how many points they have, and between which seconds."""
 
     def __init__(self, every: Iterable[Document] = ()) -> None:
         self._documents: list[Document] = []
         self._json: bytes | None = None
-        self._size = len(_EMPTY)
         self.points = 0
         self._first, self._last = math.inf, -math.inf
         for document in every:
             self.add(document)
 
-    def add(self, document: Document) -> bool:
-        """Add a series; False, and nothing is added, where it would exceed a limit."""
-        points = document["points"]
-        number, size = self.points + len(points), self._size + reckoned_size(document)
-        if self.points and (number > POINT_LIMIT or size > RAW_LIMIT):
-            return False
+    def add(self, document: Document) -> None:
+        """Add a series."""
         self._documents.append(document)
-        self._size, self.points = size, number
+        points = document["points"]
+        self.points += len(points)
         first, last = points[0]["timestamp"], points[-1]["timestamp"]
         if first < self._first:
             self._first = first
         if last > self._last:
             self._last = last
-        return True
 
     def close(self) -> None:
         """Add no more: what waits long should be small, and JSON is a tenth of the dictionaries."""
@@ -100,10 +78,14 @@ class Payload:
         """The series as the intake reads them."""
         return self._json or orjson.dumps({"series": self._documents})
 
-    def body(self) -> bytes:
-        """What goes over the wire."""
+    def body(self) -> bytes | None:
+        """What goes over the wire; None where it is more than the intake takes, and goes in halves."""
+        raw = self.json()
+        if len(raw) > RAW_LIMIT:
+            return None
         stream = zlib.compressobj(_LEVEL, wbits=_GZIP)
-        return stream.compress(self.json()) + stream.flush()
+        body = stream.compress(raw) + stream.flush()
+        return body if len(body) <= WIRE_LIMIT else None
 
     def series(self) -> list[Document]:
         """The series, for the rare cases that look at them again."""
@@ -147,11 +129,13 @@ class Queue:
         """Add series at the end."""
         last = self._payloads[-1]
         for document in every:
-            if not last.add(document):
+            points = len(document["points"])
+            if last.points + points > POINT_LIMIT and last.points:
                 last.close()
-                last = Payload([document])
+                last = Payload()
                 self._payloads.append(last)
-            self.taken += len(document["points"])
+            last.add(document)
+            self.taken += points
 
     def next_payload(self, *, everything: bool) -> Payload | None:
         """The first payload: a full one or, where `everything` is to go, what there is."""

@@ -9,10 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import chain
 
-from common.datadog.names import is_host, normalise_tag, normalise_tags
+from common.datadog.names import is_host, is_stored_as_it_is, normalise_tag
 from common.metric import Kind, Metric, Sample
 
+MAX_PLAIN = 2**16
 _EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
 
 _Key = tuple[str, str | None, tuple[str, ...]]  # name, host, tags
@@ -36,7 +38,8 @@ class SeriesTable:
     """
 
     def __init__(self, common_tags: Iterable[str], cap: int, *, many_ticks: bool = False) -> None:
-        self._common = frozenset(filter(None, map(normalise_tag, common_tags)))
+        self._common = tuple(sorted({*map(normalise_tag, common_tags)} - {""}))
+        self._plain: set[str] = set()  # tags that Datadog stores as they are
         self._room = cap
         self._many_ticks = many_ticks
         self._owners: dict[_Key, _Key] = {}
@@ -47,14 +50,15 @@ class SeriesTable:
         """Group samples by series; of one second the last gauge stands and counts add up."""
         for (name, host, tags), points in self._claims(self._groups(samples, oldest, newest)).items():
             in_order = [*points.items()] if len(points) == 1 else sorted(points.items())
-            yield self._metrics[name], host, tags, in_order
+            yield self._metrics[name], host, tags + self._common, in_order
 
     def _groups(self, samples: Iterable[Sample], oldest: int, newest: int) -> dict[_Key, _Points]:
         """The points of each of our series that can be sent."""
         groups: dict[_Key, _Points] = {}
         overflowed: set[tuple[_Key, int]] = set()
+        least, most = -_EXACT, _EXACT
         for metric, value, second, tags, host in samples:
-            if not -_EXACT <= value <= _EXACT:
+            if not least <= value <= most:
                 value = _as_float(value)
                 if not math.isfinite(value):
                     self.dropped["not_finite"] += 1
@@ -69,7 +73,7 @@ class SeriesTable:
                 self._metrics[metric.name] = metric
             elif second in points and metric.kind is Kind.COUNT:
                 value += points[second]
-                if not -_EXACT <= value <= _EXACT:
+                if not least <= value <= most:
                     value = _as_float(value)
                     if not math.isfinite(value):
                         overflowed.add((key, second))
@@ -81,17 +85,14 @@ class SeriesTable:
 
     def _claims(self, groups: dict[_Key, _Points]) -> dict[_Key, _Points]:
         """The points of each series on the wire, without those that are refused."""
+        self._learn(groups)
         claims: dict[_Key, _Points] = {}
         disputes: dict[_Key, list[_Points]] = {}
         new: dict[_Key, _Key] = {}
         for key, points in groups.items():
             if not points:
                 continue
-            name, host, tags = key
-            if host is not None and not is_host(host):
-                self.dropped["bad_host"] += len(points)  # the points go on without it
-                host = None
-            wire = (name, host, self._spelled(tags))
+            wire = self._wire(key, points)
             first = claims.setdefault(wire, points)
             owner = self._owners.get(wire)
             if first is not points:
@@ -108,12 +109,22 @@ class SeriesTable:
         self._refuse_above_cap(claims, new)
         return claims
 
-    def _spelled(self, tags: tuple[str, ...]) -> tuple[str, ...]:
-        """Tags on the wire: normalised, with the common ones, each once and in order."""
-        names = normalise_tags(tags)
-        if names is tags and self._common.isdisjoint(tags):
-            return tuple(sorted([*tags, *self._common]))
-        return tuple(sorted({*names, *self._common}))
+    def _learn(self, groups: Iterable[_Key]) -> None:
+        """Remember which of the tags are plain: most stand on many series, and few are not."""
+        if len(self._plain) > MAX_PLAIN:
+            self._plain.clear()
+        tags = set(chain.from_iterable(key[2] for key in groups)) - self._plain
+        self._plain.update(filter(is_stored_as_it_is, tags - {*self._common}))
+
+    def _wire(self, key: _Key, points: _Points) -> _Key:
+        """The series on the wire: tags as they are stored, each once, in order, without the common ones."""
+        name, host, tags = key
+        if host is not None and not is_host(host):
+            self.dropped["bad_host"] += len(points)  # the points go on without it
+            host = None
+        elif self._plain.issuperset(tags) and sorted({*tags}) == [*tags]:
+            return key
+        return name, host, tuple(sorted({*map(normalise_tag, tags)} - {"", *self._common}))
 
     def _judged(self, wire: _Key, claimants: list[_Points]) -> _Points:
         """What is left of a wire in dispute."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.client import DatadogClient
-from common.datadog.payloads import WIRE_LIMIT, Payload, Queue, documents
+from common.datadog.payloads import Payload, Queue, documents
 from common.datadog.series import SeriesTable
 from common.errors import DeliveryError, RefusedError
 from common.intake import MAX_AGE, MAX_AHEAD
@@ -94,7 +94,7 @@ class DatadogSink:
     def _deliver(self, payload: Payload) -> None:
         """Send one payload, in halves where it is too large for the wire."""
         body = payload.body()
-        if len(body) <= WIRE_LIMIT:
+        if body is not None:
             try:
                 server_time = self._client.submit(body)
             except RefusedError as refused:

@@ -73,7 +73,7 @@ class Delivery:
         self._changes: dict[str, object] = {}  # of marks behind samples that wait here
         self._marks: deque[tuple[int, dict[str, object]]] = deque()  # and behind points that wait there
         self._passed: dict[str, object] = {}  # of marks before which everything was accepted
-        self._marked = 0  # of the samples that wait here, how many stand before a mark
+        self._most = MAX_UNMARKED  # samples that may wait here
         self._failed = False
 
     def __enter__(self) -> Self:
@@ -93,16 +93,17 @@ class Delivery:
 
     def take(self, item: Sample | Mark) -> None:
         """Add a sample, or a mark behind all samples so far."""
-        if isinstance(item, Mark):
-            self._changes.update(item.changes)
-            self._marked = len(self._waiting)
-            if self._marked >= BATCH_SIZE:
-                self._deliver(everything=False)
-                self._save(at_once=False)
+        waiting = self._waiting
+        if isinstance(item, Sample):
+            waiting.append(item)
+            if len(waiting) > self._most:
+                raise ValueError(f"more than {MAX_UNMARKED} samples without a mark: they cannot all be kept")
             return
-        self._waiting.append(item)
-        if len(self._waiting) - self._marked > MAX_UNMARKED:
-            raise ValueError(f"more than {MAX_UNMARKED} samples without a mark: they cannot all be kept")
+        self._changes.update(item.changes)
+        self._most = len(waiting) + MAX_UNMARKED
+        if len(waiting) >= BATCH_SIZE:
+            self._deliver(everything=False)
+            self._save(at_once=False)
 
     def flush(self, within: float | None = None) -> None:
         """Deliver all that waits, then remember the marks that stood before or behind it."""
@@ -123,7 +124,7 @@ class Delivery:
     def _deliver(self, *, everything: bool, within: float | None = None) -> None:
         try:
             with shielded():  # an interruption must not lose what was taken from here and not kept there
-                samples, self._waiting, self._marked = self._waiting, [], 0
+                samples, self._waiting, self._most = self._waiting, [], MAX_UNMARKED
                 self._sink.take(samples)
                 self._marks.append((self._sink.taken, self._changes))
                 self._changes = {}

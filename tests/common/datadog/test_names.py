@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.datadog.names import normalise_tag, normalise_tags
+from common.datadog.names import is_stored_as_it_is, normalise_tag
 from servers.series import normalised
 
 
@@ -55,10 +55,10 @@ def test_spelling_it_is_idempotent_composed_and_what_the_intake_does(tag: str) -
     assert len(spelled) <= 200
 
 
-@given(st.lists(st.text("aZ9:,_ é", max_size=8), max_size=4).map(tuple))
-def test_tags_seen_together_are_spelled_as_each_alone(tags: tuple[str, ...]) -> None:
-    assert [*normalise_tags(tags)] == [spelled for tag in tags if (spelled := normalise_tag(tag))]
+@given(st.text("aZ9:,_./- é", max_size=8) | st.text("az:", min_size=195, max_size=205))
+def test_what_is_seen_to_be_stored_as_it_is_is(tag: str) -> None:
+    assert not is_stored_as_it_is(tag) or normalised(tag) == tag
 
 
-def test_a_comma_in_a_tag_is_not_taken_for_the_end_of_one() -> None:
-    assert [*normalise_tags(("run:a,b", "stage:c"))] == ["run:a_b", "stage:c"]
+def test_an_ordinary_tag_is_seen_to_be_stored_as_it_is() -> None:
+    assert is_stored_as_it_is("project:a_b-c.d/9")

@@ -7,21 +7,12 @@ import json
 import random
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.datadog import payloads as module
-from common.datadog.payloads import (
-    POINT_LIMIT,
-    RAW_LIMIT,
-    WIRE_LIMIT,
-    Payload,
-    Queue,
-    documents,
-    reckoned_size,
-)
+from common.datadog.payloads import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, Payload, Queue, documents
 from common.datadog.series import Series
 from common.metric import Metric, count, gauge
 from standins import NOW
@@ -51,7 +42,9 @@ def cut(queue: Queue, *, everything: bool = True) -> list[Payload]:
 
 
 def raw(payload: Payload) -> bytes:
-    return gzip.decompress(payload.body())
+    body = payload.body()
+    assert body is not None
+    return gzip.decompress(body)
 
 
 def points_of(payloads: list[Payload]) -> list[tuple[Any, ...]]:
@@ -124,33 +117,6 @@ class TestCutting:
         assert queue.next_payload(everything=True) == queue.next_payload(everything=True)
         assert queue.settled == 0
 
-    def test_the_raw_limit_is_exact_in_utf_8_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        one = a_series(1, tags=("project:äöü一",))
-        three = len('{"series":[]}') + 3 * sum(map(reckoned_size, documents([one])))
-        monkeypatch.setattr(module, "RAW_LIMIT", three)
-        assert [len(payload.series()) for payload in cut(queue_of(*[one] * 6))] == [3, 3]
-        monkeypatch.setattr(module, "RAW_LIMIT", three - 1)
-        assert [len(payload.series()) for payload in cut(queue_of(*[one] * 6))] == [2, 2, 2]
-
-    @given(
-        st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), min_size=1),
-        st.lists(st.text(st.characters(categories=["L", "Nd"])), max_size=4).map(tuple),
-        st.none() | st.text("abc-", min_size=1),
-    )
-    def test_no_series_takes_more_bytes_than_reckoned(
-        self, numbers: list[float], tags: tuple[str, ...], host: str | None
-    ) -> None:
-        (one,) = documents([(LOAD, host, tags, [(4294967295, number) for number in numbers])])
-        assert len(orjson.dumps(one)) + len(",") <= reckoned_size(one)
-
-    def test_bytes_fill_a_payload_as_points_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "RAW_LIMIT", 1000)
-        queue = queue_of(*[a_series(3)] * 20)
-        made = cut(queue, everything=False)
-        assert len(made) > 3
-        assert all(len(raw(payload)) <= 1000 for payload in made)
-        assert 0 < queue.taken - queue.settled < 20
-
     def test_the_limits_are_the_ones_datadog_documents(self) -> None:
         assert (WIRE_LIMIT, RAW_LIMIT, POINT_LIMIT) == (512_000, 5_242_880, 10_000)
 
@@ -166,15 +132,13 @@ class TestCutting:
             max_size=20,
         ),
         st.integers(1, 12),
-        st.integers(1500, 4000),
         st.booleans(),
     )
-    def test_every_point_leaves_exactly_once_in_order_within_the_limits(
-        self, series: list[Series], most_points: int, most_bytes: int, at_once: bool
+    def test_every_point_leaves_exactly_once_in_order_within_the_limit(
+        self, series: list[Series], most_points: int, at_once: bool
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "POINT_LIMIT", most_points)
-            patch.setattr(module, "RAW_LIMIT", most_bytes)
             queue, made = Queue(), []
             for one in series:
                 queue.extend(documents([one]))
@@ -182,7 +146,6 @@ class TestCutting:
             made += cut(queue)
         for payload in made:
             assert 0 < payload.points <= most_points
-            assert len(raw(payload)) <= most_bytes
         assert points_of(made) == points_of([Payload([one]) for one in documents(series)])
         assert queue.taken == queue.settled == sum(len(points) for *_, points in series)
 
@@ -218,7 +181,25 @@ class TestOutside:
         )
 
 
-def test_a_body_is_compressed_as_the_floor_of_the_benchmark_is() -> None:
+def a_noisy_payload() -> Payload:
     noise = random.Random(7)
-    payload = Payload(documents([(LOAD, None, (), [(NOW + n, noise.random()) for n in range(2000)])]))
-    assert len(payload.body()) <= len(gzip.compress(raw(payload), 6))
+    return Payload(
+        documents([(LOAD, None, ("project:ä",), [(NOW + n, noise.random()) for n in range(2000)])])
+    )
+
+
+class TestBody:
+    def test_it_is_compressed_as_the_floor_of_the_benchmark_is(self) -> None:
+        payload = a_noisy_payload()
+        assert len(gzip.compress(raw(payload), 6)) >= len(payload.body() or b"") > 0
+
+    @pytest.mark.parametrize("limit", ["RAW_LIMIT", "WIRE_LIMIT"])
+    def test_there_is_none_of_more_bytes_than_the_intake_takes(
+        self, monkeypatch: pytest.MonkeyPatch, limit: str
+    ) -> None:
+        payload = a_noisy_payload()
+        size = len(raw(payload) if limit == "RAW_LIMIT" else payload.body() or b"")
+        monkeypatch.setattr(module, limit, size)
+        assert payload.body() is not None
+        monkeypatch.setattr(module, limit, size - 1)
+        assert payload.body() is None

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.datadog import series as module
 from common.datadog.series import Series, SeriesTable
 from common.metric import Sample, count, gauge
 from standins import NOW
@@ -103,10 +104,27 @@ class TestDropping:
 
 
 class TestTags:
-    def test_common_tags_are_on_every_series_once_and_sorted(self) -> None:
+    @pytest.mark.parametrize(
+        "tags", [("project:A",), ("env:dev", "project:a"), ("project:a", "9", "env:DEV")]
+    )
+    def test_common_tags_are_on_every_series_once(self, tags: tuple[str, ...]) -> None:
         into = SeriesTable(("service:Fleet Gauge", "env:dev"), 10)
-        (series,) = into.take([LOAD(1, NOW, project="A")], NOW, NOW)
-        assert series[2] == ("env:dev", "project:a", "service:fleet_gauge")
+        for _ in range(2):
+            (series,) = into.take([Sample(LOAD, 1, NOW, tags, None)], NOW, NOW)
+            assert series[2] == ("project:a", "env:dev", "service:fleet_gauge")
+
+    def test_the_order_of_tags_makes_no_other_series(self) -> None:
+        into = table()
+        orders = [("project:a", "run:b"), ("run:b", "project:a"), ("project:a", "project:a", "run:b")]
+        assert taken(*[Sample(LOAD, 1, NOW, tags, None) for tags in orders], into=into) == []
+        assert into.dropped == {"tag_collision": 3}
+
+    def test_tags_are_judged_alike_however_many_were_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "MAX_PLAIN", 1)
+        into = table()
+        for project in ("a", "b", "c", "a"):
+            assert len(taken(LOAD(1, NOW, project=project), into=into)) == 1
+        assert taken(LOAD(1, NOW, project="B"), into=into) == []
 
     def test_two_tag_sets_that_become_one_are_refused_and_their_points_counted(self) -> None:
         into = table()
