@@ -75,7 +75,6 @@ class Ask:
     filters: str
     begin: int
     asked: int
-    number: int
     after: str | None = None
     missing: frozenset[Extra] = frozenset()
     largest: int = MAX_ANSWER_BYTES
@@ -292,7 +291,6 @@ def _page(runs: Json, ask: Ask, reading: RunReader, errors: int) -> Page:
     return Page(
         begin=ask.begin,
         asked=ask.asked,
-        number=ask.number,
         end=ask.begin + ask.asked - 1 if end is None or end < ask.begin else max(end, last),
         offsets=offsets,
         ids=ids,

@@ -231,7 +231,7 @@ def _first_row(fleet: _Fleet, project: Project, missing: frozenset[Extra]) -> tu
     context = fleet.context
     filters = touched_since(context.at - context.settings.window)
     while True:
-        ask = Ask(project, filters, 0, 1, 0, missing=missing)
+        ask = Ask(project, filters, 0, 1, missing=missing)
         try:
             answer = persist(lambda: fleet.api.page(ask, context.deadline), context.deadline, fleet.sleep)  # noqa: B023
         except UnknownPartsError as error:

@@ -43,11 +43,16 @@ class Listing:
         lost.update(unserved_run=self.unserved, graphql_error=self.errors)
         return +lost
 
-    def take(self, page: Page) -> None:
+    def __contains__(self, name: object) -> bool:
+        return name in self._runs
+
+    def take(self, page: Page, *, newer: bool = True) -> None:
         """Add the rows of a page. Of a run that is listed twice, the later page is the newer truth."""
         self.errors += page.errors
         for place, (name, run) in enumerate(zip(page.ids, page.runs, strict=True)):
             key = page.begin + place if name is None else name
+            if key in self._runs and not newer:
+                continue
             self._runs[key] = run
             if place in page.flaws:
                 self._flaws[key] = page.flaws[place]

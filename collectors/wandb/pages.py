@@ -1,8 +1,6 @@
-"""Pages of a listing: which rows they hold, whether two of them belong together, how large they may be.
+"""Pages of a listing: which rows they hold, and how large they may be.
 
-Knows offsets, because W&B's cursors are such; knows no network. A page that is read later than its
-neighbour may show another state of the listing: only a row that both hold at one offset proves that
-nothing was missed between them.
+Knows offsets, because W&B's cursors are such; knows no network.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import pairwise
 
 from collectors.wandb.runs import Run
@@ -19,9 +16,9 @@ from collectors.wandb.runs import Run
 _OFFSET = re.compile(r"arrayconnection:(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
-    """One page as it was read: `number` tells in which order pages were asked for.
+    """One page as it was read.
 
     It covers the offsets from `begin` to `end`, and shows rows at `offsets`, which are None where nobody
     knows them. `total` is None where the server does not count. Rows without an id have None for one.
@@ -29,7 +26,6 @@ class Page:
 
     begin: int
     asked: int
-    number: int
     end: int
     offsets: Sequence[int] | None
     ids: Sequence[str | None]
@@ -40,37 +36,36 @@ class Page:
     cursor: str | None = None
     errors: int = 0
 
+    @property
+    def first(self) -> int | None:
+        """The highest offset that the first row can have which shows its id."""
+        place = next((place for place, name in enumerate(self.ids) if name is not None), None)
+        return None if place is None else self._between(place)[1]
 
-class Seam(Enum):
-    """What two pages that follow each other say of the rows between them."""
+    @property
+    def last(self) -> tuple[str, int, int] | None:
+        """The last id that is shown, and the offsets between which its row is."""
+        for place in reversed(range(len(self.ids))):
+            name = self.ids[place]
+            if name is not None:
+                return name, *self._between(place)
+        return None
 
-    SAME = "a row is at the same offset in both, and none differs"
-    DIFFERENT = "rows have moved"
-    BLIND = "neither shows a row where they overlap"
+    def contradicts(self, name: str | None, low: int, high: int) -> bool:
+        """Whether a row that was between two offsets ought to be on the page, and is not, or elsewhere."""
+        if name is None or not self.begin <= low <= high <= self.end:
+            return False
+        if name not in self.ids:
+            return True
+        now = self._between(self.ids.index(name))
+        return now[1] < low or now[0] > high
 
-
-def seam(left: Page, right: Page) -> Seam:
-    """Whether two pages show one state of the listing: rows of one offset must have one id."""
-    if left.offsets is None or right.offsets is None:
-        return Seam.SAME if {*left.ids} & {*right.ids} - {None} else Seam.BLIND
-    first = max(_first(left), _first(right))
-    last = min(left.end, right.end)
-    of_left, of_right = (
-        {
-            place: name
-            for place, name in zip(page.offsets or (), page.ids, strict=True)
-            if first <= place <= last
-        }
-        for page in (left, right)
-    )
-    if of_left != of_right:
-        return Seam.DIFFERENT
-    return Seam.SAME if of_left else Seam.BLIND
-
-
-def _first(page: Page) -> int:
-    """The first offset a page covers; some servers repeat rows of the page before."""
-    return min(page.begin, page.offsets[0]) if page.offsets else page.begin
+    def _between(self, place: int) -> tuple[int, int]:
+        """The offsets between which a row is: exactly, or as many rows may be hidden before or behind it."""
+        if self.offsets is not None:
+            return self.offsets[place], self.offsets[place]
+        low = min(self.begin + place, self.end)
+        return low, max(low, self.end - (len(self.ids) - 1 - place))
 
 
 @dataclass

@@ -24,7 +24,7 @@ class Extra(Enum):
     COMPUTE_SECONDS = "computeSeconds: the duration of a resumed run includes its pauses"
     RUN_INFO = "runInfo: the GPUs of runs of older clients are assumed"
     TOTAL_COUNT = "totalCount: hidden runs are not counted (wandb.runs.unseen), and pages come one by one"
-    CURSORS = "edges { cursor }: that no run was missed between pages is known only where none is hidden"
+    CURSORS = "edges { cursor }: where runs are hidden, pages overlap by more than one row"
     CONFIG_KEYS = "config(keys:): whole configs are read, which is slow"
     SUMMARY_KEYS = "summaryMetrics(keys:): whole summaries are read, which is slow"
 

@@ -80,7 +80,6 @@ class Schedule:
     _begun: deque[_Reading] = field(default_factory=deque)
     _ended: list[Result] = field(default_factory=list)
     _under_way: int = 0
-    _number: int = 0
     _asked_for_key: bool = False
 
     def read(self, requests: list[Request]) -> Iterator[Result]:
@@ -117,13 +116,11 @@ class Schedule:
                 reading.walk.again(span)
                 return
             largest = MAX_ANSWER_BYTES if span.alone else MAX_ANSWER_BYTES // self.settings.connections
-            self._number += 1
             ask = Ask(
                 reading.request.project,
                 reading.request.filters,
                 span.begin,
                 span.asked,
-                self._number,
                 span.after,
                 self.missing,
                 largest,

@@ -1,20 +1,20 @@
 """The way through one project's listing: which rows to ask for next, and when all have been seen.
 
-Knows how listings go wrong: short and empty pages, hidden and repeated rows, rows that move while they are
-read, runs that cannot be served, pages that are too much for the server. Pages may be asked for side by
-side and answered in any order; they are entered in the order of their offsets. Knows no network and no
-clock.
+One principle proves that no row was missed: the order of the rows never changes. So a page that shows a row
+which is known already goes on where that row was, whatever came or left meanwhile; a page that ought to show
+one and does not is read again further back. Pages may be asked for side by side and answered in any order;
+they are entered in the order of their offsets. Knows no network and no clock.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from collectors.wandb.listing import Listing
-from collectors.wandb.pages import Page, PageSize, Seam, seam
+from collectors.wandb.pages import Page, PageSize
 from collectors.wandb.settings import Project
 from common.errors import SourceError
 
@@ -24,7 +24,7 @@ TRIES_OF_ROW = 5  # before a row is blamed
 MAX_UNSERVED = 20
 MAX_UNSERVED_IN_A_ROW = 3
 MAX_REREADS = 3  # of one seam
-MAX_GAPS = 12  # times that one row is asked for which short pages leave out
+MAX_IDLE = 12  # pages that get no further
 SPARE_PAGES = 500  # beyond twice the runs a project may have: by then the listing has no end
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ class Span:
 
     `part` says that it comes of a page that the server failed on, `guilty` that one of its rows cannot be
     served, `alone` that one row is too large to be read beside others. `follower` is what is held until this
-    one is answered for; where this one is to blame, that one is not guilty.
+    one is answered for; where this one is to blame, that one is not guilty. `sent` and `answered` are steps
+    of the walk.
     """
 
     begin: int
@@ -57,6 +58,9 @@ class Span:
     follower: Span | None = None
     stage: Stage = Stage.TO_ASK
     page: Page | None = None
+    sent: int = 0
+    answered: int = 0
+    bridged: int | None = None  # the anchor from which it was tried to reach this span's rows
     tries: int = 0  # on which the server failed
     unanswered: int = 0  # that were not answered at all
     failures: int = 0  # of any kind
@@ -66,43 +70,62 @@ class Span:
         return self.begin + self.asked - 1
 
 
+@dataclass(frozen=True)
+class Anchor:
+    """The last row shown of those that are known without a gap; at first, the beginning of the listing.
+
+    It is at an offset from `low` to `high`. It was asked for at the steps `since` and, the last time, `seen`.
+    """
+
+    name: str | None = None
+    low: int = 0
+    high: int = -1
+    since: float = inf
+    seen: float = inf
+
+
 class Walk:
     """One project's listing on its way."""
 
     def __init__(self, project: Project, page_size: int, max_runs: int) -> None:
         self.project = project
         self.size = PageSize(page_size)
+        self.total: int | None = None  # rows there are, hidden ones too; None where nobody says
         self.done = False
         self._max_runs = max_runs
         self._farthest = 2 * max_runs + SPARE_PAGES * page_size
-        self._pages: list[Page] = []  # without a gap, in the order of their offsets
-        self._ahead: list[Span] = [Span(0, page_size)]  # all behind them, in the same order
-        self._unserved: set[int] = set()
-        self._rereads: Counter[int] = Counter()
-        self._bridges: Counter[tuple[int, int]] = Counter()
-        self._gaps: Counter[int] = Counter()
-        self._early_end: int | None = None  # an offset behind which the server once saw no more rows
-        self._total: tuple[int, int | None] = (-1, None)  # as the page says that was asked for last
-        self._opaque = False  # whether cursors are no offsets, and so nothing can be compared
-
-    @property
-    def total(self) -> int | None:
-        """How many rows there are, hidden ones too; None where nobody says."""
-        return self._total[1]
+        self._rows = page_size  # that a page may have now
+        self._step = 0
+        self._listing = Listing(project)  # all that is known without a gap
+        self._anchor = Anchor()
+        self._edge = 0  # the first row behind the pages that were entered
+        self._blank: float = inf  # the step at which the first page was asked for that shows none since then
+        self._ahead: list[Span] = [Span(0, page_size)]  # all behind that, in the order of their offsets
+        self._unserved: dict[int, int] = {}  # rows that cannot be served, and the step they were blamed at
+        self._moved = 0  # the step at which rows were last seen to have come or left
+        self._rereads = 0  # of what comes before the row `_seam`
+        self._seam = 0
+        self._idle = 0
+        self._early: int | None = None  # how many rows were known when the listing ended too early
+        self._cursor: str | None = None  # one that is no offset, so that nothing can be compared
+        self._newest = 0
 
     @property
     def begun(self) -> bool:
         """Whether the first page is there."""
-        return bool(self._pages)
+        return bool(self._newest)
 
     @property
     def reached(self) -> int:
-        """How many rows have been gone through."""
-        return self._edge()
+        """The first row that has not been gone through; those that cannot be served have been."""
+        edge = self._edge
+        while edge in self._unserved:
+            edge += 1
+        return edge
 
     def next(self, limit: int) -> Span | None:
         """The rows to ask for next, at most `limit`; None where answers must come first."""
-        size = min(self.size.fits, limit)
+        self._rows = min(self.size.fits, limit)
         searching = any(span.part and span.stage is Stage.ASKED for span in self._ahead)
         for place, span in enumerate(self._ahead):
             if span.stage is not Stage.TO_ASK or (searching and span.part):
@@ -117,9 +140,9 @@ class Walk:
                 self._cut(place, 1, hold=True)
             else:
                 if not span.part and place == len(self._ahead) - 1:
-                    span.asked = max(span.asked, size)  # what comes meanwhile comes last
-                self._cut(place, size)
-            span.stage = Stage.ASKED
+                    span.asked = max(span.asked, self._rows)  # what comes meanwhile comes last
+                self._cut(place, self._rows)
+            span.stage, span.sent = Stage.ASKED, self._now()
             return span
         return None
 
@@ -164,19 +187,21 @@ class Walk:
         if span.alone:
             self.size.forget()
         self.size.grow(span.asked)
-        span.stage, span.page = Stage.READ, page
+        span.stage, span.page, span.answered = Stage.READ, page, self._now()
         self._release(span, guilty=True)
-        self._opaque |= page.cursor is not None
-        self._total = max(self._total, (page.number, page.total), key=lambda said: said[0])
+        if self.total is not None and self.total != page.total:
+            self._notice_change()
+        self.total = page.total
         self._enter()
 
     def listing(self) -> Listing:
         """What was read, once it is done."""
-        found = Listing(self.project, self.total, len(self._unserved))
-        for page in sorted(self._pages, key=lambda page: page.number):
-            found.take(page)
-        self._check_number(found.listed)
-        return found
+        self._listing.total, self._listing.unserved = self.total, len(self._unserved)
+        return self._listing
+
+    def _now(self) -> int:
+        self._step += 1
+        return self._step
 
     def _cut(self, place: int, size: int, *, hold: bool = False) -> None:
         """Make the span at a place one page long, and leave its other rows for later."""
@@ -187,7 +212,7 @@ class Walk:
         rest = Span(begin, span.last - begin + 1, part=span.part)
         span.asked = size
         # Where the total is not known, what follows behind the last span its page will tell.
-        if span.part or place < len(self._ahead) - 1 or (self.total is not None and not self._opaque):
+        if span.part or place < len(self._ahead) - 1 or (self.total is not None and not self._cursor):
             rest.follower, span.follower = span.follower, None
             self._ahead.insert(place + 1, rest)
             if hold:
@@ -211,13 +236,15 @@ class Walk:
 
     def _step_over(self, span: Span, error: Exception) -> None:
         """Blame a row, and go on behind it."""
-        self._unserved.add(span.begin)
+        self._unserved[span.begin] = self._now()
         in_a_row = 1
         while span.begin - in_a_row in self._unserved:
             in_a_row += 1
         if in_a_row > MAX_UNSERVED_IN_A_ROW or len(self._unserved) > MAX_UNSERVED:
             raise SourceError(f"W&B fails on one run after another, {len(self._unserved)} so far: {error}")
         log.warning("stepped over a run of %s that W&B cannot serve: %s", self.project, error)
+        if span.begin < self._edge:  # where there was another row
+            self._notice_change()
         self._ahead.remove(span)
         self._release(span, guilty=False)
         for other in [one for one in self._ahead if one.stage in {Stage.TO_ASK, Stage.HELD}]:
@@ -236,140 +263,150 @@ class Walk:
             self._release(span, guilty=False)
 
     def _enter(self) -> None:
-        """Take the pages that follow what is there without a gap."""
-        while self._ahead:
-            span = self._ahead[0]
-            if self._fill_gap(span) or span.page is None:
+        """Take the pages that follow what is known without a gap."""
+        while not self.done:
+            span = self._ahead[0] if self._ahead else None
+            if span is None or span.begin > self.reached:
+                self._ahead.insert(0, self._onward(span))
+            elif span.page is None:
                 return
-            found, left = self._compare(span.page)
-            bridge = self._bridge(left, span.page) if found is Seam.BLIND else None
-            if bridge:
-                self._ahead.insert(0, bridge)
-                return
-            if found is Seam.DIFFERENT or (found is Seam.BLIND and self._shrank(left, span.page)):
-                self._read_again(left, span, span.page)
-                continue
-            self._ahead.pop(0)
-            self._pages.append(span.page)
-            self._check_number(sum(len(page.ids) for page in self._pages) - 2 * len(self._pages))
-            self._follow(span.page)
-        self._extend()
+            elif self._goes_on(span.page):
+                self._take(span, span.page)
+            elif self._ought_to_go_on(span.page) or self._is_early(span.page):
+                self._notice_change()
+                self._go_back()
+            elif span.page.more and span.page.first is None:
+                self._pass(span, span.page)
+            else:
+                self._reach(span, span.page)
 
-    def _fill_gap(self, span: Span) -> bool:
-        """Ask for the rows before a span that a short page left out, or that are to be read again."""
-        edge = self._edge()
-        last = self._pages[-1] if self._pages else None
-        ended = last is not None and not last.more and not self._is_early(last)
-        if span.begin <= edge or (ended and not (span.page and span.page.ids)):
+    def _onward(self, following: Span | None) -> Span:
+        """The next rows, from the last one shown if that gets further."""
+        begin = self.reached
+        if not self._cursor and not self._idle and self._in_one_page(begin):
+            begin = min(begin, self._anchor.low)
+        if following:
+            return Span(begin, following.begin - begin + 1, self._cursor)
+        return Span(begin, max(self._rows, (self.total or 0) - begin), self._cursor)
+
+    def _in_one_page(self, row: int) -> bool:
+        """Whether a page can hold both the anchor and a row."""
+        low = self._anchor.low
+        return row - low < self._rows and not any(low <= one <= row for one in self._unserved)
+
+    def _goes_on(self, page: Page) -> bool:
+        """Whether no row can be missing between what is known and a page."""
+        return page.begin == 0 or self._cursor is not None or any(name in self._listing for name in page.ids)
+
+    def _ought_to_go_on(self, page: Page) -> bool:
+        """Whether a page reaches back far enough to show a row that is known."""
+        if page.begin > self._anchor.low:
             return False
-        self._gaps[edge] += 1
-        if last is not None and self._is_early(last) and self._gaps[edge] > 1:
-            raise self._ended_twice(edge)
-        if self._gaps[edge] > MAX_GAPS:
-            raise SourceError(f"the listing of {self.project} does not go on behind row {edge:,}")
-        begin = max(0, edge - 1)
-        self._ahead.insert(0, Span(begin, span.begin - begin + 1))
-        return True
-
-    def _edge(self) -> int:
-        """The first row behind the pages that were entered and those that cannot be served."""
-        edge = self._pages[-1].end + 1 if self._pages else 0
-        while edge in self._unserved:
-            edge += 1
-        return edge
-
-    def _compare(self, page: Page) -> tuple[Seam, int]:
-        """A page with the last one before it that shows a row, and the place of that."""
-        place = len(self._pages) - 1
-        while place >= 0 and not self._pages[place].ids:
-            place -= 1
-        if place < 0 or self._opaque:  # nothing to compare
-            return Seam.SAME, place
-        return seam(self._pages[place], page), place
-
-    def _bridge(self, place: int, page: Page) -> Span | None:
-        """The rows from the last one shown before a page to its first: they prove the seam.
-
-        None where they cannot be read together, because the server does not show so many at once.
-        """
-        left = self._pages[place]
-        if not left.offsets or not page.offsets:
-            return None
-        begin, end = left.offsets[-1], page.offsets[0]
-        if not begin < end < begin + self.size.fits or self._unserved & {*range(begin, end)}:
-            return None
-        self._bridges[begin, end] += 1
-        return Span(begin, end - begin + 1) if self._bridges[begin, end] <= MAX_REREADS else None
-
-    def _shrank(self, place: int, page: Page) -> bool:
-        """Whether rows left between two pages that have no row in common, as far as the totals tell."""
-        older, newer = sorted((self._pages[place], page), key=lambda one: one.number)
-        return older.total is not None and newer.total is not None and newer.total < older.total
-
-    def _read_again(self, place: int, span: Span, right: Page) -> None:
-        """Of two pages that do not fit together, read the older one again."""
-        left = self._pages[place]
-        self._count_reread(right.begin)
-        if right.number < left.number:
-            span.page, span.stage = None, Stage.TO_ASK
-            return
-        del self._pages[place:]
-        self._unserved -= {*range(left.begin, right.begin)}  # which may be other rows by now
-
-    def _count_reread(self, begin: int) -> None:
-        self._rereads[begin] += 1
-        if self._rereads[begin] > MAX_REREADS:
-            raise SourceError(
-                f"the runs of {self.project} move while they are read: what comes before row {begin} "
-                f"did not fit what comes behind it {MAX_REREADS + 1} times"
-            )
-
-    def _follow(self, page: Page) -> None:
-        """What follows from a page that was entered, where it says that there are no more."""
-        if self._is_early(page):
-            self._early_end = self._last_shown()
-        elif not page.more:
-            self._ahead = [span for span in self._ahead if span.stage in {Stage.ASKED, Stage.READ}]
-
-    def _extend(self) -> None:
-        """Behind the last page: go on, or end."""
-        last = self._pages[-1] if self._pages else None
-        behind = self._edge()
-        if last is not None and behind == last.end + 1:
-            if not last.more and not self._is_early(last):
-                self._finish()
-                return
-            if last.more and not self._opaque and last.asked > 1:
-                behind -= 1  # a row of overlap
-        elif last is not None and self.total is not None and behind >= self.total:
-            self._finish()
-            return
-        rows = self.size.most if self.total is None or self.total <= behind + 1 else self.total - behind
-        self._ahead.append(Span(behind, rows, after=last.cursor if last else None))
-
-    def _finish(self) -> None:
-        """All rows were gone through. Where the listing ended too early, some must have come behind that."""
-        self.done = True
-        if self._early_end is None:
-            return
-        if self._last_shown() <= self._early_end:
-            raise self._ended_twice(self._early_end + 1)
-
-    def _ended_twice(self, row: int) -> SourceError:
-        return SourceError(f"the listing of {self.project} ended twice at row {row:,} of {self.total or 0:,}")
-
-    def _last_shown(self) -> int:
-        shown = [page.offsets[-1] if page.offsets else page.begin for page in self._pages if page.ids]
-        return max(shown, default=-1)
+        return page.end >= self._anchor.high or page.first is not None or not page.more
 
     def _is_early(self, page: Page) -> bool:
         """Whether a page says that there are no more, though it was not asked for all there are."""
-        if page.more or page.total is None or self._opaque:
+        if page.more or page.total is None or self._cursor:
             return False
         return page.begin + page.asked < page.total
 
-    def _check_number(self, runs: int) -> None:
-        if runs > self._max_runs:
+    def _take(self, span: Span, page: Page) -> None:
+        """Enter a page that goes on where all is known."""
+        self._ahead.pop(0)
+        before = self._listing.listed, self.reached
+        self._listing.take(page, newer=span.sent > self._newest)
+        self._newest = max(self._newest, span.sent)
+        self._check_number()
+        self._set_anchor(span, page)
+        self._cover(page, before)
+        self._cursor = page.cursor
+        if self._is_early(page):
+            self._end_early(page)
+        else:
+            self.done = not page.more
+
+    def _set_anchor(self, span: Span, page: Page) -> None:
+        """Go on from the last row that a page shows."""
+        anchor = self._anchor
+        if self._cursor is None and page.contradicts(anchor.name, anchor.low, anchor.high):
+            self._notice_change()
+            self._edge = 0
+        if page.last is None or self._edge > anchor.low > page.end:
+            return
+        name, low, high = page.last
+        kept = name == anchor.name and anchor.since > self._moved
+        self._anchor = Anchor(name, low, high, anchor.since if kept else span.sent, span.sent)
+        if page.end + 1 >= self._edge:
+            self._blank = inf
+
+    def _pass(self, span: Span, page: Page) -> None:
+        """Go on behind a page that shows no row: whatever comes behind it has to prove itself."""
+        self._ahead.pop(0)
+        self._blank = min(self._blank, span.sent)
+        self._cover(page, (self._listing.listed, self.reached))
+
+    def _cover(self, page: Page, before: tuple[int, int]) -> None:
+        """Note how far a page got. Listed rows and the edge before it tell whether it got further."""
+        self._edge = max(self._edge, page.end + 1)
+        if self.reached > self._seam:
+            self._rereads = 0
+        if self.reached > before[1] or self._listing.listed > before[0]:
+            self._idle = 0
+            return
+        self._idle += 1
+        if self._idle > MAX_IDLE:
+            raise SourceError(f"the listing of {self.project} does not go on behind row {self.reached:,}")
+
+    def _reach(self, span: Span, page: Page) -> None:
+        """See whether a page goes on behind the anchor, though it does not reach back to it.
+
+        One page that shows both is a proof. Where there cannot be one, because a row between them cannot be
+        served or hidden rows fill a page, the page is believed as long as nothing was seen to move: neither
+        since all of this was asked for, nor by the anchor, which must still be where it was.
+        """
+        anchor = self._anchor
+        goal = page.first if page.first is not None else max(page.begin, min(page.end, (page.total or 0) - 1))
+        blamed = [step for row, step in self._unserved.items() if anchor.low < row < page.begin]
+        if span.bridged != anchor.low and self._in_one_page(goal):
+            span.bridged = anchor.low
+            self._ahead.insert(0, Span(anchor.low, goal - anchor.low + 1))
+        elif min(anchor.since, self._blank, span.sent, *blamed) < self._moved:
+            self._go_back()
+        elif anchor.seen < span.answered:
+            self._ahead.insert(0, Span(anchor.low, anchor.high - anchor.low + 1))
+        else:
+            self._take(span, page)
+
+    def _notice_change(self) -> None:
+        """Rows came or left."""
+        self._moved = self._now()
+
+    def _go_back(self) -> None:
+        """Read again, further back each time, until a row that is known comes."""
+        self._seam = max(self._seam, self.reached)
+        self._rereads += 1
+        if self._rereads > MAX_REREADS:
+            raise SourceError(
+                f"the runs of {self.project} move while they are read: what comes before row "
+                f"{self._ahead[0].begin:,} did not fit what comes behind it {self._rereads} times"
+            )
+        low = self._anchor.low
+        self._edge = max(0, low - max(1, self._rows - 1) * self._rereads)
+        self._blank = inf
+        self._unserved = {row: step for row, step in self._unserved.items() if row < self._edge}
+        self._ahead[0] = Span(self._edge, min(self._rows, low - self._edge + 1))
+
+    def _end_early(self, page: Page) -> None:
+        """A listing that ends before its last row is asked for the rest, once."""
+        self._edge = self._anchor.high + 1
+        if self._early == self._listing.listed:
+            raise SourceError(
+                f"the listing of {self.project} ended twice at row {self._edge:,} of {page.total or 0:,}"
+            )
+        self._early = self._listing.listed
+
+    def _check_number(self) -> None:
+        if self._listing.listed > self._max_runs:
             raise SourceError(
                 f"{self.project} has more than {self._max_runs:,} runs to read; "
                 "raise FLEETGAUGE_WANDB_MAX_RUNS"

@@ -154,12 +154,12 @@ class TestPaging:
             one.hidden = True
         server.remove("RunConnection.totalCount")
         server.faults.add(Fault())  # which tells that there are no totals
-        for after in (None, cursor(8)):
-            standing = page(server, pageInfo={"hasNextPage": True, "endCursor": after})
+        for after in (None, cursor(9)):
+            standing = page(server, totalCount=None, pageInfo={"hasNextPage": True, "endCursor": after})
             server.faults.add(Fault(body=standing, headers=PLAIN))
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
         asked = [request.variables["after"] for request in server.requests]
-        assert asked == [None, None, cursor(8), cursor(17)]
+        assert asked == [None, None, cursor(9), cursor(19)]
         assert ran.value("runs.completed_24h") == 5
 
     @pytest.mark.parametrize("total", [None, "many"])

@@ -1,83 +1,53 @@
-"""Pages by themselves: which offsets they cover, whether two belong together, how large the next one is."""
+"""Pages by themselves: where their rows are, and how large the next one is."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.wandb.pages import Page, PageSize, Seam, cursor_before, offset_of, offsets_of, seam
+from collectors.wandb.pages import Page, PageSize, cursor_before, offset_of, offsets_of
 from servers.wandb import cursor
 
 
-def page(begin: int, shown: dict[int, str], asked: int = 3, number: int = 0) -> Page:
-    """A page that shows rows at offsets."""
-    return Page(begin, asked, number, begin + asked - 1, list(shown), list(shown.values()))
+def page(begin: int, end: int, offsets: list[int] | None, *ids: str | None) -> Page:
+    return Page(begin, end - begin + 1, end, offsets, ids)
 
 
-class TestSeams:
-    def test_a_row_at_one_offset_in_both_proves_that_nothing_lies_between(self) -> None:
-        assert seam(page(0, {0: "a", 1: "b", 2: "c"}), page(2, {2: "c", 3: "d"})) is Seam.SAME
+class TestRows:
+    def test_rows_are_where_the_page_says(self) -> None:
+        shown = page(4, 9, [5, 7, 8], "a", "b", "c")
+        assert (shown.first, shown.last) == (5, ("c", 8, 8))
+
+    def test_without_offsets_as_many_rows_as_are_not_shown_may_be_hidden_anywhere(self) -> None:
+        shown = page(4, 9, None, "a", "b", "c")
+        assert (shown.first, shown.last) == (7, ("c", 6, 9))
+
+    def test_rows_without_an_id_prove_nothing(self) -> None:
+        shown = page(4, 7, [4, 5, 6, 7], None, "a", "b", None)
+        assert (shown.first, shown.last) == (5, ("b", 6, 6))
+        nameless = page(4, 5, [4, 5], None, None)
+        assert (nameless.first, nameless.last) == (None, None)
 
     @pytest.mark.parametrize(
-        "right",
+        ("shown", "contradicts"),
         [
-            {2: "d", 3: "e"},  # one before it left
-            {2: "b", 3: "c"},  # one before it came
-            {3: "d"},  # it is hidden now
-            {},
+            (page(2, 4, [2, 3], "c", "d"), False),
+            (page(2, 4, [2, 3], "d", "e"), True),  # it left, or one before it did
+            (page(2, 4, [2, 3], "b", "c"), True),  # one before it came
+            (page(2, 4, [], *()), True),
+            (page(3, 5, [3, 4], "x", "y"), False),  # of what comes behind it
+            (page(2, 4, None, "c"), False),
+            (page(2, 4, None, "d"), True),
         ],
     )
-    def test_another_row_at_the_offset_or_none_says_that_rows_moved(self, right: dict[int, str]) -> None:
-        assert seam(page(0, {0: "a", 1: "b", 2: "c"}), page(2, right)) is Seam.DIFFERENT
-
-    def test_where_neither_shows_a_row_nothing_is_known(self) -> None:
-        assert seam(page(0, {0: "a", 1: "b"}), page(2, {3: "d"})) is Seam.BLIND
-
-    def test_pages_that_do_not_overlap_say_nothing(self) -> None:
-        assert seam(page(0, {0: "a", 1: "b", 2: "c"}), page(3, {3: "d"})) is Seam.BLIND
-
-    def test_rows_that_are_repeated_from_before_must_be_the_same_too(self) -> None:
-        left = page(0, {0: "a", 1: "b", 2: "c"})
-        assert seam(left, page(2, {1: "b", 2: "c", 3: "d"})) is Seam.SAME
-        assert seam(left, page(2, {1: "x", 2: "c", 3: "d"})) is Seam.DIFFERENT
-
-    def test_without_offsets_a_row_in_both_is_all_that_can_be_asked_for(self) -> None:
-        left = Page(0, 3, 0, 2, None, ["a", "b"])
-        assert seam(left, Page(2, 3, 1, 4, None, ["b", "c"])) is Seam.SAME
-        assert seam(left, Page(2, 3, 1, 4, None, ["c"])) is Seam.BLIND
-        assert seam(Page(0, 3, 0, 2, None, [None]), Page(2, 3, 1, 4, None, [None])) is Seam.BLIND
-
-    @settings(max_examples=300, deadline=None)
-    @given(
-        st.lists(st.booleans(), min_size=2, max_size=12),
-        st.data(),
-    )
-    def test_two_pages_of_one_state_are_never_different(self, shown: list[bool], data: st.DataObject) -> None:
-        size = data.draw(st.integers(1, len(shown)))
-        begins = [data.draw(st.integers(0, len(shown) - 1)) for _ in range(2)]
-        first, second = (
-            page(
-                begin, {at: str(at) for at in range(begin, min(begin + size, len(shown))) if shown[at]}, size
-            )
-            for begin in begins
-        )
-        assert seam(first, second) is not Seam.DIFFERENT
-        common = {*first.ids} & {*second.ids}
-        assert (seam(first, second) is Seam.SAME) == bool(common)
-
-    @settings(max_examples=300, deadline=None)
-    @given(st.integers(4, 20), st.integers(2, 8), st.data())
-    def test_rows_that_left_before_the_seam_are_always_noticed(
-        self, number: int, size: int, data: st.DataObject
+    def test_a_row_that_is_elsewhere_or_nowhere_says_that_rows_moved(
+        self, shown: Page, contradicts: bool
     ) -> None:
-        size = min(size, number - 1)
-        gone = data.draw(st.sets(st.integers(0, size - 1), min_size=1))
-        left = page(0, {at: str(at) for at in range(size)}, size)
-        now = [str(at) for at in range(number) if at not in gone] + [f"new{one}" for one in gone]
-        begin = size - 1
-        right = page(begin, {at: now[at] for at in range(begin, min(begin + size, number))}, size)
-        assert seam(left, right) is Seam.DIFFERENT
+        assert shown.contradicts("c", 2, 2) is contradicts
+
+    def test_the_beginning_of_a_listing_never_moves(self) -> None:
+        assert page(0, 3, [0], "a").contradicts(None, 0, -1) is False
 
 
 class TestOffsets:
