@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, repeat
 
 from pydantic import Field
 
@@ -18,10 +18,9 @@ from common.records.buckets import Cells
 from common.records.collector import collector_over
 from common.records.engine import Ingest, in_batches
 from common.records.settings import RecordSettings
-from common.records.tail import TailedFile
-from common.records.window import Tick, Window
-from fleetgauge.data_plane.operation_totals import percentile
-from fleetgauge.records import Json
+from common.records.tail import Entry, TailedFile
+from common.records.window import Tick
+from fleetgauge.data_plane.operation_totals import percentiles
 
 MAX_CELLS = 100_000  # series and times that are added up before they are sent; each is up to ten samples
 
@@ -65,29 +64,23 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     def history(cls, settings: DataPlaneSettings) -> int:  # noqa: ARG003
         return 2 * MAX_STANDING + MAX_AHEAD  # a word that stands, and how often its source spoke before it
 
-    def interpret(self, value: Json) -> Operations | Held | None:
-        return interpret(value)
+    def interpret(self, entry: Entry) -> Operations | Held | None:
+        return interpret(entry)
 
-    def refuses(self, window: Window, record: Operations | Held) -> str | None:
-        return window.refuses(record.timestamp) or window.refuses(self._start(record))
-
-    def _start(self, record: Operations | Held) -> int:
-        return int(record.timestamp) // self.waits_for * self.waits_for
-
-    def hear(self, record: Operations | Held, reason: str | None) -> None:  # noqa: ARG002
+    def hear(self, record: Operations | Held) -> None:
         if isinstance(record, Held):
             self._holdings.hear(record)
 
-    def samples(self, record: Operations | Held) -> Sequence[Sample]:  # noqa: ARG002
-        return ()
-
     def take(self, record: Operations | Held) -> Sequence[Sample]:
-        if isinstance(record, Operations):
-            on, (job, rank) = self._tagging, record.group
-            partition_id = record.partition_id if on.partition_id else ""
-            key = (job if on.job else "", record.op, partition_id, rank if on.rank else "")
-            if not self._cells.add(self._start(record), key, record.totals):
-                self.drop("late", 1, "timestamp", record.timestamp)
+        if isinstance(record, Held):
+            self._holdings.hear(record)
+            return ()
+        on, (job, rank) = self._tagging, record.group
+        partition_id = record.partition_id if on.partition_id else ""
+        key = (job if on.job else "", record.op, partition_id, rank if on.rank else "")
+        start = int(record.timestamp) // self.waits_for * self.waits_for
+        if not self._cells.add(start, key, record.totals):
+            self.drop("late", 1, "timestamp", record.timestamp)
         return ()
 
     @property
@@ -121,10 +114,11 @@ def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> list[Sa
     if count:
         indexed = sorted([(BUCKETS[index], number) for index, number in buckets.items()])
         # Rounded, because the order in which files are read must not show in the last digit.
-        percentiles = [percentile(percent, count, low, high, indexed) for percent in emitted.PERCENTS]
-        values += (round(total / count, 9), *percentiles, high)
-    metrics = zip(emitted.OPERATIONS, values, strict=False)
-    return [sample((metric, value, at, tags, None)) for metric, value in metrics]
+        values.append(round(total / count, 9))
+        values += percentiles(emitted.PERCENTS, count, low, high, indexed)
+        values.append(high)
+    every = zip(emitted.OPERATIONS, values, repeat(at), repeat(tags), repeat(None), strict=False)
+    return list(map(sample, every))
 
 
 COLLECTOR = collector_over(DataPlaneIngest, DataPlaneSettings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, is_number, text
+from common.records.tail import Entry
 from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.jsonl import KIND
 from fleetgauge.records import Event, Json
@@ -15,6 +16,7 @@ BUCKETS = {str(index): index for index in range(len(BUCKET_ENDS_MS) + 1)}
 # longest, and how many there are in each bucket of times; then how many failed, and how many timed out.
 Totals = tuple[int, int, int, float, float, float, dict[str, int], int, int]
 _NONE = (0, 0, 0, 0.0, 0.0, 0.0)
+_NUMBERS = {int, float}
 
 
 class Operations(NamedTuple):
@@ -42,9 +44,9 @@ class Held(NamedTuple):
     source: str = ""
 
 
-def interpret(value: Json) -> Operations | Held | None:
+def interpret(entry: Entry) -> Operations | Held | None:
     """The record a line holds; None for another kind's."""
-    known = envelope(value, KIND)
+    value, known = entry.value, envelope(entry, KIND)
     if known is None:
         return None
     run, timestamp, event, job, rank = known
@@ -72,19 +74,20 @@ def interpret(value: Json) -> Operations | Held | None:
 def _totals(value: Json) -> Totals:
     """The operations a record tells of; what it says must add up."""
     count, keys, n_bytes = whole(value, "count"), whole(value, "keys"), whole(value, "bytes")
-    wall_ms = value.get("wall_ms")
-    if not isinstance(wall_ms, dict) or not isinstance(wall_ms.get("buckets"), dict):
-        raise UnusableRecordError("bad_body", "wall_ms", wall_ms)
-    total, low, high = _time(wall_ms, "sum"), _time(wall_ms, "min"), _time(wall_ms, "max")
-    buckets = wall_ms["buckets"]
-    for index, number in buckets.items():
-        if index not in BUCKETS or type(number) is not int or not 0 <= number < MAX_NUMBER:
-            raise UnusableRecordError("bad_body", f"wall_ms.buckets.{index[:20]}", number)
-    if count < 1 or sum(buckets.values()) != count or low > high:
+    wall_ms, status = value.get("wall_ms"), value.get("status")
+    try:
+        total, low, high = wall_ms["sum"], wall_ms["min"], wall_ms["max"]  # type: ignore[index]
+        buckets: dict[str, int] = wall_ms["buckets"]  # type: ignore[index]
+        numbers = buckets.values()
+        good = {type(total), type(low), type(high)} <= _NUMBERS and set(map(type, numbers)) == {int}
+        good = good and buckets.keys() <= BUCKETS.keys() and min(numbers) >= 0 and sum(numbers) == count
+        good = good and 0 <= low <= high < MAX_NUMBER and 0 <= total < MAX_NUMBER and count > 0
+    except (KeyError, TypeError, AttributeError):
+        good = False
+    if not good:
         raise UnusableRecordError("bad_body", "count, wall_ms", (count, wall_ms))
-    status = value.get("status")
     if status == "ok":
-        return (count, keys, n_bytes, total, low, high, buckets, 0, 0)
+        return (count, keys, n_bytes, float(total), float(low), float(high), buckets, 0, 0)
     if status not in ("error", "timeout"):
         raise UnusableRecordError("bad_body", "status", status)
     return (*_NONE, {}, *((count, 0) if status == "error" else (0, count)))
@@ -127,10 +130,3 @@ def whole(value: Json, key: str) -> int:
     if type(number) is not int or not 0 <= number < MAX_NUMBER:
         raise UnusableRecordError("bad_body", key, number)
     return number
-
-
-def _time(value: Json, key: str) -> float:
-    number = value.get(key)
-    if not is_number(number) or not 0 <= number < MAX_NUMBER:
-        raise UnusableRecordError("bad_body", f"wall_ms.{key}", number)
-    return float(number)

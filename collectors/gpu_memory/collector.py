@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 
 from pydantic import Field
 
 from collectors.gpu_memory import metrics as emitted
-from collectors.gpu_memory.sessions import Measurement, Source, Told, standing, told_by
+from collectors.gpu_memory.sessions import Measurement, Source
 from collectors.gpu_memory.sinks import Sinks, patterns
 from common.collector import Context
 from common.config.settings import Texts, named
@@ -17,9 +18,10 @@ from common.records.collector import collector_over
 from common.records.engine import Ingest
 from common.records.envelope import MAX_TIME, UnusableRecordError
 from common.records.settings import RecordSettings
+from common.records.tail import Entry
 from common.records.window import Tick
 from fleetgauge.gpu_memory import BadEvent, parse_event
-from fleetgauge.records import SCHEMA_VERSION, Json
+from fleetgauge.records import SCHEMA_VERSION
 
 # What a device says of itself: sessions on one device say the same. `measured` is what is in use on devices
 # whose capacity is known, which is what utilisation is of.
@@ -54,9 +56,8 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
         super().__init__(context, tick, known)
-        self._seconds: dict[tuple[str, int], list[Told]] = {}  # by the source's name
-        self._by_name: dict[str, Source] = {}
         self._sources: dict[tuple[object, ...], Source] = {}  # by what events tell
+        self._by_name: dict[str, Source] = {}
         self._session = ("", "")  # of the segment under way
 
     @classmethod
@@ -74,7 +75,8 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def family(self, path: str) -> str:
         return path.rpartition("/")[0]
 
-    def interpret(self, value: Json) -> Measurement | None:
+    def interpret(self, entry: Entry) -> Measurement | None:
+        value = entry.value
         if value.get("schema_version") == SCHEMA_VERSION and "kind" in value:
             return None  # a record of ours
         if self._session[0] != self.path:
@@ -89,15 +91,14 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         told = (event.session_id, event.host, event.rank, event.job_id, device if type(device) is int else -1)
         source = self._sources.get(told)
         if source is None:
-            source = self._sources[told] = Source.of(event, told[4])
-            self._by_name[source.name] = source
+            found = Source.of(event, told[4])
+            source = self._sources[told] = self._by_name.setdefault(found.name, found)
         return Measurement(source.name, event.timestamp, source.group, source, event)
 
-    def hear(self, record: Measurement, reason: str | None) -> None:
+    def hear(self, record: Measurement) -> None:
         """Note a session; an event too old to be sent still tells its beginning and its peak."""
-        super().hear(record, reason)
-        if reason:
-            self._peak(record.writer, record.event.memory_allocated)
+        super().hear(record)
+        self._peak(record.writer, record.event.memory_allocated)
 
     def _peak(self, writer: str, allocated: int | None) -> int | None:
         """The most a session that was heard has allocated, now that it has allocated this much."""
@@ -107,20 +108,14 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             more["peak"] = peak = allocated
         return peak if type(peak) is int else None
 
-    def samples(self, record: Measurement) -> Sequence[Sample]:
-        """The alert of an event."""
-        event, source = record.event, record.source
-        if not event.is_alert:
-            return ()
-        tags = source.tags if self.settings.tag_job_id else (f"rank:{source.rank}",) * bool(source.rank)
-        at, host = int(record.timestamp), source.host or None
-        return (Sample(emitted.ALERTS, 1, at, (*tags, f"type:{event.event_type}"), host),)
-
     def take(self, record: Measurement) -> Sequence[Sample]:
-        second = self._seconds.setdefault((record.writer, int(record.timestamp)), [])
-        second.append(told_by(record.event))
-        for alert in self.samples(record):
-            self.count(alert)
+        event, source = record.event, record.source
+        self.owners.hear(source.name, source.group, record.timestamp)
+        source.told.append(record.told())
+        if event.is_alert:
+            tags = source.tags if self.settings.tag_job_id else (f"rank:{source.rank}",) * bool(source.rank)
+            tags = (*tags, f"type:{event.event_type}")
+            self.count(Sample(emitted.ALERTS, 1, int(record.timestamp), tags, source.host or None))
         return ()
 
     @property
@@ -129,27 +124,26 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
-        gauges = tuple(emitted.GAUGES.values())
-        for (writer, second), events in sorted(self._seconds.items()):
-            source = self._by_name[writer]
-            peak = self._peak(writer, max([one[1] for one in events if one[1] is not None], default=None))
-            values = (*standing(events), peak)
-            told = len(values) - values.count(None)
-            if not self.settings.tag_job_id:
-                if not self.shared.add(writer, second, _shared(source, values)):
-                    self.drop("late", told, "session", source.session)
-            elif self.owners.superseded(writer, source.group, second):
-                self.drop("superseded", told, "session", source.session)
-            else:
-                tags, host = source.tags, source.host or None
-                yield from [
-                    sample((metric, value, second, tags, host))
-                    for metric, value in zip(gauges, values, strict=True)
-                    if value is not None
-                ]
+        for _, source in sorted(self._by_name.items()):
+            yield from self._seconds(source)
         for start, sums in self.shared.sums():
             yield from _aggregated(start, sums)
         yield from self.counted()
+
+    def _seconds(self, source: Source) -> Iterator[Sample]:
+        """The points of a session that are its own."""
+        gauges, writer, group = tuple(emitted.GAUGES.values()), source.name, source.group
+        tags, host, alone = source.tags, source.host or None, self.owners.alone(writer, group)
+        for second, (_, *measured, allocated) in source.seconds():
+            values = (*measured, self._peak(writer, allocated))
+            if not self.settings.tag_job_id:
+                if not self.shared.add(writer, second, shared := _shared(source, values)):
+                    self.drop("late", len(shared), "session", source.session)
+            elif not alone and self.owners.superseded(writer, group, second):
+                self.drop("superseded", len(values) - values.count(None), "session", source.session)
+            else:
+                points = map(sample, zip(gauges, values, repeat(second), repeat(tags), repeat(host)))
+                yield from points if None not in values else [one for one in points if one.value is not None]
 
     def present(self, *, sums: bool) -> Iterator[Sample]:
         if sums:

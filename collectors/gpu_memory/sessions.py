@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fleetgauge.gpu_memory import MemoryEvent
 
-MEASURED = ("allocated", "reserved", "used", "total", "utilization")
-Told = tuple[float, int | None, int | None, int | None, int | None, float | None]  # when, and those
+# When it was, and in the order of the gauges: allocated, reserved, used, total, utilization, and the peak.
+Told = tuple[Any, ...]  # Any: a number, or None where it is not known
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Source:
     """One session on one device. What is not known is empty; `name` tells it from all others."""
 
     name: str
@@ -23,6 +26,7 @@ class Source(NamedTuple):
     gpu: str
     tags: tuple[str, ...]
     group: tuple[str, ...]  # the host and the tags: sessions that have the same would share a series
+    told: list[Told] = field(default_factory=list)  # in this tick, in the order of reading
 
     @classmethod
     def of(cls, event: MemoryEvent, device: int) -> Source:
@@ -34,6 +38,15 @@ class Source(NamedTuple):
         tags = tuple(f"{key}:{value}" for key, value in named if value)
         return cls(json.dumps([session, host, rank, job, gpu]), session, host, rank, gpu, tags, (host, *tags))
 
+    def seconds(self) -> Iterator[tuple[int, Told]]:
+        """Each second that was told of: the last values of it, and its peak."""
+        for second, (first, *later) in groupby(sorted(self.told, key=itemgetter(0)), lambda one: int(one[0])):
+            told = first
+            for one in later:
+                *last, peak = (old if new is None else new for old, new in zip(told, one, strict=True))
+                told = (*last, max(peak, told[-1] or peak) if peak is not None else None)
+            yield second, told
+
 
 class Measurement(NamedTuple):
     """One event as the engine takes it."""
@@ -44,20 +57,10 @@ class Measurement(NamedTuple):
     source: Source
     event: MemoryEvent
 
-
-def told_by(event: MemoryEvent) -> Told:
-    """What an event tells. A device without capacity is one that does not tell it."""
-    utilization = event.utilization_percent
-    total = None if utilization is None else event.device_total
-    held = (event.memory_allocated, event.memory_reserved, event.device_used_or_held)
-    return (event.timestamp or 0.0, *held, total, utilization)
-
-
-def standing(second: list[Told]) -> Sequence[float | None]:
-    """The last values of a second, in the order of `MEASURED`."""
-    if len(second) == 1:
-        return second[0][1:]
-    values: list[float | None] = [None] * len(MEASURED)
-    for _, *told in sorted(second, key=itemgetter(0)):
-        values = [old if new is None else new for old, new in zip(values, told, strict=True)]
-    return values
+    def told(self) -> Told:
+        """What the event tells. A device without capacity is one that does not tell it."""
+        event, allocated = self.event, self.event.memory_allocated
+        utilization = event.utilization_percent
+        total = None if utilization is None else event.device_total
+        held = (allocated, event.memory_reserved, event.device_used_or_held)
+        return (self.timestamp, *held, total, utilization, allocated)

@@ -15,8 +15,8 @@ from common.records.collector import collector_over
 from common.records.engine import Ingest
 from common.records.paths import first_name
 from common.records.settings import RecordSettings
+from common.records.tail import Entry
 from common.records.window import Tick
-from fleetgauge.records import Json
 
 MAX_KEYS = 10_000  # keys remembered of runs with the same tags
 DAY = 86400
@@ -56,8 +56,8 @@ class XennaIngest(Ingest[XennaSettings, Record]):
     def family(self, path: str) -> str:
         return first_name(path)
 
-    def interpret(self, value: Json) -> Record | None:
-        return interpret(value, self.head)
+    def interpret(self, entry: Entry) -> Record | None:
+        return interpret(entry, self.head)
 
     def ends(self, record: Record) -> bool:
         return record.ended_well is not None
@@ -65,8 +65,8 @@ class XennaIngest(Ingest[XennaSettings, Record]):
     def points(self, record: Record) -> int:
         return len(record.metrics)
 
-    def hear(self, record: Record, reason: str | None) -> None:
-        super().hear(record, reason)
+    def hear(self, record: Record) -> None:
+        super().hear(record)
         more = self.owners.lives[record.writer].more
         more["plain"] = record.plain
         if record.ended_well is not None:

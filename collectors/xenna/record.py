@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from common.records.envelope import UnusableRecordError, envelope, text, timestamp
-from fleetgauge.records import Event, Json
+from common.records.tail import Entry
+from fleetgauge.records import Event
 
 KIND = "xenna"
 
@@ -23,10 +24,11 @@ class Record(NamedTuple):
     ended_well: bool | None = None
 
 
-def interpret(value: Json, head: str) -> Record | None:
+def interpret(entry: Entry, head: str) -> Record | None:
     """The record a line holds; None for another kind's. `head` tells plain runs of different files apart."""
+    value = entry.value
     if "schema_version" in value:
-        return _record(value)
+        return _record(entry)
     if isinstance(value.get("metrics"), dict) and "timestamp" in value:
         kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
         run = f"plain:{head}:{kind}:{run_hash}"
@@ -34,8 +36,8 @@ def interpret(value: Json, head: str) -> Record | None:
     raise UnusableRecordError("not_a_record", "metrics", value.get("metrics"))
 
 
-def _record(value: Json) -> Record | None:
-    known = envelope(value, KIND)
+def _record(entry: Entry) -> Record | None:
+    value, known = entry.value, envelope(entry, KIND)
     if known is None:
         return None
     kind, metrics = text(value, "pipeline_kind"), value.get("metrics")

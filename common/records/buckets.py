@@ -71,8 +71,13 @@ class Cells(Generic[V]):
 
         Points of one series that follow each other are sent together, which costs far less.
         """
-        for key, start in sorted((key, start) for start, keys in self._grown.items() for key in keys):
-            yield start, key, self._open[start][key]
+        starts: dict[Key, list[int]] = {}
+        for start in sorted(self._grown):
+            for key in self._grown[start]:
+                starts.setdefault(key, []).append(start)
+        for key in sorted(starts):
+            for start in starts[key]:
+                yield start, key, self._open[start][key]
 
     def changes(self, *, forget: bool) -> dict[str, object]:
         """What to save of what has grown; at most so many cells, where some may be forgotten."""

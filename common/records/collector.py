@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from glob import escape
 from itertools import islice
 from typing import Any
 
@@ -12,15 +13,12 @@ from common.collector import Collector, Context
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Mark, Sample
 from common.records.engine import Ingest
-from common.records.envelope import UnusableRecordError
-from common.records.file import CorruptFileError, opened
 from common.records.grammar import S
 from common.records.paths import find, shown
 from common.records.replay import Replay
-from common.records.tail import NOT_THERE, loads
+from common.records.tail import NOT_THERE, Tail, TailLimits
 from common.records.window import Tick, Window
 from common.span import Span
-from fleetgauge.records import lines
 
 MAX_CHECKED = 10_000  # lines of a file
 
@@ -73,27 +71,14 @@ def _check(ingest: Ingest[S, Any]) -> Iterator[str | FleetgaugeError]:
 def _understood(ingest: Ingest[S, Any], path: str) -> str:
     """What the lines of a file are to a collector, in words."""
     told: Counter[str] = Counter()
-    try:
-        with opened(path) as stream:
-            ingest.path, ingest.head = path, stream.head
-            stream.seek(0)
-            for line in islice(lines(stream, loads=loads), MAX_CHECKED):
-                if line.damage:
-                    told[line.damage] += 1
-                if line.value is not None:
-                    told[_kind(ingest, line.value)] += 1
-    except (OSError, CorruptFileError) as error:
-        told[f"cannot be read: {error}"] += 1
+    limits = TailLimits(expire_after=ingest.tick.now)
+    tail = Tail([escape(path)], {}, now=ingest.tick.now, limits=limits, identity=ingest.identity)
+    for file in tail.files():
+        ingest.path, ingest.head = file.path, file.head
+        for entry in islice(file.entries(), MAX_CHECKED):
+            told[ingest.means(entry)] += 1
+    told += tail.damage + Counter(f"cannot be read: {why}" for _, why in tail.lost)
     ours = told.pop("", 0)
     return ", ".join(
         [f"{ours} records of {ingest.name}", *(f"{n} {what}" for what, n in sorted(told.items()))]
     )
-
-
-def _kind(ingest: Ingest[S, Any], value: dict[str, Any]) -> str:
-    try:
-        return "" if ingest.interpret(value) is not None else "of another kind"
-    except UnusableRecordError as error:
-        return error.reason
-    except Exception:  # whatever a line raises costs that line
-        return "unusable_record"

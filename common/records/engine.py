@@ -7,7 +7,6 @@ marks what was delivered. What a record means is its grammar's business (`common
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -19,10 +18,10 @@ from common.records.envelope import UnusableRecordError
 from common.records.grammar import Grammar, R, S
 from common.records.paths import shown
 from common.records.tail import Entry, Tail, TailedFile, TailLimits
-from common.records.window import Tick, Window, bucket_end
+from common.records.window import Tick, Window
 
 MARK_EVERY = 10_000  # samples of one file
-MAX_HELD = 1000  # entries of one file that may be read ahead to find the end of a run
+MAX_PEEKED = 1000  # entries of one file that are looked at to find the end of a run
 TOLERATED_SKEW = 60.0  # seconds that two clocks may differ, and nothing is wrong
 
 
@@ -33,12 +32,13 @@ class Ingest(Grammar[S, R]):
         super().__init__(context, tick, known)
         # What is read is delivered only once all of it is; the passes of a replay are short.
         reserve = 0 if self.streams or not tick.live else context.deadline.seconds / 2
+        most = context.settings.bytes_per_tick
         self._tail = Tail(
             self.patterns(context.settings),
             context.state,
             now=tick.now,
-            limits=TailLimits(context.settings.bytes_per_tick, expire_after=tick.forget_after),
-            enough=lambda: self._cut or context.deadline.remaining() <= reserve,
+            limits=TailLimits(most, most, expire_after=tick.forget_after),
+            enough=lambda: context.deadline.remaining() <= reserve,
             identity=self.identity,
             family=str if tick.live else self.family,  # of which a replay reads all or none
             due=tick.window.due,
@@ -47,17 +47,15 @@ class Ingest(Grammar[S, R]):
         )
         self._saved: dict[str, object] = {}  # until what must stand before it was yielded
         self._unmarked = 0
-        self._took = self._bad = 0  # entries, and those of them that were no records
+        self._bad = 0  # entries that were no records
         self._kinds: dict[str, list[int]] = {}  # by pattern: entries that were ours, and of another kind
-        self._kinds_here = [0, 0]
-        self._cut = False  # inside a second: what follows must wait until that is read
         self._reached = float(tick.window.due)
         self._intake: Window | None = None
 
     @property
     def behind(self) -> bool:
         """Whether something due was left for later, once all is collected."""
-        return self._tail.behind or self._cut
+        return self._tail.behind
 
     def collect(self) -> Iterator[Sample | Mark]:
         """Every file's records, then how the writers and the reading itself are."""
@@ -102,95 +100,82 @@ class Ingest(Grammar[S, R]):
         self._unmarked = 0
 
     def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
-        """The records of one file, second by second, up to the first whose time may still grow."""
-        window, second, held = self.tick.window_of(file), -1, False
+        """The records of one file, up to the first whose time may still grow."""
+        window, width, second, ended, reason = self.tick.window_of(file), self.waits_for, -1, -1, None
         self.path, self.head = file.path, file.head
-        self._kinds_here = self._kinds.setdefault(self._tail.pattern_of.get(file.path, ""), [0, 0])
-        together: list[tuple[Entry, R | UnusableRecordError | None]] = []
+        kinds = self._kinds.setdefault(self._tail.pattern_of.get(file.path, ""), [0, 0])
         for entry in file.entries():
-            if held and len(together) >= MAX_HELD:
-                break
-            found = self._interpret(entry)
-            if found is None or isinstance(found, UnusableRecordError):
-                together.append((entry, found))
+            self.entry = entry
+            record = self._interpret(entry)
+            if record is None or isinstance(record, UnusableRecordError):
+                kinds[record is None] += 1
+                if record:
+                    self._bad += 1
+                    self.drop(record.reason, 1, record.key, record.value)
                 continue
-            if not held and int(found.timestamp) != second:
-                if together:
-                    yield from self._take_all(file, window, together)
-                    if self.full:
-                        yield from self.flush(file)
-                second, together = int(found.timestamp), []
-                if window.may_grow(found.timestamp, self.waits_for):
-                    held = self.tick.live and self.has_ends
-                    if not held:
-                        file.wait_until(bucket_end(found.timestamp, self.waits_for))
+            if int(record.timestamp) != second:
+                if self.full:
+                    yield from self.flush(file)
+                begun, second = second >= 0, int(record.timestamp)
+                if begun and self._tail.over:
+                    file.stop()
+                    break
+                if window.may_grow(second, width) and entry.start > ended:
+                    ended = self._ended(file, record)
+                    if entry.start > ended:
+                        file.wait_until((second // width + 1) * width)
                         return
-            together.append((entry, found))
-            if held and self.ends(found) and _all_of(found.writer, together):
-                yield from self._take_all(file, window, together)
-                second, together, held = -1, [], False
-        if self._leave(file, together, second, held=held):
-            return
-        yield from self._take_all(file, window, together)
-
-    def _leave(
-        self, file: TailedFile, together: Sequence[tuple[Entry, object]], second: int, *, held: bool
-    ) -> bool:
-        """Whether the last entries wait for the next tick: their time may grow, or this one is full."""
-        spent = self._tail.spent()
-        if spent:
+                reason = window.refuses(second, width)
+            kinds[0] += 1
+            if samples := self._take(record, reason):
+                self._unmarked += len(samples)
+                yield from samples
+        if self._tail.spent():
             self._reached = min(self._reached, second)
-        cut = bool(not held and self._took and spent)
-        if not together or not (held or cut):
-            return False
-        self._cut = self._cut or cut
-        file.leave([entry for entry, _ in together])
-        return True
 
     def _interpret(self, entry: Entry) -> R | UnusableRecordError | None:
         try:
-            return self.interpret(entry.value)
+            return self.interpret(entry)
         except UnusableRecordError as error:
             return error.with_traceback(None)
         except Exception as error:  # whatever one entry raises costs that entry
             return UnusableRecordError("unusable_record", type(error).__name__, str(error))
 
-    def _take_all(
-        self,
-        file: TailedFile,
-        window: Window,
-        entries: Sequence[tuple[Entry, R | UnusableRecordError | None]],
-    ) -> Sequence[Sample]:
-        """The points of the entries of one second that can leave at once."""
-        samples: list[Sample] = []
-        for entry, found in entries:
-            self._at = (file.path, entry.start, entry.number)
-            self._took += 1
-            try:
-                samples += self._take(window, found)
-            except FleetgaugeError:
-                raise
-            except Exception as error:  # whatever one entry raises costs that entry
-                self._bad += 1
-                self.drop("unusable_record", 1, type(error).__name__, str(error))
-        self._unmarked += len(samples)
-        return samples
+    def means(self, entry: Entry) -> str:
+        """What an entry is to this collector, in words; nothing where it is a record of its own."""
+        found = self._interpret(entry)
+        return found.reason if isinstance(found, UnusableRecordError) else "" if found else "of another kind"
 
-    def _take(self, window: Window, found: R | UnusableRecordError | None) -> Sequence[Sample]:
-        self._kinds_here[found is None] += 1
-        if found is None:
-            return ()
-        if isinstance(found, UnusableRecordError):
+    def _ended(self, file: TailedFile, record: R) -> int:
+        """At which byte the writer of the entry under way ends, where all until then is its own; or -1.
+
+        Nothing of its time can follow then, and it need not wait.
+        """
+        for entry in islice(file.peek(), MAX_PEEKED if self.has_ends and self.tick.live else 0):
+            found = self._interpret(entry)
+            if found is None or isinstance(found, UnusableRecordError):
+                continue
+            if found.writer != record.writer:
+                break
+            if self.ends(found):
+                return entry.start
+        return -1
+
+    def _take(self, record: R, reason: str | None) -> Sequence[Sample]:
+        """The points of a record that can leave at once; none where there is a reason against it."""
+        try:
+            if reason is None:
+                return self.take(record)
+            self._check_clock(record, reason)
+            self.drop(reason, self.points(record), "timestamp", record.timestamp)
+            if reason == "too_old":
+                self.hear(record)
+        except FleetgaugeError:
+            raise
+        except Exception as error:  # whatever one entry raises costs that entry
             self._bad += 1
-            self.drop(found.reason, 1, found.key, found.value)
-            return ()
-        reason = self.refuses(window, found)
-        if reason:
-            self._check_clock(found, reason)
-            self.drop(reason, self.points(found), "timestamp", found.timestamp)
-        if reason != "in_future":
-            self.hear(found, reason)
-        return () if reason else self.take(found)
+            self.drop("unusable_record", 1, type(error).__name__, str(error))
+        return ()
 
     def _check_clock(self, record: R, reason: str) -> None:
         """Fail before anything is dropped that only our own clock refuses."""
@@ -206,25 +191,25 @@ class Ingest(Grammar[S, R]):
                 )
             agrees = time is None or abs(now - time) <= TOLERATED_SKEW
             self._intake = self.tick.window if agrees or time is None else Window.of(time)
-        if self.refuses(self._intake, record) is None:
+        if self._intake.refuses(int(record.timestamp), self.waits_for) is None:
             skew = self.tick.window.oldest - self._intake.oldest
             raise SourceError(
                 f"this machine's clock is {skew:+.0f} s off the intake's: by it, records would be dropped as "
-                f"{reason} that Datadog takes, as {shown(self._at[0])}@{self._at[1]}. They were not marked "
-                "as read; correct the clock"
+                f"{reason} that Datadog takes, as {shown(self.path)}@{self.entry.start}. They were not "
+                "marked as read; correct the clock"
             )
 
     def _look_ahead(self) -> None:
         """Find out from when on files that were left for the next tick have records."""
-        for path, head, value in self._tail.waiting():
-            with suppress(Exception):  # whatever it is, the next tick will say
-                self.path, self.head = path, head
-                record = self.interpret(value)
-                if record is not None:
+        for file in self._tail.waiting():
+            self.path, self.head = file.path, file.head
+            for entry in islice(file.peek(), 1):
+                record = self._interpret(entry)
+                if not isinstance(record, UnusableRecordError | None):
                     self._reached = min(self._reached, record.timestamp)
 
     def _damaged(self, reason: str, path: str, start: int, line: int) -> None:
-        self._at = (path, start, line)
+        self.path, self.entry = path, Entry({}, start, None, line)
         self.drop(reason)
 
     def _warn_of_other_kinds(self) -> None:
@@ -246,7 +231,3 @@ def in_batches(samples: Iterable[Sample]) -> Iterator[Sample | Mark]:
         yield from batch
         if len(batch) == BATCH_SIZE:
             yield Mark({})
-
-
-def _all_of(writer: str, entries: Iterable[tuple[Entry, object]]) -> bool:
-    return all(getattr(found, "writer", writer) == writer for _, found in entries)

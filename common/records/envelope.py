@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeGuard
 
-from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
+from common.records.tail import Entry
+from fleetgauge.records import SCHEMA_VERSION, Event, Json
 
 MAX_TIME = 2**33  # seconds since the epoch
 MAX_NUMBER = 2**63  # of any whole number; sums of them are exact in JSON
@@ -34,8 +35,9 @@ class Envelope(NamedTuple):
     rank: str | None
 
 
-def envelope(value: Json, kind: str) -> Envelope | None:
+def envelope(entry: Entry, kind: str) -> Envelope | None:
     """The envelope of a record; None for another kind's."""
+    value, known = entry.value, entry.identity
     if "schema_version" not in value:
         raise UnusableRecordError("not_a_record", "schema_version")
     if value.get("kind") != kind:
@@ -43,7 +45,6 @@ def envelope(value: Json, kind: str) -> Envelope | None:
     version = value["schema_version"]
     if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
         raise UnusableRecordError("unknown_schema_version", "schema_version", version)
-    known = identity(value)
     if known is None:
         raise UnusableRecordError("not_a_record", "run_id, seq", (value.get("run_id"), value.get("seq")))
     event = value.get("event")

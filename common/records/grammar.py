@@ -18,9 +18,9 @@ from common.records.owners import Group, Owners
 from common.records.paths import shown
 from common.records.reading_metrics import IngestMetrics
 from common.records.settings import RecordSettings
-from common.records.tail import Identity
-from common.records.window import Tick, Window
-from fleetgauge.records import Json, identity
+from common.records.tail import Entry, Identity
+from common.records.window import Tick
+from fleetgauge.records import identity
 
 MAX_TRACED = 20  # entries of one reason that are told with their place
 
@@ -67,20 +67,20 @@ class Grammar(ABC, Generic[S, R]):
         self._named = {metric.name: metric for metric in self.metrics}
         self._adds_up = self.adds_up(settings)
         self._counted = frozenset(metric.name for metric in self.metrics if metric.kind is Kind.COUNT)
-        self._contested: list[tuple[tuple[str, int, int], R, Sequence[Sample]]] = []
+        self._contested: list[tuple[str, Entry, R, Sequence[Sample]]] = []
         self.path = self.head = ""
-        self._at = ("", 0, 0)  # path, byte and line of the entry under way
+        self.entry = Entry({}, 0, None, 0)  # the one under way, in the file of that path
 
     @abstractmethod
-    def interpret(self, value: Json) -> R | None:
+    def interpret(self, entry: Entry) -> R | None:
         """The record a line holds; None for another kind's. What it raises costs the line.
 
         `path` and `head`, the digest of the first line, are those of its file.
         """
 
-    @abstractmethod
-    def samples(self, record: R) -> Sequence[Sample]:
+    def samples(self, record: R) -> Sequence[Sample]:  # noqa: ARG002
         """The points of a record. Counts add up; so do gauges that `adds_up` names, whoever writes them."""
+        return ()
 
     @classmethod
     def adds_up(cls, settings: S) -> Mapping[str, str]:  # noqa: ARG003
@@ -124,28 +124,27 @@ class Grammar(ABC, Generic[S, R]):
         """How many are dropped with it."""
         return 1
 
-    def refuses(self, window: Window, record: R) -> str | None:
-        """Why a record cannot be sent; None where it can."""
-        return window.refuses(record.timestamp)
-
-    def hear(self, record: R, reason: str | None) -> None:  # noqa: ARG002
-        """Take note of a record, also of one that is too old to be sent, which is the reason then."""
+    def hear(self, record: R) -> None:
+        """Take note of a record; of one that is too old to be sent, that is all."""
         self.owners.hear(record.writer, record.group, record.timestamp, ends=self.ends(record))
 
     def take(self, record: R) -> Sequence[Sample]:
         """The points of a record that can leave at once."""
+        self.hear(record)
         samples = self.samples(record)
         if self._adds_up or self._counted:
             samples = self._add_up(record, samples)
-        if samples and self.owners.contested(record.writer, record.group, record.timestamp):
-            self._contested.append((self._at, record, samples))
+        if not samples or self.owners.alone(record.writer, record.group):
+            return samples
+        if self.owners.contested(record.writer, record.group, record.timestamp):
+            self._contested.append((self.path, self.entry, record, samples))
             return ()
         return self._shown(record, samples)
 
     def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
         """The points that are known once all files were read, each at least as far as `reached`."""
-        for at, record, samples in self._contested:
-            self._at = at
+        for path, entry, record, samples in self._contested:
+            self.path, self.entry = path, entry
             yield from self._shown(record, samples)
         yield from self.counted()
         for start, sums in self.shared.sums():
@@ -178,8 +177,8 @@ class Grammar(ABC, Generic[S, R]):
         before = dropped[reason]
         self.context.drop(reason, count)
         if before < MAX_TRACED and dropped[reason] > before:
-            path, start, line = self._at
-            place = f"{shown(path)}@{start}" + (f" (line {line})" if line else "")
+            _, start, _, line = self.entry
+            place = f"{shown(self.path)}@{start}" + (f" (line {line})" if line else "")
             said = f": {key} is {_short(value)}" if key else ""
             tell = self.context.log.warning if reason == "unusable_record" else self.context.log.debug
             tell("dropped %s: %s%s", place, reason, said)
@@ -216,7 +215,7 @@ class Grammar(ABC, Generic[S, R]):
         return own
 
     def _shown(self, record: R, samples: Sequence[Sample]) -> Sequence[Sample]:
-        if samples and self.owners.superseded(record.writer, record.group, record.timestamp):
+        if self.owners.superseded(record.writer, record.group, record.timestamp):
             self.drop("superseded", len(samples), "writer", record.writer)
             return ()
         return samples

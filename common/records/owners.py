@@ -68,12 +68,19 @@ class Owners:
             del self._sharing[life.group][name]
             life.group = group
             self._know(name, life)
-        life.started = min(life.started, timestamp)
-        life.last = max(life.last, timestamp)
+        if timestamp > life.last:
+            life.last = timestamp
+        elif timestamp < life.started:
+            life.started = timestamp
         if ends:
             life.ended = timestamp
         self._touched.add(name)
         return life
+
+    def alone(self, name: str, group: Group) -> bool:
+        """Whether no other writer was ever heard of with the same tags."""
+        rivals = self._sharing.get(group, {})
+        return len(rivals) == 1 and name in rivals
 
     def contested(self, name: str, group: Group, timestamp: float) -> bool:
         """Whether a writer that began later may own the series: it depends on what it has written since."""
@@ -93,8 +100,6 @@ class Owners:
     def _later(self, name: str, group: Group) -> list[Life]:
         """The writers of the group that began later."""
         rivals = self._sharing.get(group, {})
-        if len(rivals) <= 1 and name in rivals:
-            return []
         began = (self.lives[name].started, name)
         return [self.lives[rival] for rival in rivals if (self.lives[rival].started, rival) > began]
 

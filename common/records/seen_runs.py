@@ -40,15 +40,6 @@ class Sequence:
         if len(self.ranges) > MAX_RANGES:
             self.ranges[0][1] = self.ranges.pop(1)[1]
 
-    def discard(self, number: int) -> None:
-        """Take a number out."""
-        place = bisect_right(self.ranges, number, key=lambda one: one[0]) - 1
-        if place < 0 or number > self.ranges[place][1]:
-            return
-        first, last = self.ranges.pop(place)
-        parts = [[first, number - 1], [number + 1, last]]
-        self.ranges[place:place] = [part for part in parts if part[0] <= part[1]]
-
 
 class SeenRuns:
     """The sequences of all runs: those of the saved state, and what this tick adds to them."""

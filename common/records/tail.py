@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,10 +27,11 @@ import orjson
 from common.records.file import CorruptFileError, NotDue, OpenFile, Place, fingerprint, opened
 from common.records.paths import find, first_name, shown
 from common.records.seen_runs import SeenRuns
-from fleetgauge.records import MAX_LINE_BYTES, Json, lines
+from fleetgauge.records import MAX_LINE_BYTES, Json, Line, lines
 
 PREFIX = "file:"
 RACY = 2  # seconds in which a file may change and still look the same
+LINES_PER_LOOK = 64  # lines between two looks at the clock
 
 NOT_THERE = "it is not there; where that is normal, write a wildcard in the path"
 
@@ -42,6 +44,7 @@ class TailLimits:
     """What one tick may take, and how long a file that nobody writes to is remembered."""
 
     bytes_per_tick: int = 64_000_000
+    bytes_beyond: int = 0  # that may follow until whoever reads has come to a good place to stop
     max_line_bytes: int = MAX_LINE_BYTES
     expire_after: int = 7 * 86400
 
@@ -56,6 +59,9 @@ class Entry(NamedTuple):
     start: int
     identity: tuple[str, int] | None
     number: int
+
+
+_entry: Callable[[tuple[Json, int, tuple[str, int] | None, int]], Entry] = partial(tuple.__new__, Entry)
 
 
 def loads(text: bytes) -> Any:  # Any: parsed JSON
@@ -93,6 +99,8 @@ class Tail:
         self.taken = 0
         self.duplicates = 0
         self.bytes = 0
+        self.over = False
+        self._last_byte = 0
         self.backlog_bytes = 0
         self.waiting_since: float | None = None  # last change of the file that has waited longest
         self.damage: Counter[str] = Counter()
@@ -151,15 +159,10 @@ class Tail:
                 continue
             yield from self._open(path)
 
-    def waiting(self) -> Iterator[tuple[str, str, Json]]:
-        """Of every file that was left for the next tick, the first object there, with its path and head."""
+    def waiting(self) -> Iterator[TailedFile]:
+        """The files that were left for the next tick, to be looked into."""
         for path in self._left:
-            with suppress(OSError, CorruptFileError), opened(path) as stream:
-                place = self._place(path, stream)
-                for line in lines(stream, place.offset, skipping=place.skipping, loads=loads):
-                    if line.value is not None:
-                        yield path, stream.head, line.value
-                        break
+            yield from self._open(path)
 
     def _remembers(self, path: str) -> bool:
         """Whether a file of that path, or of that directory, was ever read."""
@@ -201,8 +204,14 @@ class Tail:
         return self.waiting_since is not None
 
     def spent(self) -> bool:
-        """Whether this tick has taken its share of bytes or of time."""
-        return self.bytes >= self.limits.bytes_per_tick or self._enough()
+        """Whether this tick has taken its share of bytes or of time, and is `over`."""
+        if not self.over and (self.bytes >= self.limits.bytes_per_tick or self._enough()):
+            self.over, self._last_byte = True, self.bytes + self.limits.bytes_beyond
+        return self.over
+
+    def exhausted(self) -> bool:
+        """Whether it is over, and no good place to stop was found since."""
+        return self.spent() and self.bytes >= self._last_byte
 
     def wait(self, size: int, since: float) -> None:
         """Count bytes that are left for the next tick because this one has had its share."""
@@ -237,30 +246,30 @@ class TailedFile:
 
     def entries(self) -> Iterator[Entry]:
         """The objects not seen before. One counts as read when the next is asked for, or the end is met."""
-        tail, first, status = self._tail, self._offset, self._stream.status
-        number = 0
-        reading = lines(
-            self._stream, first, skipping=self._skipping, longest=tail.limits.max_line_bytes, loads=loads
-        )
+        tail, first = self._tail, self._offset
+        most, runs, identify, number = tail.limits.bytes_per_tick, tail.runs, tail.identity, 0
         try:
-            for start, end, value, damage, unfinished in reading:
-                if self._offset > first and tail.spent():
-                    tail.wait(max(0, status.st_size - self._offset), status.st_mtime)
+            for start, end, value, damage, unfinished in self._lines(self._stream):
+                look = start > first and (tail.bytes >= most or not number % LINES_PER_LOOK)
+                if look and tail.exhausted():
+                    self.stop()
                     return
                 number += 1
                 if damage:
                     tail.hurt(damage, self.path, start, 0 if first else number)
                 if value is not None:
-                    identity = self._identify(value)
-                    if identity is None or identity[1] not in tail.runs[identity[0]]:
-                        yield Entry(value, start, identity, 0 if first else number)
-                        if identity:
-                            tail.runs[identity[0]].add(identity[1])
-                            self._touched.add(identity[0])
+                    identity = identify(value) if identify else None
+                    run, seq = identity or ("", 0)
+                    seen = runs[run] if identity else None
+                    if seen is None or seq not in seen:
+                        yield _entry((value, start, identity, 0 if first else number))
+                        if seen is not None:
+                            seen.add(seq)
+                            self._touched.add(run)
                         tail.taken += 1
                     else:
                         tail.duplicates += 1
-                tail.bytes += end - self._offset
+                tail.bytes += end - start
                 self._offset, self._skipping = end, unfinished
         except CorruptFileError:
             tail.hurt("corrupt_gzip", self.path, self._offset, 0)
@@ -269,23 +278,23 @@ class TailedFile:
             return
         self._finished = True
 
-    def _identify(self, value: Json) -> tuple[str, int] | None:
-        try:
-            return self._tail.identity(value) if self._tail.identity else None
-        except Exception:  # whoever interprets it will say what is wrong
-            return None
+    def stop(self) -> None:
+        """Leave the entry under way and all behind it: this tick has had its share."""
+        status = self._stream.status
+        self._tail.wait(max(0, status.st_size - self._offset), status.st_mtime)
 
-    def leave(self, entries: Sequence[Entry]) -> None:
-        """Leave entries for the next tick that were read already: the last ones, in order."""
-        for entry in entries:
-            if entry.identity:
-                run, number = entry.identity
-                self._tail.runs[run].discard(number)
-        self._tail.taken -= len(entries)
-        self._tail.bytes -= self._offset - entries[0].start
-        if self._tail.behind:
-            self._tail.backlog_bytes += self._offset - entries[0].start
-        self._offset, self._skipping, self._finished = entries[0].start, False, False
+    def peek(self) -> Iterator[Entry]:
+        """The objects from the entry under way on, none of which counts as read."""
+        identify = self._tail.identity
+        with suppress(OSError, CorruptFileError), opened(self.path) as stream:
+            stream.seek(self._offset)
+            for start, _, value, _, _ in self._lines(stream):
+                if value is not None:
+                    yield Entry(value, start, identify(value) if identify else None, 0)
+
+    def _lines(self, stream: OpenFile) -> Iterator[Line]:
+        longest = self._tail.limits.max_line_bytes
+        return lines(stream, self._offset, skipping=self._skipping, longest=longest, loads=loads)
 
     def wait_until(self, time: float) -> None:
         """Say that nothing is due before a time from the entry on at which the loop was left."""

@@ -10,11 +10,6 @@ from common.records.file import NotDue
 from common.records.tail import TailedFile
 
 
-def bucket_end(timestamp: float, width: int = 1) -> int:
-    """When the bucket of a time is over: its second, where no wider one is asked for."""
-    return (int(timestamp) // width + 1) * width
-
-
 class Window(NamedTuple):
     """Which times a tick can send: what was over by `due`, and lies between `oldest` and `furthest`."""
 
@@ -27,15 +22,15 @@ class Window(NamedTuple):
         """What the intake takes at a time, but for the last `settle` seconds."""
         return cls(int(now) - settle, now - MAX_AGE, now + MAX_AHEAD)
 
-    def may_grow(self, timestamp: float, width: int = 1) -> bool:
-        """Whether more may still be written of that second, or of the bucket of a width that it is in."""
-        return bucket_end(timestamp, width) > self.due and timestamp <= self.furthest
+    def may_grow(self, second: int, width: int) -> bool:
+        """Whether more may still be written of the bucket of a width that a second is in."""
+        return self.due < (second // width + 1) * width and second <= self.furthest
 
-    def refuses(self, timestamp: float) -> str | None:
-        """Why a point of that time cannot be sent; None where it can."""
-        if timestamp < self.oldest:
+    def refuses(self, second: int, width: int) -> str | None:
+        """Why a point of that second's bucket cannot be sent; None where it can."""
+        if second // width * width < self.oldest:
             return "too_old"
-        return "in_future" if timestamp > self.furthest else None
+        return "in_future" if second > self.furthest else None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 # Where each bucket ends, four to a doubling from 10 microseconds to over an hour; one more has no end.
@@ -54,19 +54,22 @@ class OperationTotals:
     def wall_ms_percentile(self, percent: float) -> float:
         """The time that `percent` of the operations did not exceed, to within its bucket (19 %)."""
         buckets = sorted(self.buckets.items())
-        return percentile(percent, self.count, self.wall_ms_min, self.wall_ms_max, buckets)
+        [time] = percentiles((percent,), self.count, self.wall_ms_min, self.wall_ms_max, buckets)
+        return time
 
 
-def percentile(
-    percent: float, count: int, low: float, high: float, buckets: Sequence[tuple[int, int]]
-) -> float:
-    """`OperationTotals.wall_ms_percentile` of sorted buckets, for where there are a great many of them."""
-    rank = max(1, math.ceil(count * percent / 100))
-    reached = 0
-    for index, inside in buckets:
-        if reached + inside >= rank:
-            start, end = _EDGES[index : index + 2]
-            start, end = max(low, start), min(high, end)
-            return start + (end - start) * ((rank - reached) / inside)
-        reached += inside
-    return high
+def percentiles(
+    percents: Iterable[float], count: int, low: float, high: float, buckets: Sequence[tuple[int, int]]
+) -> list[float]:
+    """`OperationTotals.wall_ms_percentile` of ascending percents, for where there are a great many."""
+    times: list[float] = []
+    place = reached = 0
+    for percent in percents:
+        rank = max(1, math.ceil(count * percent / 100))
+        while reached + buckets[place][1] < rank and place + 1 < len(buckets):
+            reached += buckets[place][1]
+            place += 1
+        index, inside = buckets[place]
+        start, end = max(low, _EDGES[index]), min(high, _EDGES[index + 1])
+        times.append(start + (end - start) * ((rank - reached) / inside))
+    return times

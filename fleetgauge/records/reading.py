@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -52,6 +53,9 @@ class Line(NamedTuple):
     unfinished: bool = False
 
 
+_line: Callable[[tuple[int, int, Json | None, Damage | None, bool]], Line] = partial(tuple.__new__, Line)
+
+
 class Readable(Protocol):
     """All that the reader asks of a file."""
 
@@ -83,7 +87,7 @@ def lines(
                 if start == 0:
                     text = text.removeprefix(_BYTE_ORDER_MARK)
                 value, damage = _interpret(text, holed, longest, loads)
-            yield Line(start, cursor, value, damage)
+            yield _line((start, cursor, value, damage, False))
             start, skipping = cursor, False
         if rest.startswith(b"\0") and not skipping:
             held = rest.lstrip(b"\0")  # a hole may be longer than any line
@@ -139,6 +143,6 @@ def identity(value: Mapping[str, Any]) -> tuple[str, int] | None:
         return None
     if rank is None:
         return run_id, seq
-    if isinstance(rank, int) and not -MAX_SEQ < rank < MAX_SEQ:
-        return None
-    return f"{run_id}/{str(rank)[:20]}", seq
+    if type(rank) is int and -MAX_SEQ < rank < MAX_SEQ:
+        return f"{run_id}/{rank}", seq
+    return (f"{run_id}/{str(rank)[:20]}", seq) if isinstance(rank, str | float | bool) else None

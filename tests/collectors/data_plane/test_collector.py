@@ -89,7 +89,7 @@ def test_a_bucket_that_may_still_grow_waits_for_the_next_tick(tmp_path: Path) ->
 
 
 def test_points_the_intake_would_not_take_are_dropped_and_counted(ticks: DataPlaneTicks) -> None:
-    ticks.write(operations(0, 3601), operations(1, 3600), held(2, -600.5, {}), operations(3, 50))
+    ticks.write(operations(0, 3601), operations(1, 3600), held(2, -601.5, {}), operations(3, 50))
     assert [ago for _, ago in the(ticks.tick(), "ops")] == [3600, 50]
     assert ticks.tally.dropped == {"too_old": 1, "in_future": 1}
 

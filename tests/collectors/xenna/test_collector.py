@@ -171,7 +171,7 @@ def test_nan_passes_to_delivery_which_drops_and_counts_it(ticks: Ticks) -> None:
 
 def test_points_the_intake_would_not_take_are_dropped_and_counted_and_never_restamped(ticks: Ticks) -> None:
     two = {"progress": 1.0, "num_outputs": 2}
-    ticks.write(record(0, 3601, two), record(1, 3600), record(2, -600.5, two), record(3, 50), to="a.jsonl")
+    ticks.write(record(0, 3601, two), record(1, 3600), record(2, -601.5, two), record(3, 50), to="a.jsonl")
     points = named(ticks.tick(), "xenna.pipeline")
     assert points == {("xenna.pipeline.progress", RUN, NOW - ago): 50.0 for ago in (3600, 50)}
     assert ticks.tally.dropped == {"too_old": 2, "in_future": 2}

@@ -20,8 +20,7 @@ from collectors.xenna.record import Record
 from common.errors import SourceError
 from common.metric import Sample
 from common.records.collector import collector_over
-from common.records.tail import NOT_THERE
-from fleetgauge.records import Json
+from common.records.tail import NOT_THERE, Entry
 from project import Project
 from servers.datadog import Intake
 
@@ -32,10 +31,10 @@ KEY = "test-api-key"
 class Defective(XennaIngest):
     """A grammar that fails over some records, in both of its functions."""
 
-    def interpret(self, value: Json) -> Record | None:
-        if value.get("status") == "interpret":
+    def interpret(self, entry: Entry) -> Record | None:
+        if entry.value.get("status") == "interpret":
             raise KeyError("a key that surprises")
-        return super().interpret(value)
+        return super().interpret(entry)
 
     def samples(self, record: Record) -> Sequence[Sample]:
         if record.metrics.get("progress") == 13:

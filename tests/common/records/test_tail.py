@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from common.records.file import NotDue
-from common.records.tail import Tail, TailLimits, loads
+from common.records.tail import LINES_PER_LOOK, Tail, TailLimits, loads
 from fleetgauge.records import identity
 
 NOW = 2_000_000_000
@@ -95,16 +95,17 @@ def test_an_entry_tells_where_it_stands_and_leaving_the_loop_leaves_it(tmp_path:
     assert reader.tick() == [2, 3]
 
 
-def test_entries_read_already_can_be_left_for_the_next_tick(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    write_records(path, "r", [0, 1, 2, 3])
+def test_what_is_only_looked_at_does_not_count_as_read(tmp_path: Path) -> None:
+    write_records(tmp_path / "a.jsonl", "r", [0, 1, 2, 3])
     reader = Reader(tmp_path, identity=identity)
     tail = Tail(reader.patterns, {}, now=NOW, identity=identity)
     for file in tail.files():
-        entries = list(file.entries())
-        file.leave(entries[2:])
+        for entry in file.entries():
+            if entry.value["n"] == 2:
+                assert [(one.value["n"], one.start) for one in file.peek()] == [(2, entry.start), (3, 102)]
+                break
         reader.save(file.changes())
-    assert (tail.taken, tail.bytes) == (2, entries[2].start)
+    assert (tail.taken, tail.bytes) == (2, entry.start)
     assert reader.state["seen:r"] == {"ranges": [[0, 1]], "at": NOW}
     assert reader.tick() == [2, 3]
     assert reader.state["seen:r"] == {"ranges": [[0, 3]], "at": NOW}
@@ -413,11 +414,11 @@ def test_every_tick_makes_progress_however_small_its_share(tmp_path: Path) -> No
 
 
 def test_a_tick_whose_time_is_over_leaves_the_rest(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", 1, 2, 3, 4)
+    write(tmp_path / "a.jsonl", *[1] * 2 * LINES_PER_LOOK, 3, 4)
     write(tmp_path / "b.jsonl", 5, at=NOW - 50)
     reader = Reader(tmp_path)
     spent = iter([False, False, True, True])
-    assert reader.tick(enough=lambda: next(spent)) == [1, 2]
+    assert reader.tick(enough=lambda: next(spent)) == [1] * 2 * LINES_PER_LOOK
     assert reader.tail.backlog_bytes == 24
     assert reader.tick() == [3, 4, 5]
 

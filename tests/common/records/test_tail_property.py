@@ -163,13 +163,12 @@ class WritersAndTail(RuleBasedStateMachine):
         for file in tail.files():
             taken: list[Entry] = []
             for entry in file.entries():
+                if leave and len(list(file.peek())) <= leave:
+                    break
                 if often and taken:
                     yield [one.identity for one in taken if one.identity], file.changes()
                     taken = []
                 taken.append(entry)
-            if leave and taken[-leave:]:
-                file.leave(taken[-leave:])
-                del taken[-leave:]
             yield [one.identity for one in taken if one.identity], file.changes()
         yield [], dict(tail.expired())
 

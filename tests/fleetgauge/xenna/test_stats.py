@@ -17,6 +17,8 @@ from xenna_pipeline.standin import dumps, metrics, one, read, stats
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE, find
 from collectors.xenna.record import interpret
+from common.records.tail import Entry
+from fleetgauge.records import identity
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook
 from fleetgauge.xenna.names import stage_keys
 from fleetgauge.xenna.stats import Pipeline, copy_stats
@@ -64,7 +66,7 @@ def test_a_real_dump_replayed_loses_nothing_and_every_record_is_valid(
     found = read(tmp_path)
     assert [record["seq"] for record in found] == list(range(len(lines) + 2))
     for record in found:
-        interpreted = interpret(record, "")
+        interpreted = interpret(Entry(record, 0, identity(record), 0), "")
         assert interpreted is not None
         assert all(find(key) for key in interpreted.metrics)
     records = metrics(tmp_path)
