@@ -39,7 +39,7 @@ class WandbLogger:
 
     The run starts on entry, with `collect_compute_metadata` in its configuration, and finishes on leaving:
     as failed where an exception leaves with it. Project, entity, mode, dir, group, tags and name come from
-    `cfg.wandb`, the first four else from W&B's own variables; `cfg.wandb.enabled` set to false switches
+    `cfg.wandb`, the first five else from W&B's own variables; `cfg.wandb.enabled` set to false switches
     W&B off. `run_id` ends the run's name; `id` is W&B's own, and continues that very run where it exists,
     or as `resume` says. `run_config` is the user's own configuration, and wins over what was collected.
     """
@@ -291,7 +291,7 @@ def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
     """What `cfg.wandb` says, else W&B's own variables."""
     section = fields(field(cfg, "wandb"), ("enabled", "tags", *_SETTINGS, *_SAMPLING))
     settings: dict[str, Any] = {key: str(section[key]) for key in _SETTINGS if section.get(key, "") != ""}
-    for key in ("project", "entity", "mode", "dir"):
+    for key in ("project", "entity", "mode", "dir", "group"):
         if key not in settings and (value := env.get(f"WANDB_{key.upper()}")):
             settings[key] = value
     settings.setdefault("project", "uncategorized")

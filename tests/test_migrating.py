@@ -1,42 +1,79 @@
-"""The page for those who come from elsewhere: its names exist, and its examples run."""
+"""The page for those who come from elsewhere: its names exist, ours is what it says, and its examples run."""
 
 from __future__ import annotations
 
+import argparse
+import ast
 import importlib
 import inspect
+import logging
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
-from data_plane_fakes import Store
+from old_systems import Ours, matches, stand_in
+from stormlog import wandb_integration as stormlog  # type: ignore[import-untyped]
 from xenna_pipeline import offline, standin
 
-from collectors.wandb.metrics import METRICS
-from collectors.wandb.settings import WandbSettings
-from common.config.settings import variables
-from common.execution import health
 from fleetgauge import xenna
-from project import ROOT
+from project import ROOT, Project
+from servers.aws import Aws
+from servers.datadog import Intake
+from servers.wandb import KEY, Wandb
 
 PAGE = (ROOT / "docs/migrating.md").read_text()
-OURS = sorted(
-    {
-        name
-        for line in PAGE.splitlines()
-        if line.startswith("| ")
-        for name in re.findall(r"`(fleetgauge\.[^`]+)`", line.split(" | ")[1])
-    }
-)
+SYSTEMS = {
+    "xenna": "Nemotron's xenna hook",
+    "uair": "UAIR's wandb_logger",
+    "stormlog": "stormlog's W&B export",
+    "nemo": "NeMo-RL's data-plane observability",
+    "collector": "The W&B collector that sent to Datadog",
+}
+
+
+class Row(NamedTuple):
+    """One row of a table: what is there, and what ours is called."""
+
+    system: str
+    kind: str
+    there: list[str]
+    ours: list[str]
+
+
+def rows() -> Iterator[Row]:
+    for system, title in SYSTEMS.items():
+        for table in section(title).split("\n### ")[1:]:
+            for line in [line for line in table.splitlines() if line.startswith("| ")][2:]:
+                _, there, here, *_ = map(str.strip, line.split("|"))
+                quoted = re.findall(r"`([^`]+)`", there)
+                ours = quoted if here == "the same" else re.findall(r"`([^`]+)`", here)
+                assert ours or here == "none", line
+                yield Row(system, table.partition("\n")[0].split(",")[0].lower(), quoted, ours)
+
+
+def section(title: str, page: str = PAGE) -> str:
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def examples(title: str, page: str = PAGE, language: str = "python") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", section(title, page), re.DOTALL)
+
+
+ROWS = list(rows())
+NAMES = sorted({name for row in ROWS for name in row.ours if name.startswith("fleetgauge.")})
+TABLES = sorted({(row.system, row.kind) for row in ROWS if any(n not in NAMES for n in row.ours)})
 
 
 def find(name: str) -> Any:
-    """What a dotted name stands for: a module, or something of one."""
+    """What a dotted name stands for: a module, something of one, or what its instances have."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -44,12 +81,14 @@ def find(name: str) -> Any:
         except ModuleNotFoundError:
             continue
         for attribute in parts[length:]:
+            if inspect.isclass(found) and f"self.{attribute}: " in inspect.getsource(found):
+                return found
             found = getattr(found, attribute)
         return found
     raise ModuleNotFoundError(name)
 
 
-@pytest.mark.parametrize("shown", OURS)
+@pytest.mark.parametrize("shown", NAMES)
 def test_every_name_of_ours_exists_with_its_parameters(shown: str) -> None:
     name, _, parameters = shown.rstrip(")").partition("(")
     found = find(name)
@@ -58,58 +97,111 @@ def test_every_name_of_ours_exists_with_its_parameters(shown: str) -> None:
         assert [one for one in parameters.split(", ") if one not in known] == []
 
 
-def test_the_page_names_what_is_ours() -> None:
-    assert len(OURS) > 25
+@pytest.mark.parametrize(("system", "kind"), [table for table in TABLES if table != ("collector", "console")])
+def test_every_key_field_option_and_line_of_ours_is_really_written(
+    system: str,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    nothing_said_yet: None,
+) -> None:
+    produced = getattr(Ours(monkeypatch, caplog, capsys, tmp_path), f"{system}_{kind}")()
+    named = {name for row in ROWS if (row.system, row.kind) == (system, kind) for name in row.ours}
+    assert [name for name in named - set(NAMES) if not matches(name, produced)] == []
 
 
-def example(system: str, page: str = PAGE) -> str:
-    section = page.partition(f"## {system}\n")[2].partition("\n## ")[0]
-    return section.partition("```python\n")[2].partition("```")[0]
+@pytest.mark.parametrize(
+    ("system", "kind", "beside"),
+    [
+        ("xenna", "configuration", set()),
+        ("uair", "metrics", {"compute", "model", "model.engine_kwargs", "runtime", "slurm", "system"}),
+        ("stormlog", "metrics", set()),
+        ("stormlog", "files", set()),
+        ("nemo", "files", {"measure_errors", "keys_overflowed", "bytes_overflowed", "callback_errors"}),
+    ],
+)
+def test_nothing_that_ours_shares_with_them_is_missing_from_the_page(
+    system: str,
+    kind: str,
+    beside: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    produced = getattr(Ours(monkeypatch, caplog, capsys, tmp_path), f"{system}_{kind}")()
+    named = {name for row in ROWS if (row.system, row.kind) == (system, kind) for name in row.ours}
+    assert {one for one in produced if not any(matches(name, [one]) for name in named)} == beside
 
 
-def test_a_recipe_of_nemotron_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def there(system: str) -> set[str]:
+    """Every word that the left side of a system's tables quotes."""
+    quoted = " ".join(name for row in ROWS if row.system == system for name in row.there)
+    return set(re.findall(r"[\w-]+", quoted))
+
+
+def test_the_page_has_everything_that_stormlogs_export_offers() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    stormlog.add_wandb_arguments(parser)
+    offered = {option for action in parser._actions for option in action.option_strings}
+    offered |= set(stormlog.__all__) | {field.name for field in fields(stormlog.WandbExportConfig)}
+    for module in ("tracking", "core", "attribution", "dashboard", "diagnose"):
+        source = importlib.import_module(f"stormlog._wandb.{module}")
+        offered |= set(re.findall(r'"(stormlog[_-]\w[\w-]*\w)"', inspect.getsource(source)))
+    for function in stormlog.__all__:
+        if inspect.isfunction(found := getattr(stormlog, function)):
+            offered |= set(inspect.signature(found).parameters)
+    assert offered - there("stormlog") == set()
+
+
+def test_the_page_has_every_operation_of_nemo_rls_client_and_its_parameters() -> None:
+    tree = ast.parse((ROOT / "tests/nemo_rl/data_plane/interfaces.py").read_text())
+    [client] = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "DataPlaneClient"]
+    operations = [one for one in client.body if isinstance(one, ast.FunctionDef)]
+    assert len(operations) == 8
+    for operation in operations:
+        shown = f"{operation.name}({', '.join(one.arg for one in operation.args.args[1:])})"
+        assert any(shown in row.there for row in ROWS), shown
+        assert any(name.endswith(f".{shown.removesuffix('()')}") for name in NAMES), shown
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_recipe_of_nemotron_runs(
+    which: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     monitor = standin.install(monkeypatch)
+    of_the_tables = """wandb_log_plan_table wandb_log_progress_table wandb_progress_table_interval_s
+        wandb_log_stage_table wandb_stage_table_interval_s"""
     given = {
         "observability_cfg": SimpleNamespace(
             wandb_log_pipeline_stats=False,
             pipeline_logging_interval_s=30,
             pipeline_stats_jsonl_path=f"{tmp_path}/",
+            **dict.fromkeys(of_the_tables.split(), 1),
         ),
         "context": SimpleNamespace(run_hash="abc123", run_dir=str(tmp_path), dataset_names=["one"]),
         "pipelines_v1": SimpleNamespace(run_pipeline=lambda spec: monitor(spec).update()),
         "pipeline_spec": [standin.one()],
     }
-    exec(compile(example("Nemotron's xenna hook"), "migrating.md", "exec"), given)  # noqa: S102
+    exec(compile(examples(SYSTEMS["xenna"])[which], "migrating.md", "exec"), given)  # noqa: S102
     assert [record["event"] for record in standin.read(tmp_path)] == ["start", "stats", "end"]
     assert xenna.flatten_stats(standin.one())["xenna/progress"] >= 0
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_the_wrapper_is_plugged_into_nemo_rls_factory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    built: list[tuple[object, bool]] = []
-
-    def build_data_plane_client(cfg: object, *, bootstrap: bool = True) -> Store:
-        built.append((cfg, bootstrap))
-        return Store()
-
-    factory: Any = ModuleType("nemo_rl.data_plane")
-    factory.build_data_plane_client = build_data_plane_client
-    monkeypatch.setitem(sys.modules, "nemo_rl", ModuleType("nemo_rl"))
-    monkeypatch.setitem(sys.modules, "nemo_rl.data_plane", factory)
-    monkeypatch.setenv("RANK", "3")
-    given: dict[str, Any] = {"cfg": {"enabled": True}}
-    shown = example("In NeMo-RL", (ROOT / "docs/data-plane.md").read_text())
-    exec(compile(shown.replace("/shared/data-plane", str(tmp_path)), "data-plane.md", "exec"), given)  # noqa: S102
-    given["client"].check_consumption_status("p", ["train"])
-    given["client"].close()
-    given["sink"].close()
-    assert built == [({"enabled": True}, False)]
-    found = [record for record in standin.read(tmp_path) if "op" in record]
-    assert [(record["op"], record["rank"], record["count"]) for record in found] == [
-        ("check_consumption_status", 3, 1),
-        ("close", 3, 1),
-    ]
+def test_the_usage_of_uairs_logger_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = stand_in(monkeypatch)
+    given: dict[str, Any] = {"cfg": {"wandb": {"project": "UAIR"}}, "df": pd.DataFrame({"text": ["a"]})}
+    for example in examples(SYSTEMS["uair"]):
+        exec(compile(example, "migrating.md", "exec"), given)  # noqa: S102
+    first, second = runs
+    assert [row.get("accuracy", "table") for row in first.rows] == [0.95, "table"]
+    assert [row["accuracy"] for row in second.rows] == [0.95]
+    assert [run.ended for run in runs] == [1, 1]
+    assert all(run.options["name"].endswith("-classify-001") and "id" not in run.options for run in runs)
+    assert given["metadata"]["compute.cpu_count"] >= 1
 
 
 TRACKED = """
@@ -123,57 +215,117 @@ print(len(tracker.get_events()))
 """
 
 
-def test_the_export_of_a_stormlog_tracker_runs(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_SILENT": "true"}
-    command = [sys.executable, "-c", TRACKED + example("stormlog's W&B export")]
+def run_python(program: str, directory: Path, **variables: str) -> str:
+    """What a fresh interpreter prints."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "WANDB_SILENT": "true"} | variables
+    command = [sys.executable, "-c", program]
     ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_export_of_a_stormlog_tracker_runs(tmp_path: Path) -> None:
+    [example] = examples(SYSTEMS["stormlog"])
+    counted = run_python(TRACKED + example, tmp_path)
     [path] = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    rows = [row for _, row in offline.history(path) if "stormlog_timeline_elapsed_seconds" in row]
-    assert len(rows) == int(ran.stdout) >= 3
-    assert all(row["stormlog_timeline_allocated_bytes"] > 0 for row in rows)
+    found = [row for _, row in offline.history(path) if "stormlog_timeline_elapsed_seconds" in row]
+    assert len(found) == int(counted) >= 3
+    assert all(row["stormlog_timeline_allocated_bytes"] > 0 for row in found)
 
 
-def test_every_setting_and_metric_that_the_old_collectors_users_know_exists() -> None:
-    section = PAGE.partition("## The W&B collector that sent to Datadog\n")[2]
-    cells = [line.split(" | ")[1] for line in section.splitlines() if line.startswith("| ")][2:]
-    names = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
-    metrics = {metric.name for metric in (*METRICS, *health.METRICS)}
-    known = metrics | set(variables(WandbSettings).values())
-    assert names - known == set()
-    assert len(names & metrics) > 15
+USED = """
+from data_plane_fakes import Tensor
+from nemo_rl.data_plane import DataPlaneClient, KVBatchMeta
+client.register_partition("train", ["x"], 2, ["train"])
+client.put_samples(["a", "b"], "train", fields={"x": [Tensor(4), Tensor(2, 3)]})
+meta = client.claim_meta("train", "train", ["x"], 2)
+assert isinstance(meta, KVBatchMeta) and client.get_data(meta, ["x"])["x"][1].shape == (2, 3)
+print(isinstance(client, DataPlaneClient), client.bootstrap, len(client.rows["train"]))
+client.clear_samples(["a"], "train")
+print(client.snapshot()["bytes_outstanding"] if hasattr(client, "snapshot") else "not held")
+client.close()
+sink.close()
+"""
+CFG = 'cfg = {"enabled": True, "impl": "transfer_queue"}\n'
 
 
-class Run:
-    """A W&B run that keeps what it is given."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options, self.rows, self.ended = options, list[dict[str, Any]](), 0
-        self.config = SimpleNamespace(as_dict=dict, update=lambda values, allow_val_change: None)
-
-    def log(self, row: dict[str, Any], step: int | None = None) -> None:
-        self.rows.append(row)
-
-    def finish(self, exit_code: int) -> None:
-        self.ended += 1
+def operations(directory: Path) -> list[tuple[str, int, int]]:
+    """What the sink wrote of each operation: its name, rank and calls."""
+    found = [record for record in standin.read(directory) if "op" in record]
+    return sorted((record["op"], record["rank"], record["count"]) for record in found)
 
 
-def test_the_usage_of_uairs_logger_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[Run] = []
+EVERY = [(op, 3, 1) for op in ("claim_meta", "clear", "close", "get_data", "put", "register")]
 
-    def init(**options: Any) -> Run:
-        runs.append(Run(options))
-        return runs[-1]
 
-    module: Any = ModuleType("wandb")
-    module.run, module.init, module.Settings, module.Table = None, init, SimpleNamespace, SimpleNamespace
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    given = {"cfg": {"wandb": {"project": "UAIR"}}, "df": pd.DataFrame({"text": ["a"]})}
-    exec(compile(example("UAIR's wandb_logger"), "migrating.md", "exec"), given)  # noqa: S102
-    first, second = runs
-    assert [row.get("accuracy", "table") for row in first.rows] == [0.95, "table"]
-    assert [row["accuracy"] for row in second.rows] == [0.95]
-    assert [run.ended for run in runs] == [1, 1]
-    assert all(run.options["name"].endswith("-classify-001") and "id" not in run.options for run in runs)
+def nemo_rl_example(directory: Path) -> str:
+    [example] = examples("In NeMo-RL", (ROOT / "docs/data-plane.md").read_text())
+    return example.replace("/shared/data-plane", str(directory))
+
+
+def test_the_wrapper_is_plugged_into_nemo_rls_factory_as_the_document_shows(tmp_path: Path) -> None:
+    printed = run_python(CFG + nemo_rl_example(tmp_path) + USED, tmp_path, RANK="3")
+    assert printed.split() == ["True", "False", "2", "24"]
+    assert operations(tmp_path) == EVERY
+
+
+def test_the_wrapper_takes_the_place_of_nemo_rls_own_where_the_factory_imports_it(tmp_path: Path) -> None:
+    swapped = (
+        "import sys, types, fleetgauge.data_plane\n"
+        'sys.modules["nemo_rl.data_plane.observability"] = fleetgauge.data_plane\n'
+        "from nemo_rl.data_plane import build_data_plane_client\n"
+        f'sink = fleetgauge.data_plane.JsonlEvents("{tmp_path}/", rank=3)\n'
+        'cfg["observability"] = {"enabled": True, "callback": sink}\n'
+        "client = build_data_plane_client(cfg)\n"
+    )
+    assert run_python(CFG + swapped + USED, tmp_path).split() == ["True", "True", "2", "24"]
+    assert operations(tmp_path) == EVERY
+
+
+def test_a_sink_of_ours_is_the_callback_of_nemo_rls_own_wrapper(tmp_path: Path) -> None:
+    passed = (
+        "from fleetgauge.data_plane import JsonlEvents\n"
+        "from nemo_rl.data_plane import build_data_plane_client\n"
+        f'sink = JsonlEvents("{tmp_path}/", rank=3)\n'
+        'cfg["observability"] = {"enabled": True, "callback": sink}\n'
+        "client = build_data_plane_client(cfg, bootstrap=False)\n"
+    )
+    assert run_python(CFG + passed + USED, tmp_path).split() == ["False", "False", "2", "not", "held"]
+    assert operations(tmp_path) == [("put", 3, 1)]
+
+
+@pytest.fixture
+def old_environment(project: Project, wandb: Wandb) -> Project:
+    """A copy of the service with what the old collector's environment held."""
+    project.keep("wandb")
+    project.environment |= {"WANDB_BASE_URL": wandb.url, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
+    return project
+
+
+def test_the_old_collectors_commands_and_environment_work(old_environment: Project, intake: Intake) -> None:
+    [shown] = examples(SYSTEMS["collector"], language="sh")
+    for line in shown.splitlines():
+        python, script, *arguments = line.split()
+        assert (python, script) == ("python", "scripts/run_collector.py")
+        ran = old_environment.run(*arguments, WANDB_API_KEY=KEY)
+        assert ran.returncode == 0, ran.stderr
+    sent = {key.metric for key in intake.points}
+    old = {name for row in ROWS if (row.system, row.kind) == ("collector", "metrics") for name in row.there}
+    ours = {name for row in ROWS if (row.system, row.kind) == ("collector", "metrics") for name in row.ours}
+    assert len(old & ours) == 20
+    assert (old & ours) - sent == set()
+    lines = [*ran.stdout.splitlines(), *ran.stderr.splitlines()]
+    named = {name for row in ROWS if (row.system, row.kind) == ("collector", "console") for name in row.ours}
+    assert [name for name in named if not matches(name, lines)] == [], lines
+
+
+def test_the_old_collectors_secret_works_where_it_is(old_environment: Project, aws: Aws) -> None:
+    secret = {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
+    aws.put_secret("dev/datadog/collectors/wandb", secret)
+    old_environment.environment |= aws.environment | {"FLEETGAUGE_SECRET_PREFIX": "dev/datadog/collectors"}
+    del old_environment.environment["WANDB_ENTITY"], old_environment.environment["WANDB_PROJECT"]
+    [outcome] = old_environment.document("wandb")["collectors"]
+    assert outcome["status"] == "ok"
+    assert len(outcome["samples"]) > 20

@@ -109,6 +109,7 @@ def _quiet_and_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "WANDB_PROJECT",
         "WANDB_ENTITY",
         "WANDB_DIR",
+        "WANDB_GROUP",
         "WANDB_API_KEY",
         "WANDB_DISABLED",
     ):
@@ -498,6 +499,8 @@ def asked(
         ({"project": "a", "entity": "b", "group": "g"}, {}, {"project": "a", "entity": "b", "group": "g"}),
         ({}, {"WANDB_PROJECT": "a", "WANDB_ENTITY": "b"}, {"project": "a", "entity": "b"}),
         ({"project": "a"}, {"WANDB_PROJECT": "z"}, {"project": "a"}),
+        ({}, {"WANDB_GROUP": "slurm-7"}, {"group": "slurm-7"}),
+        ({"group": "g"}, {"WANDB_GROUP": "slurm-7"}, {"group": "g"}),
         (
             {"project": None, "entity": ""},
             {"WANDB_PROJECT": "a", "WANDB_ENTITY": "b"},
