@@ -15,6 +15,7 @@ from fleetgauge.pages.page import render_document, render_table
 
 from .documents import integer, read_object
 from .page_style import STYLE
+from .wandb_tracking import log_artifact
 
 ANNOTATED_NAME = "cuda_allocator_state_history_annotated.html"
 TENSORS_NAME = "cuda_tensor_attribution.json"
@@ -52,11 +53,8 @@ def log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts:
     """Log a bundle to a run; answers what belongs into the run's summary."""
     summary: dict[str, object] = {}
     files = attribution_files(directory)
-    if artifacts and files:
-        artifact = wandb.Artifact(name=f"stormlog-attribution-{slug}", type="stormlog-attribution")
-        for path in files:
-            artifact.add_file(local_path=str(path), name=path.name)
-        run.log_artifact(artifact)
+    if artifacts:
+        log_artifact(wandb, run, "stormlog-attribution", slug, *files)
     rows = tensor_rows(directory)
     recorded = read_object(directory / METADATA_NAME).get("history_recorded")
     if directory / ANNOTATED_NAME in files:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from .events import MemoryEvent
 from .oom import OomDump
-from .profiles import MAX_RANKS, RankProfile
+from .profiles import MAX_RANKS, RankProfile, Statistics
 from .recording import OnRead, Part, Recording, RecordingError, open_recording, read_part
 from .sessions import SessionSummary, infer_session
-from .statistics import Statistics
 
 MAX_SESSIONS = 1000
 

@@ -7,11 +7,13 @@ the whole time span stays, in whatever order the events came.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from .documents import words
 from .events import ALERT_TYPES, MemoryEvent
 
 SERIES = ("allocated", "reserved", "device used")
@@ -21,65 +23,37 @@ MAX_ALERTS = 50
 MAX_CONTEXT = 500
 MIN_PEAK_BYTES = 2**20  # a new peak that is less above the last is only summed up
 _MIN_BIN_SECONDS = 0.001
+_BEGINNING = ""  # the key in a bin for when it begins
+# A peak is no alert to the tracker's own count, so that ours agrees with it.
+COUNTED_ALERTS = ("critical", "error", "warning")
 _COUNTED = frozenset({*ALERT_TYPES, "sample", "allocation", "deallocation"})
 
 Number = TypeVar("Number", int, float)
 Point = tuple[float, float | None]
-Extreme = tuple[float, int]
-
-
-class _Bin:
-    """The extremes of a stretch of time, as (time, value), and the alerts in it."""
-
-    __slots__ = ("alerts", "at", "high", "low")
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        self.low: list[Extreme | None] = [None] * len(SERIES)
-        self.high: list[Extreme | None] = [None] * len(SERIES)
-        self.alerts: dict[str, Extreme] = {}
-
-    def add(self, series: int, extreme: Extreme) -> None:
-        low, high = self.low[series], self.high[series]
-        if low is None or (extreme[1], extreme[0]) < (low[1], low[0]):
-            self.low[series] = extreme
-        if high is None or (extreme[1], -extreme[0]) > (high[1], -high[0]):
-            self.high[series] = extreme
-
-    def add_alert(self, kind: str, mark: Extreme) -> None:
-        # Of alerts of one kind too close to be drawn apart, the highest one is drawn.
-        self.alerts[kind] = max(self.alerts.get(kind, mark), mark, key=lambda one: (one[1], -one[0]))
-
-    def merge(self, other: _Bin) -> None:
-        self.at = min(self.at, other.at)
-        for series in range(len(SERIES)):
-            for extreme in (other.low[series], other.high[series]):
-                if extreme is not None:
-                    self.add(series, extreme)
-        for kind, mark in other.alerts.items():
-            self.add_alert(kind, mark)
+Extreme = tuple[int, float]  # a value and when it was, or for a highest one minus that: the first one stands
 
 
 class Picture:
-    """The memory of one rank over time."""
+    """The memory of one rank over time: in each bin the lowest and highest value of each series and alert."""
 
     def __init__(self) -> None:
         self._width = _MIN_BIN_SECONDS
-        self._bins: dict[int, _Bin] = {}
+        self._bins: dict[int, dict[int | str, tuple[Extreme, Extreme]]] = {}
 
     def add(self, event: MemoryEvent) -> None:
         """Draw an event; one without a time cannot be drawn."""
-        if event.timestamp is None:
+        when = event.timestamp
+        if when is None:
             return
-        found = self._bins.setdefault(int(event.timestamp // self._width), _Bin(event.timestamp))
-        found.at = min(found.at, event.timestamp)
+        found = self._bins.setdefault(int(when // self._width), {})
         values = (event.memory_allocated, event.memory_reserved, event.device_used_or_held)
+        _widen(found, _BEGINNING, (0, when), (0, -when))
         for series, value in enumerate(values):
             if value is not None:
-                found.add(series, (event.timestamp, value))
+                _widen(found, series, (value, when), (value, -when))
         if event.is_alert:
             height = next((value for value in values if value is not None), 0)
-            found.add_alert(event.event_type, (event.timestamp, height))
+            _widen(found, event.event_type, (height, when), (height, -when))
         while len(self._bins) > MAX_BINS:
             self._merge()
 
@@ -87,19 +61,20 @@ class Picture:
         """The line of a series in time order; None where events tell of everything but this."""
         points: list[Point] = []
         for _, found in sorted(self._bins.items()):
-            low, high = found.low[series], found.high[series]
-            if low is None or high is None:
-                points.append((found.at, None))
+            if series in found:
+                (low, low_at), (high, high_at) = found[series]
+                points.extend(sorted({(low_at, low), (-high_at, high)}))
             else:
-                points.extend(sorted({low, high}))
+                points.append((found[_BEGINNING][0][1], None))
         return points
 
-    def alerts(self) -> Iterator[tuple[str, Extreme]]:
-        """The marks to draw, in time order within each kind."""
+    def alerts(self) -> Iterator[tuple[str, tuple[float, int]]]:
+        """The marks to draw, in time order within each kind; of those too close, the highest one."""
         for kind in ALERT_TYPES:
             for _, found in sorted(self._bins.items()):
-                if kind in found.alerts:
-                    yield kind, found.alerts[kind]
+                if kind in found:
+                    height, at = found[kind][1]
+                    yield kind, (-at, height)
 
     def _merge(self) -> None:
         self._width *= 2
@@ -107,7 +82,8 @@ class Picture:
         for number, found in bins.items():
             kept = self._bins.setdefault(number // 2, found)
             if kept is not found:
-                kept.merge(found)
+                for key, extremes in found.items():
+                    _widen(kept, key, *extremes)
 
 
 @dataclass
@@ -157,18 +133,13 @@ class Extent:
         return sum(self.counts[kind] for kind in ALERT_TYPES)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SmallPeaks:
     """New peaks that each grew by little: how many, by how much together, and when the last one was."""
 
     count: int = 0
     growth: int = 0
     last_at: float | None = None
-
-    def with_one(self, event: MemoryEvent) -> SmallPeaks:
-        """These and one more."""
-        growth = self.growth + (event.memory_change or 0)
-        return SmallPeaks(self.count + 1, growth, _highest(self.last_at, event.timestamp))
 
 
 class RankProfile(Extent):
@@ -190,7 +161,9 @@ class RankProfile(Extent):
         self.picture.add(event)
         change = event.memory_change
         if event.event_type == "peak" and change is not None and 0 <= change < MIN_PEAK_BYTES:
-            self.small_peaks = self.small_peaks.with_one(event)
+            self.small_peaks.count += 1
+            self.small_peaks.growth += change
+            self.small_peaks.last_at = _highest(self.small_peaks.last_at, event.timestamp)
         elif event.is_alert:
             context = event.context[:MAX_CONTEXT] if event.context else event.context
             self._latest[event.event_type].append(event._replace(metadata={}, context=context))
@@ -201,5 +174,80 @@ class RankProfile(Extent):
         return sorted(kept, key=lambda event: (event.timestamp is None, event.timestamp or 0.0))
 
 
+class Statistics(Extent):
+    """What one session came to, under the names that the tracker itself gives it.
+
+    A tracker that ended well hands its statistics over; for a directory that a crashed job left behind they
+    are computed here. What events cannot tell (how much was pruned, say) is absent.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: MemoryEvent | None = None
+        self._allocated_bytes = 0
+        self._deallocated_bytes = 0
+        self._latest_at = -math.inf
+        self._latest: dict[str, object] = {}
+
+    def add(self, event: MemoryEvent) -> None:
+        """Take an event into account."""
+        super().add(event)
+        if self.first is None:
+            self.first = event
+        if event.event_type == "allocation":
+            self._allocated_bytes += abs(event.memory_change or 0)
+        elif event.event_type == "deallocation":
+            self._deallocated_bytes += abs(event.memory_change or 0)
+        if event.timestamp is not None and event.timestamp >= self._latest_at:
+            self._latest_at = event.timestamp
+            self._latest |= {name: value for name, value in _present(event).items() if value is not None}
+            if event.metadata.get("collector_last_error", "") is None:
+                self._latest.pop("collector_last_error", None)  # it says that it recovered
+
+    def as_mapping(self) -> dict[str, object]:
+        """The statistics by the tracker's names."""
+        allocations, deallocations = self.counts["allocation"], self.counts["deallocation"]
+        found: dict[str, object] = {
+            "total_events": self.events,
+            "alert_count": sum(self.counts[kind] for kind in COUNTED_ALERTS),
+            "total_allocations": allocations,
+            "total_deallocations": deallocations,
+            "total_allocation_bytes": self._allocated_bytes,
+            "total_deallocation_bytes": self._deallocated_bytes,
+            "peak_memory": self.peak_allocated,
+            "peak_device_used": self.peak_used,
+            "device_total": self.capacity,
+            "tracking_duration_seconds": self.duration,
+        }
+        if self.duration:
+            found["allocations_per_second"] = allocations / self.duration
+            found["bytes_allocated_per_second"] = self._allocated_bytes / self.duration
+        return {name: value for name, value in found.items() if value is not None} | self._latest
+
+
+def _present(event: MemoryEvent) -> dict[str, object]:
+    """What holds as of an event, until another one says otherwise."""
+    capabilities = event.metadata.get("memory_capabilities")
+    backend = event.metadata.get("backend")
+    if backend is None and isinstance(capabilities, Mapping):
+        backend = capabilities.get("backend")
+    return {
+        "current_memory_allocated": event.memory_allocated,
+        "current_memory_reserved": event.memory_reserved,
+        "current_device_used": event.device_used_or_held,
+        "memory_utilization_percent": event.utilization_percent,
+        "backend": words(backend),
+        "collector_health_status": words(event.metadata.get("collector_health_status")),
+        "collector_last_error": words(event.metadata.get("collector_last_error")),
+    }
+
+
 def _highest(known: Number | None, found: Number | None) -> Number | None:
     return found if known is None else known if found is None else max(known, found)
+
+
+def _widen(
+    found: dict[int | str, tuple[Extreme, Extreme]], key: int | str, low: Extreme, high: Extreme
+) -> None:
+    kept = found.get(key)
+    found[key] = (low, high) if kept is None else (min(kept[0], low), max(kept[1], high))

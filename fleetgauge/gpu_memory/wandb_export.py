@@ -18,35 +18,34 @@ from typing import Any
 
 from fleetgauge import wandb_package
 
-from .artifacts import log_dashboard, log_path
 from .attribution import log_attribution
 from .events import MemoryEvent, read_event
 from .loader import SessionProfile
-from .page import PageSession, render_page
+from .page import PageSession
 from .timeline import MAX_ROWS, Timeline
-from .wandb_tracking import log_alerts_table, log_timeline, log_tracking_time_series
+from .wandb_tracking import (
+    log_alerts_table,
+    log_artifact,
+    log_tracking_time_series,
+    log_tracking_visualizations,
+)
 
-_STATISTICS = {
-    "peak_memory_bytes": "peak_memory",
-    "total_events": "total_events",
-    "alert_count": "alert_count",
-    "current_memory_allocated_bytes": "current_memory_allocated",
-    "current_memory_reserved_bytes": "current_memory_reserved",
-    "memory_utilization_percent": "memory_utilization_percent",
-    "total_allocations": "total_allocations",
-    "total_deallocations": "total_deallocations",
-    "total_allocation_bytes": "total_allocation_bytes",
-    "total_deallocation_bytes": "total_deallocation_bytes",
-    "tracking_duration_seconds": "tracking_duration_seconds",
-    "allocations_per_second": "allocations_per_second",
-    "bytes_allocated_per_second": "bytes_allocated_per_second",
-    "history_retained_events": "history_retained_events",
-    "history_dropped_events": "history_dropped_events",
-    "sink_rollover_count": "rollover_count",
-    "sink_pruned_segment_count": "pruned_segment_count",
-    "sink_pruned_bytes": "pruned_bytes",
-    "sink_retained_files": "final_retained_files",
-    "sink_retained_bytes": "final_retained_bytes",
+_STATISTICS = (
+    *("peak_memory", "total_events", "alert_count", "current_memory_allocated", "current_memory_reserved"),
+    *("memory_utilization_percent", "total_allocations", "total_deallocations", "total_allocation_bytes"),
+    *("total_deallocation_bytes", "tracking_duration_seconds", "allocations_per_second"),
+    *("bytes_allocated_per_second", "history_retained_events", "history_dropped_events", "rollover_count"),
+    *("pruned_segment_count", "pruned_bytes", "final_retained_files", "final_retained_bytes"),
+)
+_RENAMED = {
+    "peak_memory": "peak_memory_bytes",
+    "current_memory_allocated": "current_memory_allocated_bytes",
+    "current_memory_reserved": "current_memory_reserved_bytes",
+    "rollover_count": "sink_rollover_count",
+    "pruned_segment_count": "sink_pruned_segment_count",
+    "pruned_bytes": "sink_pruned_bytes",
+    "final_retained_files": "sink_retained_files",
+    "final_retained_bytes": "sink_retained_bytes",
 }
 _MAX_SLUG = 100
 _MODES = (None, "online", "offline")
@@ -106,7 +105,7 @@ def export_tracking_run_to_wandb(
     if not config.enabled:
         return
     exported = _Exported(events)
-    wandb = _import_wandb()
+    wandb = wandb_package.load()
     slug = session_slug(session_summary)
     output, sink = _existing(output_path, Path.is_file), _existing(telemetry_sink_dir, Path.is_dir)
     oom_dump = _existing(oom_dump_path, Path.is_dir)
@@ -122,18 +121,23 @@ def export_tracking_run_to_wandb(
         log_tracking_time_series(run, exported.rows)
         if config.log_tables:
             log_alerts_table(wandb, run, exported.alerts)
-        if config.log_tables and exported.rows:
-            log_timeline(wandb, run, exported.rows)
-            page = render_page("GPU memory session", [PageSession(exported.profile, session_summary)])
-            run.log({"stormlog_tracking_dashboard": wandb.Html(page)})
-            if config.log_artifacts:
-                _update_summary(run, log_dashboard(wandb, run, page, slug, output, sink))
+            beside = None if output is None or _inside(output, sink) else output.parent
+            fields = log_tracking_visualizations(
+                wandb,
+                run,
+                exported.rows,
+                session_slug=slug,
+                dashboard_root=beside,
+                allow_artifact_logging=config.log_artifacts,
+                session=PageSession(exported.profile, session_summary),
+            )
+            _update_summary(run, fields)
         if config.log_artifacts:
-            log_path(wandb, run, "stormlog-track-output", slug, output)
-            log_path(wandb, run, "stormlog-telemetry-sink", slug, sink)
-            log_path(wandb, run, "stormlog-oom-dump", slug, oom_dump)
-            if bundle is not None and (oom_dump is None or not bundle.samefile(oom_dump)):
-                log_path(wandb, run, "stormlog-attribution-bundle", slug, bundle)
+            same = bundle is not None and oom_dump is not None and bundle.samefile(oom_dump)
+            kept = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
+            for kind, path in (kept | {"attribution-bundle": None if same else bundle}).items():
+                if path is not None:
+                    log_artifact(wandb, run, f"stormlog-{kind}", slug, path)
         attribution = bundle or oom_dump
         if config.log_attribution and attribution is not None:
             _update_summary(run, log_attribution(wandb, run, attribution, slug, config.log_artifacts))
@@ -141,7 +145,7 @@ def export_tracking_run_to_wandb(
 
 def tracking_metrics(stats: Mapping[str, Any]) -> dict[str, int | float]:
     """The twenty statistics as summary fields: numbers only, and only finite ones."""
-    found = {name: stats.get(source) for name, source in _STATISTICS.items()}
+    found = {_RENAMED.get(name, name): stats.get(name) for name in _STATISTICS}
     return {
         f"stormlog_{name}": value
         for name, value in found.items()
@@ -165,16 +169,6 @@ def session_slug(session_summary: Any) -> str:
         return slug
     digest = hashlib.sha256(session_id.encode(errors="replace")).hexdigest()[:8]
     return f"{slug[: _MAX_SLUG - 9]}-{digest}"
-
-
-def _import_wandb() -> Any:
-    try:
-        return wandb_package.load()
-    except ModuleNotFoundError as error:
-        if error.name != "wandb":
-            raise
-        hint = "install it with `pip install 'fleetgauge[wandb]'`"
-        raise ImportError(f"exporting to W&B needs the wandb package: {hint}", name="wandb") from error
 
 
 @contextmanager
@@ -222,3 +216,8 @@ def _session_fields(session: Any) -> dict[str, object]:
 
 def _existing(given: str | Path | None, exists: Any) -> Path | None:
     return Path(given) if given is not None and exists(Path(given)) else None
+
+
+def _inside(path: Path, directory: Path | None) -> bool:
+    """Whether a file lies in the sink, whose reader would wonder at one that the tracker never wrote."""
+    return directory is not None and path.resolve().is_relative_to(directory.resolve())

@@ -1,4 +1,4 @@
-"""A session's timeline and alerts in a W&B run, under the tracker's own names.
+"""A session's timeline, alerts and page in a W&B run, under the tracker's own names, and files as artifacts.
 
 W&B is Any here: it is imported only when a run is exported.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from .artifacts import DASHBOARD_NAME, log_dashboard
 from .events import read_event
 from .loader import SessionProfile
 from .page import PageSession, render_page
@@ -29,6 +30,12 @@ _ALERT_COLUMNS = {
 }
 _SERIES = ("allocated_bytes", "reserved_bytes", "change_bytes", "device_used_bytes", "utilization_percent")
 _STEP = "stormlog_timeline_elapsed_seconds"
+_TIMELINE_COLUMNS = (
+    *("sample_index", "elapsed_seconds", "event_type"),
+    *("memory_allocated_bytes", "memory_reserved_bytes", "memory_change_bytes"),
+    *("device_used_bytes", "utilization_percent", "context", "rank"),
+)
+_DASHBOARD_NAME = "stormlog_tracking_dashboard.html"
 
 
 def log_tracking_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
@@ -62,20 +69,38 @@ def log_tracking_visualizations(
     session_slug: str,
     dashboard_root: Path | None = None,
     allow_artifact_logging: bool = False,
+    session: PageSession | None = None,
 ) -> dict[str, object]:
     """The table, the plots and a page of a timeline; answers what belongs into the summary.
 
-    The page, as an artifact, is left in `dashboard_root` where there is one.
+    The page is of the session, or of what the rows tell about it. As an artifact it is left in
+    `dashboard_root`, or else in a directory that is removed again: W&B keeps a copy of what it is given.
     """
     if not rows:
         return {}
-    log_timeline(wandb, run, rows)
-    page = render_page("GPU memory session", [PageSession(_profile(rows), None)])
+    table = wandb.Table(columns=list(_TIMELINE_COLUMNS), data=[list(row.values()) for row in rows])
+    run.log({"stormlog_memory_timeline_table": table})
+    _log_plots(wandb, run, rows)
+    page = render_page("GPU memory session", [session or PageSession(_profile(rows), None)])
     run.log({"stormlog_tracking_dashboard": wandb.Html(page)})
     if not allow_artifact_logging:
         return {}
-    beside = None if dashboard_root is None else dashboard_root / DASHBOARD_NAME
-    return log_dashboard(wandb, run, page, session_slug, beside, None)
+    place = nullcontext(dashboard_root) if dashboard_root else TemporaryDirectory(prefix="fleetgauge-")
+    with place as directory:
+        path = Path(directory, _DASHBOARD_NAME)
+        path.write_text(page, encoding="utf-8")
+        log_artifact(wandb, run, "stormlog-tracking-dashboard", session_slug, path)
+    return {"stormlog_tracking_dashboard_file": _DASHBOARD_NAME}
+
+
+def log_artifact(wandb: Any, run: Any, kind: str, slug: str, *paths: Path) -> None:
+    """Upload files and directories as one artifact, if there is any."""
+    if paths:
+        artifact = wandb.Artifact(name=f"{kind}-{slug}", type=kind)
+        for path in paths:
+            add = artifact.add_dir if path.is_dir() else artifact.add_file
+            add(local_path=str(path), name=path.name)
+        run.log_artifact(artifact)
 
 
 def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
@@ -96,16 +121,6 @@ def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
             )
         )
     return profile
-
-
-def log_timeline(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
-    """The table and the plots of a timeline."""
-    columns = ["sample_index", "elapsed_seconds", "event_type"]
-    columns += [f"memory_{name}_bytes" for name in ("allocated", "reserved", "change")]
-    columns += ["device_used_bytes", "utilization_percent", "context", "rank"]
-    table = wandb.Table(columns=columns, data=[list(row.values()) for row in rows])
-    run.log({"stormlog_memory_timeline_table": table})
-    _log_plots(wandb, run, rows)
 
 
 def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.gpu_memory import RankProfile, load_recording, read_event
-from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, Picture
-from fleetgauge.gpu_memory.statistics import Statistics
+from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, Picture, Statistics
 
 moments = st.floats(0, 1e6)
 samples_drawn = st.lists(st.tuples(moments, st.none() | st.integers(0, 10**12)), max_size=700)
