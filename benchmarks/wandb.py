@@ -173,7 +173,7 @@ def ours(url: str, projects: str, connections: str) -> dict[str, float]:
     from common.metric import Sample
     from common.net.retry import Deadline
 
-    gc.set_threshold(100_000)  # as in common.process.child
+    gc.set_threshold(100_000)  # as in common.process.child_work
     environ = {
         "WANDB_API_KEY": KEY,
         "WANDB_PROJECTS": projects,

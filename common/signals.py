@@ -4,28 +4,21 @@ SIGTERM and SIGINT ask a process to stop; SIGALRM is how the parent tells a chil
 Within `interruptible()` they raise `Interrupted` in the main thread at once, except inside `shielded()`,
 where they wait for its end: a request in flight and the checkpoint behind it are finished first. So is an
 import: a module left half imported would break whatever is still to be done.
-
-This is the first module that a process imports, so that it imports little.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from _thread import get_ident
+from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from common.errors import DeadlinePassed, Interrupted
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-    from typing import NoReturn
+from common.start import STOPPING
 
 TIME_IS_OVER = signal.SIGALRM
-STOPPING = (signal.SIGTERM, signal.SIGINT, TIME_IS_OVER)
 OURS = ("collectors.", "common.", "fleetgauge.")
 IMPORTER = "<frozen importlib._bootstrap>"
 AGAIN = 0.01  # seconds until an interruption that could not be raised is tried once more
@@ -35,21 +28,6 @@ _pending: Interrupted | None = None
 _deadline = 0.0
 _doing: dict[int, str] = {}  # by thread
 _others = sys.unraisablehook  # for what is no interruption
-
-
-def begin() -> None:
-    """The first thing a process does: from here on a signal ends it, quietly, also where it is process 1.
-
-    What it may have inherited is undone: blocked signals, and a SIGCHLD that hides how children ended.
-    """
-    for number in STOPPING:
-        signal.signal(number, _leave)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGCHLD))
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    os._exit(128 + number)
 
 
 @contextmanager

@@ -17,10 +17,10 @@ if sys.version_info < (3, 11):  # noqa: UP036  # whatever `python3` is here
 # The folder above comes first and this one not at all, so that the project works from any directory.
 sys.path[0] = ROOT
 
-from common import signals  # noqa: E402
+from common.start import catch_signals  # noqa: E402
 
 if __name__ == "__main__":
-    signals.begin()  # before the rest is imported, which takes a while
+    catch_signals()  # before the rest is imported, which takes a while
     from common.process.cli import main
 
     sys.exit(main(sys.argv[1:]))

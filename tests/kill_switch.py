@@ -69,7 +69,7 @@ def _kill_at_birth(switch: Switch) -> None:
 def load() -> None:
     """Do as the plan says, where it is about this process."""
     plan = json.loads(PLAN.read_text())
-    me = "child" if "common.process.child" in sys.orig_argv else "parent"
+    me = "child" if any(word.endswith("/child.py") for word in sys.orig_argv) else "parent"
     if plan["whom"] != me and plan["nth"]:
         return
     switch = Switch(plan["nth"], plan["signal"])

@@ -1,18 +1,16 @@
-"""Entry point of a child: `python -m common.process.child NAME`; the name is there for `ps` to show.
+"""Entry point of a child: `python common/process/child.py NAME`; the name is there for `ps` to show.
 
-Signals come first: only then is the rest imported, which takes a while.
+A file, not `python -m`, which imports so much first that signals would be lost.
 """
-
-from __future__ import annotations
 
 import sys
 
-from common import signals
+from common.start import catch_signals
 
 
 def main() -> int:
     """Take a job from the parent and do it."""
-    signals.begin()
+    catch_signals()
     from common.process.child_work import work
 
     return work()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from common import signals
+from common import registry, signals
 from common.job import Job
 from common.outcome import Failure, Outcome, Status
 from common.process.environment import child_environment
@@ -21,6 +21,7 @@ from common.process.protocol import Progress, Question, decode_outcome, encode_j
 
 DEADLINE_GRACE = 5.0  # after its deadline a child has this long to report and end
 MAX_REPORT_BYTES = 1_000_000
+CHILD = str(registry.ROOT / "common" / "process" / "child.py")
 
 SILENT = frozenset({"GarbledReport", "Ended", "Crashed", "NotStarted"})  # said by the parent in its place
 
@@ -38,7 +39,7 @@ class RunningChild:
         self.started = time.monotonic()
         self.end_at = self.started + job.timeout
         self.process = subprocess.Popen(
-            [python, "-P", "-m", "common.process.child", job.collector],
+            [python, "-P", CHILD, job.collector],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(job, environ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 
 from common import signals
 from common.errors import DeadlinePassed, Interrupted
-from project import ROOT
+from common.start import STOPPING
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +66,7 @@ def test_only_the_first_signal_counts() -> None:
 def test_behind_the_block_nothing_interrupts() -> None:
     with signals.interruptible():
         pass
-    for number in signals.STOPPING:
+    for number in STOPPING:
         os.kill(os.getpid(), number)
 
 
@@ -153,42 +152,3 @@ class TestTheDeadline:
             os.kill(os.getpid(), signals.TIME_IS_OVER)
         over.set()
         thread.join()
-
-
-START = """
-import signal, sys
-sys.path[0] = {root!r}
-{inherited}
-from common import signals
-signals.begin()
-{then}
-"""
-
-
-def started(inherited: str, then: str) -> subprocess.CompletedProcess[str]:
-    code = START.format(root=str(ROOT), inherited=inherited, then=then)
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
-    )
-
-
-@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_from_the_beginning_a_signal_ends_the_process_without_a_word(number: str, code: int) -> None:
-    ran = started("", f"signal.raise_signal(signal.{number})\nprint('still there')")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
-
-
-@pytest.mark.parametrize(
-    "inherited",
-    [
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
-        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])",
-    ],
-)
-def test_a_signal_that_was_ignored_or_blocked_by_whoever_started_us_counts(inherited: str) -> None:
-    assert started(inherited, "signal.raise_signal(signal.SIGTERM)").returncode == 143
-
-
-def test_how_children_end_is_known_whatever_was_inherited() -> None:
-    then = "import subprocess; print(subprocess.run(['sh', '-c', 'exit 7']).returncode)"
-    assert started("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", then).stdout == "7\n"
