@@ -1,4 +1,4 @@
-"""Pages of a listing: which rows they hold, and how large they may be.
+"""Pages of a listing: which rows they are asked for, which they show, and how large they may be.
 
 Knows offsets, because W&B's cursors are such; knows no network.
 """
@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 
 from collectors.wandb.runs import Run
 
@@ -66,6 +67,46 @@ class Page:
             return self.offsets[place], self.offsets[place]
         low = min(self.begin + place, self.end)
         return low, max(low, self.end - (len(self.ids) - 1 - place))
+
+
+@dataclass(eq=False, slots=True)
+class Span:
+    """Rows to ask for together. `after` is a cursor that is no offset, where the server has such.
+
+    `alone` says that one row is too large to be read beside others. `sent` and `answered` are steps of the
+    walk, `bridged` is the anchor from which it was tried to reach these rows.
+    """
+
+    begin: int
+    asked: int
+    after: str | None = None
+    alone: bool = False
+    under_way: bool = False
+    page: Page | None = None
+    sent: int = 0
+    answered: int = 0
+    bridged: int | None = None
+    tries: int = 0  # on which the server failed
+    unanswered: int = 0  # that were not answered at all
+    failures: int = 0  # of any kind
+
+    @property
+    def last(self) -> int:
+        return self.begin + self.asked - 1
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The last row shown of those that are known without a gap; at first, the beginning of the listing.
+
+    It is at an offset from `low` to `high`. It was asked for at the steps `since` and, the last time, `seen`.
+    """
+
+    name: str | None = None
+    low: int = 0
+    high: int = -1
+    since: float = inf
+    seen: float = inf
 
 
 @dataclass

@@ -26,9 +26,10 @@ from collectors.wandb.api import (
 )
 from collectors.wandb.connections import Gate, Job, Lines
 from collectors.wandb.listing import Listing
+from collectors.wandb.pages import Span
 from collectors.wandb.query import WIDE, Extra
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.walk import Span, Walk
+from collectors.wandb.walk import Walk
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.net.http import MAX_ANSWER_BYTES, Http, TooLargeError
 from common.net.retry import MAX_ATTEMPTS, Deadline, TransientError, backoff

@@ -9,12 +9,10 @@ they are entered in the order of their offsets. Knows no network and no clock.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from enum import Enum
 from math import inf
 
 from collectors.wandb.listing import Listing
-from collectors.wandb.pages import Page, PageSize
+from collectors.wandb.pages import Anchor, Page, PageSize, Span
 from collectors.wandb.settings import Project
 from common.errors import SourceError
 
@@ -28,60 +26,6 @@ MAX_IDLE = 12  # pages that get no further
 SPARE_PAGES = 500  # beyond twice the runs a project may have: by then the listing has no end
 
 log = logging.getLogger(__name__)
-
-
-class Stage(Enum):
-    """How far a span of rows is."""
-
-    TO_ASK = 0
-    HELD = 1  # until the span before it is answered
-    ASKED = 2
-    READ = 3
-
-
-@dataclass(eq=False, slots=True)
-class Span:
-    """Rows to ask for together. `after` is a cursor that is no offset, where the server has such.
-
-    `part` says that it comes of a page that the server failed on, `guilty` that one of its rows cannot be
-    served, `alone` that one row is too large to be read beside others. `follower` is what is held until this
-    one is answered for; where this one is to blame, that one is not guilty. `sent` and `answered` are steps
-    of the walk.
-    """
-
-    begin: int
-    asked: int
-    after: str | None = None
-    part: bool = False
-    guilty: bool = False
-    alone: bool = False
-    follower: Span | None = None
-    stage: Stage = Stage.TO_ASK
-    page: Page | None = None
-    sent: int = 0
-    answered: int = 0
-    bridged: int | None = None  # the anchor from which it was tried to reach this span's rows
-    tries: int = 0  # on which the server failed
-    unanswered: int = 0  # that were not answered at all
-    failures: int = 0  # of any kind
-
-    @property
-    def last(self) -> int:
-        return self.begin + self.asked - 1
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """The last row shown of those that are known without a gap; at first, the beginning of the listing.
-
-    It is at an offset from `low` to `high`. It was asked for at the steps `since` and, the last time, `seen`.
-    """
-
-    name: str | None = None
-    low: int = 0
-    high: int = -1
-    since: float = inf
-    seen: float = inf
 
 
 class Walk:
@@ -101,6 +45,7 @@ class Walk:
         self._edge = 0  # the first row behind the pages that were entered
         self._blank: float = inf  # the step at which the first page was asked for that shows none since then
         self._ahead: list[Span] = [Span(0, page_size)]  # all behind that, in the order of their offsets
+        self._guilty = -1  # the last row of those among which one cannot be served
         self._unserved: dict[int, int] = {}  # rows that cannot be served, and the step they were blamed at
         self._moved = 0  # the step at which rows were last seen to have come or left
         self._rereads = 0  # of what comes before the row `_seam`
@@ -126,29 +71,20 @@ class Walk:
     def next(self, limit: int) -> Span | None:
         """The rows to ask for next, at most `limit`; None where answers must come first."""
         self._rows = min(self.size.fits, limit)
-        searching = any(span.part and span.stage is Stage.ASKED for span in self._ahead)
         for place, span in enumerate(self._ahead):
-            if span.stage is not Stage.TO_ASK or (searching and span.part):
+            # Where the server failed, it is asked again in order: which row is to blame is looked for once.
+            if span.under_way or span.page or (span.tries and place):
                 continue
             if span.begin > self._farthest:
                 raise SourceError(f"the listing of {self.project} does not end")
-            if span.guilty and span.asked > 1:
-                self._halve(place)
-            elif span.part and span.begin - 1 in self._unserved:
-                # Behind a row that cannot be served, look at the next one alone: where all fail, it is not
-                # the rows.
-                self._cut(place, 1, hold=True)
-            else:
-                if not span.part and place == len(self._ahead) - 1:
-                    span.asked = max(span.asked, self._rows)  # what comes meanwhile comes last
-                self._cut(place, self._rows)
-            span.stage, span.sent = Stage.ASKED, self._now()
+            self._cut(place)
+            span.under_way, span.sent = True, self._now()
             return span
         return None
 
     def again(self, span: Span) -> None:
         """The rows were not answered for."""
-        span.stage = Stage.TO_ASK
+        span.under_way = False
 
     def too_many(self, span: Span) -> None:
         """The server is too slow for so many rows, or their answer is too long: ask for fewer."""
@@ -174,23 +110,24 @@ class Walk:
             )
         span.tries += 1
         self.again(span)
-        if span.tries < (TRIES_OF_ROW if span.asked == 1 else TRIES_OF_PART if span.part else TRIES):
+        searching = span.begin <= self._guilty
+        if span.tries < (TRIES_OF_ROW if span.asked == 1 else TRIES_OF_PART if searching else TRIES):
             return
         if span.asked == 1:
             self._step_over(span, error)
-            return
-        self._release(span, guilty=False)
-        span.part = span.guilty = True
+        else:
+            # In the first half, or else in the second, which is what `_onward` asks for then.
+            self._guilty = span.last
+            span.asked, span.tries, span.failures = (span.asked + 1) // 2, 0, 0
 
     def served(self, span: Span, page: Page) -> None:
         """Rows were read."""
         if span.alone:
             self.size.forget()
         self.size.grow(span.asked)
-        span.stage, span.page, span.answered = Stage.READ, page, self._now()
-        self._release(span, guilty=True)
+        span.page, span.answered = page, self._now()
         if self.total is not None and self.total != page.total:
-            self._notice_change()
+            self._moved = self._now()
         self.total = page.total
         self._enter()
 
@@ -203,36 +140,18 @@ class Walk:
         self._step += 1
         return self._step
 
-    def _cut(self, place: int, size: int, *, hold: bool = False) -> None:
+    def _cut(self, place: int) -> None:
         """Make the span at a place one page long, and leave its other rows for later."""
         span = self._ahead[place]
-        if span.asked <= size:
+        if span.asked <= self._rows:
             return
-        begin = span.begin + max(1, size - 1)  # a row of overlap, where the page is not a single row
-        rest = Span(begin, span.last - begin + 1, part=span.part)
-        span.asked = size
-        # Where the total is not known, what follows behind the last span its page will tell.
-        if span.part or place < len(self._ahead) - 1 or (self.total is not None and not self._cursor):
-            rest.follower, span.follower = span.follower, None
-            self._ahead.insert(place + 1, rest)
-            if hold:
-                rest.stage, span.follower = Stage.HELD, rest
-
-    def _release(self, span: Span, *, guilty: bool) -> None:
-        """What was held until this span was answered for may be asked for now."""
-        if span.follower:
-            span.follower.stage, span.follower.guilty = Stage.TO_ASK, span.follower.guilty and guilty
-            span.follower = None
-
-    def _halve(self, place: int) -> None:
-        """Look for the guilty row in the first half; if that is served, it is in the second."""
-        span = self._ahead[place]
-        half = (span.asked + 1) // 2
-        begin = span.begin + half - (span.asked > 2)
-        rest = Span(begin, span.last - begin + 1, part=True, guilty=True, stage=Stage.HELD)
-        span.asked, span.part, span.guilty, span.follower = half, True, False, rest
-        span.tries = span.failures = 0
-        self._ahead.insert(place + 1, rest)
+        begin = span.begin + max(1, self._rows - 1)  # a row of overlap, where the page is not a single row
+        rows = span.last - begin + 1
+        span.asked = self._rows
+        if place < len(self._ahead) - 1:
+            self._ahead.insert(place + 1, Span(begin, rows))
+        elif self.total is not None and not self._cursor:  # where it is not known, the page will tell
+            self._ahead.append(Span(begin, max(rows, self._rows)))  # what comes meanwhile comes last
 
     def _step_over(self, span: Span, error: Exception) -> None:
         """Blame a row, and go on behind it."""
@@ -244,23 +163,14 @@ class Walk:
             raise SourceError(f"W&B fails on one run after another, {len(self._unserved)} so far: {error}")
         log.warning("stepped over a run of %s that W&B cannot serve: %s", self.project, error)
         if span.begin < self._edge:  # where there was another row
-            self._notice_change()
+            self._moved = self._now()
+        self._guilty = -1
         self._ahead.remove(span)
-        self._release(span, guilty=False)
-        for other in [one for one in self._ahead if one.stage in {Stage.TO_ASK, Stage.HELD}]:
-            self._leave_out(other, span.begin)
+        for other in self._ahead:
+            if other.begin == span.begin and not other.under_way and not other.page:
+                other.begin, other.asked = other.begin + 1, other.asked - 1
+        self._ahead = [other for other in self._ahead if other.asked]
         self._enter()
-
-    def _leave_out(self, span: Span, row: int) -> None:
-        """Ask no more for a row where spans overlap."""
-        if span.begin == row:
-            span.begin += 1
-            span.asked -= 1
-        elif span.last == row:
-            span.asked -= 1
-        if not span.asked:
-            self._ahead.remove(span)
-            self._release(span, guilty=False)
 
     def _enter(self) -> None:
         """Take the pages that follow what is known without a gap."""
@@ -273,21 +183,27 @@ class Walk:
             elif self._goes_on(span.page):
                 self._take(span, span.page)
             elif self._ought_to_go_on(span.page) or self._is_early(span.page):
-                self._notice_change()
+                self._moved = self._now()
                 self._go_back()
             elif span.page.more and span.page.first is None:
-                self._pass(span, span.page)
+                self._take(span, span.page)  # whatever comes behind it has to prove itself
             else:
                 self._reach(span, span.page)
 
     def _onward(self, following: Span | None) -> Span:
         """The next rows, from the last one shown if that gets further."""
-        begin = self.reached
-        if not self._cursor and not self._idle and self._in_one_page(begin):
-            begin = min(begin, self._anchor.low)
-        if following:
-            return Span(begin, following.begin - begin + 1, self._cursor)
-        return Span(begin, max(self._rows, (self.total or 0) - begin), self._cursor)
+        row = begin = self.reached
+        if not self._cursor and not self._idle and row != self._guilty and self._in_one_page(row):
+            begin = min(row, self._anchor.low)
+        if self._guilty >= row:
+            end = (row + self._guilty) // 2
+        elif row - 1 in self._unserved:
+            end = row  # where the next one fails too, it may not be the rows
+        elif following:
+            end = following.begin
+        else:
+            end = max(begin + self._rows, self.total or 0) - 1
+        return Span(begin, end - begin + 1, self._cursor)
 
     def _in_one_page(self, row: int) -> bool:
         """Whether a page can hold both the anchor and a row."""
@@ -311,12 +227,16 @@ class Walk:
         return page.begin + page.asked < page.total
 
     def _take(self, span: Span, page: Page) -> None:
-        """Enter a page that goes on where all is known."""
+        """Enter a page: all before it is known."""
         self._ahead.pop(0)
         before = self._listing.listed, self.reached
         self._listing.take(page, newer=span.sent > self._newest)
         self._newest = max(self._newest, span.sent)
-        self._check_number()
+        if self._listing.listed > self._max_runs:
+            raise SourceError(
+                f"{self.project} has more than {self._max_runs:,} runs to read; "
+                "raise FLEETGAUGE_WANDB_MAX_RUNS"
+            )
         self._set_anchor(span, page)
         self._cover(page, before)
         self._cursor = page.cursor
@@ -329,8 +249,10 @@ class Walk:
         """Go on from the last row that a page shows."""
         anchor = self._anchor
         if self._cursor is None and page.contradicts(anchor.name, anchor.low, anchor.high):
-            self._notice_change()
+            self._moved = self._now()
             self._edge = 0
+        if page.last is None:
+            self._blank = min(self._blank, span.sent)
         if page.last is None or self._edge > anchor.low > page.end:
             return
         name, low, high = page.last
@@ -338,12 +260,6 @@ class Walk:
         self._anchor = Anchor(name, low, high, anchor.since if kept else span.sent, span.sent)
         if page.end + 1 >= self._edge:
             self._blank = inf
-
-    def _pass(self, span: Span, page: Page) -> None:
-        """Go on behind a page that shows no row: whatever comes behind it has to prove itself."""
-        self._ahead.pop(0)
-        self._blank = min(self._blank, span.sent)
-        self._cover(page, (self._listing.listed, self.reached))
 
     def _cover(self, page: Page, before: tuple[int, int]) -> None:
         """Note how far a page got. Listed rows and the edge before it tell whether it got further."""
@@ -366,20 +282,16 @@ class Walk:
         """
         anchor = self._anchor
         goal = page.first if page.first is not None else max(page.begin, min(page.end, (page.total or 0) - 1))
-        blamed = [step for row, step in self._unserved.items() if anchor.low < row < page.begin]
+        blamed = [step for row, step in self._unserved.items() if anchor.low <= row < page.begin]
         if span.bridged != anchor.low and self._in_one_page(goal):
             span.bridged = anchor.low
             self._ahead.insert(0, Span(anchor.low, goal - anchor.low + 1))
         elif min(anchor.since, self._blank, span.sent, *blamed) < self._moved:
             self._go_back()
-        elif anchor.seen < span.answered:
+        elif anchor.seen < max([span.answered, *blamed]):
             self._ahead.insert(0, Span(anchor.low, anchor.high - anchor.low + 1))
         else:
             self._take(span, page)
-
-    def _notice_change(self) -> None:
-        """Rows came or left."""
-        self._moved = self._now()
 
     def _go_back(self) -> None:
         """Read again, further back each time, until a row that is known comes."""
@@ -404,10 +316,3 @@ class Walk:
                 f"the listing of {self.project} ended twice at row {self._edge:,} of {page.total or 0:,}"
             )
         self._early = self._listing.listed
-
-    def _check_number(self) -> None:
-        if self._listing.listed > self._max_runs:
-            raise SourceError(
-                f"{self.project} has more than {self._max_runs:,} runs to read; "
-                "raise FLEETGAUGE_WANDB_MAX_RUNS"
-            )

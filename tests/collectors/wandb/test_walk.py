@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collectors.wandb.pages import Page
+from collectors.wandb.pages import Page, Span
 from collectors.wandb.runs import Run, RunKind, State
 from collectors.wandb.settings import Project
-from collectors.wandb.walk import TRIES_OF_ROW, Span, Walk
+from collectors.wandb.walk import TRIES_OF_ROW, Walk
 from common.errors import SourceError
 
 ANTS = Project("acme", "ants")
