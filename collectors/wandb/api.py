@@ -10,6 +10,7 @@ import base64
 import logging
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +99,9 @@ class Api:
 
     def __init__(self, settings: WandbSettings, reading: RunReader, http: Http) -> None:
         self.url = f"{settings.base_url}/graphql"
-        self._headers = {"Content-Type": "application/json", "Authorization": _basic(settings)}
+        token = base64.b64encode(f"api:{settings.api_key.get_secret_value()}".encode()).decode()
+        remember_secret(token)  # which is as secret as the key
+        self._headers = {"Content-Type": "application/json", "Authorization": f"Basic {token}"}
         self._reading = reading
         self._http = http
         self._unpacking = threading.Lock()
@@ -114,52 +117,40 @@ class Api:
             "after": ask.cursor,
         }
         text = query(self._reading.config_keys, self._reading.summary_keys, ask.missing)
-        try:
-            body, headers = self._post(text, variables, deadline, ask.largest)
-        except RejectedError as error:
-            raise _refusal(error) from None
+        body, headers = self._post(text, variables, deadline, ask.largest)
         with self._unpacking:  # one after another, which costs no time and a fraction of the memory
-            answer = _document(body)
+            data, errors = self._data(body)
             del body
-            runs = self._runs(answer, ask)
-            page = _page(runs, ask, self._reading, len(_messages(answer)))
+            page = _page(self._runs(data, _said(errors), ask.project), ask, self._reading, len(errors))
         return Answer(page, requests_left(headers), requested_wait(headers, 0))
 
     def ask_for_key(self, deadline: Deadline) -> None:
         """Raise where the key is not accepted whatever it is used for, or nobody answers here."""
-        try:
-            body, _ = self._post(VIEWER, {}, deadline)
-        except RejectedError as error:
-            suspects = "WANDB_API_KEY and WANDB_BASE_URL" if error.status in {401, 403} else "WANDB_BASE_URL"
-            raise RefusedKeyError(f"{error}; check {suspects}") from None
-        self._viewed(_document(body))
+        self._data(self._post(VIEWER, {}, deadline, refused=_refusal_of_key)[0])
 
     def projects(self, entity: str, after: str | None, deadline: Deadline) -> tuple[list[str], str | None]:
         """Some of the projects of an entity, and the cursor behind which there are more."""
         variables: dict[str, Json] = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": after}
-        try:
-            answer = _document(self._post(PROJECTS, variables, deadline)[0])
-        except RejectedError as error:
-            raise _refusal(error) from None
-        data, said = self._viewed(answer), "; ".join(_messages(answer))[:500]
+        data, errors = self._data(self._post(PROJECTS, variables, deadline)[0])
         models = data.get("models")
-        if models is None and said:
-            raise FailedPageError(f"{self.url} could not list the projects of {entity}: {said}")
+        if models is None and errors:
+            raise FailedPageError(f"{self.url} could not list the projects of {entity}: {_said(errors)}")
         if models is None:
-            raise UnknownProjectError(
-                f"{self.url} knows no entity {entity}, or the key may not see it; check WANDB_PROJECTS"
-            )
+            raise self._unknown(f"entity {entity}")
         try:
             names = [str(edge["node"]["name"]) for edge in models["edges"] if edge["node"]]
             information = models["pageInfo"]
             return names, information["endCursor"] if information["hasNextPage"] else None
         except (TypeError, KeyError) as error:
-            raise SourceError(
-                f"{self.url} answered for the projects of {entity} in a shape nobody knows: {error!r}"
-            ) from None
+            raise _unknown_shape(f"the projects of {entity}", error) from None
 
     def _post(
-        self, text: str, variables: dict[str, Json], deadline: Deadline, largest: int = MAX_ANSWER_BYTES
+        self,
+        text: str,
+        variables: dict[str, Json],
+        deadline: Deadline,
+        largest: int = MAX_ANSWER_BYTES,
+        refused: Callable[[RejectedError], Exception] | None = None,
     ) -> tuple[bytes, Any]:  # Any: headers, of whatever mapping urllib3 has
         body = orjson.dumps({"query": text, "variables": variables})
         try:
@@ -168,52 +159,47 @@ class Api:
             raise OverloadedError(str(error)) from None
         except UnavailableError as error:
             raise _sorted_out(error, self.url) from None
+        except RejectedError as error:
+            raise (refused or _refusal)(error) from None
 
-    def _viewed(self, answer: dict[str, Json]) -> dict[str, Json]:
-        """The data of an answer, where the key is good."""
-        messages = _messages(answer)
-        said = "; ".join(messages)[:500]
-        data = answer.get("data")
-        if unknown := unknown_parts(messages):
+    def _data(self, body: bytes) -> tuple[dict[str, Json], list[str]]:
+        """The data of an answer and the errors beside it, where the key is good."""
+        answer = _document(body)
+        errors, data = _messages(answer), answer.get("data")
+        said = _said(errors)
+        if unknown := unknown_parts(errors):
             raise UnknownPartsError(unknown, said)
         if _LIMITED.search(said):
             raise RateLimitedError(f"{self.url} answered: {said}")
         if not isinstance(data, dict):
             raise FailedPageError(f"{self.url} answered without data: {said or 'and without an error'}")
-        if data.get("viewer") is None and not messages:
+        if data.get("viewer") is None and not errors:
             raise RefusedKeyError(
                 f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
             )
-        return data
+        return data, errors
 
-    def _runs(self, answer: dict[str, Json], ask: Ask) -> Json:
+    def _runs(self, data: dict[str, Json], said: str, project: Project) -> Json:
         """The listing in an answer, or why there is none."""
-        data = self._viewed(answer)
-        messages = _messages(answer)
-        said = "; ".join(messages)[:500]
         found = data.get("project")
-        if found is None and not messages:
-            raise UnknownProjectError(
-                f"{self.url} knows no project {ask.project}, or the key may not see it; check WANDB_PROJECTS"
-            )
+        if found is None and not said:
+            raise self._unknown(f"project {project}")
         if found is None and _REFUSED.search(said):
-            raise RefusedProjectError(f"{self.url} refused {ask.project}: {said}")
+            raise RefusedProjectError(f"{self.url} refused {project}: {said}")
         if found is None:
-            raise TransientError(f"{self.url} did not answer for {ask.project}: {said}")
+            raise TransientError(f"{self.url} did not answer for {project}: {said}")
         runs: Json = found.get("runs") if isinstance(found, dict) else None
-        if runs is None and messages:
+        if runs is None and said:
             kind = OverloadedError if _OVERLOADED.search(said) else FailedPageError
             raise kind(f"{self.url} could not list runs: {said}")
-        if messages:
-            log.warning("%s answered for %s with errors beside the data: %s", self.url, ask.project, said)
+        if said:
+            log.warning("%s answered for %s with errors beside the data: %s", self.url, project, said)
         return runs
 
-
-def _basic(settings: WandbSettings) -> str:
-    """The header that carries the key; its encoded form is as secret as the key."""
-    token = base64.b64encode(f"api:{settings.api_key.get_secret_value()}".encode()).decode()
-    remember_secret(token)
-    return f"Basic {token}"
+    def _unknown(self, what: str) -> UnknownProjectError:
+        return UnknownProjectError(
+            f"{self.url} knows no {what}, or the key may not see it; check WANDB_PROJECTS"
+        )
 
 
 def _document(body: bytes) -> dict[str, Json]:
@@ -254,6 +240,19 @@ def _refusal(error: RejectedError) -> Exception:
     return UnknownPartsError(unknown, str(error)) if unknown else SourceError(str(error))
 
 
+def _refusal_of_key(error: RejectedError) -> RefusedKeyError:
+    suspects = "WANDB_API_KEY and WANDB_BASE_URL" if error.status in {401, 403} else "WANDB_BASE_URL"
+    return RefusedKeyError(f"{error}; check {suspects}")
+
+
+def _unknown_shape(what: str, error: Exception) -> SourceError:
+    return SourceError(f"W&B answered for {what} in a shape nobody knows: {error!r}")
+
+
+def _said(errors: list[str]) -> str:
+    return "; ".join(errors)[:500]
+
+
 def _messages(answer: dict[str, Json]) -> list[str]:
     errors = answer.get("errors")
     return [
@@ -269,19 +268,17 @@ def _page(runs: Json, ask: Ask, reading: RunReader, errors: int) -> Page:
         nodes = [edge["node"] for edge in edges]
         more, end_cursor = bool(information["hasNextPage"]), information.get("endCursor")
     except (TypeError, KeyError, AttributeError) as error:
-        raise SourceError(f"W&B answered for {ask.project} in a shape nobody knows: {error!r}") from None
+        raise _unknown_shape(str(ask.project), error) from None
     offsets = offsets_of([edge.get("cursor") for edge in edges], ask.begin, ask.asked)
-    ids: list[str | None] = []
+    ids = [node.get("id") if isinstance(node, dict) else None for node in nodes]
     read: list[Run | None] = []
     flaws: dict[int, list[str]] = {}
     for place, node in enumerate(nodes):
-        name = node.get("id") if isinstance(node, dict) else None
         found: list[str] = []
-        if isinstance(name, str):
-            ids.append(name)
+        if isinstance(ids[place], str):
             read.append(reading.read(node, found))
         else:
-            ids.append(None)
+            ids[place] = None
             read.append(None)
             found.append("malformed_run")
         if found:

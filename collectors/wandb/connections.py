@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -19,15 +18,6 @@ JOIN = 2.0  # seconds for all threads to end once their connections are cut
 log = logging.getLogger(__name__)
 
 O = TypeVar("O")  # noqa: E741
-
-
-@dataclass
-class Job(Generic[O]):
-    """A request under way, for whom it is, and what came of it."""
-
-    owner: O
-    ask: Ask
-    result: Answer | Exception | None = None
 
 
 class Gate:
@@ -62,8 +52,8 @@ class Lines(Generic[O]):
     """Threads that carry requests to the server; daemons, so that none keeps the process from ending."""
 
     def __init__(self, number: int, work: Callable[[Ask], Answer]) -> None:
-        self._jobs: SimpleQueue[Job[O] | None] = SimpleQueue()
-        self._done: SimpleQueue[Job[O]] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[O, Ask] | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[O, Ask, Answer | Exception]] = SimpleQueue()
         self._work = work
         self._ending = False
         self._threads = [
@@ -73,10 +63,11 @@ class Lines(Generic[O]):
         for thread in self._threads:
             thread.start()
 
-    def send(self, job: Job[O]) -> None:
-        self._jobs.put(job)
+    def send(self, owner: O, ask: Ask) -> None:
+        self._jobs.put((owner, ask))
 
-    def receive(self, timeout: float) -> Job[O] | None:
+    def receive(self, timeout: float) -> tuple[O, Ask, Answer | Exception] | None:
+        """What came of a request, and for whom it was; None where nothing did in time."""
         try:
             return self._done.get(timeout=max(0.0, timeout))
         except Empty:
@@ -94,14 +85,16 @@ class Lines(Generic[O]):
 
     def _carry(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                job.result = self._work(job.ask)
-            except Exception as error:
-                expected = isinstance(error, FleetgaugeError | TransientError | UnknownPartsError)
-                if not expected and not self._ending:
-                    log.exception("unexpected error while reading %s", job.ask.project)
-                # What it was raised in holds on to the answer, which may be long.
-                error.__traceback__ = error.__context__ = error.__cause__ = None
-                job.result = error
-            self._done.put(job)
-            del job
+            self._done.put((*job, self._result(job[1])))
+            del job  # and with it what becomes of it
+
+    def _result(self, ask: Ask) -> Answer | Exception:
+        try:
+            return self._work(ask)
+        except Exception as error:
+            expected = isinstance(error, FleetgaugeError | TransientError | UnknownPartsError)
+            if not expected and not self._ending:
+                log.exception("unexpected error while reading %s", ask.project)
+            # What it was raised in holds on to the answer, which may be long.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+            return error

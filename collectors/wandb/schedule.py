@@ -24,7 +24,7 @@ from collectors.wandb.api import (
     RefusedProjectError,
     UnknownPartsError,
 )
-from collectors.wandb.connections import Gate, Job, Lines
+from collectors.wandb.connections import Gate, Lines
 from collectors.wandb.listing import Listing
 from collectors.wandb.pages import Span
 from collectors.wandb.query import WIDE, Extra
@@ -62,7 +62,6 @@ class _Reading:
     ended: bool = False
 
 
-_Job = Job[tuple[_Reading, Span]]
 _Lines = Lines[tuple[_Reading, Span]]
 
 
@@ -77,8 +76,7 @@ class Schedule:
     sleep: Callable[[float], None]
     parent: Parent
     missing: frozenset[Extra] = frozenset()
-    _fresh: deque[_Reading] = field(default_factory=deque)  # whose first page has not come yet
-    _begun: deque[_Reading] = field(default_factory=deque)
+    _readings: deque[_Reading] = field(default_factory=deque)  # whoever was asked about last comes last
     _ended: list[Result] = field(default_factory=list)
     _under_way: int = 0
     _asked_for_key: bool = False
@@ -87,13 +85,13 @@ class Schedule:
         """The listing of each project, or why there is none, as they end."""
         settings = self.settings
         self._gate = Gate(settings.connections, settings.pause)
-        self._fresh.extend(
+        self._readings.extend(
             _Reading(request, Walk(request.project, settings.page_size, settings.max_runs))
             for request in requests
         )
         lines: _Lines = Lines(settings.connections, lambda ask: self.api.page(ask, self.deadline))
         try:
-            while self._fresh or self._begun:
+            while self._readings:
                 self._start(lines)
                 if not self._ended:
                     self._wait(lines)
@@ -106,11 +104,8 @@ class Schedule:
         """Ask for what may be asked for now: first pages first, then each project in its turn."""
         now = self.deadline.elapsed()
         while self._under_way < self._gate.allowed and self._gate.opens <= now < self.deadline.seconds:
-            for queue in (self._fresh, self._begun):
-                found = self._next(queue, now)
-                if found is not None:
-                    break
-            else:
+            found = self._next(now)
+            if found is None:
                 return
             reading, span = found
             if span.alone and self._under_way:
@@ -128,60 +123,60 @@ class Schedule:
             )
             self._gate.start(now)
             self._under_way += 1
-            lines.send(Job((reading, span), ask))
+            lines.send((reading, span), ask)
             if span.alone:
                 return
 
-    def _next(self, queue: deque[_Reading], now: float) -> tuple[_Reading, Span] | None:
-        """The next project of a queue that has something to ask, which then goes to its end."""
+    def _next(self, now: float) -> tuple[_Reading, Span] | None:
+        """The next project that has something to ask, which then goes to the end."""
         limit = WIDE_PAGE if self.missing & WIDE else self.settings.page_size
-        for _ in range(len(queue)):
-            reading = queue[0]
-            queue.rotate(-1)
-            if reading.due > now:
-                continue
-            try:
-                span = reading.walk.next(limit)
-            except SourceError as error:
-                self._end(reading, error)
-                return None  # the queue is another one now; whoever else waits is next
-            if span is not None:
-                return reading, span
+        for begun in (False, True):
+            for _ in range(len(self._readings)):
+                reading = self._readings[0]
+                self._readings.rotate(-1)
+                if reading.due > now or reading.walk.begun is not begun:
+                    continue
+                try:
+                    span = reading.walk.next(limit)
+                except SourceError as error:
+                    self._end(reading, error)
+                    return None  # there are others now; whoever else waits is next
+                if span is not None:
+                    return reading, span
         return None
 
     def _wait(self, lines: _Lines) -> None:
         """Until an answer comes, or something may be asked for, or the time is over."""
         now, end = self.deadline.elapsed(), self.deadline.seconds
-        later = [reading.due for reading in (*self._fresh, *self._begun) if reading.due > now]
+        later = [reading.due for reading in self._readings if reading.due > now]
         wake = self._gate.opens if self._gate.opens > now else min(later, default=end)
         if now >= end or (not self._under_way and wake >= end):
             self._give_up(now)
         elif self._under_way:
-            job = lines.receive(min(wake if self._under_way < self._gate.allowed else end, end) - now)
-            if job is not None:
+            done = lines.receive(min(wake if self._under_way < self._gate.allowed else end, end) - now)
+            if done is not None:
                 self._under_way -= 1
-                self._take(job)
+                (reading, span), ask, result = done
+                if not reading.ended:
+                    self._take(reading, span, ask, result)
         else:
             self.sleep(wake - now)
 
-    def _take(self, job: _Job) -> None:
+    def _take(self, reading: _Reading, span: Span, ask: Ask, result: Answer | Exception) -> None:
         """Enter an answer, or see what its failure is worth. Whatever goes wrong is this project's loss."""
-        reading, span = job.owner
-        if reading.ended:
-            return
         try:
-            if isinstance(job.result, Answer):
-                self._gate.heard(self.deadline.elapsed(), job.result, self._under_way)
+            if isinstance(result, Answer):
+                self._gate.heard(self.deadline.elapsed(), result, self._under_way)
                 reading.trouble = None
-                reading.walk.served(span, job.result.page)
+                reading.walk.served(span, result.page)
                 self._progress(reading)
-            elif isinstance(job.result, Exception):
-                self._failed(job, job.result)
+            elif isinstance(result, UnknownPartsError):
+                self._do_without(result, ask)
+                reading.walk.again(span)
+            else:
+                self._failed(reading, span, result)
             if reading.walk.done:
                 self._end(reading, reading.walk.listing())
-            elif reading.walk.begun and reading in self._fresh:
-                self._fresh.remove(reading)
-                self._begun.append(reading)
         except RefusedKeyError:
             raise
         except Exception as error:
@@ -189,12 +184,7 @@ class Schedule:
                 log.exception("unexpected error while reading %s", reading.request.project)
             self._end(reading, error)
 
-    def _failed(self, job: _Job, error: Exception) -> None:
-        reading, span = job.owner
-        if isinstance(error, UnknownPartsError):
-            self._do_without(error, job.ask)
-            reading.walk.again(span)
-            return
+    def _failed(self, reading: _Reading, span: Span, error: Exception) -> None:
         if isinstance(error, TooLargeError):
             reading.walk.too_large(span, error)
             return
@@ -256,14 +246,12 @@ class Schedule:
 
     def _end(self, reading: _Reading, result: Listing | Exception) -> None:
         reading.ended = True
-        for queue in (self._fresh, self._begun):
-            if reading in queue:
-                queue.remove(reading)
+        self._readings.remove(reading)
         self._ended.append((reading.request.project, result))
 
     def _give_up(self, now: float) -> None:
         """No time is left: what is not whole by now is not sent."""
-        for reading in (*self._fresh, *self._begun):
+        for reading in [*self._readings]:
             self._end(reading, self._why(reading, now))
 
     def _why(self, reading: _Reading, now: float) -> FleetgaugeError:
