@@ -19,7 +19,7 @@ from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Mark, Metric, Sample
 from common.net.http import Http, NoProxy, ProxySettings, proxy_for
 from common.net.retry import Deadline
-from common.parent import NoParent, Parent
+from common.parent import Parent
 from common.span import Missed, Span, missed
 from common.times import EARLIEST
 
@@ -57,7 +57,7 @@ class Context(Generic[S]):
     step: int | None = None  # of the grid that `at` is on; None where nothing can have been missed
     fills: bool = True  # whether what was missed is to be sent as well
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
-    parent: Parent = field(default_factory=NoParent)
+    parent: Parent = field(default_factory=Parent)
     intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown
 
     def http(self, url: str, connections: int = 1) -> Http:

@@ -55,7 +55,6 @@ class DatadogClient:
         deadline: Deadline,
         *,
         clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.address = settings.address
         self.clock_skew: float | None = None
@@ -63,7 +62,6 @@ class DatadogClient:
         self._sent_keys = self._keys(settings)
         self._proxy = proxy_for(settings.address, core)
         self._clock = clock
-        self._sleep = sleep
         self._made: Client | None = None
 
     def _keys(self, settings: DatadogSettings) -> dict[str, SecretStr]:
@@ -78,14 +76,15 @@ class DatadogClient:
         """Deliver series, as JSON in gzip; the time on the intake's clock, where it said so."""
         return self.ask(lambda client: self._accepted(client.ask("POST", "/api/v2/series", body))).server_time
 
-    def validate(self) -> None:
-        """Ask whether the API key is good; raises where it is not."""
+    def validate(self) -> str:
+        """Ask whether the API key is good, and say so; raises where it is not."""
         self.ask(lambda client: self._valid(client.ask("GET", "/api/v1/validate")))
+        return f"the API key is valid at {self.address}"
 
     def ask(self, call: Callable[[Client], Any]) -> Answer:  # Any: the official client is not typed
         """Call until it is answered well."""
         try:
-            return persist(lambda: self._once(call), self.deadline, self._sleep)
+            return persist(lambda: self._once(call), self.deadline, self.deadline.sleep)
         except TransientError as error:
             raise DeliveryError(f"{self.address}: {error}") from error
 

@@ -6,7 +6,6 @@ How Datadog is asked, and what is tried again, is in `common/datadog/client.py`.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from common.config.settings import CoreSettings, DatadogSettings
@@ -21,7 +20,7 @@ from common.net.retry import Deadline
 TOLERATED_SKEW = 60.0
 
 
-class DatadogSink:
+class DatadogSink(DatadogClient):
     """Takes samples, and delivers them in payloads as full as the intake takes.
 
     `oldest` is the earliest second to send, for metrics that have historical ingestion on; without it the
@@ -35,22 +34,16 @@ class DatadogSink:
         deadline: Deadline,
         *,
         clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
         oldest: int | None = None,
         many_ticks: bool = False,
     ) -> None:
-        self._clock = clock
+        super().__init__(settings, core, deadline, clock=clock)
         self._oldest = oldest
         tags = (f"env:{core.env}", f"service:{core.service}")
         self._table = SeriesTable(tags, core.series_cap, many_ticks=many_ticks)
         self._queue = Queue()
-        self._client = DatadogClient(settings, core, deadline, clock=clock, sleep=sleep)
+        self.dropped = self._table.dropped
         self.points_sent = 0
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """Points that were not sent, by reason."""
-        return self._table.dropped
 
     @property
     def taken(self) -> int:
@@ -61,11 +54,6 @@ class DatadogSink:
     def settled(self) -> int:
         """How many of them, counted from the first, the intake accepted."""
         return self._queue.settled
-
-    @property
-    def clock_skew(self) -> float | None:
-        """How far our clock is ahead of the intake's, once it has answered."""
-        return self._client.clock_skew
 
     def send(self, samples: Iterable[Sample]) -> None:
         """Deliver samples: returning means that the intake accepted them; otherwise it raises."""
@@ -81,22 +69,17 @@ class DatadogSink:
     def deliver(self, *, everything: bool, within: float | None = None) -> None:
         """Deliver what fills payloads, or everything, perhaps within so many seconds; or raise."""
         if within is not None:
-            self._client.deadline = self._client.deadline.within(within)
+            self.deadline = self.deadline.within(within)
         while payload := self._queue.next_payload(everything=everything):
             self._deliver(payload)
             self._queue.settle()
-
-    def validate(self) -> str:
-        """Ask the intake whether the key is good; raises where it is not."""
-        self._client.validate()
-        return f"the API key is valid at {self._client.address}"
 
     def _deliver(self, payload: Payload) -> None:
         """Send one payload, in halves where it is too large for the wire."""
         body = payload.body()
         if body is not None:
             try:
-                server_time = self._client.submit(body)
+                server_time = self.submit(body)
             except RefusedError as refused:
                 if refused.status != 413:
                     raise
@@ -106,7 +89,7 @@ class DatadogSink:
         halves = payload.halves()
         if not halves:
             name = payload.series()[0]["metric"]
-            raise RefusedError(f"{self._client.address} answered 413 to a single point of {name}")
+            raise RefusedError(f"{self.address} answered 413 to a single point of {name}")
         for half in halves:
             self._deliver(half)
 

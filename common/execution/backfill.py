@@ -12,11 +12,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from common.collector import Collector
-from common.config.configuration import Configuration
-from common.config.settings import CollectorSettings
 from common.errors import ConfigurationError, DeclinedError, DeliveryError
 from common.execution.backfill_state import BackfillCheckpoint, BackfillState, SpanSamples, Survey
 from common.execution.delivery import Delivery, Sink
@@ -47,10 +44,8 @@ class BackfillRun(Run):
             raise ValueError("a backfill needs a span")
         return self._job.backfill
 
-    def _work(
-        self, configuration: Configuration, collector: Collector[Any], settings: CollectorSettings
-    ) -> None:
-        step = self._job.step or configuration.core.step
+    def _work(self) -> None:
+        step = self._job.step or self._core.step
         span = Span(self._asked.since, self._asked.until, step).part(self._asked.part, self._asked.parts)
         if len(span.ticks) > MAX_TICKS:
             raise ConfigurationError(
@@ -58,28 +53,17 @@ class BackfillRun(Run):
                 "widen --step, or narrow --since and --until"
             )
         if self._job.mode is Mode.DRY_RUN:
-            samples = SpanSamples(
-                collector, self._context(configuration.core, settings, {}, span.until, None), span
-            )
-            self._sink = sink = self._open_sink(configuration, collector, span.since)
-            items = self._with_progress(samples.items(), "computing", None)
-            self._deliver(collector, items, Delivery(sink, None))
+            samples = SpanSamples(self._collector, self._context({}, span.until, None), span)
+            self._sink = sink = self._open_sink(span.since)
+            self._deliver(self._with_progress(samples.items(), "computing", None), Delivery(sink, None))
             return
-        key = f"backfill-{collector.name}-{_hash_of(self._asked, step, settings, configuration)}"
-        place = store(configuration.core)
-        with place.open(key) if place else UnsavedCheckpoint() as checkpoint:
-            while not self._push(configuration, collector, settings, checkpoint, span):
+        place = store(self._core)
+        with place.open(self._backfill_key(step)) if place else UnsavedCheckpoint() as checkpoint:
+            while not self._push(checkpoint, span):
                 log.info("metrics that were left out before can be sent now: starting again")
                 checkpoint.save(Saved())
 
-    def _push(
-        self,
-        configuration: Configuration,
-        collector: Collector[Any],
-        settings: CollectorSettings,
-        checkpoint: Checkpoint,
-        span: Span,
-    ) -> bool:
+    def _push(self, checkpoint: Checkpoint, span: Span) -> bool:
         """Send what is left of the span; False where more metrics can be sent than an earlier attempt did."""
         state = BackfillState.parse(checkpoint.saved.state, self._job.now) or BackfillState(
             span.since, span.until, self._job.now
@@ -87,22 +71,21 @@ class BackfillRun(Run):
         span = Span(state.since, state.until, span.step)
         if state.state:
             log.info("resuming the interrupted backfill: %s", span)
-        context = self._context(configuration.core, settings, state.state, span.until, None)
-        samples = SpanSamples(collector, context, span)
+        samples = SpanSamples(self._collector, self._context(state.state, span.until, None), span)
         survey = self._survey(samples)
-        survey.check_cap(configuration.core.series_cap)
-        samples.left_out = self._metrics_to_leave_out(configuration, survey, span, state.left_out)
+        survey.check_cap(self._core.series_cap)
+        samples.left_out = self._metrics_to_leave_out(survey, span, state.left_out)
         if set(state.left_out) - samples.left_out:
             return False
         survey = survey.without(samples.left_out)
         if samples.left_out and not survey.points:
             raise ConfigurationError("Historical Metrics Ingestion is off for all metrics: nothing was sent")
-        self._sink = sink = self._historical_sink(configuration, survey, span)
+        self._sink = sink = self._historical_sink(survey, span)
         saves = BackfillCheckpoint(checkpoint, replace(state, left_out=sorted(samples.left_out)), self._clock)
-        with self._explaining_how_to_resume(configuration):
+        with self._explaining_how_to_resume():
             total = survey.points.total()
             items = self._with_progress(samples.items(), "sending", total, sink)
-            self._deliver(collector, items, Delivery(sink, saves))
+            self._deliver(items, Delivery(sink, saves))
             self._parent.progress("sending", sink.points_sent, total)
         if not self._tally.lost:  # a project that could not be read is what is left to do
             checkpoint.save(Saved())
@@ -116,18 +99,14 @@ class BackfillRun(Run):
         self._tally.dropped, self._tally.lost[:] = dropped, lost
         return survey
 
-    def _metrics_to_leave_out(
-        self, configuration: Configuration, survey: Survey, span: Span, left_out_before: list[str]
-    ) -> frozenset[str]:
+    def _metrics_to_leave_out(self, survey: Survey, span: Span, left_out_before: list[str]) -> frozenset[str]:
         """The metrics that Datadog would drop in silence, once it is agreed what to do about them."""
         if not survey.needs_historical_ingestion and not left_out_before:
             self._agree(survey, span, [])
             return frozenset()
-        from common.datadog.historical import HistoricalIngestion, refusal
+        from common.datadog.historical import refusal
 
-        ingestion = HistoricalIngestion(
-            configuration.datadog(), configuration.core, self._deadline, clock=self._clock
-        )
+        ingestion = self._historical_ingestion()
         names = {*survey.points, *left_out_before}
         off = sorted(names - ingestion.enabled(names))
         if off and not self._asked.enable and not self._asked.only_enabled:
@@ -171,23 +150,15 @@ class BackfillRun(Run):
             )
         return frozenset(refused)
 
-    def _historical_sink(self, configuration: Configuration, survey: Survey, span: Span) -> DatadogSink:
+    def _historical_sink(self, survey: Survey, span: Span) -> DatadogSink:
         """The sink of a backfill. What needs no permission by its age must be sent before it does."""
-        from common.datadog.sink import DatadogSink
-
         left = self._deadline.remaining()
         if not survey.needs_historical_ingestion and survey.oldest is not None:
             left = min(left, survey.oldest + MAX_AGE - SLACK - self._clock())
             if left <= 0:
                 raise DeliveryError("points became older than an hour before they were sent: run it again")
-        return DatadogSink(
-            configuration.datadog(),
-            configuration.core,
-            Deadline(left),
-            clock=self._clock,
-            oldest=span.since if survey.needs_historical_ingestion else None,
-            many_ticks=True,
-        )
+        oldest = span.since if survey.needs_historical_ingestion else None
+        return self._datadog_sink(Deadline(left), oldest=oldest, many_ticks=True)
 
     def _with_progress(
         self, items: Iterator[Sample | Mark], doing: str, total: int | None, sink: Sink | None = None
@@ -201,20 +172,20 @@ class BackfillRun(Run):
                 self._parent.progress(doing, sink.points_sent if sink else passed, total)
 
     @contextmanager
-    def _explaining_how_to_resume(self, configuration: Configuration) -> Iterator[None]:
+    def _explaining_how_to_resume(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
             how = "starts again, doubling nothing (with FLEETGAUGE_CHECKPOINTS it would resume from here)"
-            if configuration.core.checkpoints:
+            if self._core.checkpoints:
                 how = "resumes from here, within a day"
             log.warning("not everything was sent; the same command %s", how)
             raise
 
-
-def _hash_of(asked: Backfill, step: int, settings: CollectorSettings, configuration: Configuration) -> str:
-    """Names an interrupted backfill: a hash of all that decides what is sent where, secrets masked."""
-    core, datadog = configuration.core, configuration.datadog()
-    told = [*asked.asked, asked.part, asked.parts, step, settings.model_dump_json()]
-    told += [core.env, core.service, datadog.address, core.instance]
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
+    def _backfill_key(self, step: int) -> str:
+        """Names an interrupted backfill: a hash of all that decides what is sent where, secrets masked."""
+        asked, core, datadog = self._asked, self._core, self._configuration.datadog()
+        told = [*asked.asked, asked.part, asked.parts, step, self._settings.model_dump_json()]
+        told += [core.env, core.service, datadog.address, core.instance]
+        digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
+        return f"backfill-{self._collector.name}-{digest}"

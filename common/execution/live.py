@@ -6,21 +6,17 @@ What a backfill does instead is in `common.execution.backfill`.
 from __future__ import annotations
 
 import logging
-import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from common.collector import Collector, Context
-from common.config.configuration import Configuration
-from common.config.settings import CollectorSettings
+from common.collector import Context
 from common.errors import FleetgaugeError, Interrupted
 from common.execution import health
 from common.execution.delivery import Delivery
 from common.execution.run import Run, failure_of
 from common.intake import MAX_AGE, MAX_AHEAD
-from common.job import Job, Mode
+from common.job import Mode
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Outcome, Status
@@ -41,33 +37,43 @@ class LiveRun(Run):
     _last_success: int | None = None
     _as_of: int | None = None
 
-    def _load(self, configuration: Configuration) -> Collector[Any]:
-        if self._job.mode is Mode.PUSH:  # to be reported even where the collector cannot be imported
-            self._last_success = _last_success(configuration, self._job.collector, self._node_name)
-        return super()._load(configuration)
+    def report_on(self, outcome: Outcome) -> Outcome:
+        """Report on a child that could not."""
+        try:
+            self._configure()
+        except (Exception, Interrupted) as error:
+            _log_unreported(error)
+            return outcome
+        return self._report(outcome, self._deadline)
 
-    # Any: the settings model differs per collector, and only the collector itself looks inside.
-    def _work(
-        self, configuration: Configuration, collector: Collector[Any], settings: CollectorSettings
-    ) -> None:
+    def _configure(self) -> None:
+        super()._configure()
+        if self._job.mode in {Mode.PUSH, Mode.REPORT} and (place := store(self._core)):
+            # Asked without the collector, to be reported even where it cannot be imported.
+            name, address = self._job.collector, self._configuration.address
+            keys = [checkpoint_key(name, self._core, address, *node) for node in ((), (self._node_name,))]
+            found = [place.peek(key).last_success for key in keys]
+            self._last_success = max((moment for moment in found if moment is not None), default=None)
+
+    def _work(self) -> None:
         """Answer for the present."""
-        job, core = self._job, configuration.core
-        with self._hold(configuration, collector) as checkpoint:
+        job = self._job
+        with self._hold() as checkpoint:
             self._tally.dropped.update(
                 {"bad_checkpoint": checkpoint.set_aside} if checkpoint.set_aside else {}
             )
-            step = job.step or core.step
-            context = self._context(core, settings, checkpoint.saved.state, tick(job.now, step), step)
-            self._sink = sink = self._open_sink(configuration, collector, job.now - MAX_AGE)
+            step = job.step or self._core.step
+            context = self._context(checkpoint.saved.state, tick(job.now, step), step)
+            self._sink = sink = self._open_sink(job.now - MAX_AGE)
             context = replace(context, intake_clock=self._intake_clock)
 
             def remember(changes: Mapping[str, object]) -> None:
                 checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
 
             self._as_of = context.at
-            self._deliver(collector, self._dated(collector.collect(context)), Delivery(sink, remember))
+            self._deliver(self._dated(self._collector.collect(context)), Delivery(sink, remember))
             if job.mode is Mode.PUSH:
-                self._note_gap(collector, context)
+                self._note_gap(context)
             if not self._tally.lost:
                 checkpoint.save(replace(checkpoint.saved, last_success=int(self._clock())))
                 self._last_success = checkpoint.saved.last_success
@@ -90,9 +96,9 @@ class LiveRun(Run):
             self._sink.validate()
         return None if self._sink.clock_skew is None else self._job.now - self._sink.clock_skew
 
-    def _note_gap(self, collector: Collector[Any], context: Context[Any]) -> None:
+    def _note_gap(self, context: Context[Any]) -> None:
         """What was missed and cannot be filled: said with the command that does it, where one can."""
-        last, step = self._last_success, context.step
+        collector, last, step = self._collector, self._last_success, context.step
         if self._tally.gap is None and step and last is not None:
             if collector.resumes:  # it reads on from where it was, but what it reads may be too old by now
                 self._tally.gap = Span(last, max(last, context.now - MAX_AGE), step)
@@ -110,12 +116,12 @@ class LiveRun(Run):
         command = self._job.command("--since", since, "--until", iso(gap.until), *grid, "--push")
         log.warning("the points from %s were not sent and are too old now; to send them: %s", gap, command)
 
-    def _hold(self, configuration: Configuration, collector: Collector[Any]) -> Checkpoint:
+    def _hold(self) -> Checkpoint:
         """The collector's checkpoint, held by this run; in a dry run only read, and never moved."""
-        place = self._store(configuration, collector)
+        place = self._store()
         if place is None:
             return UnsavedCheckpoint()
-        key = self._key(configuration, collector)
+        key = self._key()
         if self._job.mode is Mode.DRY_RUN:
             return UnsavedCheckpoint(place.peek(key))
         return place.open(key)
@@ -123,63 +129,25 @@ class LiveRun(Run):
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:
         if self._job.mode is Mode.DRY_RUN:
             return replace(outcome, as_of=self._as_of, missed_ticks=self._tally.missed)
-        if self._job.mode is not Mode.PUSH or outcome.status is Status.SKIPPED:
+        known = hasattr(self, "_configuration")  # without it nobody knows where to report
+        if not known or self._job.mode is not Mode.PUSH or outcome.status is Status.SKIPPED:
             return outcome
         left = LAST_WORDS if interrupted else max(LAST_WORDS, self._deadline.remaining())
         return self._report(outcome, Deadline(left))
 
     def _report(self, outcome: Outcome, deadline: Deadline) -> Outcome:
         """Deliver the self-metrics; failing to is itself a failure of the run."""
-        if self._configuration is None:
-            return outcome
         try:
             skew = getattr(self._sink, "clock_skew", None)
             gap = None if self._tally.gap is None else self._tally.gap.seconds
-            report(outcome, self._configuration, deadline, skew, self._last_success, gap, self._clock)
+            samples = health.samples(outcome, int(self._clock()), skew, self._last_success, gap)
+            self._datadog_sink(deadline).send(samples)
         except (Exception, Interrupted) as error:
             _log_unreported(error)
             if outcome.error is None:
                 status = Status.PARTIAL if outcome.points_sent else Status.FAILED
                 return replace(outcome, status=status, error=failure_of(error))
         return outcome
-
-
-def _last_success(configuration: Configuration, name: str, node_name: str) -> int | None:
-    """When a run last succeeded, where a store remembers it; asked without importing the collector."""
-    place = store(configuration.core)
-    if place is None:
-        return None
-    keys = [checkpoint_key(name, configuration.core, configuration.address, *n) for n in ((), (node_name,))]
-    found = [place.peek(key).last_success for key in keys]
-    return max((moment for moment in found if moment is not None), default=None)
-
-
-def report(
-    outcome: Outcome,
-    configuration: Configuration,
-    deadline: Deadline,
-    clock_skew: float | None,
-    last_success: int | None,
-    gap: int | None = None,
-    clock: Callable[[], float] = time.time,
-) -> None:
-    """Deliver the self-metrics of a run."""
-    from common.datadog.sink import DatadogSink
-
-    sink = DatadogSink(configuration.datadog(), configuration.core, deadline, clock=clock)
-    sink.send(health.samples(outcome, int(clock()), clock_skew, last_success, gap))
-
-
-def report_for(job: Job, outcome: Outcome, environ: Mapping[str, str]) -> Outcome:
-    """Report on a child that could not."""
-    try:
-        configuration = Configuration(environ, job.config)
-        node_name = configuration.core.node_name or socket.gethostname()
-        last_success = _last_success(configuration, job.collector, node_name)
-        report(outcome, configuration, Deadline(job.timeout), None, last_success)
-    except (Exception, Interrupted) as error:
-        _log_unreported(error)
-    return outcome
 
 
 def _log_unreported(error: BaseException) -> None:

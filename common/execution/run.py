@@ -36,7 +36,7 @@ from common.job import DATADOG, Job, Mode
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Failure, Outcome, Status
-from common.parent import NoParent, Parent
+from common.parent import Parent
 from common.signals import shielded
 from common.state.checkpoint import Store
 from common.state.key import checkpoint_key
@@ -44,6 +44,7 @@ from common.state.stores import store
 from common.times import tick
 
 if TYPE_CHECKING:
+    from common.datadog.historical import HistoricalIngestion
     from common.datadog.sink import DatadogSink
 
 MAX_NAMED = 20  # lost units that an outcome names; the log names them all
@@ -56,6 +57,11 @@ log = logging.getLogger(__name__)
 class Run(ABC):
     """One run of one collector, of either kind, from its settings to its outcome."""
 
+    # Read along the way, in this order. Any: only the collector itself looks inside of its settings.
+    _configuration: Configuration
+    _collector: Collector[Any]
+    _settings: CollectorSettings
+
     def __init__(
         self,
         job: Job,
@@ -65,7 +71,7 @@ class Run(ABC):
     ) -> None:
         self._job = job
         self._environ = environ
-        self._parent = parent or NoParent()
+        self._parent = parent or Parent()
         self._clock = clock
         self._started = time.monotonic()
         self._deadline = Deadline(job.timeout)
@@ -73,7 +79,6 @@ class Run(ABC):
         self._samples = 0
         self._findings: list[str] = []
         self._sink: Sink | None = None
-        self._configuration: Configuration | None = None
         self._node_name = ""
 
     def run(self) -> Outcome:
@@ -98,58 +103,57 @@ class Run(ABC):
         return self._closing(self._outcome(failure, skipped=skipped), interrupted=interrupted)
 
     def _do(self) -> None:
-        job = self._job
-        self._configuration = configuration = Configuration(self._environ, job.config)
-        core = configuration.core
+        self._configure()
+        if self._job.collector == DATADOG:
+            self._check_datadog()
+            return
+        self._collector = load_collector(self._job.collector)
+        if self._job.mode is Mode.CHECK:
+            self._check()
+        else:
+            self._read_settings()
+            self._work()
+
+    def _configure(self) -> None:
+        """Read what every collector shares."""
+        self._configuration = Configuration(self._environ, self._job.config)
+        core = self._core
+        self._node_name = core.node_name or socket.gethostname()
         labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
         with shielded():  # a handler that is half made would complain at the end of the process
-            logs.set_up(job.collector, verbose=job.verbose, labels=labels)
-        if job.collector == DATADOG:
-            self._check_datadog(configuration)
-            return
-        self._node_name = core.node_name or socket.gethostname()
-        collector = self._load(configuration)
-        if job.mode is Mode.CHECK:
-            self._check(configuration, collector)
-        else:
-            self._work(configuration, collector, self._settings(configuration, collector))
+            logs.set_up(self._job.collector, verbose=self._job.verbose, labels=labels)
 
-    # Any: the settings model differs per collector, and only the collector itself looks inside.
+    @property
+    def _core(self) -> CoreSettings:
+        return self._configuration.core
+
+    def _read_settings(self) -> None:
+        name, model = self._collector.name, self._collector.settings
+        self._settings = self._configuration.collector(name, model, _every_variable)
+
     @abstractmethod
-    def _work(
-        self, configuration: Configuration, collector: Collector[Any], settings: CollectorSettings
-    ) -> None:
+    def _work(self) -> None:
         """Do what this kind of run is for."""
 
-    def _load(self, configuration: Configuration) -> Collector[Any]:  # noqa: ARG002
-        return load_collector(self._job.collector)
-
-    def _settings(self, configuration: Configuration, collector: Collector[Any]) -> CollectorSettings:
-        settings: CollectorSettings = configuration.collector(
-            collector.name, collector.settings, _every_variable
-        )
-        return settings
-
-    def _check_datadog(self, configuration: Configuration) -> None:
+    def _check_datadog(self) -> None:
         """Ask about the keys; about that of the past only where the past is asked for."""
-        self._findings.append(self._datadog_sink(configuration, self._deadline).validate())
+        self._findings.append(self._datadog_sink(self._deadline).validate())
         if self._job.backfill:
-            from common.datadog.historical import READING, HistoricalIngestion
+            from common.datadog.historical import READING
 
-            settings = configuration.datadog()
-            history = HistoricalIngestion(settings, configuration.core, self._deadline, clock=self._clock)
+            history = self._historical_ingestion()
             history.enabled([health.UP.name])
-            self._findings.append(f"the application key has the permission {READING} at {settings.address}")
+            self._findings.append(f"the application key has the permission {READING} at {history.address}")
 
-    def _check(self, configuration: Configuration, collector: Collector[Any]) -> None:
+    def _check(self) -> None:
         """Look at everything that a push needs, and name all that is wrong with it, not the first."""
-        if self._job.backfill and collector.backfill is None:
-            raise no_backfill(collector)
+        if self._job.backfill and self._collector.backfill is None:
+            raise no_backfill(self._collector)
         wrong: list[FleetgaugeError] = []
         try:
-            settings = self._settings(configuration, collector)
-            at = tick(self._job.now, self._job.step or configuration.core.step)
-            for found in collector.check(self._context(configuration.core, settings, {}, at, None)):
+            self._read_settings()
+            at = tick(self._job.now, self._job.step or self._core.step)
+            for found in self._collector.check(self._context({}, at, None)):
                 if isinstance(found, str):
                     self._findings.append(found)
                 else:
@@ -161,45 +165,38 @@ class Run(ABC):
         except FleetgaugeError as error:
             wrong.append(error)
         try:
-            if place := self._store(configuration, collector):
-                place.check(self._key(configuration, collector))
-                self._findings.append(f"checkpoints can be kept in {configuration.core.checkpoints}")
+            if place := self._store():
+                place.check(self._key())
+                self._findings.append(f"checkpoints can be kept in {self._core.checkpoints}")
         except FleetgaugeError as error:
             wrong.append(error)
         if wrong:
             raise together(wrong)
 
-    def _store(self, configuration: Configuration, collector: Collector[Any]) -> Store | None:
+    def _store(self) -> Store | None:
         """Where this run remembers how far it came; a live run that must remember cannot do without."""
-        place = store(configuration.core)
+        place = store(self._core)
         live = self._job.backfill is None and self._job.mode is not Mode.DRY_RUN
-        if place is None and collector.resumes and live:
+        if place is None and self._collector.resumes and live:
             raise ConfigurationError(
-                f"{collector.name} reads files bit by bit and needs to remember how far it came: "
+                f"{self._collector.name} reads files bit by bit and needs to remember how far it came: "
                 "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix"
             )
         return place
 
-    def _key(self, configuration: Configuration, collector: Collector[Any]) -> str:
+    def _key(self) -> str:
         """What the checkpoint of the collector's live runs is called."""
-        node = (self._node_name,) if collector.per_node else ()
-        return checkpoint_key(collector.name, configuration.core, configuration.address, *node)
+        node = (self._node_name,) if self._collector.per_node else ()
+        return checkpoint_key(self._collector.name, self._core, self._configuration.address, *node)
 
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:  # noqa: ARG002
         """Have the last word."""
         return outcome
 
-    def _context(
-        self,
-        core: CoreSettings,
-        settings: CollectorSettings,
-        state: Mapping[str, object],
-        at: int,
-        step: int | None,
-    ) -> Context[Any]:
+    def _context(self, state: Mapping[str, object], at: int, step: int | None) -> Context[Any]:
         job = self._job
         return Context(
-            settings=settings,
+            settings=self._settings,
             at=at,
             now=job.now,
             node_name=self._node_name,
@@ -207,45 +204,54 @@ class Run(ABC):
             deadline=Deadline(job.timeout - min(RESERVE, job.timeout / 5)),
             log=logging.getLogger(f"collectors.{job.collector}"),
             tally=self._tally,
-            network=core,
+            network=self._core,
             step=step,
             fills=job.mode is Mode.PUSH,
             sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
-            parent=self._parent if job.backfill else NoParent(),
+            parent=self._parent if job.backfill else Parent(),
         )
 
-    def _deliver(self, collector: Collector[Any], items: Iterable[Sample | Mark], delivery: Delivery) -> None:
-        declared = {metric.name for metric in collector.metrics}
+    def _deliver(self, items: Iterable[Sample | Mark], delivery: Delivery) -> None:
+        declared = {metric.name for metric in self._collector.metrics}
         with delivery:
             for item in items:
                 if isinstance(item, Sample):
                     if item.metric.name not in declared:
                         raise ValueError(
-                            f"{collector.name} yielded {item.metric.name}, which it does not declare"
+                            f"{self._collector.name} yielded {item.metric.name}, which it does not declare"
                         )
                     self._samples += 1
                 delivery.take(item)
 
-    def _open_sink(self, configuration: Configuration, collector: Collector[Any], oldest: int) -> Sink:
+    def _open_sink(self, oldest: int) -> Sink:
         if self._job.mode is Mode.PUSH:
-            return self._datadog_sink(configuration, self._deadline)
+            return self._datadog_sink(self._deadline)
         from common.show.dry_run_sink import FileSink
 
         if self._job.samples_path is None:
             raise ValueError("a dry run needs a file for its samples")
         return FileSink(
             Path(self._job.samples_path),
-            collector.metrics,
-            configuration.core.series_cap,
+            self._collector.metrics,
+            self._core.series_cap,
             oldest=oldest,
             newest=self._job.now + MAX_AHEAD,
             many_ticks=self._job.backfill is not None,
         )
 
-    def _datadog_sink(self, configuration: Configuration, deadline: Deadline) -> DatadogSink:
+    def _datadog_sink(
+        self, deadline: Deadline, *, oldest: int | None = None, many_ticks: bool = False
+    ) -> DatadogSink:
         from common.datadog.sink import DatadogSink
 
-        return DatadogSink(configuration.datadog(), configuration.core, deadline, clock=self._clock)
+        settings, clock = self._configuration.datadog(), self._clock
+        return DatadogSink(settings, self._core, deadline, clock=clock, oldest=oldest, many_ticks=many_ticks)
+
+    def _historical_ingestion(self) -> HistoricalIngestion:
+        from common.datadog.historical import HistoricalIngestion
+
+        settings = self._configuration.datadog()
+        return HistoricalIngestion(settings, self._core, self._deadline, clock=self._clock)
 
     def _outcome(self, failure: Failure | None, *, skipped: bool) -> Outcome:
         dropped = dict(self._tally.dropped)

@@ -38,8 +38,14 @@ class TransientError(Exception):  # it is handled, never reported
 class Deadline:
     """The instant by which everything a collector does must be over."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.seconds = seconds
+        self.sleep = sleep
         self._clock = clock
         self._end = clock() + seconds
 
@@ -53,7 +59,7 @@ class Deadline:
 
     def within(self, seconds: float) -> Deadline:
         """The same deadline, but no further away than this."""
-        return Deadline(min(seconds, max(0.0, self.remaining())), self._clock)
+        return Deadline(min(seconds, max(0.0, self.remaining())), self._clock, self.sleep)
 
     def timeout(self, most: float) -> float:
         """How long one request may wait: `most`, or what is left of the deadline."""

@@ -22,7 +22,7 @@ from common.errors import Interrupted
 from common.job import Job
 from common.outcome import Failure, Outcome, Status
 from common.parent import Parent
-from common.process.protocol import Progress, Question, decode_job, encode_outcome
+from common.process.protocol import Progress, Question, decode_job, encode
 
 TELL_EVERY = 0.2  # seconds: more often than an eye can follow would only cost
 
@@ -37,10 +37,10 @@ def _read_job() -> Job | None:
         if not chunk:
             return None
         line += chunk
-    return decode_job(line.decode())
+    return decode_job(line)
 
 
-class _Parent:
+class _ParentProcess(Parent):
     """The parent at the other ends of the pipes."""
 
     def __init__(self, answer: int) -> None:
@@ -63,20 +63,20 @@ class _Parent:
     def progress(self, doing: str, done: int, total: int | None) -> None:
         if time.monotonic() - self._told >= TELL_EVERY or done == total:
             self._told = time.monotonic()
-            self.say(Progress(doing, done, total).to_json())
+            self.say(encode(Progress(doing, done, total)))
 
     def agrees(self, text: str) -> bool:
-        self.say(Question(text).to_json())
+        self.say(encode(Question(text)))
         with signals.doing("waiting for somebody to agree"):
             return self._replies.get() == b"y"
 
-    def say(self, line: str) -> None:
+    def say(self, line: bytes) -> None:
         """One line; where the parent is gone, the log has it."""
         try:
-            os.write(self._answer, line.encode() + b"\n")
+            os.write(self._answer, line)
         except BrokenPipeError:
             self.gone = True
-            log.warning("the parent is gone, and does not hear: %s", logs.redact(line))
+            log.warning("the parent is gone, and does not hear: %s", logs.redact(line.decode()))
 
 
 def end_group() -> None:
@@ -91,11 +91,10 @@ def _execute(job: Job, parent: Parent) -> Outcome:
         from common.execution.backfill import BackfillRun
 
         return BackfillRun(job, os.environ, parent).run()
-    from common.execution.live import LiveRun, report_for
+    from common.execution.live import LiveRun
 
-    if job.outcome is not None:
-        return report_for(job, job.outcome, os.environ)
-    return LiveRun(job, os.environ).run()
+    run = LiveRun(job, os.environ)
+    return run.run() if job.outcome is None else run.report_on(job.outcome)
 
 
 def _log_what_nobody_catches() -> None:
@@ -113,7 +112,7 @@ def _log_what_nobody_catches() -> None:
     logging.captureWarnings(capture=True)
 
 
-def _outcome(job: Job, parent: _Parent) -> Outcome:
+def _outcome(job: Job, parent: _ParentProcess) -> Outcome:
     """What came of the job, whatever is raised."""
     try:
         with signals.interruptible(job.timeout):
@@ -132,7 +131,7 @@ def work() -> int:
     # A short life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
     gc.set_threshold(100_000)
     logs.guard_streams()
-    parent = _Parent(os.dup(1))
+    parent = _ParentProcess(os.dup(1))
     os.dup2(2, 1)
     job = _read_job()
     if job is None:  # the parent was gone before it said what to do
@@ -140,7 +139,7 @@ def work() -> int:
     logs.set_up(job.collector, verbose=job.verbose)
     _log_what_nobody_catches()
     outcome = _outcome(job, parent)
-    parent.say(encode_outcome(outcome))
+    parent.say(encode(outcome))
     if parent.gone:
         end_group()
     return 0

@@ -22,7 +22,6 @@ from common.outcome import Outcome, Status
 from common.process import progress, streams
 from common.process.console import Console
 from common.process.environment import configured
-from common.process.reporting import run_and_report
 from common.process.runner import Runner
 from common.show import report
 from common.show.dry_run_file import DryRunFile
@@ -80,7 +79,7 @@ class Command:
             if self._mode is Mode.CHECK:
                 jobs.append(self._job(DATADOG, folder))
             try:
-                outcomes = run_and_report(runner, jobs)
+                outcomes = runner.run_and_report(jobs)
             finally:
                 watcher.close()
             paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}

@@ -13,14 +13,43 @@ from common.job import Backfill, Job, Mode
 from common.outcome import Failure, Outcome, Status
 
 
-def encode_job(job: Job) -> str:
-    """One line for the child."""
-    return json.dumps(asdict(job))
+@dataclass(frozen=True)
+class Progress:
+    """How far a child is with what it is doing now; `total` is None where nobody knows."""
+
+    doing: str
+    done: int
+    total: int | None
 
 
-def decode_job(text: str) -> Job:
+@dataclass(frozen=True)
+class Question:
+    """What a child wants a person to agree to; the answer is one byte, `y` or `n`."""
+
+    text: str
+
+
+_MESSAGES: dict[str, type[Progress | Question]] = {"progress": Progress, "question": Question}
+
+
+def encode(told: Job | Outcome | Progress | Question) -> bytes:
+    """One line; a message on the way says by its key which it is."""
+    key, fields = type(told).__name__.lower(), asdict(told)
+    return json.dumps({key: fields} if key in _MESSAGES else fields).encode() + b"\n"
+
+
+def message(line: bytes) -> Progress | Question | None:
+    """What a child says on its way; None for anything else, which is its outcome or garbage."""
+    try:
+        [(key, fields)] = json.loads(line).items()
+        return _MESSAGES[key](**fields)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+
+
+def decode_job(line: bytes) -> Job:
     """The job the parent wrote."""
-    fields = json.loads(text)
+    fields = json.loads(line)
     backfill, outcome = fields.pop("backfill", None), fields.pop("outcome", None)
     return Job(
         mode=Mode(fields.pop("mode")),
@@ -30,14 +59,9 @@ def decode_job(text: str) -> Job:
     )
 
 
-def encode_outcome(outcome: Outcome) -> str:
-    """One line for the parent."""
-    return json.dumps(asdict(outcome))
-
-
-def decode_outcome(text: str) -> Outcome:
+def decode_outcome(line: bytes) -> Outcome:
     """The outcome a child wrote; raises ValueError, TypeError or KeyError for anything else."""
-    return _outcome(json.loads(text))
+    return _outcome(json.loads(line))
 
 
 # Any: whatever the line holds; what does not fit raises
@@ -46,40 +70,3 @@ def _outcome(fields: Any) -> Outcome:
         raise TypeError("not an object")
     error, status = fields.pop("error", None), Status(fields.pop("status"))
     return Outcome(status=status, error=Failure(**error) if error else None, **fields)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a child is with what it is doing now; `total` is None where nobody knows."""
-
-    doing: str
-    done: int
-    total: int | None
-
-    def to_json(self) -> str:
-        """One line for the parent."""
-        return json.dumps({"progress": asdict(self)})
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a child wants a person to agree to; the answer is one byte, `y` or `n`."""
-
-    text: str
-
-    def to_json(self) -> str:
-        """One line for the parent."""
-        return json.dumps({"question": asdict(self)})
-
-
-def message(line: bytes) -> Progress | Question | None:
-    """What a child says on its way; None for anything else, which is its outcome or garbage."""
-    try:
-        said = json.loads(line)
-        if "progress" in said:
-            return Progress(**said["progress"])
-        if "question" in said:
-            return Question(**said["question"])
-    except (ValueError, TypeError):
-        pass
-    return None

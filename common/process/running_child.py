@@ -17,7 +17,7 @@ from common import registry, signals
 from common.job import Job
 from common.outcome import Failure, Outcome, Status
 from common.process.environment import child_environment
-from common.process.protocol import Progress, Question, decode_outcome, encode_job, message
+from common.process.protocol import Progress, Question, decode_outcome, encode, message
 
 DEADLINE_GRACE = 5.0  # after its deadline a child has this long to report and end
 MAX_REPORT_BYTES = 1_000_000
@@ -50,7 +50,7 @@ class RunningChild:
         self.lifeline = self.process.stdin
         self.answer = self.process.stdout
         with suppress(BrokenPipeError):  # it died at once; its exit code will say so
-            self.lifeline.write(encode_job(job).encode() + b"\n")
+            self.lifeline.write(encode(job))
             self.lifeline.flush()
 
     def read(self) -> None:
@@ -100,7 +100,7 @@ class RunningChild:
         seconds = round(time.monotonic() - self.started, 3)
         if self.said:
             try:
-                return decode_outcome(self.said.decode())
+                return decode_outcome(self.said)
             except (ValueError, TypeError, KeyError) as error:
                 what = f"the child's report cannot be read: {error}"
                 return failed(self.job, "GarbledReport", what, seconds)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.process.reporting import REPORT_TIMEOUT
-from common.process.runner import AT_ONCE, INTERRUPT_GRACE
+from common.process.runner import AT_ONCE, INTERRUPT_GRACE, REPORT_TIMEOUT
 from common.process.running_child import DEADLINE_GRACE
 from rendering import SCENARIOS, Document, container, needs_helm, of_kind, pod_templates, render, scenario
 

@@ -14,7 +14,7 @@ from wandb_runs import AT, HOUR, Ran, collect, context, recompute, row
 from collectors.wandb.collector import COLLECTOR, backfill
 from collectors.wandb.metrics import LIVE_ONLY
 from common.metric import Mark, Sample
-from common.parent import NoParent
+from common.parent import Parent
 from common.span import Span
 from servers.fleet import THROUGHPUT_KEYS, Row, client_config
 from servers.wandb import Wandb
@@ -170,7 +170,7 @@ def test_a_project_that_cannot_be_read_is_lost_once_and_the_others_are_sent(serv
 
 
 @dataclass
-class Listener(NoParent):
+class Listener(Parent):
     """A parent that notes what it is told."""
 
     told: list[tuple[str, int, int | None]]

@@ -23,7 +23,7 @@ from collectors.wandb.schedule import Request, Schedule
 from collectors.wandb.settings import Project
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.net.retry import Deadline
-from common.parent import NoParent
+from common.parent import Parent
 from servers.faults import Fault
 from servers.wandb import HANGS, KEY, Query, Wandb
 
@@ -290,7 +290,7 @@ class TestRefusals:
                 return super().page(ask, deadline)
 
         api = Defective(asked.settings, RunReader("github.sky.*", None, 1), http)
-        schedule = Schedule(api, http, asked.settings, Deadline(20), time.sleep, NoParent())
+        schedule = Schedule(api, http, asked.settings, Deadline(20), time.sleep, Parent())
         requests = [Request(Project("acme", f"p{place}"), touched_since(AT - 86_400)) for place in range(3)]
         found = {project.name: result for project, result in schedule.read(requests)}
         assert isinstance(found["p1"], ZeroDivisionError)

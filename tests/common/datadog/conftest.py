@@ -30,8 +30,8 @@ def make_sink(intake: Intake, time: Time) -> MakeSink:
         seconds: float = 1000, url: str | None = None, oldest: int | None = None, **environ: str
     ) -> DatadogSink:
         datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
-        core, deadline = core_settings(**environ), Deadline(seconds, clock=time)
-        return DatadogSink(datadog, core, deadline, clock=time, sleep=time.sleep, oldest=oldest)
+        core, deadline = core_settings(**environ), Deadline(seconds, time, time.sleep)
+        return DatadogSink(datadog, core, deadline, clock=time, oldest=oldest)
 
     return make
 
@@ -42,8 +42,7 @@ def make_history(intake: Intake, time: Time) -> MakeHistory:
 
     def make(seconds: float = 1000, **environ: str) -> HistoricalIngestion:
         settings = datadog_settings(**{"FLEETGAUGE_DD_URL": intake.url, "DD_APP_KEY": APP_KEY, **environ})
-        return HistoricalIngestion(
-            settings, core_settings(), Deadline(seconds, time), clock=time, sleep=time.sleep
-        )
+        deadline = Deadline(seconds, time, time.sleep)
+        return HistoricalIngestion(settings, core_settings(), deadline, clock=time)
 
     return make

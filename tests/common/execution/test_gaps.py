@@ -16,7 +16,7 @@ from common.execution.backfill import BackfillRun
 from common.execution.live import LiveRun
 from common.job import Backfill, Job, Mode
 from common.outcome import Outcome, Status
-from common.parent import NoParent
+from common.parent import Parent
 from common.show.dry_run_file import DryRunFile
 from growing_file import KEY
 from servers.datadog import Intake
@@ -234,7 +234,7 @@ def test_a_last_tick_that_cannot_be_is_no_last_tick(world: World, last: object) 
     assert json.loads(path.read_text())["state"] == {"tick:acme/ants": MIDNIGHT + 15 * 60}
 
 
-class Slow(NoParent):
+class Slow(Parent):
     """A person who agrees after twenty minutes."""
 
     def __init__(self, world: World) -> None:

@@ -86,7 +86,7 @@ def proxies() -> Iterator[Proxies]:
 def sink_through(proxy: str, time: Time, seconds: float = 5, **environ: str) -> DatadogSink:
     settings = datadog_settings(**{"DD_SITE": "datadoghq.invalid", **environ})
     core = core_settings(HTTPS_PROXY=proxy)
-    return DatadogSink(settings, core, Deadline(seconds, time), clock=time, sleep=time.sleep)
+    return DatadogSink(settings, core, Deadline(seconds, time, time.sleep), clock=time)
 
 
 class TestOnTheWire:

@@ -16,6 +16,7 @@ import pytest
 
 from common.job import Job, Mode
 from common.outcome import Status
+from common.process.progress import Lines
 from common.process.runner import Runner
 from common.show.dry_run_file import DryRunFile
 from processes import ended
@@ -433,7 +434,7 @@ def test_what_a_child_answers_for_is_told_by_the_time_it_starts(tmp_path: Path) 
     """It may have waited for others, and what was sendable when it was asked for may not be any more."""
     began = int(time.time())
     job = Job("host", Mode.DRY_RUN, now=0, timeout=30, samples_path=str(tmp_path / "samples"))
-    [outcome] = Runner({"PATH": os.environ["PATH"]}).run([job])
+    [outcome] = Runner({"PATH": os.environ["PATH"]}, Lines()).run([job])
     assert outcome.status is Status.OK
     seconds = {second for piece in DryRunFile(tmp_path / "samples") for second in piece.seconds}
     assert min(seconds) >= began
