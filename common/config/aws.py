@@ -5,22 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from common.config.settings import CoreSettings
+from common.errors import ConfigurationError
 
 CONNECT_TIMEOUT = 3
 READ_TIMEOUT = 5
 ATTEMPTS = 3
 
 
-def options(core: CoreSettings) -> dict[str, Any]:  # Any: the keyword arguments of boto3.client
-    """What every client is made with. boto3 itself does not read AWS_REGION."""
+def client(service: str, core: CoreSettings, doing: str) -> Any:  # Any: each service has a type of its own
+    """A client of one service. boto3 itself does not read AWS_REGION."""
+    import boto3
     from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, NoRegionError
 
-    return {
-        "region_name": core.aws_region,
-        "endpoint_url": core.aws_endpoint_url,
-        "config": Config(
-            connect_timeout=CONNECT_TIMEOUT,
-            read_timeout=READ_TIMEOUT,
-            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        ),
-    }
+    retries: Any = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    limits = Config(connect_timeout=CONNECT_TIMEOUT, read_timeout=READ_TIMEOUT, retries=retries)
+    try:
+        create: Any = boto3.Session().client  # one overload per service
+        return create(service, region_name=core.aws_region, endpoint_url=core.aws_endpoint_url, config=limits)
+    except NoRegionError:
+        raise ConfigurationError(f"{doing}: no region is set; set AWS_REGION") from None
+    except (BotoCoreError, ValueError) as error:  # a profile, region or endpoint that is none
+        raise ConfigurationError(f"{doing}: {error}") from None

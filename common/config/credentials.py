@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_settings import AWSSecretsManagerSettingsSource, EnvSettingsSource
 
+from common import signals
 from common.config import aws
 from common.config.file import unknown
 from common.config.settings import CoreSettings, Settings, variables
@@ -42,25 +43,12 @@ class AwsSecrets:
 
     def source(self, model: type[Settings], secret_id: str) -> EnvSettingsSource | None:
         """The secret as a source of settings, or None where there is no such secret."""
+        if self._made is None:
+            self._made = aws.client("secretsmanager", self._core, f"reading the AWS secret {secret_id}")
         try:
-            return _SecretSource(model, secret_id, self._client(secret_id))
+            return _SecretSource(model, secret_id, self._made)
         except _NoSuchSecretError:
             return None
-
-    def _client(self, secret_id: str) -> SecretsManagerClient:
-        if self._made is None:
-            import boto3
-            from botocore.exceptions import BotoCoreError, NoRegionError
-
-            try:
-                self._made = boto3.Session().client("secretsmanager", **aws.options(self._core))
-            except NoRegionError:
-                raise ConfigurationError(
-                    f"reading the AWS secret {secret_id}: no region is set; set AWS_REGION"
-                ) from None
-            except (BotoCoreError, ValueError) as error:  # a profile, region or endpoint that is none
-                raise ConfigurationError(f"reading the AWS secret {secret_id}: {error}") from None
-        return self._made
 
 
 class _NoSuchSecretError(Exception):  # not an error: the value may be elsewhere
@@ -87,7 +75,8 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
 
     doing = f"reading the AWS secret {secret_id}"
     try:
-        answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
+        with signals.doing(f"{doing} from {client.meta.endpoint_url}"):
+            answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
     except NoCredentialsError:
         raise ConfigurationError(
             f"{doing}: no AWS credentials were found; give the pod a role or set AWS_ACCESS_KEY_ID"

@@ -23,7 +23,7 @@ from common.job import Backfill, Mode
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.span import Span
-from common.state.checkpoint import Checkpoint, Saved, UnsavedCheckpoint
+from common.state.checkpoint import Checkpoint, Saved
 from common.state.stores import store
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class BackfillRun(Run):
             self._deliver(self._with_progress(samples.items(), "computing", None), Delivery(sink, None))
             return
         place = store(self._core)
-        with place.open(self._backfill_key(step)) if place else UnsavedCheckpoint() as checkpoint:
+        with place.open(self._backfill_key(step)) if place else Checkpoint() as checkpoint:
             while not self._push(checkpoint, span):
                 log.info("metrics that were left out before can be sent now: starting again")
                 checkpoint.save(Saved())

@@ -21,7 +21,7 @@ from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Outcome, Status
 from common.span import Span, missed
-from common.state.checkpoint import Checkpoint, UnsavedCheckpoint, changed
+from common.state.checkpoint import Checkpoint, changed
 from common.state.key import checkpoint_key
 from common.state.stores import store
 from common.times import iso, tick
@@ -120,10 +120,10 @@ class LiveRun(Run):
         """The collector's checkpoint, held by this run; in a dry run only read, and never moved."""
         place = self._store()
         if place is None:
-            return UnsavedCheckpoint()
+            return Checkpoint()
         key = self._key()
         if self._job.mode is Mode.DRY_RUN:
-            return UnsavedCheckpoint(place.peek(key))
+            return Checkpoint(place.peek(key))
         return place.open(key)
 
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:

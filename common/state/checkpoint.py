@@ -14,10 +14,10 @@ import re
 import socket
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from common.config.file import is_deeper
 from common.errors import BusyError
@@ -91,24 +91,11 @@ def changed(state: Mapping[str, object], changes: Mapping[str, object]) -> dict[
     return {key: value for key, value in {**state, **changes}.items() if value is not None}
 
 
-class Checkpoint(Protocol):
-    """One key of a store, held by this run until it is closed."""
+class Checkpoint:
+    """One key of a store, held by this run until it is closed.
 
-    saved: Saved
-    set_aside: int
-
-    def save(self, saved: Saved) -> None:
-        """Replace the document, durably, or raise and leave the old one."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class UnsavedCheckpoint:
-    """A checkpoint that is read but never moved: of a dry run, or where there is no store."""
+    By itself it is never moved: that of a dry run, or where there is no store.
+    """
 
     set_aside = 0
 
@@ -116,36 +103,37 @@ class UnsavedCheckpoint:
         self.saved = saved or Saved()
 
     def save(self, saved: Saved) -> None:
-        """Forget it."""
+        """Replace the document, durably, or raise and leave the old one."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        """Let go of the key."""
 
 
-class Store(Protocol):
+class Store(ABC):
     """A place that keeps checkpoints."""
 
+    @abstractmethod
     def open(self, key: str) -> Checkpoint:
         """Hold a key for this run; raises BusyError where another run holds it."""
 
+    @abstractmethod
     def peek(self, key: str) -> Saved:
         """What a key holds, without holding it; a damaged one counts as empty and stays as it is."""
 
     def check(self, key: str) -> None:
-        """Raise where a run could not read or move a key, without touching it."""
+        """Raise where a run could not read or move a key, without touching it.
 
-
-def try_out(store: Store, key: str) -> None:
-    """Write and overwrite a document of its own beside a key, which a run may be moving meanwhile."""
-    try:
-        with store.open(f"{key}.check") as trial:
-            trial.save(Saved())
-            trial.save(Saved())
-    except BusyError:  # another check is doing the same, and gets as far
-        pass
+        A document of its own beside it is written and overwritten: a run may be moving the key meanwhile.
+        """
+        try:
+            with self.open(f"{key}.check") as trial:
+                trial.save(Saved())
+                trial.save(Saved())
+        except BusyError:  # another check is doing the same, and gets as far
+            pass
 
 
 def writer() -> str:

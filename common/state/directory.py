@@ -12,10 +12,9 @@ import logging
 import os
 import uuid
 from pathlib import Path
-from typing import Self
 
 from common.errors import BusyError, CheckpointError, ConfigurationError
-from common.state.checkpoint import Checkpoint, Saved, try_out, writer
+from common.state.checkpoint import Checkpoint, Saved, Store, writer
 
 # A link that somebody left in the directory is never followed.
 _OURS = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -23,36 +22,32 @@ _OURS = os.O_CLOEXEC | os.O_NOFOLLOW
 log = logging.getLogger(__name__)
 
 
-class DirectoryStore:
+class DirectoryStore(Store):
     """Checkpoints as files. A lock file beside each says who holds it; the lock ends with its process."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def open(self, key: str) -> Checkpoint:
-        """Hold a key for this run."""
         return _FileCheckpoint(self._directory, key)
 
     def peek(self, key: str) -> Saved:
-        """What a key holds, without holding it."""
         try:
             return Saved.parse(_read(self._directory / f"{key}.json"))
         except (OSError, ValueError):
             return Saved()
 
     def check(self, key: str) -> None:
-        """Raise where a run could not read or move a key."""
-        try_out(self, key)
+        super().check(key)
         for name, needs in ((f"{key}.lock", os.R_OK | os.W_OK), (f"{key}.json", os.R_OK)):
             path = self._directory / name
             if path.exists() and not os.access(path, needs):
                 raise _store_error(self._directory, PermissionError(errno.EACCES, f"{name} is not ours"))
 
 
-class _FileCheckpoint:
+class _FileCheckpoint(Checkpoint):
     def __init__(self, directory: Path, key: str) -> None:
         self._path = directory / f"{key}.json"
-        self.set_aside = 0
         try:
             self._lock = os.open(directory / f"{key}.lock", os.O_RDWR | os.O_CREAT | _OURS, 0o600)
         except FileNotFoundError:
@@ -79,9 +74,6 @@ class _FileCheckpoint:
         except OSError as error:
             os.close(self._lock)
             raise _store_error(directory, error) from None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._lock)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from common import signals
 from common.config import aws
 from common.config.settings import CoreSettings
 from common.errors import BusyError, CheckpointError, ConfigurationError, FleetgaugeError
-from common.state.checkpoint import Checkpoint, Saved, try_out
+from common.state.checkpoint import Checkpoint, Saved, Store
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
+
+T = TypeVar("T")
 
 _CONFLICT = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"}
 _MISCONFIGURED = {"NoSuchBucket", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403"}
@@ -26,46 +30,33 @@ MAX_WRITER = 500  # characters of whoever moved a checkpoint
 log = logging.getLogger(__name__)
 
 
-class S3Store:
+class S3Store(Store):
     """Checkpoints under one prefix of one bucket."""
 
     def __init__(self, bucket: str, prefix: str, core: CoreSettings) -> None:
         self._bucket = bucket
-        self._prefix = prefix
+        self._prefix = f"{prefix}/" if prefix else ""
         self._core = core
         self._made: S3Client | None = None
 
     def open(self, key: str) -> Checkpoint:
-        """Read a key, remembering which version of it was read."""
         return _ObjectCheckpoint(self._object(key))
 
     def peek(self, key: str) -> Saved:
-        """What a key holds; a damaged or unreachable one counts as empty."""
         try:
             text, _ = self._object(key).get()
             return Saved.parse(text or "")
-        except (FleetgaugeError, ValueError):
+        except (FleetgaugeError, ValueError):  # it may be out of reach as well
             return Saved()
 
     def check(self, key: str) -> None:
-        """Raise where a run could not read or move a key."""
         self._object(key).get()
-        try_out(self, key)
+        super().check(key)
 
     def _object(self, key: str) -> _Object:
-        name = f"{self._prefix}/{key}.json" if self._prefix else f"{key}.json"
-        return _Object(self._client(), self._bucket, name)
-
-    def _client(self) -> S3Client:
         if self._made is None:
-            import boto3
-            from botocore.exceptions import BotoCoreError
-
-            try:
-                self._made = boto3.Session().client("s3", **aws.options(self._core))
-            except (BotoCoreError, ValueError) as error:  # a profile, region or endpoint that is none
-                raise ConfigurationError(f"opening checkpoints in s3://{self._bucket}: {error}") from None
-        return self._made
+            self._made = aws.client("s3", self._core, f"opening checkpoints in s3://{self._bucket}")
+        return _Object(self._made, self._bucket, f"{self._prefix}{key}.json")
 
 
 class _Object:
@@ -87,51 +78,44 @@ class _Object:
 
     def get(self) -> tuple[str | None, str | None]:
         """The object's text and tag, both None where there is none."""
-        from botocore.exceptions import BotoCoreError, ClientError
 
-        try:
+        def read() -> tuple[str, str]:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._name)
             return answer["Body"].read().decode(errors="replace"), answer["ETag"]
-        except ClientError as error:
-            if _code(error.response["Error"]) == "NoSuchKey":
-                return None, None
-            raise self._sort("read", _code(error.response["Error"])) from None
-        except BotoCoreError as error:
-            raise self._sort("read", str(error)) from None
+
+        return self._ask("read", read, {"NoSuchKey"}) or (None, None)
 
     def put(self, content: bytes, tag: str | None) -> str | None:
         """Write over the version with this tag, or over nothing; the new tag, or None where it changed."""
-        from botocore.exceptions import BotoCoreError, ClientError
+        over: Any = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
 
-        try:
-            if tag is None:
-                answer = self._client.put_object(
-                    Bucket=self._bucket, Key=self._name, Body=content, IfNoneMatch="*"
-                )
-            else:
-                answer = self._client.put_object(
-                    Bucket=self._bucket, Key=self._name, Body=content, IfMatch=tag
-                )
-            return answer["ETag"]
-        except ClientError as error:
-            if _code(error.response["Error"]) in _CONFLICT:
-                return None
-            raise self._sort("save", _code(error.response["Error"])) from None
-        except BotoCoreError as error:
-            raise self._sort("save", str(error)) from None
+        def write() -> str:
+            return self._client.put_object(Bucket=self._bucket, Key=self._name, Body=content, **over)["ETag"]
+
+        return self._ask("save", write, _CONFLICT)
 
     def copy_aside(self) -> str:
         """Keep a copy of what cannot be used."""
+        aside, bucket = f"{self._name}.bad", self._bucket
+        source: Any = {"Bucket": bucket, "Key": self._name}
+        copy = self._client.copy_object
+        self._ask("set aside", lambda: copy(Bucket=bucket, Key=aside, CopySource=source))
+        return aside
+
+    def _ask(self, doing: str, call: Callable[[], T], fine: Collection[str] = ()) -> T | None:
+        """What S3 answers; None where it answers one of the codes that are fine."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        aside = f"{self._name}.bad"
         try:
-            self._client.copy_object(
-                Bucket=self._bucket, Key=aside, CopySource={"Bucket": self._bucket, "Key": self._name}
-            )
-        except (ClientError, BotoCoreError) as error:
-            raise self._sort("set aside", str(error)) from None
-        return aside
+            with signals.doing(f"waiting for {self._client.meta.endpoint_url} to {doing} {self}"):
+                return call()
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", "unknown"))
+            if code in fine:
+                return None
+            raise self._sort(doing, code) from None
+        except BotoCoreError as error:
+            raise self._sort(doing, str(error)) from None
 
     def _sort(self, doing: str, what: str) -> FleetgaugeError:
         if what in _MISCONFIGURED:
@@ -142,16 +126,11 @@ class _Object:
         return CheckpointError(f"cannot {doing} the checkpoint {self}: {what}")
 
 
-def _code(error: object) -> str:
-    return str(error.get("Code", "unknown")) if isinstance(error, dict) else "unknown"
-
-
-class _ObjectCheckpoint:
+class _ObjectCheckpoint(Checkpoint):
     def __init__(self, kept: _Object) -> None:
+        super().__init__()
         self._object = kept
-        self.set_aside = 0
         text, self._tag = kept.get()
-        self.saved = Saved()
         if text is not None:
             try:
                 self.saved = Saved.parse(text)
@@ -159,12 +138,6 @@ class _ObjectCheckpoint:
                 aside = kept.copy_aside()
                 self.set_aside += 1
                 log.warning("the checkpoint %s cannot be used (%s); set aside as %s", kept, error, aside)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def save(self, saved: Saved) -> None:
         """Write over the version that was read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from common import signals
+from common.config.configuration import Configuration
 from common.errors import DeadlinePassed, Interrupted
 from common.start import STOPPING
+from common.state.stores import store
 
 
 @pytest.fixture(autouse=True)
@@ -152,3 +155,37 @@ class TestTheDeadline:
             os.kill(os.getpid(), signals.TIME_IS_OVER)
         over.set()
         thread.join()
+
+    @pytest.mark.parametrize("where", ["S3", "Secrets Manager"])
+    def test_an_aws_that_does_not_answer_is_named_by_its_address(
+        self, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            environ = {
+                "AWS_REGION": "us-east-1",
+                "AWS_ENDPOINT_URL": url,
+                "FLEETGAUGE_CHECKPOINTS": "s3://a",
+                "FLEETGAUGE_SECRET_PREFIX": "dev",
+            }
+            found = Configuration(environ, None)
+
+            def end_once_asked() -> None:
+                asking, _ = silent.accept()
+                with asking:
+                    asking.recv(1)
+                    os.kill(os.getpid(), signals.TIME_IS_OVER)
+                    over.wait(30)
+
+            over = threading.Event()
+            thread = threading.Thread(target=end_once_asked)
+            thread.start()
+            place = store(found.core)
+            assert place is not None
+            ask = {"S3": lambda: place.open("key"), "Secrets Manager": found.datadog}[where]
+            with pytest.raises(DeadlinePassed, match=f"7 s passed while .*{url}"), signals.interruptible(7):
+                ask()
+            over.set()
+            thread.join()

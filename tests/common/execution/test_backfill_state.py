@@ -23,7 +23,7 @@ from common.execution.backfill_state import (
 from common.metric import Mark, Sample, gauge
 from common.net.retry import Deadline
 from common.span import Span
-from common.state.checkpoint import Saved, UnsavedCheckpoint
+from common.state.checkpoint import Checkpoint, Saved
 
 NOW = 1_800_000_000
 ONE = gauge("toy.one", "item", "One.", "kind")
@@ -124,7 +124,7 @@ def test_a_collector_without_a_past_says_so() -> None:
         samples_of(Span(100, 200, 900), None)
 
 
-class Listener(UnsavedCheckpoint):
+class Listener(Checkpoint):
     """A checkpoint that notes what is saved."""
 
     def __init__(self) -> None:
