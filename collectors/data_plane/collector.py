@@ -13,16 +13,14 @@ from collectors.data_plane.record import BUCKETS, Held, Operations, Totals, inte
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.intake import MAX_AHEAD
-from common.metric import Mark, Sample, sample
-from common.records.buckets import Cells
+from common.metric import Sample, sample
+from common.records.buckets import Key
 from common.records.collector import collector_over
-from common.records.engine import Ingest, in_batches
+from common.records.engine import Ingest
 from common.records.settings import RecordSettings
-from common.records.tail import Entry, TailedFile
+from common.records.tail import Entry
 from common.records.window import Tick
 from fleetgauge.data_plane.operation_totals import percentiles
-
-MAX_CELLS = 100_000  # series and times that are added up before they are sent; each is up to ten samples
 
 
 class DataPlaneSettings(RecordSettings):
@@ -45,6 +43,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
 
     name, metrics, live_only = "data_plane", emitted.METRICS, emitted.LIVE_ONLY
     reading = emitted.READING
+    parse_cell, add_cells = staticmethod(saved_totals), staticmethod(plus)
     streams = False
 
     def __init__(self, context: Context[DataPlaneSettings], tick: Tick, known: None = None) -> None:
@@ -52,7 +51,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         settings, oldest = context.settings, tick.window.oldest
         self.waits_for = self.width(settings)
         self._tagging = Tagging(settings.tag_job, settings.tag_rank, settings.tag_partition_id)
-        self._cells = Cells[Totals](context.state, "bucket:", oldest, saved_totals, plus)
+        self._tags: dict[tuple[object, ...], Key] = {}  # by what records tell
         self._holdings = Holdings(context.state, self._tagging, self.waits_for, oldest)
 
     @classmethod
@@ -75,36 +74,21 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         if isinstance(record, Held):
             self._holdings.hear(record)
             return ()
-        on, (job, rank) = self._tagging, record.group
-        partition_id = record.partition_id if on.partition_id else ""
-        key = (job if on.job else "", record.op, partition_id, rank if on.rank else "")
-        start = int(record.timestamp) // self.waits_for * self.waits_for
-        if not self._cells.add(start, key, record.totals):
-            self.drop("late", 1, "timestamp", record.timestamp)
+        told = (record.group, record.op, record.partition_id)
+        tags = self._tags.get(told)
+        if tags is None:
+            tags = self._tags[told] = self._tagging.tags(*told)
+        self.add(int(record.timestamp) // self.waits_for * self.waits_for, tags, record.totals)
         return ()
 
-    @property
-    def full(self) -> bool:
-        return self._cells.growth >= MAX_CELLS
-
-    def flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
-        yield from in_batches(chain.from_iterable(self._operations()))
-        yield self.mark_all(file)
+    def cell_samples(self, start: int, key: Key, value: Totals) -> list[Sample]:
+        return operation_samples(start, key, value)
 
     def rest(self, reached: float) -> Iterator[Sample]:
-        return chain(chain.from_iterable(self._operations()), self._holdings.samples(reached))
-
-    def _operations(self) -> Iterator[list[Sample]]:
-        tags: dict[tuple[str, ...], tuple[str, ...]] = {}
-        for start, key, totals in self._cells.grown():
-            if key not in tags:
-                names = zip(emitted.OPERATION_TAGS, key, strict=True)
-                tags[key] = tuple(f"{name}:{value}" for name, value in names if value)
-            yield operation_samples(start, tags[key], totals)
+        return chain(super().rest(reached), self._holdings.samples(reached))
 
     def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
-        cells = self._cells.changes(forget=reached is not None and not behind)
-        return {**cells, **self._holdings.changes(reached)}
+        return {**super().changes(reached, behind=behind), **self._holdings.changes(reached)}
 
 
 def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> list[Sample]:

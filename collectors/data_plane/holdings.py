@@ -38,6 +38,13 @@ class Tagging(NamedTuple):
     rank: bool = True
     partition_id: bool = True
 
+    def tags(self, group: tuple[str, ...], op: str, partition_id: str) -> tuple[str, ...]:
+        """The tags that are on, of what is known; the group is a job and a rank."""
+        job, rank = group
+        on = (self.job, True, self.partition_id, self.rank)
+        named = zip(metrics.OPERATION_TAGS, (job, op, partition_id, rank), on, strict=True)
+        return tuple(f"{name}:{value}" for name, value, is_on in named if value and is_on)
+
 
 class Holdings:
     """The words that still matter, and which sums they change."""
@@ -150,7 +157,8 @@ class Holdings:
             spoken = max((words[-1].timestamp for words in self._words.values() if words), default=0.0)
             since = since if since is not None and spoken >= since else None
             self._dirty = {}
-        return {**dict.fromkeys(self._foreign), **changes, UNSENT: since}
+        foreign, self._foreign = dict.fromkeys(self._foreign), set()
+        return {**foreign, **changes, UNSENT: since}
 
 
 def _stands(words: list[Held], place: int, start: int) -> bool:

@@ -128,7 +128,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
             yield from self._seconds(source)
         for start, sums in self.shared.sums():
             yield from _aggregated(start, sums)
-        yield from self.counted()
+        yield from self.added_up()
 
     def _seconds(self, source: Source) -> Iterator[Sample]:
         """The points of a session that are its own."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-MAX_KEPT = 200_000  # cells of all buckets
+MAX_KEPT = 30_000_000  # characters of all saved buckets
 
 Key = tuple[str, ...]
 Sum = tuple[float, int, float]  # of the writers of a series: their values, how many they are, the highest
@@ -37,10 +37,10 @@ class Cells(Generic[V]):
         self._prefix = prefix
         self._parse = parse
         self._add = add
-        keys = {key: _start(key.removeprefix(prefix)) for key in state if key.startswith(prefix)}
-        self._stale = {key for key, start in keys.items() if start < oldest}
-        self._saved = {start: state[key] for key, start in keys.items() if start >= oldest}
-        self._sizes = {start: _size(saved) for start, saved in self._saved.items()}
+        starts = {key: _start(key.removeprefix(prefix)) for key in state if key.startswith(prefix)}
+        saved = {start: text for key, start in starts.items() if isinstance(text := state[key], str)}
+        self._saved = {start: text for start, text in saved.items() if start >= oldest}
+        self._stale = [key for key, start in starts.items() if start not in self._saved]
         forgotten = state.get(f"forgotten:{prefix}")
         self._forgotten = forgotten if type(forgotten) is int else 0
         self._open: dict[int, dict[Key, V]] = {}
@@ -80,28 +80,27 @@ class Cells(Generic[V]):
                 yield start, key, self._open[start][key]
 
     def changes(self, *, forget: bool) -> dict[str, object]:
-        """What to save of what has grown; at most so many cells, where some may be forgotten."""
+        """What to save of what has grown; at most so much, where some may be forgotten."""
         changes: dict[str, object] = dict.fromkeys(self._stale)
+        self._stale = []
         for start in self._grown:
-            cells = self._open[start]
-            self._saved[start] = saved = [len(cells), dumps(list(cells.items()))]
-            self._sizes[start] = len(cells)
-            changes[f"{self._prefix}{start}"] = saved
-        kept = sum(self._sizes.values())
-        for start in sorted(self._sizes) if forget else ():
+            text = dumps(list(self._open[start].items()))
+            self._saved[start] = changes[f"{self._prefix}{start}"] = text
+        kept = sum(map(len, self._saved.values()))
+        for start in sorted(self._saved) if forget else ():
             if kept <= MAX_KEPT:
                 break
-            kept -= self._sizes.pop(start)
+            kept -= len(self._saved.pop(start))
             self._forgotten = start
             changes |= {f"{self._prefix}{start}": None, f"forgotten:{self._prefix}": start}
         self._open, self._grown, self.growth = {}, {}, 0
         return changes
 
     def _opened(self, start: int) -> dict[Key, V]:
-        saved: Any = self._saved.get(start)
         try:
-            cells = {tuple(map(str, key)): self._parse(value) for key, value in orjson.loads(saved[1])}
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            saved = orjson.loads(self._saved.get(start, "[]"))
+            cells = {tuple(map(str, key)): self._parse(value) for key, value in saved}
+        except (AttributeError, KeyError, TypeError, ValueError):
             cells = {}
         self._open[start] = cells
         return cells
@@ -191,15 +190,11 @@ class Shared:
                 saved[f"open:{writer}"] = None
             elif writer in self._heard:
                 saved[f"open:{writer}"] = [start, list(values.items())]
-        self._touched, self._heard = set(), set()
-        return {**dict.fromkeys(self._foreign), **self._left.changes(forget=False), **saved}
+        foreign = dict.fromkeys(self._foreign)
+        self._touched, self._heard, self._foreign = set(), set(), set()
+        return {**foreign, **self._left.changes(forget=False), **saved}
 
 
 def _start(text: str) -> int:
     """When a saved bucket begins; -1, which is too old, where it is not one of ours."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else -1
-
-
-def _size(saved: object) -> int:
-    size = saved[0] if isinstance(saved, list) and saved else 0
-    return size if type(size) is int else 0

@@ -21,6 +21,7 @@ from common.records.tail import Entry, Tail, TailedFile, TailLimits
 from common.records.window import Tick, Window
 
 MARK_EVERY = 10_000  # samples of one file
+MAX_CELLS = 100_000  # cells that are added up before they are sent; each may be ten samples
 MAX_PEEKED = 1000  # entries of one file that are looked at to find the end of a run
 TOLERATED_SKEW = 60.0  # seconds that two clocks may differ, and nothing is wrong
 
@@ -74,28 +75,20 @@ class Ingest(Grammar[S, R]):
         changes = {**self._saved, **self.changes(self._reached, behind=self.behind)}
         yield Mark({**changes, **self.owners.expired(), **self._tail.expired()})
 
-    @property
-    def full(self) -> bool:
-        """Whether it is time to flush."""
-        return self._unmarked >= MARK_EVERY
-
-    def flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
-        """Called between two seconds of a file: let a great many samples go, and mark them."""
+    def _flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
+        """Let a great many samples go before all files are read."""
+        yield from in_batches(self.added_up())
+        self._saved |= self.cells.changes(forget=False)
         yield from self._mark(file)
-
-    def mark_all(self, file: TailedFile) -> Mark:
-        """What stands behind everything that was read so far, now that all of it has been yielded."""
-        changes = {**self._saved, **file.changes(), **self.changes(None, behind=True)}
-        self._saved, self._unmarked = {}, 0
-        return Mark(changes)
 
     def _mark(self, file: TailedFile) -> Iterator[Mark]:
         """Stand behind what was read of a file, where all of it has been yielded."""
-        if self.streams and not self.pending:
-            yield self.mark_all(file)
-            return
         self._saved |= file.changes()
-        if self._unmarked:
+        if not self.pending:
+            self._saved |= self.changes(None, behind=True)
+            yield Mark(self._saved)
+            self._saved = {}
+        elif self._unmarked:
             yield Mark({})
         self._unmarked = 0
 
@@ -114,8 +107,8 @@ class Ingest(Grammar[S, R]):
                     self.drop(record.reason, 1, record.key, record.value)
                 continue
             if int(record.timestamp) != second:
-                if self.full:
-                    yield from self.flush(file)
+                if self._unmarked >= MARK_EVERY or self.cells.growth >= MAX_CELLS:
+                    yield from self._flush(file)
                 begun, second = second >= 0, int(record.timestamp)
                 if begun and self._tail.over:
                     file.stop()

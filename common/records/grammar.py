@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, starmap
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from common.collector import Context
 from common.intake import MAX_AHEAD
 from common.metric import Kind, Metric, Sample
-from common.records.buckets import Cells, Shared, number
+from common.records.buckets import Cells, Key, Shared, number
 from common.records.owners import Group, Owners
 from common.records.paths import shown
 from common.records.reading_metrics import IngestMetrics
@@ -54,6 +55,8 @@ class Grammar(ABC, Generic[S, R]):
     streams = True  # samples leave as their records are read; otherwise once all files are
     has_ends = False  # a record may be the last one of its writer, so that nothing of its time can follow
     waits_for = 1  # seconds: a bucket of this width must be over before its records are taken
+    parse_cell: Callable[[Any], Any] = staticmethod(number)  # Any: what adds up is the collector's own
+    add_cells: Callable[[Any, Any], Any] = staticmethod(operator.add)
 
     def __init__(self, context: Context[S], tick: Tick, known: Any = None) -> None:  # Any: see `survey`
         self.context = context
@@ -62,7 +65,7 @@ class Grammar(ABC, Generic[S, R]):
         self.known = known
         oldest = tick.window.oldest
         self.owners = Owners(context.state, self.silence(settings), context.now - settings.forget_after)
-        self.counts = Cells[float](context.state, "count:", oldest, number, operator.add)
+        self.cells = Cells[Any](context.state, "cell:", oldest, self.parse_cell, self.add_cells)
         self.shared = Shared(context.state, settings.aggregate_interval, oldest)
         self._named = {metric.name: metric for metric in self.metrics}
         self._adds_up = self.adds_up(settings)
@@ -137,7 +140,7 @@ class Grammar(ABC, Generic[S, R]):
         if not samples or self.owners.alone(record.writer, record.group):
             return samples
         if self.owners.contested(record.writer, record.group, record.timestamp):
-            self._contested.append((self.path, self.entry, record, samples))
+            self._contested.append((self.path, self.entry._replace(value={}), record, samples))
             return ()
         return self._shown(record, samples)
 
@@ -146,7 +149,7 @@ class Grammar(ABC, Generic[S, R]):
         for path, entry, record, samples in self._contested:
             self.path, self.entry = path, entry
             yield from self._shown(record, samples)
-        yield from self.counted()
+        yield from self.added_up()
         for start, sums in self.shared.sums():
             for (name, *tags), (total, count, _) in sums.items():
                 if name in self._adds_up:
@@ -161,7 +164,7 @@ class Grammar(ABC, Generic[S, R]):
     @property
     def pending(self) -> bool:
         """Whether something was read that has not been yielded yet."""
-        return bool(self._contested or self.shared or self.counts.growth)
+        return bool(self._contested or self.shared or self.cells.growth)
 
     def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
         """What to save behind all that was yielded: at the end, with `reached` as for `rest`.
@@ -169,7 +172,7 @@ class Grammar(ABC, Generic[S, R]):
         What is too much is forgotten only where all files were read: it can no longer be added to then.
         """
         forget = reached is not None and not behind
-        return {**self.owners.changes(), **self.counts.changes(forget=forget), **self.shared.changes()}
+        return {**self.owners.changes(), **self.cells.changes(forget=forget), **self.shared.changes()}
 
     def drop(self, reason: str, count: int = 1, key: str = "", value: object = None) -> None:
         """Count what cannot be used of the entry under way; of each reason, tell the first ones."""
@@ -183,22 +186,29 @@ class Grammar(ABC, Generic[S, R]):
             tell = self.context.log.warning if reason == "unusable_record" else self.context.log.debug
             tell("dropped %s: %s%s", place, reason, said)
 
-    def counted(self) -> Iterator[Sample]:
-        """The counts that grew, whole."""
-        for start, (name, host, *tags), value in self.counts.grown():
-            if name in self._named:
-                yield Sample(self._named[name], value, start, tuple(tags), host or None)
+    def added_up(self) -> Iterator[Sample]:
+        """What adds up and has grown, whole."""
+        return chain.from_iterable(starmap(self.cell_samples, self.cells.grown()))
+
+    def cell_samples(self, start: int, key: Key, value: Any) -> Sequence[Sample]:  # Any: see `parse_cell`
+        """The points of what was added up: a count."""
+        name, host, *tags = key
+        metric = self._named.get(name)
+        return (Sample(metric, value, start, tuple(tags), host or None),) if metric else ()
 
     def count(self, sample: Sample) -> None:
         """Add a count to its second."""
-        key = (sample.metric.name, sample.host or "", *sample.tags)
-        if not self.counts.add(sample.timestamp, key, sample.value):
-            self.drop("late")
+        self.add(sample.timestamp, (sample.metric.name, sample.host or "", *sample.tags), sample.value)
+
+    def add(self, start: int, key: Key, value: Any) -> None:  # Any: see `parse_cell`
+        """Add to what adds up."""
+        if not self.cells.add(start, key, value):
+            self.drop("late", 1, "timestamp", start)
 
     def _add_up(self, record: R, samples: Sequence[Sample]) -> list[Sample]:
         """Put what is shared to the sums; what is left is the writer's own."""
         own: list[Sample] = []
-        values: dict[tuple[str, ...], float] = {}
+        values: dict[Key, float] = {}
         for sample in samples:
             name = sample.metric.name
             if name in self._counted:

@@ -91,16 +91,17 @@ class Owners:
 
         A job that starts again takes the series over at once; of two at the same time, one is shown.
         """
-        for life in self._later(name, group):
-            end = life.last + self._silence if life.ended is None else life.ended
-            if int(life.started) <= timestamp <= end:
-                return True
-        return False
+        return any(
+            int(life.started)
+            <= timestamp
+            <= (life.last + self._silence if life.ended is None else life.ended)
+            for life in self._later(name, group)
+        )
 
     def _later(self, name: str, group: Group) -> list[Life]:
         """The writers of the group that began later."""
-        rivals = self._sharing.get(group, {})
         began = (self.lives[name].started, name)
+        rivals = self._sharing.get(group, {})
         return [self.lives[rival] for rival in rivals if (self.lives[rival].started, rival) > began]
 
     def newest(self) -> Iterator[Life]:

@@ -13,32 +13,29 @@ PREFIX = "seen:"
 
 
 class Sequence:
-    """A set of whole numbers, as sorted ranges [first, last] with a gap between any two."""
+    """A set of whole numbers, as the sorted edges of its ranges: the first number in, the next one out."""
 
-    def __init__(self, ranges: list[list[int]] | None = None) -> None:
-        self.ranges = ranges or []
+    def __init__(self, saved: object = None) -> None:
+        """The set that was saved; what does not look like ours is nothing at all."""
+        edges = saved if isinstance(saved, list) and all(type(edge) is int for edge in saved) else []
+        ours = len(edges) % 2 == 0 and edges == sorted({*edges})
+        self.edges: list[int] = [*edges] if ours else []
 
     def __contains__(self, number: int) -> bool:
-        if not self.ranges or number > self.ranges[-1][1]:
-            return False  # nearly every one
-        place = bisect_right(self.ranges, number, key=lambda one: one[0]) - 1
-        return place >= 0 and number <= self.ranges[place][1]
+        return bisect_right(self.edges, number) % 2 == 1
 
     def add(self, number: int) -> None:
         """Put a number in. Beyond so many gaps the lowest one is closed: everything is bounded."""
-        if self.ranges and number == self.ranges[-1][1] + 1:
-            self.ranges[-1][1] = number
+        edges = self.edges
+        if edges and edges[-1] == number:  # nearly every one
+            edges[-1] += 1
             return
-        place = bisect_right(self.ranges, number, key=lambda one: one[0])
-        if place and number <= self.ranges[place - 1][1]:
-            return
-        self.ranges.insert(place, [number, number])
-        if place + 1 < len(self.ranges) and self.ranges[place + 1][0] == number + 1:
-            self.ranges[place][1] = self.ranges.pop(place + 1)[1]
-        if place and self.ranges[place - 1][1] == number - 1:
-            self.ranges[place - 1][1] = self.ranges.pop(place)[1]
-        if len(self.ranges) > MAX_RANGES:
-            self.ranges[0][1] = self.ranges.pop(1)[1]
+        place = bisect_right(edges, number)
+        if place % 2 == 0:
+            joins, joined = edges[place - 1 : place] == [number], edges[place : place + 1] == [number + 1]
+            edges[place - joins : place + joined] = [number] * (not joins) + [number + 1] * (not joined)
+            if len(edges) > 2 * MAX_RANGES:
+                del edges[1:3]
 
 
 class SeenRuns:
@@ -50,15 +47,16 @@ class SeenRuns:
         self._sequences: dict[str, Sequence] = {}
 
     def __getitem__(self, run: str) -> Sequence:
-        if run not in self._sequences:
-            self._sequences[run] = Sequence(_ranges(self._state.get(PREFIX + run)))
-        return self._sequences[run]
+        sequence = self._sequences.get(run)
+        if sequence is None:
+            saved = self._state.get(PREFIX + run)
+            edges = saved.get("edges") if isinstance(saved, dict) else None
+            sequence = self._sequences[run] = Sequence(edges)
+        return sequence
 
     def changes(self, runs: set[str]) -> dict[str, object]:
         """What to save of some runs; a copy, because a mark is saved later than it is made."""
-        return {
-            PREFIX + run: {"ranges": [list(one) for one in self[run].ranges], "at": self._now} for run in runs
-        }
+        return {PREFIX + run: {"edges": [*self[run].edges], "at": self._now} for run in runs}
 
     def expired(self, before: float) -> Iterator[str]:
         """The saved keys of runs that nothing was read of since `before`."""
@@ -67,18 +65,3 @@ class SeenRuns:
                 at = saved.get("at") if isinstance(saved, dict) else None
                 if not isinstance(at, int | float) or at < before:
                     yield key
-
-
-def _ranges(saved: object) -> list[list[int]]:
-    """Ranges out of a saved state; what does not look like ours is nothing at all."""
-    ranges = saved.get("ranges") if isinstance(saved, dict) else None
-    if not isinstance(ranges, list):
-        return []
-    previous = -2
-    for one in ranges:
-        if not (isinstance(one, list) and len(one) == 2 and all(type(number) is int for number in one)):
-            return []
-        if not previous + 1 < one[0] <= one[1]:
-            return []
-        previous = one[1]
-    return [list(one) for one in ranges]

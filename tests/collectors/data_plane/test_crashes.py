@@ -35,9 +35,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
     project.keep("data_plane")
     project.set_constant("intake.py", "BATCH_SIZE", "5")
     project.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
-    collector = root / "collectors" / "data_plane" / "collector.py"
-    assert "MAX_CELLS = 100_000" in collector.read_text()
-    collector.write_text(collector.read_text().replace("MAX_CELLS = 100_000", "MAX_CELLS = 3"))
+    project.set_constant("records/engine.py", "MAX_CELLS", "3")
     with Intake() as unused, CrashHarness(project, unused, "data_plane") as harness:
         yield harness
 

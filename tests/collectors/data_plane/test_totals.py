@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xenna_ticks import NOW, Points
 
-from collectors.data_plane import collector
 from collectors.data_plane.collector import COLLECTOR
 from collectors.data_plane.holdings import MAX_STANDING
 from common.metric import Mark
+from common.records import engine
 from fleetgauge.data_plane import OperationTotals
 
 TAGS = ("job:ants", "op:put", "partition_id:p", "rank:0")
@@ -145,10 +145,10 @@ def test_what_was_sent_is_remembered_for_as_long_as_it_can_be_sent_again(ticks: 
     ticks.tick()
     ticks.now = NOW - 100 + 3600
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("bucket:")] == [f"bucket:{NOW - 100}"]
+    assert [key for key in ticks.state if key.startswith("cell:")] == [f"cell:{NOW - 100}"]
     ticks.now += 1
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("bucket:")] == []
+    assert [key for key in ticks.state if key.startswith("cell:")] == []
     assert "source:run-0/0" in ticks.state
     ticks.now = NOW - 90 + 3600 + MAX_STANDING + 1
     ticks.tick()
@@ -177,23 +177,23 @@ def test_what_was_sent_is_remembered_for_as_long_as_it_can_be_sent_again(ticks: 
     ],
 )
 def test_a_saved_state_that_is_not_ours_is_as_good_as_none(ticks: DataPlaneTicks, saved: object) -> None:
-    ticks.state = {f"bucket:{NOW - 100}": saved, "bucket:x": {}, "forgotten:bucket:": "x", "unsent": "x"}
+    ticks.state = {f"cell:{NOW - 100}": saved, "cell:x": {}, "forgotten:cell:": "x", "unsent": "x"}
     ticks.state |= {"source:run-0": saved, "source:other": saved}
     ticks.write(operations(0, 100), held(1, 100, {"p": 1}))
     points = ticks.tick()
     assert the(points, "ops") == {(TAGS, 100): 1}
     assert list(the(points, "keys_outstanding").values()) == [5]
-    assert "bucket:x" not in ticks.state
+    assert "cell:x" not in ticks.state
 
 
 def test_past_so_many_series_the_oldest_are_forgotten_and_what_follows_is_late(
     ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.records.buckets.MAX_KEPT", 3)
+    monkeypatch.setattr("common.records.buckets.MAX_KEPT", 3 * 100)
     ticks.write(*(operations(seq, 200 - seq) for seq in range(5)))
     ticks.tick()
-    kept = [key for key in ticks.state if key.startswith("bucket:")]
-    assert kept == [f"bucket:{NOW - ago}" for ago in (198, 197, 196)]
+    kept = [key for key in ticks.state if key.startswith("cell:")]
+    assert kept == [f"cell:{NOW - ago}" for ago in (198, 197, 196)]
     ticks.write(*(operations(0, ago, run_id=str(ago)) for ago in (200, 199, 198)), to="b.jsonl")
     assert the(ticks.tick(), "ops") == {(TAGS, 198): 2}
     assert ticks.tally.dropped == {"late": 2}
@@ -203,7 +203,7 @@ def test_past_so_many_series_the_oldest_are_forgotten_and_what_follows_is_late(
 def test_a_large_tick_is_marked_on_the_way_between_two_seconds(
     ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "MAX_CELLS", 5)
+    monkeypatch.setattr(engine, "MAX_CELLS", 5)
     ticks.write(*(operations(seq, 200 - seq // 4, partition_id=f"{seq:02}") for seq in range(20)))
     ticks.tick()
     marked, seconds = -1, []
@@ -218,7 +218,7 @@ def test_a_large_tick_is_marked_on_the_way_between_two_seconds(
 def test_a_tick_killed_behind_a_mark_on_the_way_adds_nothing_twice(
     ticks: DataPlaneTicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "MAX_CELLS", 2)
+    monkeypatch.setattr(engine, "MAX_CELLS", 2)
     ticks.write(*(operations(seq, 200 - seq // 4) for seq in range(20)))
     items = COLLECTOR.collect(ticks.context())
     ticks.save(next(item for item in items if isinstance(item, Mark)))

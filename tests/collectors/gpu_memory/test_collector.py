@@ -200,10 +200,10 @@ def test_alerts_of_a_second_that_two_segments_share_add_up_even_when_one_is_read
     assert of(ticks.tick(), "alerts") == {(warning, 100): 3}
     ticks.write(event(99.7, kind="warning", session_id="s2"), to="late/segment-000001.jsonl")
     assert of(ticks.tick(), "alerts") == {(warning, 100): 4}
-    assert [key for key in ticks.state if key.startswith("count:")] == [f"count:{NOW - 100}"]
+    assert [key for key in ticks.state if key.startswith("cell:")] == [f"cell:{NOW - 100}"]
     ticks.now += 3600
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("count:")] == []
+    assert [key for key in ticks.state if key.startswith("cell:")] == []
 
 
 def test_however_many_seconds_there_are_marks_let_them_be_delivered_bit_by_bit(

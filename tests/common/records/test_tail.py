@@ -106,9 +106,9 @@ def test_what_is_only_looked_at_does_not_count_as_read(tmp_path: Path) -> None:
                 break
         reader.save(file.changes())
     assert (tail.taken, tail.bytes) == (2, entry.start)
-    assert reader.state["seen:r"] == {"ranges": [[0, 1]], "at": NOW}
+    assert reader.state["seen:r"] == {"edges": [0, 2], "at": NOW}
     assert reader.tick() == [2, 3]
-    assert reader.state["seen:r"] == {"ranges": [[0, 3]], "at": NOW}
+    assert reader.state["seen:r"] == {"edges": [0, 4], "at": NOW}
 
 
 @pytest.mark.parametrize("target", ["a.000001.jsonl", "a.r1.000001.jsonl", "a.jsonl.1"])
@@ -516,12 +516,12 @@ def test_a_saved_state_that_is_not_ours_is_as_good_as_none(tmp_path: Path, saved
 
 
 @pytest.mark.parametrize(
-    "ranges", [5, [[1]], [["a", 2]], [[2, 1]], [[0, 1], [2, 3]], [[5, 6], [1, 2]], [[0, True]]]
+    "edges", [5, [1], ["a", 2], [2, 1], [0, 1, 1, 3], [5, 6, 1, 2], [0, True], [[0, 1]], {"0": 2}]
 )
-def test_saved_ranges_that_are_not_ours_are_as_good_as_none(tmp_path: Path, ranges: object) -> None:
+def test_saved_ranges_that_are_not_ours_are_as_good_as_none(tmp_path: Path, edges: object) -> None:
     write_records(tmp_path / "a.jsonl", "r", [0, 1])
     reader = Reader(tmp_path, identity=identity)
-    reader.state = {"seen:r": {"ranges": ranges, "at": NOW}}
+    reader.state = {"seen:r": {"edges": edges, "at": NOW}}
     assert reader.tick() == [0, 1]
 
 
