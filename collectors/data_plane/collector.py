@@ -77,7 +77,8 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         told = (record.group, record.op, record.partition_id)
         tags = self._tags.get(told)
         if tags is None:
-            tags = self._tags[told] = self._tagging.tags(*told)
+            writer = self._tagging.writer(record.group)
+            tags = self._tags[told] = self._tagging.tags(writer, record.partition_id, record.op)
         self.add(int(record.timestamp) // self.waits_for * self.waits_for, tags, record.totals)
         return ()
 

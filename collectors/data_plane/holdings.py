@@ -7,10 +7,11 @@ read late counts, and the sums it changes are sent again.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise, takewhile
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,6 +28,7 @@ MAX_INTERVAL = 600  # seconds: words further apart are of a source that was sile
 STANDS_FOR = 3  # intervals
 MAX_STANDING = STANDS_FOR * MAX_INTERVAL
 SAVED = 7  # fields of a word
+_TIME = attrgetter("timestamp")
 
 Writer = tuple[str, str]  # job and rank; empty where not known, or not a tag
 
@@ -38,12 +40,16 @@ class Tagging(NamedTuple):
     rank: bool = True
     partition_id: bool = True
 
-    def tags(self, group: tuple[str, ...], op: str, partition_id: str) -> tuple[str, ...]:
-        """The tags that are on, of what is known; the group is a job and a rank."""
+    def writer(self, group: tuple[str, ...]) -> Writer:
+        """Of a job and a rank, what tells series apart."""
         job, rank = group
-        on = (self.job, True, self.partition_id, self.rank)
-        named = zip(metrics.OPERATION_TAGS, (job, op, partition_id, rank), on, strict=True)
-        return tuple(f"{name}:{value}" for name, value, is_on in named if value and is_on)
+        return (job if self.job else "", rank if self.rank else "")
+
+    def tags(self, writer: Writer, partition_id: str = "", op: str = "") -> tuple[str, ...]:
+        """The tags of what is known."""
+        values = (writer[0], op, partition_id if self.partition_id else "", writer[1])
+        named = zip(metrics.OPERATION_TAGS, values, strict=True)
+        return tuple(f"{name}:{value}" for name, value in named if value)
 
 
 class Holdings:
@@ -68,35 +74,28 @@ class Holdings:
     def _load(self, key: str, saved: object) -> None:
         source = key.removeprefix(PREFIX)
         try:
-            words = [_saved(one) for one in orjson.loads(saved)]  # type: ignore[arg-type]
-        except (AttributeError, TypeError, ValueError, KeyError, UnusableRecordError):
+            words = sorted(map(_saved, orjson.loads(saved)), key=_TIME)  # type: ignore[arg-type]
+        except (AttributeError, TypeError, ValueError, UnusableRecordError):
             words = []
         horizon = self._oldest - MAX_STANDING
-        # Three more tell how often the first one spoke.
-        first = max(0, bisect_right(words, (horizon,)) - STANDS_FOR - 1)
         if not words or words[-1].timestamp < horizon:
             self._foreign.add(key)
             return
-        self._words[source] = words[first:]
+        # Three more tell how often the first one spoke.
+        self._words[source] = words[max(0, bisect_left(words, horizon, key=_TIME) - STANDS_FOR - 1) :]
         for word in words:
-            self._sources.setdefault(self._writer(word), set()).add(source)
-
-    def _writer(self, word: Held) -> Writer:
-        job, rank = word.group
-        return (job if self._tagging.job else "", rank if self._tagging.rank else "")
+            self._sources.setdefault(self._tagging.writer(word.group), set()).add(source)
 
     def hear(self, word: Held) -> None:
         """Let a source's word stand."""
         words = self._words.setdefault(word.source, [])
-        place = len(words)
-        while place and words[place - 1].timestamp > word.timestamp:
-            place -= 1
+        place = bisect_right(words, word.timestamp, key=_TIME)
         words.insert(place, word)
         self._touched.add(word.source)
-        self._sources.setdefault(self._writer(word), set()).add(word.source)
+        self._sources.setdefault(self._tagging.writer(word.group), set()).add(word.source)
         start = int(word.timestamp) // self._width * self._width
         for one in words[max(0, place - 1) : place + 1]:  # what it said before may be another's sum
-            writer = self._writer(one)
+            writer = self._tagging.writer(one.group)
             self._dirty[writer] = min(start, self._dirty.get(writer, start))
 
     def samples(self, until: float) -> Iterator[Sample]:
@@ -107,72 +106,55 @@ class Holdings:
                 int(word.timestamp) // self._width * self._width
                 for words in spoken
                 for word in words
-                if word.timestamp >= since and self._writer(word) == writer
+                if word.timestamp >= since and self._tagging.writer(word.group) == writer
             }
-            places = [0] * len(spoken)
             for start in sorted(starts):
                 if start < self._oldest or start + self._width > until:
                     continue
-                standing = []
-                for index, words in enumerate(spoken):
-                    place = places[index]
-                    while place < len(words) and words[place].timestamp < start + self._width:
-                        place += 1
-                    places[index] = place
-                    if (
-                        place
-                        and self._writer(words[place - 1]) == writer
-                        and _stands(words, place - 1, start)
-                    ):
-                        standing.append(words[place - 1])
+                standing = [word for words in spoken if (word := self._standing(words, start))]
+                standing = [word for word in standing if self._tagging.writer(word.group) == writer]
                 if standing:
                     yield from self._sums(writer, start, standing)
 
+    def _standing(self, words: list[Held], start: int) -> Held | None:
+        """The last word of a source that was said before the end of a bucket and stood at some time of it."""
+        place = bisect_left(words, start + self._width, key=_TIME) - 1
+        if place < 0:
+            return None
+        word = words[place]
+        interval = word.interval
+        if interval is None:
+            times = [one.timestamp for one in words[max(0, place - STANDS_FOR) : place + 1]]
+            gaps = [after - before for before, after in pairwise(times)]
+            # What it said before it was silent for long tells nothing.
+            interval = max(takewhile(lambda gap: gap <= MAX_INTERVAL, reversed(gaps)), default=0.0)
+        until = word.timestamp if word.ended else word.timestamp + STANDS_FOR * min(interval, MAX_INTERVAL)
+        return word if word.timestamp >= start or until > start else None
+
     def _sums(self, writer: Writer, at: int, standing: list[Held]) -> Iterator[Sample]:
-        job, rank = (f"{name}:{value}" for name, value in zip(("job", "rank"), writer, strict=True))
-        before, after = (job,) * bool(writer[0]), (rank,) * bool(writer[1])
-        tags = (*before, *after)
+        tags = self._tagging.tags(writer)
         yield Sample(metrics.PEAK_BYTES_OUTSTANDING, sum(one.peak_bytes for one in standing), at, tags, None)
         yield Sample(metrics.KEYS_OUTSTANDING, sum(one.keys for one in standing), at, tags, None)
-        held: Counter[str] = Counter()
+        held: Counter[tuple[str, ...]] = Counter() if self._tagging.partition_id else Counter({tags: 0})
         for one in standing:
             for partition_id, n_bytes in one.bytes_by_partition.items():
-                held[partition_id if self._tagging.partition_id else ""] += n_bytes
-            if not self._tagging.partition_id:
-                held[""] += 0
-        for partition_id, n_bytes in sorted(held.items()):
-            named = (f"partition_id:{partition_id}",) if partition_id else ()
-            yield Sample(metrics.BYTES_OUTSTANDING, n_bytes, at, (*before, *named, *after), None)
+                held[self._tagging.tags(writer, partition_id)] += n_bytes
+        for tagged, n_bytes in sorted(held.items()):
+            yield Sample(metrics.BYTES_OUTSTANDING, n_bytes, at, tagged, None)
 
     def changes(self, sent_until: float | None = None) -> dict[str, object]:
         """What to save, once sums were sent up to a time; None where none were."""
-        changes: dict[str, object] = {
-            PREFIX + source: dumps([word[:SAVED] for word in self._words[source]])
-            for source in sorted(self._touched)
-        }
-        self._touched = set()
+        changes: dict[str, object] = dict.fromkeys(self._foreign)
+        for source in sorted(self._touched):
+            changes[PREFIX + source] = dumps([word[:SAVED] for word in self._words[source]])
+        self._touched, self._foreign = set(), set()
         since = min(self._dirty.values(), default=None)
         if sent_until is not None:
             since = None if since is None else max(since, int(sent_until) // self._width * self._width)
-            spoken = max((words[-1].timestamp for words in self._words.values() if words), default=0.0)
+            spoken = max((words[-1].timestamp for words in self._words.values()), default=0.0)
             since = since if since is not None and spoken >= since else None
             self._dirty = {}
-        foreign, self._foreign = dict.fromkeys(self._foreign), set()
-        return {**foreign, **changes, UNSENT: since}
-
-
-def _stands(words: list[Held], place: int, start: int) -> bool:
-    """Whether a word stands at some time of a bucket that did not end before it was said."""
-    word = words[place]
-    if word.timestamp >= start:
-        return True
-    interval = word.interval
-    if interval is None:
-        times = [one.timestamp for one in words[max(0, place - STANDS_FOR) : place + 1]]
-        gaps = [after - before for before, after in pairwise(times)]
-        # What it said before it was silent for long tells nothing.
-        interval = max(takewhile(lambda gap: gap <= MAX_INTERVAL, reversed(gaps)), default=0.0)
-    return not word.ended and word.timestamp + STANDS_FOR * min(interval, MAX_INTERVAL) > start
+        return {**changes, UNSENT: since}
 
 
 def _saved(value: Any) -> Held:  # Any: parsed JSON

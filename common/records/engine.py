@@ -17,7 +17,7 @@ from common.metric import Mark, Sample
 from common.records.envelope import UnusableRecordError
 from common.records.grammar import Grammar, R, S
 from common.records.paths import shown
-from common.records.tail import Entry, Tail, TailedFile, TailLimits
+from common.records.tail import Entry, Tail, TailedFile
 from common.records.window import Tick, Window
 
 MARK_EVERY = 10_000  # samples of one file
@@ -33,12 +33,13 @@ class Ingest(Grammar[S, R]):
         super().__init__(context, tick, known)
         # What is read is delivered only once all of it is; the passes of a replay are short.
         reserve = 0 if self.streams or not tick.live else context.deadline.seconds / 2
-        most = context.settings.bytes_per_tick
         self._tail = Tail(
             self.patterns(context.settings),
             context.state,
             now=tick.now,
-            limits=TailLimits(most, most, expire_after=tick.forget_after),
+            bytes_per_tick=context.settings.bytes_per_tick,
+            bytes_beyond=context.settings.bytes_per_tick,
+            expire_after=tick.forget_after,
             enough=lambda: context.deadline.remaining() <= reserve,
             identity=self.identity,
             family=str if tick.live else self.family,  # of which a replay reads all or none

@@ -6,7 +6,6 @@ A file is known by its first line, because names change in a rotation and device
 from __future__ import annotations
 
 import gzip
-import math
 import os
 import zlib
 from collections.abc import Iterator
@@ -56,20 +55,8 @@ def fingerprint(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino]
 
 
-class NotDue:
-    """Files of which nothing is due before some time, so that not every tick of a process opens them."""
-
-    def __init__(self) -> None:
-        self._until: dict[str, tuple[list[int], float]] = {}
-
-    def add(self, path: str, status: os.stat_result, until: float) -> None:
-        """Note when something of a file will be due, unless it changes."""
-        self._until[path] = (fingerprint(status), until)
-
-    def has(self, path: str, status: os.stat_result, due: float) -> bool:
-        """Whether a file looks as it did then, and its time has not come."""
-        seen, until = self._until.get(path, ([], -math.inf))
-        return until > due and seen == fingerprint(status)
+# How files looked of which nothing is due before some time, so that not every tick of a process opens them.
+NotDue = dict[str, tuple[list[int], float]]
 
 
 @contextmanager

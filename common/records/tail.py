@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,16 +38,6 @@ NOT_THERE = "it is not there; where that is normal, write a wildcard in the path
 
 Identity = Callable[[Json], tuple[str, int] | None]
 Damaged = Callable[[str, str, int, int], None]  # reason, path, and where: the byte, and the line or 0
-
-
-@dataclass(frozen=True)
-class TailLimits:
-    """What one tick may take, and how long a file that nobody writes to is remembered."""
-
-    bytes_per_tick: int = 64_000_000
-    bytes_beyond: int = 0  # that may follow until whoever reads has come to a good place to stop
-    max_line_bytes: int = MAX_LINE_BYTES
-    expire_after: int = 7 * 86400
 
 
 class Entry(NamedTuple):
@@ -74,58 +65,42 @@ def loads(text: bytes) -> Any:  # Any: parsed JSON
         return value
 
 
+@dataclass
 class Tail:
     """One tick's reading. Its counts are complete once `files` is exhausted."""
 
-    def __init__(
-        self,
-        patterns: Sequence[str],
-        state: Mapping[str, object],
-        *,
-        now: int,
-        limits: TailLimits | None = None,
-        identity: Identity | None = None,
-        enough: Callable[[], bool] = lambda: False,
-        family: Callable[[str], str] = str,
-        due: float = math.inf,
-        not_due: NotDue | None = None,
-        damaged: Damaged | None = None,
-    ) -> None:
-        self.limits = limits or TailLimits()
-        self.identity = identity
-        self.now = now
-        self.runs = SeenRuns(state, now)
-        self.files_found = 0
-        self.taken = 0
-        self.duplicates = 0
-        self.bytes = 0
+    patterns: Sequence[str]
+    state: Mapping[str, object]
+    _: KW_ONLY
+    now: int
+    identity: Identity | None = None
+    bytes_per_tick: int = 64_000_000
+    bytes_beyond: int = 0  # that may follow until whoever reads has come to a good place to stop
+    max_line_bytes: int = MAX_LINE_BYTES
+    expire_after: int = 7 * 86400  # seconds for which a file that nobody writes to is remembered
+    enough: Callable[[], bool] = lambda: False
+    family: Callable[[str], str] = str
+    due: float = math.inf
+    not_due: NotDue = field(default_factory=dict)
+    damaged: Damaged = lambda *_: None
+
+    def __post_init__(self) -> None:
+        self.runs = SeenRuns(self.state, self.now)
+        self.files_found = self.taken = self.bytes = self.backlog_bytes = 0
         self.over = False
         self._last_byte = 0
-        self.backlog_bytes = 0
         self.waiting_since: float | None = None  # last change of the file that has waited longest
         self.damage: Counter[str] = Counter()
         self.lost: list[tuple[str, str]] = []  # paths that could not be read, and why
         self.blind = False  # where none of them could
         self.pattern_of: dict[str, str] = {}
-        self._damaged = damaged
-        self.not_due = not_due or NotDue()
-        self._patterns = patterns
-        self._enough = enough
-        self._family = family
-        self._due = due
         self._places: dict[str, dict[str, Place]] = {}  # by path, then by head
         self._by_head: dict[str, Place] = {}
         self._needed: set[str] = set()
         self._left: list[str] = []  # files that this tick did not come to
-        self._load(state)
-
-    def _load(self, state: Mapping[str, object]) -> None:
-        for key, saved in state.items():
-            if not key.startswith(PREFIX):
-                continue
+        for key, saved in self.state.items():
             head, _, path = key.removeprefix(PREFIX).partition(":")
-            place = Place.from_state(saved)
-            if place and head:
+            if key.startswith(PREFIX) and head and (place := Place.from_state(saved)):
                 self._places.setdefault(path, {})[head] = place
                 self.remember(head, place)
 
@@ -137,19 +112,19 @@ class Tail:
 
     def files(self) -> Iterator[TailedFile]:
         """The files with something to read, oldest first, one open at a time."""
-        found = find(self._patterns)
+        found = find(self.patterns)
         gone = {pattern: path for pattern, path in found.missing.items() if not self._remembers(path)}
         self.lost += [*found.unreadable, *((shown(path), NOT_THERE) for path in gone.values())]
-        self.blind = {*gone, *found.blind} >= set(self._patterns)
+        self.blind = {*gone, *found.blind} >= set(self.patterns)
         self.files_found = len(found.files)
         self.pattern_of = found.pattern_of
-        oldest = self.now - self.limits.expire_after
-        news = {self._family(path) for path, status in found.files.items() if status.st_mtime >= oldest}
+        oldest = self.now - self.expire_after
+        news = {self.family(path) for path, status in found.files.items() if status.st_mtime >= oldest}
         for path, status in sorted(found.files.items(), key=lambda item: (item[1].st_mtime_ns, item[0])):
             places = self._places.get(path, {})
             if status.st_size == 0 or any(place.whole == fingerprint(status) for place in places.values()):
                 continue
-            if (not places and self._family(path) not in news) or self.not_due.has(path, status, self._due):
+            if (not places and self.family(path) not in news) or self._is_not_due(path, status):
                 continue
             if self.spent():
                 self._needed.update(f"{PREFIX}{head}:{path}" for head in places)
@@ -158,6 +133,11 @@ class Tail:
                 self._left.append(path)
                 continue
             yield from self._open(path)
+
+    def _is_not_due(self, path: str, status: os.stat_result) -> bool:
+        """Whether a file looks as it did when its time was noted, and that has not come."""
+        looks, until = self.not_due.get(path, (None, 0.0))
+        return self.due < until and looks == fingerprint(status)
 
     def waiting(self) -> Iterator[TailedFile]:
         """The files that were left for the next tick, to be looked into."""
@@ -176,7 +156,7 @@ class Tail:
                     yield TailedFile(self, path, stream, self._place(path, stream))
                 elif stream.corrupt:
                     self.hurt("corrupt_gzip", path, 0, 0)
-                    self.not_due.add(path, stream.status, math.inf)
+                    self.not_due[path] = (fingerprint(stream.status), math.inf)
         except FileNotFoundError:
             return  # gone since it was listed; if renamed, the next tick finds it
         except OSError as error:
@@ -185,8 +165,7 @@ class Tail:
     def hurt(self, damage: str, path: str, start: int, number: int) -> None:
         """Count damage, and tell where it is."""
         self.damage[damage] += 1
-        if self._damaged:
-            self._damaged(damage, path, start, number)
+        self.damaged(damage, path, start, number)
 
     def _place(self, path: str, stream: OpenFile) -> Place:
         """Where to go on: by path and first line, or by the first line alone after a rename."""
@@ -205,8 +184,8 @@ class Tail:
 
     def spent(self) -> bool:
         """Whether this tick has taken its share of bytes or of time, and is `over`."""
-        if not self.over and (self.bytes >= self.limits.bytes_per_tick or self._enough()):
-            self.over, self._last_byte = True, self.bytes + self.limits.bytes_beyond
+        if not self.over and (self.bytes >= self.bytes_per_tick or self.enough()):
+            self.over, self._last_byte = True, self.bytes + self.bytes_beyond
         return self.over
 
     def exhausted(self) -> bool:
@@ -220,7 +199,7 @@ class Tail:
 
     def expired(self) -> dict[str, None]:
         """The keys of the saved state that nothing has needed for long, as changes that forget them."""
-        before = self.now - self.limits.expire_after
+        before = self.now - self.expire_after
         keys = {
             f"{PREFIX}{head}:{path}"
             for path, places in self._places.items()
@@ -247,7 +226,7 @@ class TailedFile:
     def entries(self) -> Iterator[Entry]:
         """The objects not seen before. One counts as read when the next is asked for, or the end is met."""
         tail, first = self._tail, self._offset
-        most, runs, identify, number = tail.limits.bytes_per_tick, tail.runs, tail.identity, 0
+        most, runs, identify, number = tail.bytes_per_tick, tail.runs, tail.identity, 0
         try:
             for start, end, value, damage, unfinished in self._lines(self._stream):
                 look = start > first and (tail.bytes >= most or not number % LINES_PER_LOOK)
@@ -267,8 +246,6 @@ class TailedFile:
                             seen.add(seq)
                             self._touched.add(run)
                         tail.taken += 1
-                    else:
-                        tail.duplicates += 1
                 tail.bytes += end - start
                 self._offset, self._skipping = end, unfinished
         except CorruptFileError:
@@ -293,12 +270,12 @@ class TailedFile:
                     yield Entry(value, start, identify(value) if identify else None, 0)
 
     def _lines(self, stream: OpenFile) -> Iterator[Line]:
-        longest = self._tail.limits.max_line_bytes
+        longest = self._tail.max_line_bytes
         return lines(stream, self._offset, skipping=self._skipping, longest=longest, loads=loads)
 
     def wait_until(self, time: float) -> None:
         """Say that nothing is due before a time from the entry on at which the loop was left."""
-        self._tail.not_due.add(self.path, self._stream.status, time)
+        self._tail.not_due[self.path] = (fingerprint(self._stream.status), time)
 
     def changes(self) -> dict[str, object]:
         """What to save so that the next tick goes on behind the last entry that counts as read."""

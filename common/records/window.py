@@ -44,7 +44,7 @@ class Tick:
     window: Window
     now: int
     forget_after: int  # files that nobody wrote to for so long are neither read nor remembered
-    not_due: NotDue = field(default_factory=NotDue)
+    not_due: NotDue = field(default_factory=dict)
     live: bool = True
 
     def window_of(self, file: TailedFile) -> Window:

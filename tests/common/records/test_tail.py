@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from common.records.file import NotDue
-from common.records.tail import LINES_PER_LOOK, Tail, TailLimits, loads
+from common.records.tail import LINES_PER_LOOK, Tail, loads
 from fleetgauge.records import identity
 
 NOW = 2_000_000_000
@@ -199,7 +199,7 @@ def test_a_truncated_file_is_read_from_its_start_without_repeating_records(tmp_p
     assert reader.tick() == list(range(10))
     write_records(path, "r", [0, 1, 10], mode="wb", at=NOW - 50)
     assert reader.tick() == [10]
-    assert reader.tail.duplicates == 2
+    assert reader.tail.taken == 1
 
 
 def test_a_file_truncated_and_grown_past_where_reading_stopped_is_noticed(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_damaged_lines_cost_themselves_and_are_counted_by_kind(tmp_path: Path) -
         b'{"n":1}\n{"n":\n{"n":"\xff"}\n[1]\n\0\0{"n":2}\n{"n":3,"x":"' + b"x" * 100 + b'"}\n{"n":4}\n'
     )
     os.utime(tmp_path / "a.jsonl", (NOW - 100, NOW - 100))
-    reader = Reader(tmp_path, limits=TailLimits(max_line_bytes=100))
+    reader = Reader(tmp_path, max_line_bytes=100)
     assert reader.tick() == [1, 2, 4]
     assert reader.tail.damage == {
         "not_json": 1,
@@ -307,7 +307,7 @@ def test_damaged_lines_cost_themselves_and_are_counted_by_kind(tmp_path: Path) -
 
 def test_an_endless_line_is_passed_over_across_ticks_and_told_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    reader = Reader(tmp_path, limits=TailLimits(max_line_bytes=5000))
+    reader = Reader(tmp_path, max_line_bytes=5000)
     write(path, 1, end=b"x" * 6000)
     assert reader.tick() == [1]
     assert reader.tail.damage == {"too_long": 1}
@@ -399,7 +399,7 @@ def test_more_bytes_than_a_tick_may_take_are_read_oldest_first_and_the_rest_next
     write(tmp_path / "a.jsonl", 7, 8, at=NOW - 10)
     write(tmp_path / "b.jsonl", 1, 2, 3, at=NOW - 30)
     write(tmp_path / "c.jsonl", 4, 5, 6, at=NOW - 20)
-    reader = Reader(tmp_path, limits=TailLimits(bytes_per_tick=32))
+    reader = Reader(tmp_path, bytes_per_tick=32)
     assert reader.tick() == [1, 2, 3, 4]
     assert (reader.tail.bytes, reader.tail.backlog_bytes, reader.tail.waiting_since) == (32, 32, NOW - 20)
     assert reader.tick() == [5, 6, 7, 8]
@@ -409,7 +409,7 @@ def test_more_bytes_than_a_tick_may_take_are_read_oldest_first_and_the_rest_next
 
 def test_every_tick_makes_progress_however_small_its_share(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", 1, 2, 3)
-    reader = Reader(tmp_path, limits=TailLimits(bytes_per_tick=1))
+    reader = Reader(tmp_path, bytes_per_tick=1)
     assert [reader.tick() for _ in range(4)] == [[1], [2], [3], []]
 
 
@@ -438,7 +438,7 @@ def test_thousands_of_files_are_read_with_one_open_at_a_time(tmp_path: Path) -> 
 
 def test_checkpoints_of_files_and_runs_that_nobody_needs_expire(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    reader = Reader(tmp_path, identity=identity, limits=TailLimits(expire_after=1000))
+    reader = Reader(tmp_path, identity=identity, expire_after=1000)
     write_records(path, "r", [0, 1])
     assert reader.tick() == [0, 1]
     path.unlink()
@@ -460,7 +460,7 @@ def test_a_file_too_old_to_be_news_is_read_with_its_family(tmp_path: Path) -> No
 
 
 def test_a_file_too_old_to_be_news_is_not_opened_and_needs_no_checkpoint(tmp_path: Path) -> None:
-    reader = Reader(tmp_path, limits=TailLimits(expire_after=1000))
+    reader = Reader(tmp_path, expire_after=1000)
     write(tmp_path / "a.jsonl", 1, at=NOW - 1001)
     write(tmp_path / "b.jsonl", 2, at=NOW - 1000)
     assert reader.tick() == [2]
@@ -473,7 +473,7 @@ def test_a_file_too_old_to_be_news_is_not_opened_and_needs_no_checkpoint(tmp_pat
 def test_a_backlog_older_than_the_expiry_keeps_its_checkpoint(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", 1, 2)
     write(tmp_path / "b.jsonl", 3, 4, at=NOW - 50)
-    reader = Reader(tmp_path, limits=TailLimits(bytes_per_tick=24, expire_after=1000))
+    reader = Reader(tmp_path, bytes_per_tick=24, expire_after=1000)
     assert reader.tick() == [1, 2, 3]
     reader.now += 5000
     assert reader.tick(enough=lambda: True) == []

@@ -16,7 +16,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from common.records.tail import Entry, Tail, TailLimits
+from common.records.tail import Entry, Tail
 from fleetgauge import records
 from fleetgauge.records import identity
 
@@ -158,8 +158,14 @@ class WritersAndTail(RuleBasedStateMachine):
     def read(
         self, budget: int, leave: int, often: bool
     ) -> Iterator[tuple[list[tuple[str, int]], dict[str, object]]]:
-        limits = TailLimits(bytes_per_tick=budget, max_line_bytes=300)
-        tail = Tail([str(self.directory)], self.state, now=self.clock, limits=limits, identity=identity)
+        tail = Tail(
+            [str(self.directory)],
+            self.state,
+            now=self.clock,
+            identity=identity,
+            bytes_per_tick=budget,
+            max_line_bytes=300,
+        )
         for file in tail.files():
             taken: list[Entry] = []
             for entry in file.entries():
