@@ -51,11 +51,6 @@ def text(value: str | bytes | None) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
 
 
-def boards(inventory: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """What indices count: boards, divided or not."""
-    return tuple(gpu for gpu in inventory if not gpu.is_instance)
-
-
 def devices(inventory: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """What can be computed on: the instances of divided boards, and the other boards whole."""
     divided = {gpu.index for gpu in inventory if gpu.is_instance}
@@ -130,7 +125,8 @@ def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visib
     kind = str(entries[0])[:4] if entries else ""
     if kind in _UUIDS and not any(text(gpu.uuid).startswith(kind) for gpu in inventory):
         # Nothing to compare with: take the variable's word, up to what the boards can hold.
-        room = len(boards(inventory)) * (_INSTANCES_PER_BOARD if kind == "MIG-" else 1)
+        boards = sum(not gpu.is_instance for gpu in inventory)
+        room = boards * (_INSTANCES_PER_BOARD if kind == "MIG-" else 1)
         return Visible(min(len(entries), room), source, None)
     chosen: list[int] = []
     for entry in entries:

@@ -132,7 +132,7 @@ def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str
     """Ask this machine. The driver gets `deadline` seconds."""
     affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
     unanswered = DriverAnswer(None, library_loads=True)
-    driver = _attempt("NVML", lambda: ask_driver(readings=False, deadline=deadline), unanswered)
+    driver = _attempt("NVML", lambda: ask_driver(False, deadline), unanswered)
     boards = driver.boards
     gpus = None if boards is None else tuple(gpu for board in boards for gpu in (board.gpu, *board.instances))
     return Host(

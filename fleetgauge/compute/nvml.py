@@ -90,11 +90,10 @@ def read_gpus(
     wait: Callable[[threading.Thread, float], object] = threading.Thread.join,
 ) -> tuple[GpuReading, ...] | None:
     """Describe every board, in the driver's order; None where there is no driver to ask."""
-    return ask_driver(readings=readings, deadline=deadline, nvml=nvml, wait=wait).boards
+    return ask_driver(readings, deadline, nvml, wait).boards
 
 
 def ask_driver(
-    *,
     readings: bool,
     deadline: float,
     nvml: Any = None,

@@ -6,13 +6,13 @@ any of it. A field that is missing, empty or broken costs itself.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any
 
 from fleetgauge.compute.once import left_out
+from fleetgauge.records.background import json_ready
 
 _MODEL = ("model_source", "batch_size", "concurrency")
 _ENGINE = (
@@ -55,21 +55,24 @@ def runtime_section(cfg: object) -> dict[str, Any]:
     return fields(runtime, (*_RUNTIME, *flags))
 
 
-def fields(section: object, names: Iterable[str]) -> dict[str, Any]:
+def fields(section: object, names: Iterable[object], depth: int = 0) -> dict[str, Any]:
     """Those of the named fields that have a value, each fit for JSON."""
     values: dict[str, Any] = {}
     for name in names:
         try:
-            value = wandb_ready(field(section, name))
+            given = field(section, name)
+            value = wandb_ready(given, depth)
         except Exception as error:
             left_out(f"configuration field {name}", error)
             continue
         if value is not None:
-            values[name] = value
+            values[json_ready(str(name))] = value
+        elif given is not None:
+            left_out(f"configuration field {name}", "JSON has no form for it")
     return values
 
 
-def field(section: object, name: str) -> object:
+def field(section: object, name: Any) -> object:  # Any: keys of a mapping need not be text
     """One field of a mapping or object, None where it is not there or cannot be resolved."""
     try:
         return section[name] if isinstance(section, Mapping) else getattr(section, name)
@@ -82,51 +85,22 @@ def field(section: object, name: str) -> object:
 
 # JSON has no type of its own.
 def wandb_ready(value: Any, depth: int = 0) -> Any:
-    """The value in the types of JSON; what has none becomes its text, or raises ValueError.
+    """The value in the types of JSON, as its text where it has none; None for what is no number or too deep.
 
     An entry of a mapping that cannot be written is left out, so that it does not cost the others.
     """
-    if value is None or isinstance(value, bool):
-        return value
     if depth > _MAX_DEPTH:
-        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+        return None
     if isinstance(value, Enum):
         return wandb_ready(value.value, depth + 1)
-    if isinstance(value, str):
-        # The environment may hold bytes that are no text; W&B refuses the surrogates Python makes of them.
-        return str(value).encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, int | float):
-        return _number(value)
     if isinstance(value, Mapping):
-        return _mapping(value, depth + 1)
-    if isinstance(value, Sequence | AbstractSet):
+        return fields(value, value, depth + 1)
+    if isinstance(value, Sequence | AbstractSet) and not isinstance(value, str):
         return [wandb_ready(item, depth + 1) for item in value]
-    # NumPy's and torch's scalars.
-    if callable(getattr(value, "item", None)):
-        return wandb_ready(value.item(), depth + 1)
-    return wandb_ready(str(value), depth + 1)
-
-
-def _mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-    entries: dict[str, Any] = {}
-    for key in value:
-        try:
-            entries[wandb_ready(str(key))] = wandb_ready(value[key], depth)
-        except Exception as error:
-            left_out(f"value of {key}", error)
-    return entries
-
-
-def _number(value: float) -> float:
-    if isinstance(value, int):
-        if value.bit_length() > 64:
-            raise ValueError("an integer of more than 64 bits")
-        return int(value)
-    if not math.isfinite(value):
-        raise ValueError(f"{value} is not a number that JSON knows")
-    return float(value)
+    known = value is None or isinstance(value, str | int | float) or hasattr(value, "item")
+    return json_ready(value if known else str(value))
 
 
 def _names(section: object) -> list[str]:

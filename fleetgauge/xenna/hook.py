@@ -143,7 +143,6 @@ class XennaWandbStatsHook:
         except Exception as error:
             text = "pipeline statistics are not recorded: %s: %s"
             patch.say(logging.WARNING, text, type(error).__name__, error)
-        patch.say_if_native()
         return self
 
     def __exit__(
@@ -177,8 +176,7 @@ class XennaWandbStatsHook:
         with self._lock:
             if not self._recordings:
                 return None
-            around = [recording for recording in self._recordings if recording in here]
-            recording = (around or self._recordings)[-1]
+            recording = ([one for one in self._recordings if one in here] or self._recordings)[-1]
             self._recordings.remove(recording)
             return recording
 

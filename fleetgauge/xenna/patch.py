@@ -16,7 +16,10 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fleetgauge.xenna.recording import HookRecording
 
 log = logging.getLogger("fleetgauge.xenna")
 
@@ -24,28 +27,10 @@ METHOD = "_make_stats"
 MODULE = "cosmos_xenna.pipelines.private.monitoring"
 INSTALL = "pip install cosmos-xenna ray tqdm"  # releases up to 0.5.12 import tqdm without declaring it
 
-
-class StatsListener(Protocol):
-    """Whoever wants to see pipelines. Nothing here may raise, and only `closed` may change by itself."""
-
-    closed: bool
-    group: object  # the same for watchers opened around each other
-
-    def watches(self, monitor: object) -> bool:
-        """Whether this is its pipeline, or could become it because it has none."""
-
-    def observe(self, monitor: object, stats: object) -> None:
-        """Take a look at a pipeline's statistics."""
-
-    def finish(self, monitor: object, pools: Sequence[object]) -> None:
-        """Take a last look at the statistics of its stages, if it is its pipeline: it has ended."""
-
-
 _lock = threading.RLock()
 patches: dict[type, Patch] = {}
-watchers: dict[StatsListener, type] = {}  # and the class on which each needs the patch
-_around: ContextVar[tuple[StatsListener, ...]] = ContextVar("fleetgauge_xenna_watchers", default=())
-said_native = False
+watchers: dict[HookRecording, type] = {}  # and the class on which each needs the patch
+_around: ContextVar[tuple[HookRecording, ...]] = ContextVar("fleetgauge_xenna_watchers", default=())
 
 
 class Patch:
@@ -95,7 +80,7 @@ def find_monitor() -> type:
     return monitor_class
 
 
-def open_watcher(watcher: StatsListener, monitor_class: type) -> None:
+def open_watcher(watcher: HookRecording, monitor_class: type) -> None:
     """Show a watcher the pipelines that run from here on, until it is closed; the first one installs."""
     with _lock:
         first = monitor_class not in patches
@@ -110,7 +95,7 @@ def open_watcher(watcher: StatsListener, monitor_class: type) -> None:
         say(logging.INFO, "Installed PipelineMonitor.%s patch", METHOD)
 
 
-def close_watcher(watcher: StatsListener) -> None:
+def close_watcher(watcher: HookRecording) -> None:
     """Stop showing; the last one restores."""
     with _lock:
         monitor_class = watchers.pop(watcher, None)
@@ -122,12 +107,12 @@ def close_watcher(watcher: StatsListener) -> None:
             patches.pop(monitor_class).restore()
 
 
-def watchers_here() -> tuple[StatsListener, ...]:
+def watchers_here() -> tuple[HookRecording, ...]:
     """The watchers opened around the running code, innermost last."""
     return tuple(one for one in _around.get() if not one.closed)
 
 
-def _watching(monitor: object) -> Sequence[StatsListener]:
+def _watching(monitor: object) -> Sequence[HookRecording]:
     """Whose pipeline this is. One that runs where no watcher was opened (a plain thread) goes to the only
     ones there are, if those have no other: with several to choose from, a guess would be a false record.
     """
@@ -180,17 +165,6 @@ def _show_end(monitor: Any) -> None:  # Any: private attributes of it are read
         pools = [pool.make_stats() for pool in monitor._actor_pools]
         for watcher in listening:
             watcher.finish(monitor, pools)
-
-
-def say_if_native() -> None:
-    """Say once where cosmos-xenna has a callback of its own, which needs no patch."""
-    global said_native
-    with suppress(Exception):
-        config = importlib.import_module("cosmos_xenna.pipelines.v1").PipelineConfig
-        if not said_native and "stats_callback" in inspect.signature(config).parameters:
-            said_native = True
-            text = "this cosmos-xenna has PipelineConfig.stats_callback: it could replace the patch"
-            say(logging.INFO, text)
 
 
 def say(level: int, text: str, *arguments: object) -> None:

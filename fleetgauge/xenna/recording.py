@@ -45,7 +45,7 @@ class HookRecording:
 
     def __init__(self, run: RecordedRun) -> None:
         self.closed = False
-        self.group: object = self
+        self.group: object = self  # the same for hooks opened around each other
         self._run = run
         self._pipelines: weakref.WeakKeyDictionary[object, Pipeline] = weakref.WeakKeyDictionary()
         self._only = Pipeline()  # for monitors that cannot be told apart

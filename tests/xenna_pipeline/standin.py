@@ -86,7 +86,7 @@ def monitor_class() -> Any:  # Any: tests reach into it
     return PipelineMonitor
 
 
-def install(monkeypatch: pytest.MonkeyPatch, config: type | None = None) -> Any:
+def install(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make it importable; the class is what is patched."""
     found = monitor_class()
     parts = MONITORING.split(".")
@@ -94,7 +94,6 @@ def install(monkeypatch: pytest.MonkeyPatch, config: type | None = None) -> Any:
         monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), ModuleType(".".join(parts[:depth])))
     vars(sys.modules[MONITORING])["PipelineMonitor"] = found
     v1 = ModuleType("cosmos_xenna.pipelines.v1")
-    vars(v1)["PipelineConfig"] = config or type("PipelineConfig", (), {})
     monkeypatch.setitem(sys.modules, v1.__name__, v1)
     return found
 

@@ -454,7 +454,8 @@ class Unprintable:
         ({"b"}, ["b"]),
         (OmegaConf.create([1, "${.0}"]), [1, 1]),
         ({1: "one", "bad": math.nan, "worse": Unprintable()}, {"1": "one"}),
-        (2**64 - 1, 2**64 - 1),
+        (2**63 - 1, 2**63 - 1),
+        ([1.5, math.nan], [1.5, None]),
     ],
 )
 def test_values_come_out_in_the_types_of_json(value: object, plain: object) -> None:
@@ -465,8 +466,8 @@ def test_values_come_out_in_the_types_of_json(value: object, plain: object) -> N
 
 @pytest.mark.parametrize(
     "value",
-    [None, math.nan, math.inf, 2**64, 10**5000, Unprintable(), [math.nan]],
-    ids=["None", "nan", "inf", "65 bits", "5000 digits", "unprintable", "list of nan"],
+    [None, math.nan, math.inf, 2**63, 10**5000, Unprintable()],
+    ids=["None", "nan", "inf", "64 bits", "5000 digits", "unprintable"],
 )
 def test_values_that_json_cannot_hold_cost_themselves(value: object) -> None:
     assert collect({"model": {"model_source": value, "batch_size": 4}})["model"] == {"batch_size": 4}
@@ -483,8 +484,8 @@ def test_what_a_configuration_loses_is_said(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.DEBUG, "fleetgauge")
     collect({"model": {"batch_size": math.nan, "model_source": {"depth": 2**64}}})
     assert caplog.messages == [
-        "value of depth left out: ValueError: an integer of more than 64 bits",
-        "configuration field batch_size left out: ValueError: nan is not a number that JSON knows",
+        "configuration field depth left out: JSON has no form for it",
+        "configuration field batch_size left out: JSON has no form for it",
     ]
 
 

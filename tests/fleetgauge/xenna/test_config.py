@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from xenna_pipeline.standin import hook, one, warnings
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE
 from fleetgauge import records
-from fleetgauge.xenna import XennaObservabilityConfig, flatten_stats, make_xenna_wandb_stats_hook, patch
+from fleetgauge.xenna import XennaObservabilityConfig, flatten_stats, make_xenna_wandb_stats_hook
 from project import ROOT
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
@@ -174,25 +173,6 @@ def test_an_interval_that_differs_is_said_once(
     with hook(tmp_path / "b", interval=60):
         monitor([one()], interval=60.0).update()
     assert warnings(caplog) == []
-
-
-def test_a_native_callback_is_said_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    class PipelineConfig:
-        def __init__(self, stats_callback: object = None) -> None: ...
-
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(patch, "said_native", False)
-    standin.install(monkeypatch)
-    with hook(tmp_path / "a"):
-        pass
-    assert not [record for record in caplog.records if "stats_callback" in record.getMessage()]
-    standin.install(monkeypatch, PipelineConfig)
-    for name in "bc":
-        with hook(tmp_path / name):
-            pass
-    assert len([record for record in caplog.records if "stats_callback" in record.getMessage()]) == 1
 
 
 def test_the_recipe_of_the_documentation_records(
