@@ -28,25 +28,24 @@ class _Attributes(ctypes.Structure):
     ]
 
 
-# By the name it goes by in `pynvml`: the function of the library, and what it fills in.
-_FUNCTIONS: dict[str, tuple[str, tuple[type[Any], ...]]] = {
-    "nvmlInit": ("nvmlInit_v2", ()),
-    "nvmlShutdown": ("nvmlShutdown", ()),
-    "nvmlDeviceGetCount": ("nvmlDeviceGetCount_v2", (ctypes.c_uint,)),
-    "nvmlDeviceGetHandleByIndex": ("nvmlDeviceGetHandleByIndex_v2", (ctypes.c_void_p,)),
-    "nvmlDeviceGetName": ("nvmlDeviceGetName", (_Text,)),
-    "nvmlDeviceGetUUID": ("nvmlDeviceGetUUID", (_Text,)),
-    "nvmlDeviceGetMemoryInfo": ("nvmlDeviceGetMemoryInfo", (_Memory,)),
-    "nvmlDeviceGetNumGpuCores": ("nvmlDeviceGetNumGpuCores", (ctypes.c_uint,)),
-    "nvmlDeviceGetCudaComputeCapability": (
-        "nvmlDeviceGetCudaComputeCapability",
-        (ctypes.c_int, ctypes.c_int),
-    ),
-    "nvmlDeviceGetMigMode": ("nvmlDeviceGetMigMode", (ctypes.c_uint, ctypes.c_uint)),
-    "nvmlDeviceGetMaxMigDeviceCount": ("nvmlDeviceGetMaxMigDeviceCount", (ctypes.c_uint,)),
-    "nvmlDeviceGetMigDeviceHandleByIndex": ("nvmlDeviceGetMigDeviceHandleByIndex", (ctypes.c_void_p,)),
-    "nvmlDeviceGetAttributes": ("nvmlDeviceGetAttributes_v2", (_Attributes,)),
+# What each function fills in.
+_OUTPUTS: dict[str, tuple[type[Any], ...]] = {
+    "nvmlInit": (),
+    "nvmlShutdown": (),
+    "nvmlDeviceGetCount": (ctypes.c_uint,),
+    "nvmlDeviceGetHandleByIndex": (ctypes.c_void_p,),
+    "nvmlDeviceGetName": (_Text,),
+    "nvmlDeviceGetUUID": (_Text,),
+    "nvmlDeviceGetMemoryInfo": (_Memory,),
+    "nvmlDeviceGetNumGpuCores": (ctypes.c_uint,),
+    "nvmlDeviceGetCudaComputeCapability": (ctypes.c_int, ctypes.c_int),
+    "nvmlDeviceGetMigMode": (ctypes.c_uint, ctypes.c_uint),
+    "nvmlDeviceGetMaxMigDeviceCount": (ctypes.c_uint,),
+    "nvmlDeviceGetMigDeviceHandleByIndex": (ctypes.c_void_p,),
+    "nvmlDeviceGetAttributes": (_Attributes,),
 }
+# `pynvml` leaves out the version that these names have in the library.
+_VERSIONED = ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetAttributes")
 
 
 class DriverError(Exception):
@@ -65,11 +64,10 @@ class DriverLibrary:
 
     # Whatever the function fills in: a number, a text, a structure, a handle, or a tuple of numbers.
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        try:
-            function, outputs = _FUNCTIONS[name]
-        except KeyError:
-            raise AttributeError(name) from None
-        return partial(self._ask, getattr(self._library, function), outputs)
+        if name not in _OUTPUTS:
+            raise AttributeError(name)
+        function = getattr(self._library, f"{name}_v2" if name in _VERSIONED else name)
+        return partial(self._ask, function, _OUTPUTS[name])
 
     def _ask(
         self, function: Callable[..., int], outputs: tuple[type[Any], ...], *inputs: ctypes.c_void_p | int

@@ -128,17 +128,19 @@ def _round_steps(low: float, high: float, count: int) -> list[float]:
 
 
 def _byte_unit(value: float) -> int:
-    unit = 0
-    while value >= 1024 and unit < len(_BYTE_UNITS) - 1:
-        value /= 1024
-        unit += 1
-    return unit
+    return _power(value, 1024.0, 1024.0)
 
 
 def _number_unit(value: float) -> tuple[float, str]:
     """A power of a thousand and its sign, once plain numbers would be long."""
-    unit = 0
-    while value >= (1000.0 if unit else 10_000.0) and unit < len(_NUMBER_UNITS) - 1:
-        value /= 1000
-        unit += 1
-    return 1000.0**unit, f" {_NUMBER_UNITS[unit]}" if unit else ""
+    power = _power(value, 1000.0, 10_000.0)
+    return 1000.0**power, f" {_NUMBER_UNITS[power]}" if power else ""
+
+
+def _power(value: float, base: float, first: float) -> int:
+    """Which power of the base a value is written in; the first one only from `first` on."""
+    power = 0
+    while value >= (base if power else first) and power < len(_BYTE_UNITS) - 1:
+        value /= base
+        power += 1
+    return power
