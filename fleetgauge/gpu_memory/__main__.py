@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -23,16 +24,13 @@ class ProgressLine:
     """Says on a terminal how far reading has come; silent elsewhere."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
-        self._total = total
-        self._stream = stream
-        self._shown = stream.isatty() and total > 0
-        self._read = 0
-        self._next = 0
+        self._total, self._stream, self._read = total, stream, 0
+        self._next = 0.0 if stream.isatty() and total > 0 else math.inf
 
     def __call__(self, size: int) -> None:
         """So many more bytes were read."""
         self._read += size
-        if self._shown and self._read >= self._next:
+        if self._read >= self._next:
             self._next = self._read + _BYTES_BETWEEN_LINES
             share = min(1.0, self._read / self._total)
             self._stream.write(f"\rreading {self._read / 2**20:,.0f} MiB, {share:4.0%} ")
@@ -40,7 +38,7 @@ class ProgressLine:
 
     def done(self) -> None:
         """Leave a clean line."""
-        if self._shown:
+        if self._next < math.inf:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
@@ -121,12 +119,8 @@ def _export(options: argparse.Namespace, loaded: Loaded) -> None:
 
 def _dump_of(session: LoadedSession, loaded: Loaded) -> Path | None:
     """The latest OOM dump of a session."""
-    of_session = [
-        dump.path
-        for dump in loaded.oom_dumps
-        if dump.session is not None and dump.session.session_id == session.summary.session_id
-    ]
-    return of_session[-1] if of_session else None
+    dumps = {dump.session.session_id: dump.path for dump in loaded.oom_dumps if dump.session is not None}
+    return dumps.get(session.summary.session_id)
 
 
 def _counted(loaded: Loaded) -> str:
