@@ -30,7 +30,7 @@ _SAMPLING = ("table_sample_rows", "table_sample_seed")
 _MODES = {"dryrun": "offline", "run": "online"}
 # What is collected of the machine, and is another one's where a run is resumed elsewhere.
 _OF_MACHINE = ("compute", "slurm", "system")
-_SAMPLE_SEED = 777
+_SAMPLE_ROWS, _SAMPLE_SEED = 1000, 777
 _STARTED = {"online": "ONLINE - real-time syncing", "offline": "OFFLINE - sync later with wandb sync"}
 
 
@@ -145,12 +145,15 @@ class WandbLogger:
         """Log a table: a DataFrame, a list of mappings, or a list of lists with its `columns`.
 
         Of a DataFrame or of mappings only `prefer_cols` are logged, where it has any of them. Of more than
-        `max_rows` rows (`cfg.wandb.table_sample_rows`) a random sample is logged; `<key>/rows` and
-        `<key>/total_rows` say how many there are. `panel_group` is the panel that W&B shows it in.
+        `max_rows` rows (else `cfg.wandb.table_sample_rows`, else 1,000; W&B takes 10,000) a random sample
+        is logged; `<key>/rows` and `<key>/total_rows` say how many there are. `panel_group` is the panel
+        that W&B shows it in.
         """
 
         def log() -> None:
-            most = max_rows or self._settings.get("table_sample_rows")
+            most = max_rows or self._settings.get("table_sample_rows") or _SAMPLE_ROWS
+            # W&B itself cuts a longer table off at its end.
+            most = min(most, getattr(self._wandb.Table, "MAX_ROWS", most))
             seed = self._settings.get("table_sample_seed", _SAMPLE_SEED)
             shown = sampled_table(self._wandb, rows, columns, prefer_cols, most, seed)
             row = {

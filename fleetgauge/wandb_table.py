@@ -24,7 +24,7 @@ def sampled_table(
     rows: Any,
     columns: Sequence[str] | None,
     preferred: Sequence[str] | None,
-    max_rows: int | None,
+    max_rows: int,
     seed: int,
 ) -> Sampled:
     """A table of at most so many rows, chosen at random, in their order."""
@@ -48,8 +48,8 @@ def _choose(present: list[str], preferred: Sequence[str] | None) -> list[str]:
     return [name for name in preferred or () if name in present] or present
 
 
-def _indices(count: int, most: int | None, seed: int) -> list[int]:
-    if not most or count <= most:
+def _indices(count: int, most: int, seed: int) -> list[int]:
+    if count <= most:
         return list(range(count))
     return sorted(random.Random(seed).sample(range(count), most))  # noqa: S311  # nothing secret
 

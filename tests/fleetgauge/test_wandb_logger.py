@@ -268,6 +268,21 @@ def test_the_configuration_says_how_many_rows_of_any_table_are_logged(tmp_path: 
     assert (short["short/rows"], short["short/total_rows"], "short/sampled" in short) == (3, 3, False)
 
 
+@pytest.mark.parametrize(("max_rows", "logged"), [(None, 1000), (20_000, 10_000)])
+def test_a_table_without_a_limit_has_a_thousand_rows_and_none_more_than_w_and_b_takes(
+    tmp_path: Path, max_rows: int | None, logged: int
+) -> None:
+    with logger(tmp_path) as stage:
+        stage.log_table([[number] for number in range(10_050)], "long", ["id"], max_rows=max_rows)
+    written = read_back(tmp_path)["classify"]
+    [row] = written.history
+    assert (row["long/rows"], row["long/total_rows"], row["long/sampled"]) == (logged, 10_050, True)
+    shown = [identity for [identity] in written.table("long")["data"]]
+    assert len(shown) == logged
+    assert shown == sorted(set(shown))
+    assert shown[-1] > 10_000
+
+
 def test_summary_artifact_plot_and_commit_are_w_and_bs_own(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n")
     with logger(tmp_path) as stage:
