@@ -552,3 +552,13 @@ def test_a_bundle_that_cannot_be_read_logs_nothing(
         (tmp_path / name).write_text(text)
     export(WandbExportConfig(True, log_attribution=True), attribution_bundle_dir=tmp_path)
     assert not [key for key in (*logged(calls), *summary(calls)) if "attribution" in key]
+
+
+def test_the_page_is_of_the_whole_session_though_its_rows_are_a_sample(
+    wandb: ModuleType, calls: Calls
+) -> None:
+    export(events=[{"timestamp": float(at), "memory_allocated": at, "rank": 1} for at in range(600)])
+    _, page = logged(calls)["stormlog_tracking_dashboard"]
+    assert summary(calls)["stormlog_chart_point_count"] <= 250
+    assert "1 session · 600 events · job job-7" in page
+    assert "Session 01234567 · rank 1 of 2" in page
