@@ -224,12 +224,9 @@ def _platform() -> str:
 
 
 def _user(env: Mapping[str, str]) -> str:
-    if env is not os.environ:
-        named = next((env[name] for name in _USER_VARIABLES if env.get(name)), None)
-        if named:
-            return named
+    named = next((env[name] for name in _USER_VARIABLES if env.get(name)), None)
     # Raises where a container's uid has no name: KeyError, from Python 3.13 OSError.
-    return getpass.getuser()
+    return named or getpass.getuser()
 
 
 def _total_memory() -> int:

@@ -25,13 +25,6 @@ MAX_DRAWN = 32
 _CSS_CLASSES = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)
-_STATUSES = {
-    "running": "running: no end was recorded",  # and since when nothing was heard
-    "completed": "completed",
-    "interrupted": "interrupted",
-    "incomplete": "incomplete: no end was recorded",
-}
-
 _FACTS = {"session": "session_id", "job": "job_id", "host": "host", "process": "pid", "source": "source"}
 
 Row = tuple[tuple[str, str, str], ...]
@@ -235,7 +228,8 @@ def _rank(section: _Section) -> str:
 
 def _status(section: _Section) -> str:
     status = str(getattr(section.summary, "status", "unknown"))
-    text, heard = _STATUSES.get(status, status), _clock(section.rank.last_at)
+    text = f"{status}: no end was recorded" if status in ("running", "incomplete") else status
+    heard = _clock(section.rank.last_at)
     # A process that was killed says it is running for ever.
     return f"{text}, nothing heard since {heard} UTC" if status == "running" and heard else text
 

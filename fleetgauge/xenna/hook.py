@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -61,19 +62,17 @@ class XennaObservabilityConfig:
         if isinstance(observability, cls):
             return observability
         known = [field.name for field in fields(cls)]
-        keys = list(observability) if isinstance(observability, Mapping) else dir(observability)
-        if not isinstance(observability, Mapping) and not set(known) & set(keys):
+        get: Callable[[str], Any] = partial(getattr, observability)  # Any: a recipe's own settings
+        keys: list[object] = list(dir(observability))
+        if isinstance(observability, Mapping):
+            get, keys = observability.__getitem__, list(observability)
+        elif not set(known) & set(keys):
             raise TypeError(f"observability is a {type(observability).__name__}: pass a config or a mapping")
         for key in keys:
             near = [] if key in known else difflib.get_close_matches(str(key), known, n=1, cutoff=0.85)
             if near:
                 patch.say(logging.WARNING, "observability.%s is not known; did you mean %s?", key, near[0])
-        return cls(**{name: _value(observability, name) for name in known if name in keys})
-
-
-def _value(section: object, name: str) -> Any:  # Any: a recipe's own settings
-    """One value of a mapping, else of an object."""
-    return section[name] if isinstance(section, Mapping) else getattr(section, name)
+        return cls(**{name: get(name) for name in known if name in keys})
 
 
 def make_xenna_wandb_stats_hook(
