@@ -15,9 +15,8 @@ from functools import partial
 
 from fleetgauge.records import Event, RecordWriter
 from fleetgauge.records.background import Worker
-from fleetgauge.xenna.patch import log
 from fleetgauge.xenna.stats import Metrics, Pipeline, PoolCopy, Snapshot, copy_pool, copy_stats
-from fleetgauge.xenna.wandb_log import WandbLog, WandbRun
+from fleetgauge.xenna.wandb_log import WandbLog, WandbRun, log
 
 MAX_WAITING = 1000  # items that may wait for a thread
 MAX_END_WAIT_S = 5.0  # at the end of a run, for everything that still waits

@@ -6,6 +6,7 @@ passed is lost; so the statistics have a run of their own beside the job's, unle
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import suppress
 from functools import partial
@@ -13,8 +14,9 @@ from typing import Any, Literal
 
 from fleetgauge import wandb_package
 from fleetgauge.records.background import Worker
-from fleetgauge.xenna.patch import log
 from fleetgauge.xenna.stats import Metrics
+
+log = logging.getLogger("fleetgauge.xenna")
 
 WandbRun = Literal["own", "shared"]
 PREFIX = "xenna/"
