@@ -197,9 +197,8 @@ class Api:
         return runs
 
     def _unknown(self, what: str) -> UnknownProjectError:
-        return UnknownProjectError(
-            f"{self.url} knows no {what}, or the key may not see it; check WANDB_PROJECTS"
-        )
+        said = f"{self.url} knows no {what}, or the key may not see it; check WANDB_PROJECTS"
+        return UnknownProjectError(said)
 
 
 def _document(body: bytes) -> dict[str, Json]:

@@ -52,14 +52,20 @@ class Page:
                 return name, *self._between(place)
         return None
 
-    def contradicts(self, name: str | None, low: int, high: int) -> bool:
-        """Whether a row that was between two offsets ought to be on the page, and is not, or elsewhere."""
+    @property
+    def ends_early(self) -> bool:
+        """Whether it says that there are no more rows, though it was not asked for all there are."""
+        return not self.more and self.total is not None and self.begin + self.asked < self.total
+
+    def contradicts(self, anchor: Anchor) -> bool:
+        """Whether a row ought to be here and is not, or is elsewhere."""
+        name, low, high = anchor.name, anchor.low, anchor.high
         if name is None or not self.begin <= low <= high <= self.end:
             return False
         if name not in self.ids:
             return True
-        now = self._between(self.ids.index(name))
-        return now[1] < low or now[0] > high
+        lowest, highest = self._between(self.ids.index(name))
+        return highest < low or lowest > high
 
     def _between(self, place: int) -> tuple[int, int]:
         """The offsets between which a row is: exactly, or as many rows may be hidden before or behind it."""

@@ -9,6 +9,7 @@ they are entered in the order of their offsets. Knows no network and no clock.
 from __future__ import annotations
 
 import logging
+from itertools import count
 from math import inf
 
 from collectors.wandb.listing import Listing
@@ -35,11 +36,12 @@ class Walk:
         self.project = project
         self.size = PageSize(page_size)
         self.total: int | None = None  # rows there are, hidden ones too; None where nobody says
+        self.begun = False  # whether the first page is there
         self.done = False
         self._max_runs = max_runs
         self._farthest = 2 * max_runs + SPARE_PAGES * page_size
         self._rows = page_size  # that a page may have now
-        self._step = 0
+        self._now = count(1).__next__  # the next step
         self._listing = Listing(project)  # all that is known without a gap
         self._anchor = Anchor()
         self._edge = 0  # the first row behind the pages that were entered
@@ -54,11 +56,6 @@ class Walk:
         self._early: int | None = None  # how many rows were known when the listing ended too early
         self._cursor: str | None = None  # one that is no offset, so that nothing can be compared
         self._newest = 0
-
-    @property
-    def begun(self) -> bool:
-        """Whether the first page is there."""
-        return bool(self._newest)
 
     @property
     def reached(self) -> int:
@@ -136,10 +133,6 @@ class Walk:
         self._listing.total, self._listing.unserved = self.total, len(self._unserved)
         return self._listing
 
-    def _now(self) -> int:
-        self._step += 1
-        return self._step
-
     def _cut(self, place: int) -> None:
         """Make the span at a place one page long, and leave its other rows for later."""
         span = self._ahead[place]
@@ -156,9 +149,7 @@ class Walk:
     def _step_over(self, span: Span, error: Exception) -> None:
         """Blame a row, and go on behind it."""
         self._unserved[span.begin] = self._now()
-        in_a_row = 1
-        while span.begin - in_a_row in self._unserved:
-            in_a_row += 1
+        in_a_row = next(rows for rows in count(1) if span.begin - rows not in self._unserved)
         if in_a_row > MAX_UNSERVED_IN_A_ROW or len(self._unserved) > MAX_UNSERVED:
             raise SourceError(f"W&B fails on one run after another, {len(self._unserved)} so far: {error}")
         log.warning("stepped over a run of %s that W&B cannot serve: %s", self.project, error)
@@ -182,7 +173,7 @@ class Walk:
                 return
             elif self._goes_on(span.page):
                 self._take(span, span.page)
-            elif self._ought_to_go_on(span.page) or self._is_early(span.page):
+            elif span.page.ends_early or self._ought_to_go_on(span.page):
                 self._moved = self._now()
                 self._go_back()
             elif span.page.more and span.page.first is None:
@@ -220,15 +211,10 @@ class Walk:
             return False
         return page.end >= self._anchor.high or page.first is not None or not page.more
 
-    def _is_early(self, page: Page) -> bool:
-        """Whether a page says that there are no more, though it was not asked for all there are."""
-        if page.more or page.total is None or self._cursor:
-            return False
-        return page.begin + page.asked < page.total
-
     def _take(self, span: Span, page: Page) -> None:
         """Enter a page: all before it is known."""
         self._ahead.pop(0)
+        self.begun = True
         before = self._listing.listed, self.reached
         self._listing.take(page, newer=span.sent > self._newest)
         self._newest = max(self._newest, span.sent)
@@ -239,27 +225,25 @@ class Walk:
             )
         self._set_anchor(span, page)
         self._cover(page, before)
-        self._cursor = page.cursor
-        if self._is_early(page):
+        if page.ends_early and self._cursor is None:
             self._end_early(page)
         else:
             self.done = not page.more
+        self._cursor = page.cursor
 
     def _set_anchor(self, span: Span, page: Page) -> None:
         """Go on from the last row that a page shows."""
         anchor = self._anchor
-        if self._cursor is None and page.contradicts(anchor.name, anchor.low, anchor.high):
+        if self._cursor is None and page.contradicts(anchor):
             self._moved = self._now()
             self._edge = 0
         if page.last is None:
             self._blank = min(self._blank, span.sent)
-        if page.last is None or self._edge > anchor.low > page.end:
-            return
-        name, low, high = page.last
-        kept = name == anchor.name and anchor.since > self._moved
-        self._anchor = Anchor(name, low, high, anchor.since if kept else span.sent, span.sent)
-        if page.end + 1 >= self._edge:
-            self._blank = inf
+        elif page.end >= anchor.low or self._edge <= anchor.low:
+            kept = page.last[0] == anchor.name and anchor.since > self._moved
+            self._anchor = Anchor(*page.last, anchor.since if kept else span.sent, span.sent)
+            if page.end >= self._edge - 1:
+                self._blank = inf
 
     def _cover(self, page: Page, before: tuple[int, int]) -> None:
         """Note how far a page got. Listed rows and the edge before it tell whether it got further."""

@@ -267,6 +267,7 @@ class TestServersThatKnowLess:
             ("Run.runInfo", "runInfo"),
             ("RunInfo.gpuCount", "runInfo"),
             ("RunConnection.totalCount", "totalCount"),
+            ("RunEdge.cursor", "edges { cursor }"),
             ("Run.config.keys", "config(keys:)"),
             ("Run.summaryMetrics.keys", "summaryMetrics(keys:)"),
         ],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.wandb.pages import Page, PageSize, cursor_before, offset_of, offsets_of
+from collectors.wandb.pages import Anchor, Page, PageSize, cursor_before, offset_of, offsets_of
 from servers.wandb import cursor
 
 
@@ -44,10 +44,10 @@ class TestRows:
     def test_a_row_that_is_elsewhere_or_nowhere_says_that_rows_moved(
         self, shown: Page, contradicts: bool
     ) -> None:
-        assert shown.contradicts("c", 2, 2) is contradicts
+        assert shown.contradicts(Anchor("c", 2, 2)) is contradicts
 
     def test_the_beginning_of_a_listing_never_moves(self) -> None:
-        assert page(0, 3, [0], "a").contradicts(None, 0, -1) is False
+        assert page(0, 3, [0], "a").contradicts(Anchor()) is False
 
 
 class TestOffsets:

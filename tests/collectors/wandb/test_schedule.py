@@ -352,20 +352,32 @@ class TestDrift:
 
         server.drift = drift
 
-    @pytest.mark.parametrize("total", [True, False])
+    @pytest.mark.parametrize("lacking", [(), ("RunConnection.totalCount",), ("RunEdge.cursor",)])
     @pytest.mark.parametrize("connections", ["1", "4"])
     @pytest.mark.parametrize(
         ("leave", "come", "times"), [(True, False, 1), (False, True, 1), (True, True, 1), (True, True, 2)]
     )
     def test_rows_that_leave_and_come_between_pages_hide_no_run(
-        self, server: Wandb, leave: bool, come: bool, times: int, connections: str, total: bool
+        self, server: Wandb, leave: bool, come: bool, times: int, connections: str, lacking: tuple[str, ...]
     ) -> None:
-        if not total:
-            server.remove("RunConnection.totalCount")
+        server.remove(*lacking)
         self.drifting(server, leave=leave, come=come, times=times)
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10", FLEETGAUGE_WANDB_CONNECTIONS=connections)
         assert ran.error is None
         assert ran.value("runs.completed_24h") == 60
+
+    @pytest.mark.parametrize("connections", ["1", "4"])
+    @pytest.mark.parametrize("change", [8, 12, 16, 20, 24, 28])
+    def test_beside_a_run_that_cannot_be_served_none_is_hidden_either(
+        self, server: Wandb, change: int, connections: str
+    ) -> None:
+        self.drifting(server, leave=True, come=True)
+        server.projects["acme", "ants"][50].unservable = True
+        begin = server.drift
+        server.drift = lambda query: begin(query) if len(server.requests) >= change else None
+        ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10", FLEETGAUGE_WANDB_CONNECTIONS=connections)
+        assert ran.error is None
+        assert (ran.value("runs.completed_24h"), ran.dropped) == (59, {"unserved_run": 1})
 
     def test_rows_that_never_stand_still_lose_the_project(self, server: Wandb) -> None:
         listed = server.add("acme", "ants", rows(60))
