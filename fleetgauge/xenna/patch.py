@@ -16,12 +16,10 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fleetgauge.xenna.recording import HookRecording
-
-log = logging.getLogger("fleetgauge.xenna")
+from fleetgauge.xenna.recording import HookRecording
+from fleetgauge.xenna.wandb_log import log
 
 METHOD = "_make_stats"
 MODULE = "cosmos_xenna.pipelines.private.monitoring"
