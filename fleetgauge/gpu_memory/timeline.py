@@ -19,6 +19,7 @@ _MIN_OTHER_ROWS = 100
 _MAX_HELD = 20_000
 
 Item = TypeVar("Item")
+Timed = tuple[float, int, MemoryEvent]  # when an event was, and how many came before it
 
 
 class TimelineRow(TypedDict):
@@ -59,35 +60,32 @@ class Timeline:
     """Collects events, in any order and any number, for the rows to be made of."""
 
     def __init__(self, held: int = _MAX_HELD) -> None:
-        self._kinds = {kind: Thinned[tuple[int, MemoryEvent]](held) for kind in (*ALERT_TYPES, "")}
-        self._first: tuple[int, MemoryEvent] | None = None
-        self._last: tuple[int, MemoryEvent] | None = None
+        self._kinds = {kind: Thinned[Timed](held) for kind in (*ALERT_TYPES, "")}
+        self._ends: tuple[Timed, Timed] | None = None
         self._count = 0
 
     def add(self, event: MemoryEvent) -> None:
         """Take an event; without a time it has no place here."""
         if event.timestamp is None:
             return
-        numbered = (self._count, event._replace(metadata={}))
+        timed = (event.timestamp, self._count, event._replace(metadata={}))
         self._count += 1
-        self._kinds[event.event_type if event.is_alert else ""].add(numbered)
-        if self._first is None or _time(numbered) < _time(self._first):
-            self._first = numbered
-        if self._last is None or _time(numbered) >= _time(self._last):
-            self._last = numbered
+        self._kinds[event.event_type if event.is_alert else ""].add(timed)
+        first, last = self._ends or (timed, timed)
+        self._ends = min(first, timed), max(last, timed)
 
     def rows(self) -> list[TimelineRow]:
         """At most 250 rows in time order."""
-        if self._first is None or self._last is None:
-            return []
-        held = {number: event for kind in self._kinds.values() for number, event in kind.items}
-        held |= dict([self._first, self._last])
-        ordered = sorted(held.items(), key=lambda numbered: (_time(numbered), numbered[0]))
-        start = _time(self._first)
+        held = [timed for kind in self._kinds.values() for timed in kind.items]
+        ordered = sorted({timed[:2]: timed for timed in (*held, *(self._ends or ()))}.values())
         # Numbers say how many events came before: they follow time even where the events did not.
-        numbers = sorted(held)
-        rows = [_row(number, event, start) for number, (_, event) in zip(numbers, ordered, strict=True)]
-        return sample_timeline_rows(rows)
+        numbers = sorted(number for _, number, _ in ordered)
+        return sample_timeline_rows(
+            [
+                _row(number, at - ordered[0][0], event)
+                for number, (at, _, event) in zip(numbers, ordered, strict=True)
+            ]
+        )
 
 
 def tracking_timeline_rows(events: Iterable[object]) -> list[TimelineRow]:
@@ -135,14 +133,10 @@ def _spread(items: Sequence[int], room: int) -> Iterable[int]:
     return [items[round(step * (len(items) - 1) / (room - 1))] for step in range(room)]
 
 
-def _time(numbered: tuple[int, MemoryEvent]) -> float:
-    return numbered[1].timestamp or 0.0
-
-
-def _row(number: int, event: MemoryEvent, start: float) -> TimelineRow:
+def _row(number: int, elapsed: float, event: MemoryEvent) -> TimelineRow:
     return {
         "sample_index": number,
-        "elapsed_seconds": (event.timestamp or 0.0) - start,
+        "elapsed_seconds": elapsed,
         "event_type": event.event_type,
         "allocated_bytes": event.memory_allocated,
         "reserved_bytes": event.memory_reserved,
