@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from common import registry
-from common.config.settings import CollectorSettings
+from common.config.settings import CollectorSettings, CoreSettings
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Mark, Metric, Sample
-from common.net.http import Http, NoProxy, ProxySettings, proxy_for
+from common.net.http import Http, proxy_for
 from common.net.retry import Deadline
 from common.parent import Parent
 from common.span import Missed, Span, missed
@@ -53,7 +53,7 @@ class Context(Generic[S]):
     deadline: Deadline
     log: logging.Logger
     tally: Tally = field(default_factory=Tally)
-    network: ProxySettings = field(default_factory=NoProxy)
+    network: CoreSettings | None = None  # which proxy to use; None for none
     step: int | None = None  # of the grid that `at` is on; None where nothing can have been missed
     fills: bool = True  # whether what was missed is to be sent as well
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over

@@ -29,18 +29,13 @@ from collections.abc import Sequence
 class FleetgaugeError(Exception):
     """A failure we understand. The message says what was done, to what, what came back and what to do."""
 
-    @property
-    def configuration(self) -> bool:
-        """Whether only a person can mend it, by changing a setting, a secret or a permission."""
-        return False
+    configuration = False  # whether only a person can mend it: a setting, a secret or a permission
 
 
 class ConfigurationError(FleetgaugeError):
     """A setting, secret or permission is wrong, and only a person can mend it."""
 
-    @property
-    def configuration(self) -> bool:
-        return True
+    configuration = True
 
 
 class NotConfiguredError(ConfigurationError):
@@ -86,10 +81,7 @@ class RefusedError(DeliveryError):
         super().__init__(message)
         self.status = status
         self.problems = problems
-
-    @property
-    def configuration(self) -> bool:
-        return self.status in {401, 403, 404}  # the key, the permission or the address
+        self.configuration = status in {401, 403, 404}  # the key, the permission or the address
 
 
 def together(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:

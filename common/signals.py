@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 from common.errors import DeadlinePassed, Interrupted
-from common.start import STOPPING
 
 TIME_IS_OVER = signal.SIGALRM
+STOPPING = (signal.SIGTERM, signal.SIGINT, TIME_IS_OVER)
 OURS = ("collectors.", "common.", "fleetgauge.")
 IMPORTER = "<frozen importlib._bootstrap>"
 AGAIN = 0.01  # seconds until an interruption that could not be raised is tried once more
@@ -32,7 +32,10 @@ _others = sys.unraisablehook  # for what is no interruption
 
 @contextmanager
 def interruptible(deadline: float = 0.0) -> Iterator[None]:
-    """Raise `Interrupted` in the block, once; behind it nothing interrupts: what is left to do is short."""
+    """Raise `Interrupted` in the block, once; behind it nothing interrupts: what is left to do is short.
+
+    What may have been inherited is undone: blocked signals, and a SIGCHLD that hides how children ended.
+    """
     global _deadline, _others
     _deadline = deadline
     before = _others = sys.unraisablehook
@@ -40,6 +43,8 @@ def interruptible(deadline: float = 0.0) -> Iterator[None]:
     try:
         for number in STOPPING:
             signal.signal(number, _interrupt)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGCHLD))
         yield
     finally:
         ignore()

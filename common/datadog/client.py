@@ -9,15 +9,14 @@ Only what Datadog says in its own words counts: a proxy, a captive portal or a m
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from common.config.settings import CoreSettings, DatadogSettings
-from common.errors import DeliveryError, RefusedError
+from common.errors import DeliveryError, RefusedError, SourceError
 from common.logs import redact
 from common.net.http import TooLargeError, proxy_for, sort_failure
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
@@ -74,15 +73,15 @@ class DatadogClient:
 
     def submit(self, body: bytes) -> float | None:
         """Deliver series, as JSON in gzip; the time on the intake's clock, where it said so."""
-        return self.ask(lambda client: self._accepted(client.ask("POST", "/api/v2/series", body))).server_time
+        return self.ask(lambda client: self._accepted(client.ask("POST", "/api/v2/series", body)))
 
     def validate(self) -> str:
         """Ask whether the API key is good, and say so; raises where it is not."""
         self.ask(lambda client: self._valid(client.ask("GET", "/api/v1/validate")))
         return f"the API key is valid at {self.address}"
 
-    def ask(self, call: Callable[[Client], Any]) -> Answer:  # Any: the official client is not typed
-        """Call until it is answered well."""
+    def ask(self, call: Callable[[Client], None]) -> float | None:
+        """Call until it is answered well; the time on the server's clock, where it said so."""
         try:
             return persist(lambda: self._once(call), self.deadline, self.deadline.sleep)
         except TransientError as error:
@@ -111,9 +110,9 @@ class DatadogClient:
         text = f"answered {answer.status} and said: {said}; {_STRANGE}"
         return TransientError(text) if garbled else RefusedError(f"{self.address} {text}")
 
-    def _once(self, call: Callable[[Client], Any]) -> Answer:
+    def _once(self, call: Callable[[Client], None]) -> float | None:
         """One request, with every failure sorted into: try again, or give up."""
-        from urllib3.exceptions import HTTPError, SSLError
+        from urllib3.exceptions import HTTPError
 
         from common.datadog.transport import StatusError
 
@@ -127,15 +126,12 @@ class DatadogClient:
         transport.answer = None
         try:
             with shielded(), doing(f"waiting for an answer from {self.address}"):
-                content = call(client)
+                call(client)
         except StatusError as error:
             raise self._sort(error.answer) from None
-        except SSLError as error:
-            text = f"TLS with {self.address} failed: {_quote(str(error), 200)}"
-            untrusted = isinstance(error.args[0], ssl.SSLCertVerificationError)
-            raise (RefusedError(text) if untrusted else TransientError(text)) from None
         except HTTPError as error:
-            raise sort_failure(error, self.address) from None
+            failure = sort_failure(error, self.address)
+            raise (RefusedError(str(failure)) if isinstance(failure, SourceError) else failure) from None
         except TooLargeError as error:
             raise RefusedError(f"{error}; {_STRANGE}") from None
         except (TypeError, ValueError, LookupError):  # the official client trips over a body it cannot read
@@ -144,7 +140,7 @@ class DatadogClient:
             raise self._strange(transport.answer, garbled=True) from None
         finally:
             server_time = self._observe(transport.answer.headers if transport.answer else {})
-        return Answer(content, server_time)
+        return server_time
 
     def _sort(self, answer: HttpAnswer) -> Exception:
         """What a status other than 2xx means for us."""
@@ -187,13 +183,6 @@ class DatadogClient:
                 configuration.proxy_headers = self._proxy.headers
             self._made = Client(configuration)
         return self._made
-
-
-class Answer(NamedTuple):
-    """A good answer, and the time on the server's clock where it said so."""
-
-    content: Any  # what the call made of it
-    server_time: float | None
 
 
 def _problems(body: object) -> tuple[str, ...]:

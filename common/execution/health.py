@@ -59,17 +59,18 @@ def samples(
     outcome: Outcome, at: int, clock_skew: float | None, last_success: int | None, gap: int | None
 ) -> Iterator[Sample]:
     """The self-metrics of one run."""
-    name = outcome.collector
-    yield UP(int(outcome.status in {Status.OK, Status.EMPTY}), at, collector=name)
-    yield DURATION(outcome.seconds, at, collector=name)
-    yield SAMPLES(outcome.samples, at, collector=name)
-    yield SENT(outcome.points_sent, at, collector=name)
+    values = {
+        UP: int(outcome.status in {Status.OK, Status.EMPTY}),
+        DURATION: outcome.seconds,
+        SAMPLES: outcome.samples,
+        SENT: outcome.points_sent,
+        REQUESTS: outcome.requests,
+        SKEW: clock_skew,
+        LAST_SUCCESS: None if last_success is None else max(0, at - last_success),
+        GAP: gap,
+    }
+    for metric, value in values.items():
+        if value is not None:
+            yield metric(value, at, collector=outcome.collector)
     for reason in sorted({*REASONS, *outcome.dropped}):
-        yield DROPPED(outcome.dropped.get(reason, 0), at, collector=name, reason=reason)
-    yield REQUESTS(outcome.requests, at, collector=name)
-    if clock_skew is not None:
-        yield SKEW(clock_skew, at, collector=name)
-    if last_success is not None:
-        yield LAST_SUCCESS(max(0, at - last_success), at, collector=name)
-    if gap is not None:
-        yield GAP(gap, at, collector=name)
+        yield DROPPED(outcome.dropped.get(reason, 0), at, collector=outcome.collector, reason=reason)

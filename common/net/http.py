@@ -20,9 +20,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
 from weakref import WeakSet
 
-from pydantic import SecretStr
-
-from common.config.settings import is_loopback
+from common.config.settings import CoreSettings, is_loopback
 from common.errors import ConfigurationError, SourceError
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, requested_wait
 from common.signals import doing
@@ -38,30 +36,10 @@ MAX_ANSWER_BYTES = 16 * 2**20
 CHUNK = 2**18
 
 
-class ProxySettings(Protocol):
-    """What must be known to choose a proxy; the core settings are one such."""
-
-    @property
-    def proxy(self) -> SecretStr | None:
-        """The proxy's URL, perhaps with a password in it."""
-
-    @property
-    def no_proxy(self) -> str:
-        """Hosts reached without it."""
-
-
 class RequestCounter(Protocol):
     """Whoever wants to know how many requests were made."""
 
     requests: int
-
-
-@dataclass(frozen=True)
-class NoProxy:
-    """Everything goes straight."""
-
-    proxy: SecretStr | None = None
-    no_proxy: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,10 +50,12 @@ class Proxy:
     headers: dict[str, str] = field(repr=False)
 
 
-def proxy_for(url: str, core: ProxySettings) -> Proxy | None:
+def proxy_for(url: str, core: CoreSettings | None) -> Proxy | None:
     """The proxy to use for a URL, or None to go straight."""
     host = urlsplit(url).hostname or ""
-    if core.proxy is None or is_loopback(host) or proxy_bypass_environment(host, {"no": core.no_proxy}):
+    if core is None or core.proxy is None or is_loopback(host):
+        return None
+    if proxy_bypass_environment(host, {"no": core.no_proxy}):
         return None
     parts = urlsplit(core.proxy.get_secret_value())
     address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -97,20 +97,11 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     given = [
         f"--{name.replace('_', '-')}" for name, value in vars(options).items() if value not in (None, False)
     ]
-    past = (
-        "--until",
-        "--step",
-        "--csv",
-        "--html",
-        "--slice",
-        "--enable-historical",
-        "--only-enabled",
-        "--yes",
-    )
-    for option in past:
+    sending = ("--enable-historical", "--only-enabled", "--yes")
+    for option in ("--until", "--step", "--csv", "--html", "--slice", *sending):
         if option in given and "--since" not in given:
             raise ConfigurationError(f"{option} goes with --since")
-    for option in ("--enable-historical", "--only-enabled", "--yes"):
+    for option in sending:
         if option in given and "--push" not in given:
             raise ConfigurationError(f"{option} goes with --push: without it nothing is sent")
     if "--every" in given and "--since" in given:

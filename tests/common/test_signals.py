@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ import pytest
 from common import signals
 from common.config.configuration import Configuration
 from common.errors import DeadlinePassed, Interrupted
-from common.start import STOPPING
 from common.state.stores import store
 
 
@@ -69,7 +69,7 @@ def test_only_the_first_signal_counts() -> None:
 def test_behind_the_block_nothing_interrupts() -> None:
     with signals.interruptible():
         pass
-    for number in STOPPING:
+    for number in signals.STOPPING:
         os.kill(os.getpid(), number)
 
 
@@ -189,3 +189,12 @@ class TestTheDeadline:
                 ask()
             over.set()
             thread.join()
+
+
+def test_how_children_end_is_known_whatever_was_inherited() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with signals.interruptible():
+            assert subprocess.run([sys.executable, "-c", "exit(7)"], check=False).returncode == 7
+    finally:
+        signal.signal(signal.SIGCHLD, before)

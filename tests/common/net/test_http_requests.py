@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 from common.collector import Tally
 from common.errors import DeadlineExceededError, SourceError
@@ -22,6 +21,7 @@ from common.net.http import Http, RejectedError, TooLargeError, UnavailableError
 from common.net.retry import Deadline, TransientError
 from servers.faults import Fault
 from servers.loopback import Answer, LoopbackServer, Request
+from standins import core_settings
 
 
 class Echo(LoopbackServer[Request]):
@@ -31,12 +31,6 @@ class Echo(LoopbackServer[Request]):
 
     def respond(self, request: Request) -> Answer:
         return Answer(200, request.body)
-
-
-class ProxySetting:
-    def __init__(self, proxy: str | None, no_proxy: str = "") -> None:
-        self.proxy = None if proxy is None else SecretStr(proxy)
-        self.no_proxy = no_proxy
 
 
 @pytest.fixture
@@ -159,7 +153,7 @@ class TestBounds:
 class TestProxies:
     def test_requests_go_through_the_proxy_with_its_password(self, echo: Echo) -> None:
         address = echo.url.replace("http://", "http://me:p%40ss@")
-        proxy = proxy_for("http://wandb.example", ProxySetting(address))
+        proxy = proxy_for("http://wandb.example", core_settings(HTTPS_PROXY=address))
         assert proxy is not None
         assert proxy.url == echo.url
         assert "Proxy" in repr(proxy)
@@ -174,8 +168,8 @@ class TestProxies:
         [("http://127.0.0.1:1", ""), ("http://localhost", ""), ("https://w.example", "w.example")],
     )
     def test_some_hosts_are_reached_without_it(self, url: str, no_proxy: str) -> None:
-        assert proxy_for(url, ProxySetting("http://proxy:3128", no_proxy)) is None
-        assert proxy_for("https://w.example", ProxySetting(None)) is None
+        assert proxy_for(url, core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=no_proxy)) is None
+        assert proxy_for("https://w.example", core_settings()) is None
 
 
 class TestCertificates:
