@@ -9,6 +9,7 @@ takes is compared with a bare interpreter that catches it in its first line.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,10 +49,12 @@ def caught(command: list[str]) -> float:
         stderr=subprocess.DEVNULL,
     )
     status = Path(f"/proc/{process.pid}/status")
-    while True:
-        line = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt:"))
-        if int(line.split()[1], 16) & 1 << signal.SIGTERM - 1:
-            break
+    mask = 0
+    while not mask & 1 << signal.SIGTERM - 1:
+        if process.poll() is not None:
+            raise SystemExit(f"{command} ended before it caught SIGTERM")
+        found = re.search(r"^SigCgt:\s*(\w+)", status.read_text(), re.MULTILINE)
+        mask = int(found[1], 16) if found else 0
     taken = time.perf_counter() - begun
     process.kill()
     process.communicate()
