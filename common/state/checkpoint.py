@@ -37,11 +37,23 @@ class Saved:
 
     state: Mapping[str, object] = field(default_factory=dict)
     last_success: int | None = None
+    # What was written before, by key: what has not changed since is not serialised again.
+    written: dict[str, tuple[object, bytes]] = field(default_factory=dict, repr=False, compare=False)
 
     def document(self) -> bytes:
         """The document to write; the writer's name makes each one unique."""
+        import orjson
+
+        state = {key: orjson.Fragment(self._serialised(key, value)) for key, value in self.state.items()}
         content = {"version": VERSION, "written_by": writer(), "last_success": self.last_success}
-        return json.dumps({**content, "state": self.state}).encode()
+        return orjson.dumps({**content, "state": state})
+
+    def _serialised(self, key: str, value: object) -> bytes:
+        before, text = self.written.get(key, (None, b""))
+        if before is not value or not text:
+            text = json.dumps(value).encode()
+            self.written[key] = (value, text)
+        return text
 
     @classmethod
     def parse(cls, text: str) -> Saved:
