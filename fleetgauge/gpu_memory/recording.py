@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from .elements import read_elements
+from .elements import Broken, array_elements
 from .events import BadEventError, MemoryEvent, parse_event
 from .oom import EVENTS_NAME, OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
 from .sessions import MANIFEST_NAME, ManifestError, SessionSummary, parse_session, read_manifest
@@ -143,10 +143,17 @@ def _json_lines(part: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[o
 
 
 def _json_records(_: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
-    elements, rest = read_elements(file, _EVENT_ARRAYS, losses)
-    yield from elements
-    if rest and not elements:
-        yield rest  # a document that is one event
+    rest: dict[str, object] = {}
+    found = False
+    with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
+        for element in array_elements(text, _EVENT_ARRAYS, rest):
+            found = True
+            if isinstance(element, Broken):
+                losses["not_json"] += 1
+            else:
+                yield element
+        if rest and not found:
+            yield rest  # a document that is one event
 
 
 def _csv_records(_: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
@@ -209,8 +216,12 @@ def _open_file(path: Path) -> Recording:
     """A track file. One that is an object may name its session, before or after its events."""
     session = None
     if path.suffix.lower() == ".json":
-        with path.open("rb") as file:
-            _, rest = read_elements(file, _EVENT_ARRAYS, Counter())
+        rest: dict[str, object] = {}
+        with path.open(encoding="utf-8", errors="replace") as file:
+            if file.read(1) == "{":
+                file.seek(0)
+                for _ in array_elements(file, _EVENT_ARRAYS, rest):
+                    pass
         session = parse_session(rest.get("session_summary") or rest.get("session"))
     sessions = {session.session_id: session} if session else {}
     part = _part(path, session.session_id if session else f"legacy-{path.stem}")

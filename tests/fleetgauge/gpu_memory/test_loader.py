@@ -294,11 +294,10 @@ def test_nothing_to_read_is_an_error_that_says_what_is_expected(name: str, tmp_p
 
 def test_a_track_file_is_read_as_json_and_as_a_table(tmp_path: Path) -> None:
     record = json.loads(line(1, context="a, b", device_total_bytes=None, metadata={"backend": "cuda"}))
-    whole = json.dumps([record, 7, record | {"timestamp_ns": 2 * 10**9}], indent=2)
-    (tmp_path / "track.json").write_text(whole)
+    (tmp_path / "track.json").write_text(
+        json.dumps([record, 7, record | {"timestamp_ns": 2 * 10**9}], indent=2)[:-1]
+    )
     from_json = load_recording(tmp_path / "track.json")
-    (tmp_path / "cut.json").write_text(whole[:-1])
-    from_cut = load_recording(tmp_path / "cut.json")
     header = "schema_version,session_id,timestamp_ns,event_type,memory_allocated,rank,context,job_id,metadata"
     rows = [
         '4,s,1000000000,sample,1.0,0,"a, b",007,"{}"',
@@ -314,9 +313,7 @@ def test_a_track_file_is_read_as_json_and_as_a_table(tmp_path: Path) -> None:
     one, two = from_table.sessions[0].events()
     assert (one.timestamp, one.memory_allocated, one.context, one.job_id) == (1.0, 1, "a, b", "007")
     assert (two.timestamp, two.memory_allocated, two.context, two.job_id) == (2.0, None, None, None)
-    assert from_json.losses == {"not_an_object": 1}
-    assert from_cut.losses == {"not_json": 1}
-    assert list(from_cut.sessions[0].events()) == list(from_json.sessions[0].events())
+    assert from_json.losses == {"not_an_object": 1, "not_json": 1}
     assert from_table.losses == {"not_csv": 1, "unknown_version": 1}
     assert "final_retained_files" not in from_json.sessions[0].stats
 
