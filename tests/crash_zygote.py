@@ -19,7 +19,7 @@ import common.datadog.historical
 import common.execution.backfill
 import common.execution.live  # noqa: F401
 import crash_faults  # type: ignore[import-not-found,unused-ignore]  # copied beside this file
-from common.process import child
+from common.process.child_work import work
 
 
 def run_child(told: dict[str, Any], job: int, answer: int) -> None:
@@ -31,7 +31,7 @@ def run_child(told: dict[str, Any], job: int, answer: int) -> None:
     os.environ.update(told["environment"])
     if told["plan"]:
         crash_faults.install(told["plan"])
-    child.main()
+    sys.exit(work())
 
 
 def main() -> None:
