@@ -109,7 +109,7 @@ class Schedule:
                 return
             reading, span = found
             if span.alone and self._under_way:
-                reading.walk.again(span)
+                span.under_way = False
                 return
             largest = MAX_ANSWER_BYTES if span.alone else MAX_ANSWER_BYTES // self.settings.connections
             ask = Ask(
@@ -172,7 +172,7 @@ class Schedule:
                 self._progress(reading)
             elif isinstance(result, UnknownPartsError):
                 self._do_without(result, ask)
-                reading.walk.again(span)
+                span.under_way = False
             else:
                 self._failed(reading, span, result)
             if reading.walk.done:
@@ -201,7 +201,7 @@ class Schedule:
         elif isinstance(error, FailedPageError):
             reading.walk.failed(span, error)
         else:
-            reading.walk.again(span)
+            span.under_way = False
             span.unanswered += not isinstance(error, RateLimitedError)
             if span.unanswered >= MAX_ATTEMPTS:
                 raise SourceError(f"W&B could not be read: {error} (tried {span.unanswered} times)")

@@ -79,14 +79,10 @@ class Walk:
             return span
         return None
 
-    def again(self, span: Span) -> None:
-        """The rows were not answered for."""
-        span.under_way = False
-
     def too_many(self, span: Span) -> None:
         """The server is too slow for so many rows, or their answer is too long: ask for fewer."""
         self.size.shrink(span.asked)
-        self.again(span)
+        span.under_way = False
 
     def too_large(self, span: Span, error: Exception) -> None:
         """The answer is too long to be held beside others, or, for one row alone, at all."""
@@ -94,7 +90,7 @@ class Walk:
             self.too_many(span)
         elif not span.alone:
             span.alone = True
-            self.again(span)
+            span.under_way = False
         else:
             self.size.forget()
             self._step_over(span, error)
@@ -106,7 +102,7 @@ class Walk:
                 f"W&B's cursor {span.after!r} is not an offset, so no row can be stepped over: {error}"
             )
         span.tries += 1
-        self.again(span)
+        span.under_way = False
         searching = span.begin <= self._guilty
         if span.tries < (TRIES_OF_ROW if span.asked == 1 else TRIES_OF_PART if searching else TRIES):
             return
