@@ -252,6 +252,9 @@ class TestDrift:
         st.floats(0, 0.8),
         st.sets(st.integers(0, 119), max_size=4),
     )
+    @example(203, 4, 1, 4, 0.1, True, 4, ("leave",), 0.3, set())
+    @example(735, 15, 3, 1, 0.3, False, 1000, ("leave",), 0.6, set())
+    @example(20353, 31, 5, 3, 0.1, False, 4, ("come", "create"), 0.0, {19})
     def test_what_cannot_be_proven_is_believed_only_while_the_total_stands_still(
         self,
         seed: int,
