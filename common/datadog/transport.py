@@ -16,7 +16,7 @@ from datadog_api_client import ApiClient, Configuration
 from datadog_api_client.rest import RESTClientObject
 from urllib3 import Timeout
 
-from common.net.http import read_answer
+from common.net.http import exchange
 from common.net.retry import Deadline
 
 MAX_ANSWER_BYTES = 2**20
@@ -73,22 +73,13 @@ class Transport(RESTClientObject):
         self.requests += 1
         self.answer = None
         connect, read = request_timeout
-        response = self.pool_manager.request(
-            method,
-            url,
-            body=self.ready if body is None else json.dumps(body),
-            headers=headers,
-            timeout=Timeout(connect=connect, read=read),
-            redirect=False,
-            preload_content=False,
+        limits = Timeout(connect=connect, read=read)
+        sent = self.ready if body is None else json.dumps(body)
+        status, reply = exchange(
+            self.pool_manager, method, url, sent, headers, limits, self.deadline, MAX_ANSWER_BYTES
         )
-        try:
-            data = read_answer(response, self.deadline, MAX_ANSWER_BYTES)
-            response.release_conn()
-        finally:
-            response.close()  # does nothing to a connection that went back to the pool
-        self.answer = HttpAnswer(response.status, response.headers, data)
-        if not 200 <= response.status <= 299:
+        self.answer = HttpAnswer(status, reply.headers, reply.body)
+        if not 200 <= status <= 299:
             raise StatusError(self.answer)
         return self.answer
 

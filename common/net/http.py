@@ -27,7 +27,7 @@ from common.signals import doing
 from common.text import excerpt
 
 if TYPE_CHECKING:
-    from urllib3 import BaseHTTPResponse, PoolManager
+    from urllib3 import PoolManager, Timeout
     from urllib3.exceptions import HTTPError, ProxyError
 
 CONNECT_TIMEOUT = 10.0
@@ -92,7 +92,7 @@ class TooLargeError(SourceError):  # answered by asking for less
 
 
 class Reply(NamedTuple):
-    """A 2xx answer: its body, decompressed, and its headers."""
+    """An answer: its body, decompressed, and its headers."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -140,29 +140,16 @@ class Http:
             self._counter.requests += 1
         try:
             with doing(f"waiting for an answer from {url}"):
-                response = self._pool.request(
-                    "POST",
-                    url,
-                    body=body,
-                    headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
-                    timeout=limits,
-                    retries=False,
-                    redirect=False,
-                    preload_content=False,
-                )
-                try:
-                    content = read_answer(response, deadline, largest)
-                    response.release_conn()
-                finally:
-                    response.close()  # does nothing to a connection that went back to the pool
+                named = {"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers}
+                status, reply = exchange(self._pool, "POST", url, body, named, limits, deadline, largest)
         except HTTPError as error:
             raise sort_failure(error, url) from None
-        if response.status in RETRIED_STATUSES:
-            wait = requested_wait(response.headers, self._clock())
-            raise UnavailableError(response.status, _excerpt(content), wait)
-        if not 200 <= response.status < 300:
-            raise RejectedError(url, response.status, content)
-        return Reply(content, response.headers)
+        if status in RETRIED_STATUSES:
+            wait = requested_wait(reply.headers, self._clock())
+            raise UnavailableError(status, _excerpt(reply.body), wait)
+        if not 200 <= status < 300:
+            raise RejectedError(url, status, reply.body)
+        return reply
 
 
 def sort_failure(error: HTTPError, url: str) -> Exception:
@@ -221,21 +208,13 @@ def _pool(proxy: Proxy | None, connections: int, sockets: _Sockets) -> PoolManag
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, ProxyManager
     from urllib3.connection import HTTPConnection, HTTPSConnection
 
-    class Plain(HTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            sockets.add(self.sock)
+    def kept(pool: type[HTTPConnectionPool], connection: type[HTTPConnection]) -> type[HTTPConnectionPool]:
+        class Kept(connection):  # type: ignore[misc,valid-type]  # either of two
+            def connect(self) -> None:
+                super().connect()
+                sockets.add(self.sock)
 
-    class Secure(HTTPSConnection):
-        def connect(self) -> None:
-            super().connect()
-            sockets.add(self.sock)
-
-    class PlainPool(HTTPConnectionPool):
-        ConnectionCls = Plain
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = Secure
+        return type(pool.__name__, (pool,), {"ConnectionCls": Kept})
 
     options: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "maxsize": connections}
     manager = (
@@ -243,15 +222,37 @@ def _pool(proxy: Proxy | None, connections: int, sockets: _Sockets) -> PoolManag
         if proxy is None
         else ProxyManager(proxy.url, proxy_headers=proxy.headers, **options)
     )
-    manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+    manager.pool_classes_by_scheme = {
+        "http": kept(HTTPConnectionPool, HTTPConnection),
+        "https": kept(HTTPSConnectionPool, HTTPSConnection),
+    }
     return manager
 
 
-def read_answer(response: BaseHTTPResponse, deadline: Deadline, largest: int) -> bytes:
-    """The whole body, as it comes: a server that drips or floods is cut off.
+def exchange(
+    pool: PoolManager,
+    method: str,
+    url: str,
+    body: bytes | str | None,
+    headers: Mapping[str, str] | None,
+    limits: Timeout,
+    deadline: Deadline,
+    largest: int,
+) -> tuple[int, Reply]:
+    """Send a request once, and read the whole answer as it comes: a server that drips or floods is cut off.
 
     What was read by then is let go of at once: the error that is raised holds on to this call.
     """
+    response = pool.request(
+        method,
+        url,
+        body=body,
+        headers=headers,
+        timeout=limits,
+        retries=False,
+        redirect=False,
+        preload_content=False,
+    )
     content = bytearray()
     try:
         while chunk := response.read1(CHUNK, decode_content=True):
@@ -259,9 +260,11 @@ def read_answer(response: BaseHTTPResponse, deadline: Deadline, largest: int) ->
             if len(content) > largest:
                 raise TooLargeError(f"{response.url} sent more than {largest:,} bytes")
             deadline.timeout(READ_TIMEOUT)
-        return bytes(content)
+        response.release_conn()
+        return response.status, Reply(bytes(content), response.headers)
     finally:
         content.clear()
+        response.close()  # does nothing to a connection that went back to the pool
 
 
 def _excerpt(body: bytes) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
 
 from common.text import visible
 
@@ -29,12 +28,8 @@ def prepare() -> None:
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        _escape_what_it_lacks(stream)
-
-
-def _escape_what_it_lacks(stream: TextIO) -> None:
-    with suppress(AttributeError):  # a test's own stream
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]  # a TextIOWrapper
+        with suppress(AttributeError):  # a test's own stream
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper
 
 
 def say(text: str) -> None:
