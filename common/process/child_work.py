@@ -17,7 +17,7 @@ import threading
 import time
 from queue import SimpleQueue
 
-from common import logs, signals
+from common import logs, registry, signals
 from common.errors import Interrupted
 from common.job import Job
 from common.outcome import Failure, Outcome, Status
@@ -120,6 +120,9 @@ def _outcome(job: Job, parent: _ParentProcess) -> Outcome:
             return _execute(job, parent)
     except Interrupted as error:  # while it was still importing
         failure = Failure(type(error).__name__, logs.redact(str(error)))
+    except ModuleNotFoundError as error:
+        what = f"{error}; this Python ({sys.executable}) lacks it: run {registry.ROOT}/scripts/setup once"
+        failure = Failure("ConfigurationError", what, configuration=True)
     except BaseException as error:  # also SystemExit: a collector does not end the process
         log.exception("%s: unexpected error", job.collector)
         failure = Failure(type(error).__name__, logs.redact(str(error)))

@@ -73,6 +73,14 @@ def test_the_projects_own_is_used_even_where_this_one_would_do(toys: Project) ->
     assert Path(f"{own}.used").read_text() == "own\nown\n"
 
 
+def test_a_projects_own_that_is_incomplete_is_a_sentence_too(toys: Project, bare: Path) -> None:
+    (toys.root / ".venv").symlink_to(bare.parent.parent)
+    ran = run(Path(sys.executable), toys, "one", "--push")
+    assert (ran.returncode, "Traceback" in ran.stderr + ran.stdout) == (2, False)
+    assert f"ConfigurationError: No module named 'pydantic'; this Python ({toys.root}" in ran.stdout
+    assert f"lacks it: run {toys.root}/scripts/setup once\n" in ran.stdout
+
+
 OLD = """
 import runpy, sys
 sys.version_info = (3, 9, 2)
