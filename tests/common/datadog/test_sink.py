@@ -167,20 +167,22 @@ class TestLimits:
 
 
 class TestRequests:
-    @pytest.mark.parametrize("between_marks", [100, 9_400])
-    def test_a_hundred_thousand_points_take_no_more_than_eleven_requests(
-        self, intake: Intake, make_sink: MakeSink, between_marks: int
+    @pytest.mark.parametrize(
+        ("number", "most", "between_marks"), [(100_000, 11, 100), (100_000, 11, 9_400), (180_000, 19, 100)]
+    )
+    def test_many_points_take_no_more_requests_than_they_fill(
+        self, intake: Intake, make_sink: MakeSink, number: int, most: int, between_marks: int
     ) -> None:
         remembered: list[object] = []
-        with Delivery(make_sink(), remembered.append) as delivery:
-            for n in range(100_000):
+        with Delivery(make_sink(), remembered.append, clock=lambda: 0.0) as delivery:
+            for n in range(number):
                 delivery.take(LOAD(n, NOW - n % 30, project=f"p{n // 30}"))
                 if n % between_marks == 0:
                     delivery.take(Mark({"n": n}))
         assert points(intake)[:-1] == [pytest.approx(10_000, abs=30)] * (len(intake.requests) - 1)
-        assert len(intake.requests) <= 11
-        assert len(intake.points) == 100_000
-        assert remembered == [{"n": 99_999 // between_marks * between_marks}]
+        assert len(intake.requests) <= most
+        assert len(intake.points) == number
+        assert remembered == [{"n": (number - 1) // between_marks * between_marks}]
 
 
 class TestTooLarge:
