@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from backfills import APP_KEY, NAMES
 from browser import CHROMIUM, Browser
@@ -21,6 +22,10 @@ from servers.datadog import Intake
 from servers.fleet import plausible_day
 from servers.wandb import KEY as WANDB_KEY
 from servers.wandb import Wandb
+
+# How long an example takes, or the first one that builds the tables of Unicode, says nothing of the code.
+settings.register_profile("fleetgauge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fleetgauge")
 
 
 @pytest.fixture(autouse=True)

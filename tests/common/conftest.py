@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from common import logs
 from servers.aws import Aws
 from standins import Time
-
-# A loaded machine, or the first run that builds the tables of Unicode, is not a failure.
-settings.register_profile("core", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("core")
 
 
 @pytest.fixture(autouse=True)

@@ -234,8 +234,7 @@ class TestDrift:
         drive = Drive(listed, size, connections, drift, changes, shrinking=shrinking)
         found, failure = drive.outcome()
         if failure:
-            assert drive.changed
-            assert "move while they are read" in failure
+            assert drive.changed, failure
         else:
             assert found >= listed.always
 
