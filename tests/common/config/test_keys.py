@@ -110,8 +110,10 @@ def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_
     """The data is accepted, and then the self-metrics meet a defect of ours."""
     project.add("toy", "yield VALUE(1, context.at)")
     health = project.root / "common" / "execution" / "health.py"
-    body = "    import os\n    raise RuntimeError(os.environ['DD_API_KEY'])\n    name = outcome.collector\n"
-    health.write_text(health.read_text().replace("    name = outcome.collector\n", body))
+    before, begin, behind = health.read_text().partition("    values = {\n")
+    assert begin
+    body = "    import os\n    raise RuntimeError(os.environ['DD_API_KEY'])\n"
+    health.write_text(before + body + begin + behind)
     intake.key = "".join(HALVES)
     document = project.document("toy", "--push", DD_API_KEY="".join(HALVES))
     [entry] = document["collectors"]
