@@ -25,7 +25,6 @@ AT_ONCE = 2
 REPORT_TIMEOUT = 10.0
 INTERRUPT_GRACE = 24.0  # after SIGTERM: the longest request in flight, what waits, and the self-metrics
 
-
 log = logging.getLogger(__name__)
 
 
