@@ -52,7 +52,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         self.waits_for = self.width(settings)
         self._tagging = Tagging(settings.tag_job, settings.tag_rank, settings.tag_partition_id)
         self._tags: dict[tuple[object, ...], Key] = {}  # by what records tell
-        self._holdings = Holdings(context.state, self._tagging, self.waits_for, oldest)
+        self._holdings = Holdings(self.saved, self._tagging, self.waits_for, oldest)
 
     @classmethod
     def width(cls, settings: DataPlaneSettings) -> int:

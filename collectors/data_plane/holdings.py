@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise, takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ import orjson
 from collectors.data_plane import metrics
 from collectors.data_plane.record import Held, by_partition
 from common.metric import Sample
-from common.records.buckets import dumps, number
-from common.records.envelope import UnusableRecordError
+from common.records.buckets import dumps
+from common.records.saved import SavedState, number, text, time
 
 PREFIX = "source:"
 UNSENT = "unsent"  # the key that tells from when on sums have not been sent
@@ -55,31 +55,24 @@ class Tagging(NamedTuple):
 class Holdings:
     """The words that still matter, and which sums they change."""
 
-    def __init__(self, state: Mapping[str, object], tagging: Tagging, width: int, oldest: float) -> None:
+    def __init__(self, saved: SavedState, tagging: Tagging, width: int, oldest: float) -> None:
         self._tagging = tagging
         self._width = width
         self._oldest = oldest
         self._words: dict[str, list[Held]] = {}
         self._sources: dict[Writer, set[str]] = {}
         self._touched: set[str] = set()
-        self._foreign: set[str] = set()
         self._dirty: dict[Writer, int] = {}  # since when sums have changed
-        for key, saved in state.items():
-            if key.startswith(PREFIX):
-                self._load(key, saved)
-        unsent = state.get(UNSENT)
-        if type(unsent) is int:
-            self._dirty = dict.fromkeys(self._sources, unsent)
+        for source, words in saved.parts(PREFIX, _words):
+            self._load(saved, source, words)
+        unsent = saved.part(UNSENT, time)
+        if unsent is not None:
+            self._dirty = dict.fromkeys(self._sources, int(unsent))
 
-    def _load(self, key: str, saved: object) -> None:
-        source = key.removeprefix(PREFIX)
-        try:
-            words = sorted(map(_saved, orjson.loads(saved)), key=_TIME)  # type: ignore[arg-type]
-        except (AttributeError, TypeError, ValueError, UnusableRecordError):
-            words = []
+    def _load(self, saved: SavedState, source: str, words: list[Held]) -> None:
         horizon = self._oldest - MAX_STANDING
-        if not words or words[-1].timestamp < horizon:
-            self._foreign.add(key)
+        if words[-1].timestamp < horizon:
+            saved.forgotten[PREFIX + source] = None
             return
         # Three more tell how often the first one spoke.
         self._words[source] = words[max(0, bisect_left(words, horizon, key=_TIME) - STANDS_FOR - 1) :]
@@ -144,10 +137,11 @@ class Holdings:
 
     def changes(self, sent_until: float | None = None) -> dict[str, object]:
         """What to save, once sums were sent up to a time; None where none were."""
-        changes: dict[str, object] = dict.fromkeys(self._foreign)
-        for source in sorted(self._touched):
-            changes[PREFIX + source] = dumps([word[:SAVED] for word in self._words[source]])
-        self._touched, self._foreign = set(), set()
+        changes: dict[str, object] = {
+            PREFIX + source: dumps([word[:SAVED] for word in self._words[source]])
+            for source in sorted(self._touched)
+        }
+        self._touched = set()
         since = min(self._dirty.values(), default=None)
         if sent_until is not None:
             since = None if since is None else max(since, int(sent_until) // self._width * self._width)
@@ -157,8 +151,16 @@ class Holdings:
         return {**changes, UNSENT: since}
 
 
-def _saved(value: Any) -> Held:  # Any: parsed JSON
+def _words(saved: Any) -> list[Held]:  # Any: parsed JSON
+    """The words that were saved, of which there is one at least; raises where they are not ours."""
+    words = sorted(map(_word, orjson.loads(saved)), key=_TIME)
+    if not words:
+        raise ValueError("no words")
+    return words
+
+
+def _word(value: Any) -> Held:  # Any: parsed JSON
     timestamp, (job, rank), interval, ended, peak_bytes, keys, held = value
     interval = None if interval is None else number(interval)
     numbers = (int(number(peak_bytes)), int(number(keys)))
-    return Held(number(timestamp), (str(job), str(rank)), interval, bool(ended), *numbers, by_partition(held))
+    return Held(time(timestamp), (text(job), text(rank)), interval, bool(ended), *numbers, by_partition(held))

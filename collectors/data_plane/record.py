@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, is_number, text
+from common.records.saved import number
 from common.records.tail import Entry
 from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.jsonl import KIND
@@ -111,10 +112,10 @@ def plus(one: Totals, other: Totals) -> Totals:
 def saved_totals(value: Any) -> Totals:  # Any: parsed JSON
     """Totals out of a saved state."""
     *numbers, buckets, errors, timeouts = value
-    good = len(numbers) == 6 and all(type(one) in (int, float) for one in (*numbers, errors, timeouts))
-    if not good or not buckets.keys() <= BUCKETS.keys() or sum(buckets.values()) != numbers[0]:
+    count = sum(map(number, buckets.values()))
+    if len(numbers) != 6 or not buckets.keys() <= BUCKETS.keys() or count != numbers[0]:
         raise ValueError("not totals")
-    return (*numbers, buckets, errors, timeouts)
+    return (*map(number, numbers), buckets, number(errors), number(timeouts))
 
 
 def by_partition(value: object) -> dict[str, int]:

@@ -16,7 +16,8 @@ from common.metric import Sample, sample
 from common.records.buckets import Key, Sum
 from common.records.collector import collector_over
 from common.records.engine import Ingest
-from common.records.envelope import MAX_TIME, UnusableRecordError
+from common.records.envelope import UnusableRecordError
+from common.records.saved import MAX_TIME
 from common.records.settings import RecordSettings
 from common.records.tail import Entry
 from common.records.window import Tick
@@ -122,13 +123,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def pending(self) -> bool:
         return True
 
-    def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
+    def rest(self, reached: float) -> Iterator[Sample]:
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
         for _, source in sorted(self._by_name.items()):
             yield from self._seconds(source)
-        for start, sums in self.shared.sums():
-            yield from _aggregated(start, sums)
-        yield from self.added_up()
+        yield from super().rest(reached)
 
     def _seconds(self, source: Source) -> Iterator[Sample]:
         """The points of a session that are its own."""
@@ -145,6 +144,20 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
                 points = map(sample, zip(gauges, values, repeat(second), repeat(tags), repeat(host)))
                 yield from points if None not in values else [one for one in points if one.value is not None]
 
+    def sum_samples(self, start: int, sums: Mapping[Key, Sum]) -> Iterator[Sample]:
+        """The points of a bucket. Of a device, its sessions say the same; what is their own is added up."""
+        ranks: dict[tuple[str, str], dict[str, float]] = {}
+        for (host, rank, gpu, name), (total, _, highest) in sums.items():
+            values = ranks.setdefault((host, rank), {})
+            values[name] = values.get(name, 0) + (highest if gpu and name in OF_THE_DEVICE else total)
+        for (host, rank), values in sorted(ranks.items()):
+            if "total" in values:
+                values["utilization"] = values["measured"] / values["total"] * 100.0
+            tags = {"rank": rank} if rank else {}
+            for name, metric in emitted.GAUGES.items():
+                if name in values:
+                    yield metric(values[name], start, on_host=host or None, **tags)
+
     def present(self, *, sums: bool) -> Iterator[Sample]:
         if sums:
             yield from self.known.samples(self.context)
@@ -156,21 +169,6 @@ def _shared(source: Source, values: Sequence[float | None]) -> dict[Key, float]:
     if named.pop("utilization", None) is not None:
         named["measured"] = named["used"]
     return {(source.host, source.rank, source.gpu, name): value for name, value in named.items()}
-
-
-def _aggregated(start: int, sums: Mapping[Key, Sum]) -> Iterator[Sample]:
-    """The points of a bucket. Of a device, its sessions say the same; what is their own is added up."""
-    ranks: dict[tuple[str, str], dict[str, float]] = {}
-    for (host, rank, gpu, name), (total, _, highest) in sums.items():
-        values = ranks.setdefault((host, rank), {})
-        values[name] = values.get(name, 0) + (highest if gpu and name in OF_THE_DEVICE else total)
-    for (host, rank), values in sorted(ranks.items()):
-        if "total" in values:
-            values["utilization"] = values["measured"] / values["total"] * 100.0
-        tags = {"rank": rank} if rank else {}
-        for name, metric in emitted.GAUGES.items():
-            if name in values:
-                yield metric(values[name], start, on_host=host or None, **tags)
 
 
 COLLECTOR = collector_over(GpuMemoryIngest, GpuMemorySettings)

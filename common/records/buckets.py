@@ -12,7 +12,11 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from common.intake import MAX_AGE
+from common.records.saved import SavedState, number, text, time
+
 MAX_KEPT = 30_000_000  # characters of all saved buckets
+MAX_SPAN = 4 * MAX_AGE  # seconds from the oldest time that a reading takes to the latest
 
 Key = tuple[str, ...]
 Sum = tuple[float, int, float]  # of the writers of a series: their values, how many they are, the highest
@@ -28,7 +32,7 @@ class Cells(Generic[V]):
 
     def __init__(
         self,
-        state: Mapping[str, object],
+        saved: SavedState,
         prefix: str,
         oldest: float,
         parse: Callable[[Any], V],  # Any: parsed JSON
@@ -37,12 +41,15 @@ class Cells(Generic[V]):
         self._prefix = prefix
         self._parse = parse
         self._add = add
-        starts = {key: _start(key.removeprefix(prefix)) for key in state if key.startswith(prefix)}
-        saved = {start: text for key, start in starts.items() if isinstance(text := state[key], str)}
-        self._saved = {start: text for start, text in saved.items() if start >= oldest}
-        self._stale = [key for key, start in starts.items() if start not in self._saved]
-        forgotten = state.get(f"forgotten:{prefix}")
-        self._forgotten = forgotten if type(forgotten) is int else 0
+        self._before = saved
+        self._saved: dict[int, str] = {}
+        for name, said in saved.parts(prefix, text):
+            if (start := _start(name)) >= oldest:
+                self._saved[start] = said
+            else:
+                saved.forgotten[prefix + name] = None
+        forgotten = saved.part(f"forgotten:{prefix}", time) or 0
+        self._forgotten = forgotten if forgotten < oldest + MAX_SPAN else 0
         self._open: dict[int, dict[Key, V]] = {}
         self._grown: dict[int, set[Key]] = {}
         self.growth = 0
@@ -81,11 +88,10 @@ class Cells(Generic[V]):
 
     def changes(self, *, forget: bool) -> dict[str, object]:
         """What to save of what has grown; at most so much, where some may be forgotten."""
-        changes: dict[str, object] = dict.fromkeys(self._stale)
-        self._stale = []
+        changes: dict[str, object] = {}
         for start in self._grown:
-            text = dumps(list(self._open[start].items()))
-            self._saved[start] = changes[f"{self._prefix}{start}"] = text
+            said = dumps(list(self._open[start].items()))
+            self._saved[start] = changes[f"{self._prefix}{start}"] = said
         kept = sum(map(len, self._saved.values()))
         for start in sorted(self._saved) if forget else ():
             if kept <= MAX_KEPT:
@@ -97,13 +103,12 @@ class Cells(Generic[V]):
         return changes
 
     def _opened(self, start: int) -> dict[Key, V]:
-        try:
-            saved = orjson.loads(self._saved.get(start, "[]"))
-            cells = {tuple(map(str, key)): self._parse(value) for key, value in saved}
-        except (AttributeError, KeyError, TypeError, ValueError):
-            cells = {}
-        self._open[start] = cells
+        said = self._saved.get(start)
+        cells = self._open[start] = (said and self._before.parsed(said, self._cells)) or {}
         return cells
+
+    def _cells(self, said: str) -> dict[Key, V]:
+        return {tuple(map(str, key)): self._parse(value) for key, value in orjson.loads(said)}
 
 
 def dumps(value: object) -> str:
@@ -119,38 +124,30 @@ def plus(one: Sum, other: Sum) -> Sum:
     return one[0] + other[0], one[1] + other[1], max(one[2], other[2])
 
 
-def number(value: Any) -> float:  # Any: parsed JSON
-    """A number out of a saved state."""
-    if type(value) not in (int, float):
-        raise TypeError("not a number")
-    return value  # type: ignore[no-any-return]
-
-
 def saved_sum(value: Any) -> Sum:  # Any: parsed JSON
     """A sum out of a saved state."""
     total, count, highest = map(number, value)
+    if count < 1:
+        raise ValueError("a sum of nothing")
     return total, int(count), highest
 
 
 class Shared:
     """Series that several writers share. In each bucket a writer counts once, with its last values there."""
 
-    def __init__(self, state: Mapping[str, object], width: int, oldest: float) -> None:
+    def __init__(self, saved: SavedState, width: int, oldest: float) -> None:
         self._width = width
         self._oldest = oldest
-        self._left = Cells(state, "bucket:", oldest - width, saved_sum, plus)
-        self._open: dict[str, tuple[int, dict[Key, float]]] = {}  # by writer: its latest bucket
+        self._left = Cells(saved, "bucket:", oldest - width, saved_sum, plus)
+        self._open = dict(saved.parts("open:", self._last_of))  # by writer: its latest bucket
         self._touched: set[int] = set()
         self._heard: set[str] = set()
-        self._foreign: set[str] = set()
-        for key, saved in state.items():
-            if key.startswith("open:"):
-                known: Any = saved
-                try:
-                    values = {tuple(map(str, series)): number(value) for series, value in known[1]}
-                    self._open[key.removeprefix("open:")] = (int(known[0]), values)
-                except (IndexError, KeyError, TypeError, ValueError):
-                    self._foreign.add(key)
+
+    def _last_of(self, saved: Any) -> tuple[int, dict[Key, float]]:  # Any: parsed JSON
+        start, values = saved
+        if not time(start) < self._oldest + MAX_SPAN:
+            raise ValueError("too late")
+        return int(start), {tuple(map(str, series)): number(value) for series, value in values}
 
     def __bool__(self) -> bool:
         """Whether something is to be sent."""
@@ -190,9 +187,8 @@ class Shared:
                 saved[f"open:{writer}"] = None
             elif writer in self._heard:
                 saved[f"open:{writer}"] = [start, list(values.items())]
-        foreign = dict.fromkeys(self._foreign)
-        self._touched, self._heard, self._foreign = set(), set(), set()
-        return {**foreign, **self._left.changes(forget=False), **saved}
+        self._touched, self._heard = set(), set()
+        return {**self._left.changes(forget=False), **saved}
 
 
 def _start(text: str) -> int:

@@ -16,6 +16,7 @@ from common.records.engine import Ingest
 from common.records.grammar import S
 from common.records.paths import find, shown
 from common.records.replay import Replay
+from common.records.saved import SavedState
 from common.records.tail import NOT_THERE, Tail
 from common.records.window import Tick, Window
 from common.span import Span
@@ -72,7 +73,7 @@ def _understood(ingest: Ingest[S, Any], path: str) -> str:
     """What the lines of a file are to a collector, in words."""
     told: Counter[str] = Counter()
     now = ingest.tick.now
-    tail = Tail([escape(path)], {}, now=now, identity=ingest.identity, expire_after=now)
+    tail = Tail([escape(path)], SavedState({}), now=now, identity=ingest.identity, expire_after=now)
     for file in tail.files():
         ingest.path, ingest.head = file.path, file.head
         for entry in islice(file.entries(), MAX_CHECKED):

@@ -35,7 +35,7 @@ class Ingest(Grammar[S, R]):
         reserve = 0 if self.streams or not tick.live else context.deadline.seconds / 2
         self._tail = Tail(
             self.patterns(context.settings),
-            context.state,
+            self.saved,
             now=tick.now,
             bytes_per_tick=context.settings.bytes_per_tick,
             bytes_beyond=context.settings.bytes_per_tick,
@@ -61,6 +61,7 @@ class Ingest(Grammar[S, R]):
 
     def collect(self) -> Iterator[Sample | Mark]:
         """Every file's records, then how the writers and the reading itself are."""
+        self._saved |= self.saved.forgotten
         for file in self._tail.files():
             yield from self._read(file)
             yield from self._mark(file)
@@ -73,6 +74,9 @@ class Ingest(Grammar[S, R]):
             yield from self.present(sums=not self._tail.lost)
         other = sum(other for _, other in self._kinds.values())
         yield from self.reading.samples(self._tail, self._bad, other, self.context.now)
+        if self.saved.bad:
+            self.context.log.warning("%d parts of the checkpoint cannot be used", self.saved.bad)
+            self.context.drop("bad_checkpoint", self.saved.bad)
         changes = {**self._saved, **self.changes(self._reached, behind=self.behind)}
         yield Mark({**changes, **self.owners.expired(), **self._tail.expired()})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeGuard
 
+from common.records.saved import MAX_TIME
 from common.records.tail import Entry
 from fleetgauge.records import SCHEMA_VERSION, Event, Json
 
-MAX_TIME = 2**33  # seconds since the epoch
 MAX_NUMBER = 2**63  # of any whole number; sums of them are exact in JSON
 MAX_TEXT = 200
 

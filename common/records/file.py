@@ -13,6 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import FileIO
+from typing import Any
+
+from common.records.saved import text
 
 HEAD = 4096  # bytes of the first line that count: enough to tell files apart, cheap to read again
 PORTION = 4096  # bytes of the first read; each one after it takes up to twice as many as the last
@@ -39,15 +42,13 @@ class Place:
     whole: list[int] | None = None
 
     @classmethod
-    def from_state(cls, saved: object) -> Place | None:
-        """The place that was saved, or None where it is not one of ours."""
-        try:
-            place = cls(**saved)  # type: ignore[arg-type]  # a wrong type is what the except is for
-        except TypeError:
-            return None
-        if not (type(place.offset) is int and place.offset >= 0 and isinstance(place.tail, str)):
-            return None
-        return place if type(place.at) is int and isinstance(place.whole, list | None) else None
+    def from_state(cls, saved: Any) -> Place:  # Any: parsed JSON
+        """The place that was saved; raises where it is not one of ours."""
+        place = cls(**saved)
+        whole = [] if place.whole is None else list(place.whole)
+        if any(type(one) is not int for one in (place.offset, place.at, *whole)) or place.offset < 0:
+            raise ValueError("not a place")
+        return cls(place.offset, text(place.tail), place.at, bool(place.skipping), place.whole)
 
 
 def fingerprint(status: os.stat_result) -> list[int]:
@@ -95,10 +96,11 @@ class OpenFile:
         """Go to a place; False, and to the start, where the file no longer has what was read before it."""
         start = max(0, place.offset - TAIL)
         with suppress(CorruptFileError):
-            self.seek(start)
-            before = self._read_fully(place.offset - start)
-            if len(before) == place.offset - start and place.tail in ("", _digest(before)):
-                return True
+            if self._compressed or place.offset <= self.status.st_size:
+                self.seek(start)
+                before = self._read_fully(place.offset - start)
+                if len(before) == place.offset - start and place.tail in ("", _digest(before)):
+                    return True
         self.seek(0)
         return False
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, starmap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from common.collector import Context
 from common.intake import MAX_AHEAD
 from common.metric import Kind, Metric, Sample
-from common.records.buckets import Cells, Key, Shared, number
+from common.records.buckets import Cells, Key, Shared, Sum
 from common.records.owners import Group, Owners
 from common.records.paths import shown
 from common.records.reading_metrics import IngestMetrics
+from common.records.saved import SavedState, number
 from common.records.settings import RecordSettings
 from common.records.tail import Entry, Identity
 from common.records.window import Tick
@@ -63,10 +63,11 @@ class Grammar(ABC, Generic[S, R]):
         self.settings = settings = context.settings
         self.tick = tick
         self.known = known
+        self.saved = saved = SavedState(context.state)
         oldest = tick.window.oldest
-        self.owners = Owners(context.state, self.silence(settings), context.now - settings.forget_after)
-        self.cells = Cells[Any](context.state, "cell:", oldest, self.parse_cell, self.add_cells)
-        self.shared = Shared(context.state, settings.aggregate_interval, oldest)
+        self.owners = Owners(saved, self.silence(settings), context.now - settings.forget_after)
+        self.cells = Cells[Any](saved, "cell:", oldest, self.parse_cell, self.add_cells)
+        self.shared = Shared(saved, settings.aggregate_interval, oldest)
         self._named = {metric.name: metric for metric in self.metrics}
         self._adds_up = self.adds_up(settings)
         self._counted = frozenset(metric.name for metric in self.metrics if metric.kind is Kind.COUNT)
@@ -150,12 +151,7 @@ class Grammar(ABC, Generic[S, R]):
             self.path, self.entry = path, entry
             yield from self._shown(record, samples)
         yield from self.added_up()
-        for start, sums in self.shared.sums():
-            for (name, *tags), (total, count, _) in sums.items():
-                if name in self._adds_up:
-                    value = total / count if self._adds_up[name] == "mean" else total
-                    # Rounded, because the order in which files are read must not show in the last digit.
-                    yield Sample(self._named[name], round(value, 9), start, tuple(tags), None)
+        yield from self._each(self.sum_samples, self.shared.sums())
 
     def present(self, *, sums: bool) -> Iterator[Sample]:  # noqa: ARG002
         """Points of now, out of what is remembered; without sums over all files where some are unknown."""
@@ -188,13 +184,31 @@ class Grammar(ABC, Generic[S, R]):
 
     def added_up(self) -> Iterator[Sample]:
         """What adds up and has grown, whole."""
-        return chain.from_iterable(starmap(self.cell_samples, self.cells.grown()))
+        return self._each(self.cell_samples, self.cells.grown())
+
+    def _each(
+        self, make: Callable[..., Iterable[Sample]], items: Iterable[tuple[Any, ...]]
+    ) -> Iterator[Sample]:
+        """The points of what was put together with saved parts, which may be such as nobody foresaw."""
+        for item in items:
+            try:
+                yield from make(*item)
+            except Exception:  # whatever it raises costs that item
+                self.saved.bad += 1
 
     def cell_samples(self, start: int, key: Key, value: Any) -> Sequence[Sample]:  # Any: see `parse_cell`
         """The points of what was added up: a count."""
         name, host, *tags = key
         metric = self._named.get(name)
         return (Sample(metric, value, start, tuple(tags), host or None),) if metric else ()
+
+    def sum_samples(self, start: int, sums: Mapping[Key, Sum]) -> Iterator[Sample]:
+        """The points of what writers share in a bucket."""
+        for (name, *tags), (total, count, _) in sums.items():
+            if name in self._adds_up:
+                value = total / count if self._adds_up[name] == "mean" else total
+                # Rounded, because the order in which files are read must not show in the last digit.
+                yield Sample(self._named[name], round(value, 9), start, tuple(tags), None)
 
     def count(self, sample: Sample) -> None:
         """Add a count to its second."""

@@ -5,9 +5,11 @@ Saved from tick to tick. Of writers with the same tags, the one that began last 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from common.records.saved import SavedState, text, time
 
 PREFIX = "run:"
 
@@ -25,34 +27,27 @@ class Life:
     more: dict[str, Any] = field(default_factory=dict)  # Any: a collector judges what it saved
 
     @classmethod
-    def from_state(cls, saved: object) -> Life | None:
-        """The life that was saved, or None where it is not one of ours."""
-        try:
-            life = cls(**saved)  # type: ignore[arg-type]  # a wrong type is what the except is for
-            life.group = tuple(life.group)
-        except TypeError:
-            return None
-        times = (life.started, life.last, 0 if life.ended is None else life.ended)
-        ours = isinstance(life.more, dict) and all(isinstance(one, str) for one in life.group)
-        return life if ours and all(type(time) in (int, float) for time in times) else None
+    def from_state(cls, saved: Any) -> Life:  # Any: parsed JSON
+        """The life that was saved; raises where it is not one of ours."""
+        life = cls(**saved)
+        life.group = tuple(map(text, life.group))
+        life.more = dict(life.more)
+        if not time(life.started) <= time(life.last) or (life.ended is not None and not time(life.ended)):
+            raise ValueError("not a life")
+        return life
 
 
 class Owners:
     """All writers heard of since they would be forgotten; each is alive for `silence` after its last word."""
 
-    def __init__(self, state: Mapping[str, object], silence: int, forget_before: int) -> None:
+    def __init__(self, saved: SavedState, silence: int, forget_before: int) -> None:
         self._silence = silence
         self._before = forget_before
         self.lives: dict[str, Life] = {}
         self._sharing: dict[Group, dict[str, None]] = {}  # names in order, by what they share
         self._touched: set[str] = set()
-        self._foreign: set[str] = set()
-        for key, saved in state.items():
-            if key.startswith(PREFIX):
-                if life := Life.from_state(saved):
-                    self._know(key.removeprefix(PREFIX), life)
-                else:
-                    self._foreign.add(key)
+        for name, life in saved.parts(PREFIX, Life.from_state):
+            self._know(name, life)
 
     def _know(self, name: str, life: Life) -> None:
         self.lives[name] = life
@@ -117,7 +112,5 @@ class Owners:
         return {PREFIX + name: {**vars(life), "more": {**life.more}} for name, life in lives.items()}
 
     def expired(self) -> dict[str, None]:
-        """The keys of writers not heard of for long, and of what is not ours, as changes that forget them."""
-        old = {PREFIX + name for name, life in self.lives.items() if life.last < self._before}
-        foreign = {key for key in self._foreign if key.removeprefix(PREFIX) not in self.lives}
-        return dict.fromkeys(sorted(old | foreign))
+        """The keys of writers not heard of for long, as changes that forget them."""
+        return {PREFIX + name: None for name, life in self.lives.items() if life.last < self._before}

@@ -6,7 +6,10 @@ The numbers of a run are kept as ranges, usually a single one: whole files may b
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from common.records.saved import SavedState
 
 MAX_RANGES = 1000
 PREFIX = "seen:"
@@ -15,11 +18,16 @@ PREFIX = "seen:"
 class Sequence:
     """A set of whole numbers, as the sorted edges of its ranges: the first number in, the next one out."""
 
-    def __init__(self, saved: object = None) -> None:
-        """The set that was saved; what does not look like ours is nothing at all."""
-        edges = saved if isinstance(saved, list) and all(type(edge) is int for edge in saved) else []
-        ours = len(edges) % 2 == 0 and edges == sorted({*edges})
-        self.edges: list[int] = [*edges] if ours else []
+    def __init__(self, edges: Iterable[int] = ()) -> None:
+        self.edges = [*edges]
+
+    @classmethod
+    def from_state(cls, saved: Any) -> Sequence:  # Any: parsed JSON
+        """The set that was saved; raises where it is not one of ours."""
+        edges = saved["edges"]
+        if len(edges) % 2 or any(type(edge) is not int for edge in edges) or edges != sorted({*edges}):
+            raise ValueError("not the edges of ranges")
+        return cls(edges)
 
     def __contains__(self, number: int) -> bool:
         return bisect_right(self.edges, number) % 2 == 1
@@ -41,17 +49,16 @@ class Sequence:
 class SeenRuns:
     """The sequences of all runs: those of the saved state, and what this tick adds to them."""
 
-    def __init__(self, state: Mapping[str, object], now: int) -> None:
-        self._state = state
+    def __init__(self, saved: SavedState, now: int) -> None:
+        self._saved = saved
         self._now = now
         self._sequences: dict[str, Sequence] = {}
 
     def __getitem__(self, run: str) -> Sequence:
         sequence = self._sequences.get(run)
         if sequence is None:
-            saved = self._state.get(PREFIX + run)
-            edges = saved.get("edges") if isinstance(saved, dict) else None
-            sequence = self._sequences[run] = Sequence(edges)
+            sequence = self._saved.part(PREFIX + run, Sequence.from_state) or Sequence()
+            self._sequences[run] = sequence
         return sequence
 
     def changes(self, runs: set[str]) -> dict[str, object]:
@@ -60,7 +67,7 @@ class SeenRuns:
 
     def expired(self, before: float) -> Iterator[str]:
         """The saved keys of runs that nothing was read of since `before`."""
-        for key, saved in self._state.items():
+        for key, saved in self._saved.state.items():
             if key.startswith(PREFIX) and key.removeprefix(PREFIX) not in self._sequences:
                 at = saved.get("at") if isinstance(saved, dict) else None
                 if not isinstance(at, int | float) or at < before:

@@ -1,6 +1,6 @@
 """Reads growing files of JSON lines, each line once, across restarts, rotation and damage.
 
-    tail = Tail(patterns, context.state, now=context.now)
+    tail = Tail(patterns, SavedState(context.state), now=context.now)
     for file in tail.files():
         for entry in file.entries():
             ...                               # leaving the loop leaves this entry for the next tick
@@ -17,7 +17,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -27,6 +27,7 @@ import orjson
 
 from common.records.file import CorruptFileError, NotDue, OpenFile, Place, fingerprint, opened
 from common.records.paths import find, first_name, shown
+from common.records.saved import SavedState
 from common.records.seen_runs import SeenRuns
 from fleetgauge.records import MAX_LINE_BYTES, Json, Line, lines
 
@@ -70,7 +71,7 @@ class Tail:
     """One tick's reading. Its counts are complete once `files` is exhausted."""
 
     patterns: Sequence[str]
-    state: Mapping[str, object]
+    saved: SavedState
     _: KW_ONLY
     now: int
     identity: Identity | None = None
@@ -85,7 +86,7 @@ class Tail:
     damaged: Damaged = lambda *_: None
 
     def __post_init__(self) -> None:
-        self.runs = SeenRuns(self.state, self.now)
+        self.runs = SeenRuns(self.saved, self.now)
         self.files_found = self.taken = self.bytes = self.backlog_bytes = 0
         self.over = False
         self._last_byte = 0
@@ -98,11 +99,10 @@ class Tail:
         self._by_head: dict[str, Place] = {}
         self._needed: set[str] = set()
         self._left: list[str] = []  # files that this tick did not come to
-        for key, saved in self.state.items():
-            head, _, path = key.removeprefix(PREFIX).partition(":")
-            if key.startswith(PREFIX) and head and (place := Place.from_state(saved)):
-                self._places.setdefault(path, {})[head] = place
-                self.remember(head, place)
+        for name, place in self.saved.parts(PREFIX, Place.from_state):
+            head, _, path = name.partition(":")
+            self._places.setdefault(path, {})[head] = place
+            self.remember(head, place)
 
     def remember(self, head: str, place: Place) -> None:
         """Note how far a file was read, for its copies and for the name it may have next."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from common.records.file import NotDue
+from common.records.saved import SavedState
 from common.records.tail import LINES_PER_LOOK, Tail, loads
 from fleetgauge.records import identity
 
@@ -34,7 +35,7 @@ class Reader:
 
     def tick(self, **options: Any) -> list[Any]:
         """The field `n` of every object of one tick."""
-        self.tail = Tail(self.patterns, self.state, now=self.now, **{**self.options, **options})
+        self.tail = Tail(self.patterns, SavedState(self.state), now=self.now, **{**self.options, **options})
         taken = []
         for file in self.tail.files():
             taken += [entry.value["n"] for entry in file.entries()]
@@ -83,7 +84,7 @@ def test_growth_is_read_once_and_an_unfinished_last_line_is_left_for_later(tmp_p
 def test_an_entry_tells_where_it_stands_and_leaving_the_loop_leaves_it(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", 1, 2, 3)
     reader = Reader(tmp_path)
-    tail = Tail(reader.patterns, {}, now=NOW)
+    tail = Tail(reader.patterns, SavedState({}), now=NOW)
     for file in tail.files():
         assert file.path == str(tmp_path / "a.jsonl")
         for entry in file.entries():
@@ -98,7 +99,7 @@ def test_an_entry_tells_where_it_stands_and_leaving_the_loop_leaves_it(tmp_path:
 def test_what_is_only_looked_at_does_not_count_as_read(tmp_path: Path) -> None:
     write_records(tmp_path / "a.jsonl", "r", [0, 1, 2, 3])
     reader = Reader(tmp_path, identity=identity)
-    tail = Tail(reader.patterns, {}, now=NOW, identity=identity)
+    tail = Tail(reader.patterns, SavedState({}), now=NOW, identity=identity)
     for file in tail.files():
         for entry in file.entries():
             if entry.value["n"] == 2:
@@ -249,7 +250,7 @@ def test_an_unchanged_file_is_not_opened(tmp_path: Path) -> None:
     path, reader = tmp_path / "a.jsonl", Reader(tmp_path)
     write(path, 1, end=b'{"n":')
     assert reader.tick() == [1]
-    assert [file.path for file in Tail(reader.patterns, reader.state, now=NOW).files()] == []
+    assert [file.path for file in Tail(reader.patterns, SavedState(reader.state), now=NOW).files()] == []
     assert reader.tail.files_found == 1
 
 
@@ -259,7 +260,7 @@ def test_a_file_of_which_nothing_is_due_is_not_opened_until_its_time_or_a_change
     def taken(due: int, wanted: int) -> list[int]:
         """What is read when all numbers up to `wanted` are."""
         found = []
-        for file in Tail([str(tmp_path)], {}, now=NOW, due=due, not_due=not_due).files():
+        for file in Tail([str(tmp_path)], SavedState({}), now=NOW, due=due, not_due=not_due).files():
             for entry in file.entries():
                 found.append(entry.value["n"])
                 if entry.value["n"] >= wanted:
@@ -281,10 +282,12 @@ def test_a_file_changed_a_moment_ago_is_looked_into_again(tmp_path: Path) -> Non
     path, reader = tmp_path / "a.jsonl", Reader(tmp_path)
     write(path, 1, at=NOW - 2)
     assert reader.tick() == [1]
-    assert [file.path for file in Tail(reader.patterns, reader.state, now=NOW).files()] == [str(path)]
+    assert [file.path for file in Tail(reader.patterns, SavedState(reader.state), now=NOW).files()] == [
+        str(path)
+    ]
     write(path, at=NOW - 3)
     assert reader.tick() == []
-    assert list(Tail(reader.patterns, reader.state, now=NOW).files()) == []
+    assert list(Tail(reader.patterns, SavedState(reader.state), now=NOW).files()) == []
 
 
 def test_damaged_lines_cost_themselves_and_are_counted_by_kind(tmp_path: Path) -> None:
@@ -386,7 +389,7 @@ def test_a_file_that_vanishes_after_it_was_listed_is_no_loss(
 ) -> None:
     write(tmp_path / "a.jsonl", 1)
     write(tmp_path / "b.jsonl", 2, at=NOW - 50)
-    tail = Tail([str(tmp_path)], {}, now=NOW)
+    tail = Tail([str(tmp_path)], SavedState({}), now=NOW)
     seen = []
     for file in tail.files():
         seen.append(file.path)
@@ -427,7 +430,7 @@ def test_thousands_of_files_are_read_with_one_open_at_a_time(tmp_path: Path) -> 
     for number in range(2000):
         write(tmp_path / f"{number:04d}.jsonl", number)
     reader = Reader(tmp_path)
-    tail = Tail(reader.patterns, {}, now=NOW)
+    tail = Tail(reader.patterns, SavedState({}), now=NOW)
     most = 0
     for file in tail.files():
         assert len(list(file.entries())) == 1

@@ -16,6 +16,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from common.records.saved import SavedState
 from common.records.tail import Entry, Tail
 from fleetgauge import records
 from fleetgauge.records import identity
@@ -160,7 +161,7 @@ class WritersAndTail(RuleBasedStateMachine):
     ) -> Iterator[tuple[list[tuple[str, int]], dict[str, object]]]:
         tail = Tail(
             [str(self.directory)],
-            self.state,
+            SavedState(self.state),
             now=self.clock,
             identity=identity,
             bytes_per_tick=budget,

@@ -1,0 +1,102 @@
+"""Whatever a saved state holds, a tick never fails over it: what cannot be used is forgotten and counted."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from record_fuzzer import KINDS, ODD, Kind, ticks_of
+from xenna_ticks import NOW
+
+from common.state.checkpoint import Saved
+
+STATES = 60  # of each kind, with and without the tag that tells writers apart
+TAG = {"xenna": "stage_run_hash", "gpu_memory": "tag_job_id", "data_plane": "tag_rank"}
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.collector.name)
+
+
+def write(kind: Kind, folder: Path, numbers: range, ago: int) -> None:
+    """Records of three writers, one of which takes turns with another."""
+    folder.mkdir(exist_ok=True)
+    for writer in ("bad-1", "bad-2", "good-1"):
+        path = folder / writer / kind.name
+        path.parent.mkdir(exist_ok=True)
+        lines = (kind.make(writer, number, NOW - ago + 20 * number) for number in numbers)
+        with path.open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        os.utime(path, (NOW, NOW))
+
+
+def mutate(state: dict[str, Any], chance: Random) -> None:
+    """Change, exchange or take away something, in the state or in what is inside, also of saved text."""
+    place: Any = state
+    parents: list[tuple[Any, Any]] = []
+    while isinstance(place, dict | list) and place:
+        key = chance.choice(list(place)) if isinstance(place, dict) else chance.randrange(len(place))
+        parents.append((place, key))
+        place = place[key]
+        if chance.random() < 0.25:
+            break
+    if not parents:
+        return
+    inside, key = chance.choice(parents)
+    if isinstance(inside[key], str) and inside[key].startswith("[") and chance.random() < 0.8:
+        below = json.loads(inside[key])
+        mutate({"": below}, chance)
+        inside[key] = json.dumps(below)
+        return
+    how = chance.randrange(4)
+    if how == 0:
+        del inside[key]
+    elif how == 1:
+        other, there = chance.choice(parents)
+        inside[key], other[there] = copy.deepcopy(other[there]), copy.deepcopy(inside[key])
+    elif how == 2 and isinstance(inside, dict):
+        inside[chance.choice(("", "x", f"{key}x", "cell:", "bucket:9", "open:", "run:", "seen:"))] = inside[
+            key
+        ]
+    else:
+        inside[key] = chance.choice(
+            (*ODD, 10**400, -(10**400), 2**62, NOW + 10**6, "[[[]]]", "{}", [[["x"], 1]])
+        )
+
+
+def as_read_back(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as a run finds it that somebody has written: nothing of one that is damaged."""
+    document = Saved(state).document().decode()
+    try:
+        return dict(Saved.parse(document).state)
+    except ValueError:
+        return {}
+
+
+@each_kind
+@pytest.mark.parametrize("tagged", ["true", "false"])
+def test_no_tick_fails_over_a_state_that_somebody_changed(kind: Kind, tagged: str, tmp_path: Path) -> None:
+    chance = Random(f"{kind.collector.name} {tagged}")
+    name = kind.collector.name
+    ticks = ticks_of(kind, tmp_path, **{TAG[name]: tagged})
+    write(kind, tmp_path, range(20), 1500)
+    ticks.now = NOW - 1000
+    ticks.tick()
+    state = ticks.state
+    write(kind, tmp_path, range(20, 50), 1500)
+    counted = 0
+    for _ in range(STATES):
+        changed = json.loads(json.dumps(state))
+        for _ in range(chance.choice((1, 1, 3, 30))):
+            mutate(changed, chance)
+        ticks.state = as_read_back(changed)
+        for ticks.now in (NOW, NOW + 900):
+            ticks.tick()
+            assert ticks.tally.lost == []
+            assert ticks.tally.dropped["unusable_record"] == 0
+            counted += ticks.tally.dropped["bad_checkpoint"]
+            as_read_back(ticks.state)
+    assert counted > STATES / 4
