@@ -11,7 +11,7 @@ from pathlib import Path
 from collectors.gpu_memory.metrics import INTERRUPTED, OOM_DUMPS, SESSIONS
 from common.collector import Context, S
 from common.metric import Sample
-from common.records.paths import MAX_DEPTH, find
+from common.records.paths import MAX_DEPTH, find, shown
 from fleetgauge.gpu_memory import (
     Manifest,
     ManifestError,
@@ -47,7 +47,7 @@ class Sinks:
                     self._manifests[directory] = manifest
                 self._dumps.update(find_oom_dumps(directory))
             except (ManifestError, OSError) as error:
-                self._broken.append((str(directory), str(error)))
+                self._broken.append((shown(str(directory)), shown(str(error))))
 
     def session_of(self, path: str) -> str:
         """The session of events that do not say theirs: by the manifest, or else the sink itself."""

@@ -196,3 +196,25 @@ def test_a_file_name_that_is_not_utf_8_is_lost_by_a_name_that_can_be_shown(tmp_p
     assert ticks.tally.lost == [f"{tmp_path}/d\\xff/b.jsonl: its name is not UTF-8"]
     json.dumps(ticks.tally.lost).encode()
     ticks.tally.lost[0].encode()
+
+
+def test_names_that_are_not_utf_8_are_on_the_page_in_a_form_that_can_be_shown(tmp_path: Path) -> None:
+    folder, now = os.fsencode(tmp_path / "records") + b"/d\xff", int(time.time())
+    os.makedirs(folder)  # noqa: PTH103  # Path has no names of bytes
+    Path(os.fsdecode(folder), "manifest.json").write_text("[")
+    for name in ("a.jsonl", "segment-000001.jsonl"):
+        line = json.dumps(record(0, NOW - now + 1800))
+        Path(os.fsdecode(folder), name).write_text(f"{line}\n")
+        (tmp_path / "records" / name).write_text(f"{line}\n")
+    (tmp_path / "service").mkdir()
+    project = Project(tmp_path / "service", {"DD_ENV": "test"})
+    project.keep("xenna")
+    project.keep("gpu_memory")
+    paths = {f"FLEETGAUGE_{name}_PATHS": str(tmp_path / "records") for name in ("XENNA", "GPU_MEMORY")}
+    page = tmp_path / "page.html"
+    ran = project.run("xenna", "gpu_memory", "--since", "2h", "--html", str(page), **paths)
+    assert ran.returncode == 1, ran.stderr
+    assert "records/d\\xff/a.jsonl: its name is not UTF-8" in page.read_text(encoding="utf-8")
+    assert "records/d\\xff/segment-000001.jsonl: its name is not UTF-8" in ran.stdout
+    live = project.run("xenna", "gpu_memory", "--json", **paths)
+    assert [one["status"] for one in json.loads(live.stdout)["collectors"]] == ["partial", "partial"]
