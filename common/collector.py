@@ -35,6 +35,7 @@ class Tally:
     requests: int = 0
     gap: Span | None = None  # the longest that was missed and could not be filled
     missed: int = 0  # ticks that were missed and can still be sent
+    tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # for a person to look at
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Context(Generic[S]):
     network: CoreSettings | None = None  # which proxy to use; None for none
     step: int | None = None  # of the grid that `at` is on; None where nothing can have been missed
     fills: bool = True  # whether what was missed is to be sent as well
+    remembers: bool = True  # whether the next run will see what this one marks
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
     parent: Parent = field(default_factory=Parent)
     intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown

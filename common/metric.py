@@ -48,8 +48,9 @@ sample: Callable[[tuple[Metric, float, int, tuple[str, ...], str | None]], Sampl
 class Metric:
     """The one declaration of a metric. Documentation, checks and delivery all read it.
 
-    Calling it makes a sample; a tag it does not declare is a defect of ours and raises. A value that is
-    not finite is data, and passes: delivery drops and counts it.
+    Calling it makes a sample; a tag it does not declare is a defect of ours and raises, unless its tags are
+    open: then the configuration names more. A value that is not finite is data, and passes: delivery drops
+    and counts it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Metric:
     unit: str
     help: str
     tags: tuple[str, ...] = ()
+    open_tags: bool = False
     _allowed: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +75,9 @@ class Metric:
         """Make the sample of this metric that is true at `at`, in whole seconds since the epoch."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise TypeError(f"{self.name}: {type(value).__name__} is not a number")
-        if not self._allowed.issuperset(tags):
+        if not self._allowed.issuperset(tags) and (
+            not self.open_tags or not all(map(_TAG_KEY.fullmatch, tags))
+        ):
             unknown = ", ".join(sorted(tags.keys() - self._allowed))
             raise ValueError(f"{self.name} does not declare the tag {unknown}")
         return Sample(self, value, int(at), tuple(sorted(f"{key}:{tags[key]}" for key in tags)), on_host)
@@ -91,9 +95,9 @@ class Mark:
     changes: Mapping[str, object]
 
 
-def gauge(name: str, unit: str, text: str, *tags: str) -> Metric:
+def gauge(name: str, unit: str, text: str, *tags: str, open_tags: bool = False) -> Metric:
     """Declare a metric whose last value in a second stands."""
-    return Metric(name, Kind.GAUGE, unit, text, tags)
+    return Metric(name, Kind.GAUGE, unit, text, tags, open_tags)
 
 
 def count(name: str, unit: str, text: str, *tags: str) -> Metric:

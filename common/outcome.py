@@ -44,3 +44,4 @@ class Outcome:
     error: Failure | None = None
     as_of: int | None = None  # of a dry run: the newest instant it answers for
     missed_ticks: int = 0  # of a dry run: how many a push would fill
+    tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name

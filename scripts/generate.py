@@ -59,7 +59,9 @@ def metric_table(metrics: Iterable[Metric]) -> str:
     rows = ["| metric | kind | unit | tags | meaning | past |", "| --- | --- | --- | --- | --- | --- |"]
     known = known_for_the_past()
     for metric in metrics:
-        tags = ", ".join(f"`{tag}`" for tag in metric.tags)
+        tags = ", ".join(
+            [*(f"`{tag}`" for tag in metric.tags), *(["those configured"] if metric.open_tags else [])]
+        )
         past = "yes" if metric in known else "no"
         rows.append(f"| `{metric.name}` | {metric.kind} | {metric.unit} | {tags} | {metric.help} | {past} |")
     return "\n".join(rows) + "\n"

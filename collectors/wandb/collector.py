@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from collectors.wandb import metrics
+from collectors.wandb.activity import Activity
 from collectors.wandb.api import (
     Api,
     Ask,
@@ -18,20 +20,26 @@ from collectors.wandb.api import (
     UnknownProjectError,
 )
 from collectors.wandb.evaluate import Figures, Rules, evaluate_many
+from collectors.wandb.idle import remembered
 from collectors.wandb.listing import Listing
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
+from collectors.wandb.owners import Owners
 from collectors.wandb.pages import Page
 from collectors.wandb.projects import Chosen, choose
-from collectors.wandb.query import Extra, touched_since
+from collectors.wandb.query import Extra, seen_running_since, touched_since, unasked
 from collectors.wandb.runs import RunReader
 from collectors.wandb.schedule import Request, Schedule
 from collectors.wandb.settings import Project, WandbSettings
+from collectors.wandb.usage import Shares, Usage
 from common.collector import Collector, Context
 from common.errors import FleetgaugeError, SourceError
 from common.metric import Mark, Sample
-from common.net.http import Http
 from common.net.retry import TransientError, persist
 from common.span import Span
+
+LOOK_PAGE = 100  # runs asked for in one request with their system metrics, of 10 kB each
+
+_TICK, _IDLE = "tick:", "idle:"  # what the state remembers of a project
 
 Sleep = Callable[[float], None]
 T = TypeVar("T")
@@ -39,40 +47,99 @@ T = TypeVar("T")
 
 def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Sample | Mark]:
     """The metrics of every project, now and at the ticks that were missed and can still be sent."""
-    rules = _rules(context.settings)
-    missed: dict[Project, list[int]] = {}
-
-    def since(project: Project) -> int:
-        missed[project] = context.missed(context.state.get(_key(project)))
-        return min([*missed[project], context.at]) - context.settings.window
-
-    def answer(listing: Listing) -> list[Sample | Mark]:
-        project = listing.project
-        *past, present = evaluate_many(listing.runs, [*missed[project], context.at], rules)
-        of_the_past = [sample for figures in past for sample in samples(project, figures, live=False)]
-        return [*of_the_past, *live_samples(listing, present), Mark({_key(project): context.at})]
-
+    settings = context.settings
     fleet = _open(context, sleep)
-    for told in fleet.each(since, answer):
+    to_send = {
+        project: {*context.missed(context.state.get(_key(project))), context.at}
+        for project in fleet.chosen.projects
+    }
+    instants = sorted({context.at}.union(*to_send.values()))
+    usage = Usage(instants, settings)
+    active: list[Project] = []
+    sent: dict[str, object] = {}
+
+    def answer(listing: Listing) -> list[Sample]:
+        project = listing.project
+        found: list[Sample] = []
+        for figures in evaluate_many(listing.runs, instants, _rules(settings)):
+            if figures.at == context.at:
+                found += live_samples(listing, figures)
+            elif figures.at in to_send[project]:
+                found += samples(project, figures, live=False)
+        if fleet.owners:
+            usage.enter(project, listing.runs)
+        sent[_key(project)] = context.at
+        if figures.values[metrics.ACTIVE]:
+            active.append(project)
+        return found
+
+    for told in fleet.each(instants[0] - settings.window, answer):
         yield from told
+        yield Mark({})  # nothing is whole yet, but what was said need not be kept
+    for shares in usage.shares():
+        if settings.usage:
+            due = {project for project in to_send if shares.at in to_send[project]}
+            yield from shares.samples(due, settings)
     gone = [key for key in context.state if (project := _project(key)) and fleet.is_gone(project)]
-    if gone:
-        yield Mark(dict.fromkeys(gone))
+    yield Mark(sent | dict.fromkeys(gone))
+    activity = Activity(context.at, settings, shares)
+    if settings.utilization and (context.step is None or context.now - context.at <= context.step):
+        yield from _look(fleet, active, activity)
+    if not context.fills:
+        _show(context, shares, activity)
+
+
+def _look(fleet: _Fleet, projects: list[Project], activity: Activity) -> Iterator[Sample | Mark]:
+    """How busy the GPUs of active runs are. A project that cannot be looked at is unknown."""
+    context = fleet.context
+    remembered_at: dict[str, object] = {}
+    for project, result in fleet.look(projects):
+        if isinstance(result, Exception):
+            context.lose(f"the utilisation of {project}", result)
+            continue
+        fleet.count_losses(result)
+        key = f"{_IDLE}{project}"
+        before = remembered(context.state.get(key))
+        after = activity.enter(project, result.runs, before, 2 * (context.step or 0))
+        if after or before:
+            remembered_at[key] = {run: list(memory) for run, memory in after.items()} or None
+    if Extra.SYSTEM_METRICS not in fleet.missing:
+        yield from activity.samples(remembers=context.remembers)
+        yield Mark(remembered_at)
+
+
+def _show(context: Context[WandbSettings], shares: Shares, activity: Activity) -> None:
+    """What a person wants to see of a dry run: who holds most GPUs, and who does not use them."""
+    if context.settings.usage:
+        context.tally.tables["usage"] = shares.table(context.settings, activity.utilization)
+    if context.settings.utilization and context.remembers:
+        context.tally.tables["idle"] = activity.idle_table()
 
 
 def backfill(
     context: Context[WandbSettings], span: Span, sleep: Sleep = time.sleep
 ) -> Callable[[], Iterator[Sample | Mark]]:
     """The metrics of every project at each tick of a span, from one listing of its runs."""
-    rules = _rules(context.settings)
-    since = span.since - context.settings.window
-    listings = list(_open(context, sleep).each(lambda _: since, lambda listing: listing, span.until))
+    settings = context.settings
+    fleet = _open(context, sleep)
+    listings = list(fleet.each(span.since - settings.window, lambda listing: listing, span.until))
+
+    def left(project: Project) -> range:
+        sent = context.state.get(_key(project))
+        ticks = span.ticks
+        return ticks[bisect_right(ticks, sent) :] if isinstance(sent, int) else ticks
 
     def recompute() -> Iterator[Sample | Mark]:
+        if settings.usage:
+            usage = Usage(span.ticks, settings)
+            for listing in listings:
+                usage.enter(listing.project, listing.runs)
+            for shares in usage.shares():
+                due = {one.project for one in listings if shares.at in left(one.project)}
+                yield from shares.samples(due, settings)
+                yield Mark({})
         for listing in listings:
-            sent = context.state.get(_key(listing.project))
-            ticks = [at for at in span.ticks if not isinstance(sent, int) or at > sent]
-            for figures in evaluate_many(listing.runs, ticks, rules):
+            for figures in evaluate_many(listing.runs, left(listing.project), _rules(settings)):
                 yield from samples(listing.project, figures, live=False)
                 yield Mark({_key(listing.project): figures.at})
 
@@ -85,13 +152,14 @@ def _rules(settings: WandbSettings) -> Rules:
 
 def _key(project: Project) -> str:
     """Where the state remembers the last tick of a project that was delivered."""
-    return f"tick:{project}"
+    return f"{_TICK}{project}"
 
 
 def _project(key: str) -> Project | None:
     """The project that a key of the state is about."""
-    entity, slash, name = key.removeprefix("tick:").partition("/")
-    return Project(entity, name) if slash and key.startswith("tick:") else None
+    kind, colon, path = key.partition(":")
+    entity, slash, name = path.partition("/")
+    return Project(entity, name) if slash and f"{kind}{colon}" in {_TICK, _IDLE} else None
 
 
 @dataclass
@@ -100,9 +168,11 @@ class _Fleet:
 
     context: Context[WandbSettings]
     sleep: Sleep
-    http: Http
+    owners: Owners | None
+    reading: RunReader
     api: Api
     chosen: Chosen
+    missing: frozenset[Extra] = frozenset()  # what the server turned out to lack
     _gone: set[Project] = field(default_factory=set)
     _failures: dict[Project, Exception] = field(default_factory=dict)
 
@@ -112,7 +182,7 @@ class _Fleet:
 
     def each(
         self,
-        since: Callable[[Project], int],
+        since: int,
         answer: Callable[[Listing], T],
         created_before: int | None = None,
     ) -> Iterator[T]:
@@ -121,7 +191,8 @@ class _Fleet:
         answers: dict[Project, T] = {}
         waiting = deque(self.chosen.projects)
         answered = 0
-        for project, result in self._read(since, created_before):
+        wanted = touched_since(since, created_before)
+        for project, result in self._read(self.chosen.projects, wanted, looking=False):
             self._enter(project, result, answer, answers)
             while waiting and any(waiting[0] in ended for ended in (answers, self._failures, self._gone)):
                 following = waiting.popleft()
@@ -135,18 +206,22 @@ class _Fleet:
         for project, why in failed:
             self.context.lose(str(project), why)
 
+    def look(self, projects: list[Project]) -> Iterator[tuple[Project, Listing | Exception]]:
+        """The runs of some projects that are running, with what their GPUs say."""
+        since = self.context.at - self.context.settings.stale_after
+        return self._read(projects, seen_running_since(since), looking=True)
+
     def _read(
-        self, since: Callable[[Project], int], created_before: int | None
+        self, projects: list[Project], filters: str, *, looking: bool
     ) -> Iterator[tuple[Project, Listing | Exception]]:
-        context = self.context
-        requests = [
-            Request(project, touched_since(since(project), created_before))
-            for project in self.chosen.projects
-        ]
-        schedule = Schedule(
-            self.api, self.http, context.settings, context.deadline, self.sleep, context.parent
-        )
-        return schedule.read(requests)
+        context, settings = self.context, self.context.settings
+        size = min(LOOK_PAGE, settings.page_size) if looking else None
+        without = unasked(settings.group_by if self.owners else (), looking=looking)
+        http = context.http(settings.base_url, settings.connections)
+        api = Api(settings, self.reading, http)
+        schedule = Schedule(api, http, settings, context.deadline, self.sleep, context.parent, self.missing)
+        yield from schedule.read([Request(project, filters, size, without) for project in projects])
+        self.missing = schedule.missing
 
     def _enter(
         self,
@@ -168,9 +243,13 @@ class _Fleet:
             self.context.log.exception("unexpected error in the runs of %s", project)
             self._failures[project] = error
             return
-        for reason, number in result.dropped.items():
-            self.context.drop(reason, number)
+        self.count_losses(result)
         self.context.log.info("%s: %d runs listed, %s unseen", project, result.listed, result.unseen)
+
+    def count_losses(self, listing: Listing) -> None:
+        """Count what was lost of single runs."""
+        for reason, number in listing.dropped.items():
+            self.context.drop(reason, number)
 
 
 def _worst(errors: list[Exception]) -> Exception:
@@ -207,7 +286,9 @@ def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterato
     for entity in sorted(fleet.chosen.entities):
         number = sum(project.entity == entity for project in fleet.chosen.projects)
         yield f"{entity}/* stands for {number:,} projects"
-    missing: frozenset[Extra] = frozenset()
+    settings = context.settings
+    asked_for = settings.group_by if fleet.owners else ()
+    missing = without = unasked(asked_for, looking=settings.utilization)
     entities = set()
     for project in fleet.chosen.projects:
         if project in fleet.chosen.found and project.entity in entities:
@@ -222,8 +303,10 @@ def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterato
             continue
         known = "" if page.total is None else f", which has {page.total:,} runs to look at"
         yield f"the key can read {project}{known}"
-    for part in sorted(missing, key=lambda part: part.name):
-        yield f"not available at {context.settings.base_url}: {part.value}"
+    for part in sorted(missing - without, key=lambda part: part.name):
+        yield f"not available at {settings.base_url}: {part.value}"
+    if settings.utilization and not context.remembers:
+        yield "which runs are idle is not told: that needs a checkpoint store (FLEETGAUGE_CHECKPOINTS)"
 
 
 def _first_row(fleet: _Fleet, project: Project, missing: frozenset[Extra]) -> tuple[Page, frozenset[Extra]]:
@@ -248,11 +331,10 @@ def _first_row(fleet: _Fleet, project: Project, missing: frozenset[Extra]) -> tu
 
 
 def _open(context: Context[WandbSettings], sleep: Sleep) -> _Fleet:
-    settings = context.settings
-    reading = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus)
-    http = context.http(settings.base_url, settings.connections)
-    api = Api(settings, reading, http)
-    return _Fleet(context, sleep, http, api, choose(settings, api, context.deadline, sleep))
+    settings, owners = context.settings, context.settings.owners
+    reading = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, owners)
+    api = Api(settings, reading, context.http(settings.base_url))
+    return _Fleet(context, sleep, owners, reading, api, choose(settings, api, context.deadline, sleep))
 
 
 COLLECTOR = Collector(

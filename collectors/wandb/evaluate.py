@@ -11,7 +11,8 @@ from itertools import accumulate
 
 from collectors.wandb import metrics
 from collectors.wandb.ledger import BY_TARGET, Ledger
-from collectors.wandb.metrics import THROUGHPUT
+from collectors.wandb.metrics import DURATIONS, THROUGHPUT
+from collectors.wandb.percentiles import percentiles
 from collectors.wandb.runs import HOUR, SECOND, Run, RunKind, Target
 from common.metric import Metric
 
@@ -56,6 +57,7 @@ def evaluate_many(runs: Iterable[Run], instants: Iterable[int], rules: Rules) ->
     counts[metrics.ACTIVE_SWEEPS] = ledger.active_sweeps()
     slope, offset = (list(accumulate(changes)) for changes in ledger.gpu_time)
     means = list(_means(ledger))
+    lasting = percentiles(ledger.lasting, len(moments), [*DURATIONS.values()])
     measured, oldest_pending = _measured(ledger, window), ledger.oldest_pending()
     for place, moment in enumerate(ledger.instants):
         values: dict[Metric, float] = {metric: sums[place] for metric, sums in counts.items()}
@@ -64,6 +66,8 @@ def evaluate_many(runs: Iterable[Run], instants: Iterable[int], rules: Rules) ->
         for metric, totals, numbers in means:
             if numbers[place]:
                 values[metric] = totals[place] / (numbers[place] * HOUR)
+        if durations := next(lasting):
+            values |= {metric: took / HOUR for metric, took in zip(DURATIONS, durations, strict=True)}
         if (waited := oldest_pending[place]) is not None:
             values[metrics.OLDEST_PENDING] = waited / SECOND
         throughput, by_target = next(measured)

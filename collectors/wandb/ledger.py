@@ -44,7 +44,7 @@ _FAILED: Mapping[RunKind, _Metrics] = {
     RunKind.PUSH_TO_MAIN: (metrics.FAILED, metrics.PUSH_FAILED),
     RunKind.SWEEP: (metrics.FAILED, metrics.SWEEP_FAILED),
 }
-_OTHERS = (metrics.PENDING, metrics.STALE, metrics.GPUS_IN_USE, metrics.GPUS_ASSUMED)
+_OTHERS = (metrics.STARTED, metrics.PENDING, metrics.STALE, metrics.GPUS_IN_USE, metrics.GPUS_ASSUMED)
 
 _MEASURED = frozenset({State.FINISHED, State.CRASHED})
 
@@ -78,6 +78,7 @@ class Ledger:
         self._of_ended = {key: [self.counts[metric] for metric in group] for key, group in ended.items()}
         self._of_active = {kind: [self.counts[metric] for metric in group] for kind, group in active.items()}
         self.durations = {kind: ([0] * size, [0] * size) for kind in RunKind}  # their sum, and how many
+        self.lasting: list[tuple[int, int, int]] = []  # durations, and the instants between which they count
         self.gpu_time = ([0] * size, [0] * size)  # slope and offset of the GPU time in the window
         self._pending: list[int] = []  # when the runs that wait were created
         self.latest: dict[int, Run] = {}
@@ -86,20 +87,19 @@ class Ledger:
 
     def enter(self, run: Run) -> None:
         """Add all that one run changes."""
+        created = self._first(run.start)
+        _add(self.counts[metrics.STARTED], created, self._first(run.start + self._window + 1), 1)
+        self._work(run)
+        if run.state is State.PENDING:
+            _add(self.counts[metrics.PENDING], created, self._first(run.start + self._pending_for), 1)
+            self._pending.append(run.start)
+            return
+        end = active_until(run, self._stale_after)
+        self._activate(run, created, self._first(end))
         if run.state in TERMINAL:
             self._end(run)
-            self._activate(run, run.seen)
-            self._work(run)
-        elif run.state is State.PENDING:
-            forgotten = self._first(run.start + self._pending_for)
-            _add(self.counts[metrics.PENDING], self._first(run.start), forgotten, 1)
-            self._pending.append(run.start)
-            self._work(run)
         else:
-            lapse = run.seen + self._stale_after
-            self.counts[metrics.STALE][self._first(max(run.start, lapse))] += 1
-            self._activate(run, lapse)
-            self._work_until(lapse, run)
+            self.counts[metrics.STALE][self._first(max(run.start, end))] += 1
 
     def active_sweeps(self) -> list[int]:
         """How many sweeps have an active run, at each instant; spans of runs of one sweep overlap."""
@@ -141,6 +141,7 @@ class Ledger:
             total, number = self.durations[run.kind]
             _add(total, first, after, run.duration)
             _add(number, first, after, 1)
+            self.lasting.append((run.duration, first, after))
         if run.throughput and run.state in _MEASURED:
             self._measure(run, first)
 
@@ -150,9 +151,8 @@ class Ledger:
             of_target = self.targets.setdefault(first, {})
             of_target[run.target] = _later(run, of_target.get(run.target))
 
-    def _activate(self, run: Run, end: int) -> None:
+    def _activate(self, run: Run, first: int, after: int) -> None:
         """The run is active from its start, and no longer at its end."""
-        first, after = self._first(run.start), self._first(end)
         if first >= after:
             return
         for counts in self._of_active[run.kind]:
@@ -164,27 +164,35 @@ class Ledger:
             self._sweeps.setdefault(run.sweep, []).append((first, after))
 
     def _work(self, run: Run) -> None:
-        """GPU time grows while the run works, and shrinks as the window's far end passes over that."""
-        if run.worked_from < run.seen:
-            self._ramp(run.gpus, run.worked_from)
-            self._ramp(-run.gpus, run.seen)
-            self._ramp(-run.gpus, run.worked_from + self._window)
-            self._ramp(run.gpus, run.seen + self._window)
-
-    def _work_until(self, lapse: int, run: Run) -> None:
-        """GPU time of a running run: up to the instant while it is active, then only up to its heartbeat."""
-        seen = max(run.worked_from, run.seen)
-        self._ramp(run.gpus, run.worked_from)
-        self._ramp(-run.gpus, run.worked_from + self._window)
-        self._ramp(-run.gpus, seen, known_from=lapse)
-        self._ramp(run.gpus, seen + self._window, known_from=lapse)
-
-    def _ramp(self, gpus: int, begin: int, known_from: int = 0) -> None:
-        """Add gpus x (t - begin) at every instant t from `begin` on, or from when it is known."""
-        first = self._first(max(begin, known_from))
         slope, offset = self.gpu_time
-        slope[first] += gpus
-        offset[first] -= gpus * begin
+        for gpus, begin, known_from in gpu_time(run, self._window, self._stale_after):
+            first = self._first(max(begin, known_from))
+            slope[first] += gpus
+            offset[first] -= gpus * begin
+
+
+def active_until(run: Run, stale_after: int) -> int:
+    """When a run that started is no longer active: at its end, or once its heartbeat is stale."""
+    return run.seen if run.state in TERMINAL else run.seen + stale_after
+
+
+def gpu_time(run: Run, window: int, stale_after: int) -> tuple[tuple[int, int, int], ...]:
+    """How a run bends the line of GPU time: gpus x (t - begin) is added from `begin` on, or once it is known.
+
+    It grows while the run works, and shrinks as the window's far end passes over that. A running run is taken
+    to work up to the instant while it is active; once it is not, only up to its heartbeat.
+    """
+    begin, seen, gpus = run.worked_from, run.seen, run.gpus
+    known_from = 0 if run.state in TERMINAL or run.state is State.PENDING else seen + stale_after
+    seen = max(begin, seen)
+    if begin == seen and not known_from:
+        return ()
+    return (
+        (gpus, begin, 0),
+        (-gpus, begin + window, 0),
+        (-gpus, seen, known_from),
+        (gpus, seen + window, known_from),
+    )
 
 
 def _add(changes: list[int], first: int, after: int, amount: int) -> None:

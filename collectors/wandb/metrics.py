@@ -11,6 +11,9 @@ from common.metric import Metric, gauge
 _TAGS = ("entity", "project")
 
 
+_GROUP_TAGS = ("user", "gpu_type", "group", "job_type", "kind")
+
+
 def _gauge(name: str, unit: str, text: str, *tags: str) -> Metric:
     return gauge(f"wandb.{name}", unit, text, *_TAGS, *tags)
 
@@ -33,6 +36,7 @@ PENDING = _gauge(
     "Runs that wait to start, created at most 30 days ago (FLEETGAUGE_WANDB_PENDING_FOR): older ones are "
     "forgotten, not waiting.",
 )
+STARTED = _gauge("runs.started_24h", "run", "Runs created in the window, those that still wait included.")
 OLDEST_PENDING = _gauge(
     "runs.oldest_pending_seconds",
     "second",
@@ -55,6 +59,16 @@ AVG_DURATION = _gauge(
     "Mean duration of the runs that ended in the window: computeSeconds where positive, else the summary's "
     "_wandb.runtime where positive, else end - start. Absent when none ended.",
 )
+_LASTING = "of the runs that ended in the window. Absent when none ended."
+DURATION_P50, DURATION_P95, DURATION_MAX = (
+    _gauge(f"training.duration_hours.{name}", "hour", f"{what} {_LASTING}")
+    for name, what in (
+        ("p50", "Median duration (nearest rank)"),
+        ("p95", "Duration that 95 % stay within (nearest rank)"),
+        ("max", "Longest duration"),
+    )
+)
+DURATIONS = {DURATION_P50: 50, DURATION_P95: 95, DURATION_MAX: 100}
 GPU_HOURS = _gauge(
     "training.total_gpu_hours_24h",
     "hour",
@@ -69,6 +83,12 @@ GPUS_ASSUMED = _gauge(
     "run",
     "Of the runs in runs.total_recent, those that say nowhere how many GPUs they use, so that a default "
     "(FLEETGAUGE_WANDB_ASSUMED_GPUS) is taken.",
+)
+
+UTILIZATION = _gauge(
+    "training.gpu_utilization_pct",
+    "percent",
+    "100 x usage.gpus_busy / usage.gpus_reporting over the project. Absent when no GPU reports.",
 )
 
 PUSH_COMPLETED = _gauge(
@@ -135,6 +155,77 @@ SWEEP_SUCCESS = _gauge(
 )
 ACTIVE_SWEEPS = _gauge("sweep.active_sweeps", "", "Distinct sweeps that have an active run.")
 
+
+def _usage(name: str, unit: str, text: str) -> Metric:
+    return gauge(f"wandb.{name}", unit, text, *_TAGS, *_GROUP_TAGS, open_tags=True)
+
+
+USAGE_ACTIVE = _usage("usage.runs_active", "run", "The group's part of runs.active.")
+USAGE_GPUS = _usage("usage.gpus_in_use", "", "The group's part of training.gpus_in_use.")
+USAGE_HOURS = _usage("usage.gpu_hours_24h", "hour", "The group's part of training.total_gpu_hours_24h.")
+USAGE_FAILED_HOURS = _usage(
+    "usage.gpu_hours_failed_24h",
+    "hour",
+    "Of usage.gpu_hours_24h, what runs took that by then had ended as failed or crashed.",
+)
+USAGE_COMPLETED = _usage("usage.runs_completed_24h", "run", "The group's part of runs.completed_24h.")
+USAGE_FAILED = _usage("usage.runs_failed_24h", "run", "The group's part of runs.failed_24h.")
+USAGE_COST = _usage(
+    "usage.cost_24h",
+    "dollar",
+    "usage.gpu_hours_24h x the price of each run's GPU type (FLEETGAUGE_WANDB_GPU_PRICES), without GPUs that "
+    "have no price. Absent without prices, and where no GPU hour of the group has one.",
+)
+USAGE_COST_PER_HOUR = _usage(
+    "usage.cost_per_hour",
+    "dollar",
+    "What an hour of the GPUs in use costs, priced as in usage.cost_24h. Absent where none has a price.",
+)
+USAGE_UNPRICED = _usage(
+    "usage.gpus_unpriced", "", "GPUs in use that have neither a price of their type nor a default."
+)
+USAGE_REPORTING = _usage(
+    "usage.gpus_reporting",
+    "",
+    "GPUs of active runs that say how busy they are. Fewer than usage.gpus_in_use: the others are unknown, "
+    "not idle. usage.gpus_busy and usage.gpus_idle are absent where this is 0.",
+)
+USAGE_BUSY = _usage(
+    "usage.gpus_busy",
+    "",
+    "Sum of the utilisation / 100 of the GPUs that report: as many GPUs as would be fully busy.",
+)
+USAGE_REPORTING_MEMORY = _usage(
+    "usage.gpus_reporting_memory", "", "GPUs of active runs that say how full their memory is."
+)
+USAGE_MEMORY_FILLED = _usage(
+    "usage.gpus_memory_filled",
+    "",
+    "Sum of the share of their memory that GPUs have allocated: as many GPUs as would be full.",
+)
+USAGE_IDLE = _usage(
+    "usage.gpus_idle",
+    "",
+    "Reporting GPUs of runs all of whose reporting GPUs were under 5 % (FLEETGAUGE_WANDB_IDLE_BELOW) at "
+    "every look for at least an hour (FLEETGAUGE_WANDB_IDLE_AFTER). Absent without a checkpoint store.",
+)
+IDLE_COST = _usage(
+    "idle.cost_per_hour",
+    "dollar",
+    "What an hour of usage.gpus_idle costs, priced as in usage.cost_24h. Absent where none of them has a "
+    "price.",
+)
+_IDLE_TAGS = ("user", "run", "run_id")
+IDLE_GPUS = _gauge(
+    "idle.run_gpus",
+    "",
+    "Reporting GPUs of an idle run, for the 20 worst (FLEETGAUGE_WANDB_IDLE_RUNS) by GPUs x time.",
+    *_IDLE_TAGS,
+)
+IDLE_SECONDS = _gauge(
+    "idle.run_seconds", "second", "How long each of these runs is known to have been idle.", *_IDLE_TAGS
+)
+
 # The summary key of a throughput metric is its name with a slash for the last dot.
 THROUGHPUT = {
     "overview/steps_per_second": PUSH_STEPS,
@@ -145,39 +236,18 @@ THROUGHPUT = {
 }
 
 # What only the present shows: a run that was stale or pending then may have ended since.
-LIVE_ONLY = frozenset({PENDING, OLDEST_PENDING, STALE, UNSEEN})
-
-METRICS = (
-    ACTIVE,
-    COMPLETED,
-    FAILED,
-    CRASHED,
-    KILLED,
-    PREEMPTED,
-    TOTAL_RECENT,
-    PENDING,
-    OLDEST_PENDING,
-    STALE,
-    UNSEEN,
-    AVG_DURATION,
-    GPU_HOURS,
-    GPUS_IN_USE,
-    GPUS_ASSUMED,
-    PUSH_COMPLETED,
-    PUSH_FAILED,
-    PUSH_SUCCESS,
-    PUSH_AVG_DURATION,
-    PUSH_STEPS,
-    PUSH_EPOCH_STEPS,
-    PUSH_SPS,
-    PUSH_CUMULATIVE_SPS,
-    PUSH_EPOCH_SPS,
-    PUSH_SPS_AGE,
-    PUSH_CONFIG_STEPS,
-    SWEEP_TOTAL,
-    SWEEP_COMPLETED,
-    SWEEP_FAILED,
-    SWEEP_ACTIVE,
-    SWEEP_SUCCESS,
-    ACTIVE_SWEEPS,
+# How busy a GPU was then, nobody keeps.
+LOOKED_AT = (
+    UTILIZATION,
+    USAGE_REPORTING,
+    USAGE_BUSY,
+    USAGE_REPORTING_MEMORY,
+    USAGE_MEMORY_FILLED,
+    USAGE_IDLE,
+    IDLE_COST,
+    IDLE_GPUS,
+    IDLE_SECONDS,
 )
+LIVE_ONLY = frozenset({PENDING, OLDEST_PENDING, STALE, UNSEEN, *LOOKED_AT})
+
+METRICS = tuple(value for value in [*globals().values()] if isinstance(value, Metric))  # as they stand

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
+from collectors.wandb.owners import FIXED
 from collectors.wandb.runs import TERMINAL, State
 from common.times import iso
 
@@ -27,6 +28,11 @@ class Extra(Enum):
     CURSORS = "edges { cursor }: where runs are hidden, pages overlap by more than one row"
     CONFIG_KEYS = "config(keys:): whole configs are read, which is slow"
     SUMMARY_KEYS = "summaryMetrics(keys:): whole summaries are read, which is slow"
+    USER = "user: whose runs they are is unknown (tag user)"
+    GROUP = "group: the groups of runs are unknown (tag group)"
+    JOB_TYPE = "jobType: the job types of runs are unknown (tag job_type)"
+    TAGS = "tags: what is grouped by tags of runs is unknown"
+    SYSTEM_METRICS = "systemMetrics: how busy GPUs are is not told, nor which runs are idle"
 
 
 _FIELDS = {
@@ -35,12 +41,28 @@ _FIELDS = {
     "gpuCount": Extra.RUN_INFO,
     "totalCount": Extra.TOTAL_COUNT,
     "cursor": Extra.CURSORS,
+    "user": Extra.USER,
+    "username": Extra.USER,
+    "group": Extra.GROUP,
+    "jobType": Extra.JOB_TYPE,
+    "tags": Extra.TAGS,
+    "systemMetrics": Extra.SYSTEM_METRICS,
 }
 _ARGUMENTS = {
     ("keys", "config"): Extra.CONFIG_KEYS,
     ("keys", "summaryMetrics"): Extra.SUMMARY_KEYS,
 }
 WIDE = frozenset({Extra.CONFIG_KEYS, Extra.SUMMARY_KEYS})
+_OF_RUNS = {  # what is asked of each run
+    Extra.COMPUTE_SECONDS: "computeSeconds",
+    Extra.RUN_INFO: "runInfo { gpuCount }",
+    Extra.USER: "user { username }",
+    Extra.GROUP: "group",
+    Extra.JOB_TYPE: "jobType",
+    Extra.TAGS: "tags",
+    Extra.SYSTEM_METRICS: "systemMetrics",
+}
+_OF_GROUPS = {"user": Extra.USER, "group": Extra.GROUP, "job_type": Extra.JOB_TYPE}
 
 _QUERY = """\
 query Runs(
@@ -55,7 +77,7 @@ query Runs(
         %(cursor)s
         node {
           id name displayName state createdAt heartbeatAt sweepName
-          config%(config)s summaryMetrics%(summary)s %(compute)s %(information)s
+          config%(config)s summaryMetrics%(summary)s %(more)s
         }
       }
     }
@@ -83,10 +105,17 @@ def query(config_keys: list[str], summary_keys: list[str], missing: Iterable[Ext
         Extra.CURSORS: ("cursor", "cursor"),
         Extra.CONFIG_KEYS: ("config", f"(keys: {json.dumps(config_keys)})"),
         Extra.SUMMARY_KEYS: ("summary", f"(keys: {json.dumps(summary_keys)})"),
-        Extra.COMPUTE_SECONDS: ("compute", "computeSeconds"),
-        Extra.RUN_INFO: ("information", "runInfo { gpuCount }"),
     }
-    return _QUERY % {place: "" if part in missing else text for part, (place, text) in parts.items()}
+    texts = {place: "" if part in missing else text for part, (place, text) in parts.items()}
+    more = " ".join(text for part, text in _OF_RUNS.items() if part not in missing)
+    return _QUERY % {**texts, "more": more}
+
+
+def unasked(group_by: Iterable[str], *, looking: bool) -> frozenset[Extra]:
+    """The parts that nobody needs: what runs are not grouped by, and how busy GPUs are, unless looking."""
+    needed = {_OF_GROUPS.get(by) if by in FIXED else Extra.TAGS for by in group_by}
+    needed |= {Extra.USER, Extra.SYSTEM_METRICS} if looking else set()
+    return frozenset({*_OF_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS} - needed)
 
 
 def unknown_parts(messages: Iterable[str]) -> set[Extra]:
@@ -113,3 +142,9 @@ def touched_since(cutoff: int, created_before: int | None = None) -> str:
     if created_before is not None:
         touched = {"$and": [touched, {"createdAt": {"$lt": iso(created_before)}}]}
     return json.dumps(touched)
+
+
+def seen_running_since(moment: int) -> str:
+    """The filter for runs that are running and had a heartbeat since an instant."""
+    running = [{"state": state.value} for state in (State.RUNNING, State.PREEMPTING)]
+    return json.dumps({"$and": [{"$or": running}, {"heartbeatAt": {"$gte": iso(moment)}}]})

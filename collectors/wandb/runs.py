@@ -7,17 +7,16 @@ timestamp its run, a summary value that value. Times are whole microseconds, so 
 from __future__ import annotations
 
 import fnmatch
-import json
-import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple
 
-import orjson
-
+from collectors.wandb.documents import Json, document, is_number
 from collectors.wandb.metrics import THROUGHPUT
+from collectors.wandb.owners import NOBODY, Owner, Owners
+from collectors.wandb.utilization import Look, read_system_metrics
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -27,8 +26,6 @@ MAX_SECONDS = 10**11  # seconds; anything beyond is not a duration
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NOTHING: Mapping[str, float] = {}
-
-Json = Any  # what a JSON document may hold; every use checks what it got
 
 
 class State(StrEnum):
@@ -84,18 +81,23 @@ class Run(NamedTuple):
     sweep: str | None
     target: Target | None
     throughput: Mapping[str, float]
+    owner: Owner = NOBODY
+    look: Look | None = None  # only where it was asked how busy its GPUs are
 
 
 class RunReader:
-    """How runs of one project are read: what their names mean and where their GPUs are counted."""
+    """How runs of one project are read: what names mean, where GPUs are counted, whose they are."""
 
-    def __init__(self, push_to_main: str, gpu_count_key: str | None, assumed_gpus: int) -> None:
+    def __init__(
+        self, push_to_main: str, gpu_count_key: str | None, assumed_gpus: int, owners: Owners | None = None
+    ) -> None:
         self._push_to_main = re.compile(fnmatch.translate(push_to_main)).match
         # <prefix>main.<commit>.<config>.<timestamp>, the prefix being what comes before the pattern's star
         prefix = re.escape(re.split(r"[*?\[]", push_to_main)[0])
         self._target = re.compile(prefix + r"(?:(main)|pr\d+)\.[^.]+\.(.+)\.[^.]+").fullmatch
         self._gpu_count_key = gpu_count_key
         self._assumed_gpus = assumed_gpus
+        self._owners = owners
 
     @property
     def summary_keys(self) -> list[str]:
@@ -124,11 +126,15 @@ class RunReader:
         ended = state in TERMINAL
         computed = _computed(node.get("computeSeconds"))
         needs_summary = not (ended and computed) or kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key
-        summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
+        summary = document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
         if not (ended and computed):
             # Whether the server's figure keeps up while a run lasts is not known, so the larger one counts.
             computed = max(computed, _computed(find(summary, "_wandb.runtime")))
-        gpus = self._gpus(node, summary, flaws)
+        config = document(node.get("config"), "bad_config", flaws)
+        config = {key: _unwrapped(value) for key, value in config.items()}
+        writer = _largest_writer(config.get("_wandb"))
+        known = self._gpus(node, config, summary, writer, flaws)
+        gpus = self._assumed_gpus if known is None else known
         return Run(
             id=str(node["id"]),
             state=state,
@@ -137,11 +143,13 @@ class RunReader:
             seen=seen,
             worked_from=start if not computed or seen - computed <= start else seen - computed,
             duration=(computed or _span(start, seen, flaws)) if ended else None,
-            gpus=self._assumed_gpus if gpus is None else gpus,
-            gpus_assumed=gpus is None,
+            gpus=gpus,
+            gpus_assumed=known is None,
             sweep=str(node["sweepName"]) if node.get("sweepName") else None,
             target=target,
             throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _NOTHING,
+            owner=self._owners.read(node, kind.name.lower(), _gpu_name(writer)) if self._owners else NOBODY,
+            look=_look(self._owners, node, gpus, flaws) if self._owners and "systemMetrics" in node else None,
         )
 
     def _classify(self, node: Mapping[str, Json]) -> tuple[RunKind, Target | None]:
@@ -153,14 +161,19 @@ class RunReader:
             return RunKind.SWEEP, None
         return RunKind.OTHER, None
 
-    def _gpus(self, node: Mapping[str, Json], summary: Mapping[str, Json], flaws: list[str]) -> int | None:
+    def _gpus(
+        self,
+        node: Mapping[str, Json],
+        config: Mapping[str, Json],
+        summary: Mapping[str, Json],
+        writer: Mapping[str, Json],
+        flaws: list[str],
+    ) -> int | None:
         """GPUs of the run, by the first source that says so; None where none does."""
-        config = _document(node.get("config"), "bad_config", flaws)
-        config = {key: _unwrapped(value) for key, value in config.items()}
         said: list[Json] = []
         if self._gpu_count_key is not None:
             said += [find(config, self._gpu_count_key), _last(find(summary, self._gpu_count_key))]
-        said.append(_largest_writer(config.get("_wandb")))
+        said.append(_gpus_seen(writer))
         information = node.get("runInfo")
         said.append(information.get("gpuCount") if isinstance(information, dict) else None)
         for value in said:
@@ -182,20 +195,12 @@ def microseconds(text: Json) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def is_number(value: Json) -> TypeGuard[int | float]:
-    """Whether a value is a finite number; a truth value is none."""
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an int too large for a float
-        return False
-
-
-def find(document: Mapping[str, Json], key: str) -> Json:
+def find(values: Mapping[str, Json], key: str) -> Json:
     """The value of a key written flat (`a/b`), or nested along its slashes or dots; None where absent."""
-    if key in document:
-        return document[key]
+    if key in values:
+        return values[key]
     for separator in "/.":
-        place: Json = document
+        place: Json = values
         for part in key.split(separator):
             place = place.get(part) if isinstance(place, dict) else None
         if place is not None:
@@ -207,39 +212,40 @@ def _with_parents(keys: list[str]) -> list[str]:
     return list(dict.fromkeys([*keys, *(re.split("[/.]", key)[0] for key in keys)]))
 
 
-def _document(text: Json, flaw: str, flaws: list[str]) -> dict[str, Json]:
-    """A JSON object that came as a string; nothing at all is an empty one."""
-    if text is None or text == "":
-        return {}
-    try:
-        document = _parsed(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError):
-        document = None
-    if isinstance(document, dict):
-        return document
-    flaws.append(flaw)
-    return {}
-
-
-def _parsed(text: str) -> Json:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return json.loads(text)  # which knows NaN and Infinity, as W&B's own client writes them
-
-
 def _unwrapped(value: Json) -> Json:
     """A config value without the `{"value": …, "desc": …}` around it."""
     return value["value"] if isinstance(value, dict) and "value" in value else value
 
 
-def _largest_writer(internal: Json) -> Json:
-    """The GPUs the client saw. A resumed run has several writers on the same GPUs: they do not add up."""
+def _largest_writer(internal: Json) -> Mapping[str, Json]:
+    """Who saw most GPUs. A resumed run has several writers on the same GPUs: they do not add up."""
     writers = internal.get("e") if isinstance(internal, dict) else None
-    if not isinstance(writers, dict):
-        return None
-    counts = [writer.get("gpu_count") for writer in writers.values() if isinstance(writer, dict)]
-    return max((count for count in counts if is_number(count)), default=None)
+    found = [one for one in writers.values() if isinstance(one, dict)] if isinstance(writers, dict) else []
+    if len(found) == 1:
+        return found[0]
+    return max(found, key=lambda one: _gpus_seen(one) or 0, default=_NOTHING)
+
+
+def _gpus_seen(writer: Mapping[str, Json]) -> float | None:
+    count = writer.get("gpu_count")
+    return count if is_number(count) else None
+
+
+def _gpu_name(writer: Mapping[str, Json]) -> str | None:
+    """What the driver calls its first GPU."""
+    name = writer.get("gpu")
+    for maker in ("gpu_nvidia", "gpu_amd"):
+        devices = writer.get(maker)
+        if not name and isinstance(devices, list) and devices and isinstance(devices[0], dict):
+            name = devices[0].get("name")
+    return name if isinstance(name, str) else None
+
+
+def _look(owners: Owners, node: Mapping[str, Json], gpus: int, flaws: list[str]) -> Look:
+    run_id = str(node.get("name") or node["id"])
+    name = str(node.get("displayName") or run_id)
+    reported = read_system_metrics(node["systemMetrics"], gpus, flaws)
+    return Look(run_id, name, owners.user(node), reported)
 
 
 def _last(value: Json) -> Json:

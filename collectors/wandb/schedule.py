@@ -42,10 +42,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """Which runs of a project are wanted, as a filter."""
+    """Which runs of a project are wanted, as a filter, and without which parts of the query."""
 
     project: Project
     filters: str
+    page_size: int | None = None  # None for that of the settings
+    unasked: frozenset[Extra] = frozenset()
 
 
 Result = tuple[Project, Listing | Exception]
@@ -86,7 +88,9 @@ class Schedule:
         settings = self.settings
         self._gate = Gate(settings.connections, settings.pause)
         self._readings.extend(
-            _Reading(request, Walk(request.project, settings.page_size, settings.max_runs))
+            _Reading(
+                request, Walk(request.project, request.page_size or settings.page_size, settings.max_runs)
+            )
             for request in requests
         )
         lines: _Lines = Lines(settings.connections, lambda ask: self.api.page(ask, self.deadline))
@@ -118,7 +122,7 @@ class Schedule:
                 span.begin,
                 span.asked,
                 span.after,
-                self.missing,
+                self.missing | reading.request.unasked,
                 largest,
             )
             self._gate.start(now)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from collectors.wandb.owners import Owners, parse_prices, tag_keys
 from common.config.settings import CollectorSettings, Duration, Secret, Text, Texts, Url, named
 
 
@@ -72,6 +73,36 @@ class WandbSettings(CollectorSettings):
         200_000, ge=1, description="Runs one project may list; more than this is an error, not a wrong count."
     )
 
+    usage: bool = Field(True, description="Whether to tell who holds the GPUs (`wandb.usage.*`).")
+    utilization: bool = Field(True, description="Whether to tell how busy GPUs are, and which runs are idle.")
+    group_by: Texts = Field(
+        ("user", "gpu_type"),
+        description="What GPUs are told by: user, gpu_type, group, job_type, kind, and tag:<prefix> for the "
+        "rest of a run's first W&B tag with that prefix.",
+    )
+    max_groups: int = Field(200, ge=0, description="Groups over all projects; the rest of each is `_other`.")
+    user_hash_key: Secret | None = Field(
+        None, description="Key of the hash that is sent in place of usernames; without it they are sent."
+    )
+    gpu_prices: Texts = Field(
+        (), description="Dollars a GPU hour costs by type: `h100=2.49,a100-80gb=1.79,default=1.20`."
+    )
+    idle_below: float = Field(5, ge=0, le=100, description="Utilisation, in percent, under which GPUs idle.")
+    idle_after: Duration = Field(3600, ge=1, description="How long a run must idle to be told of.")
+    idle_runs: int = Field(20, ge=0, description="Idle runs that are named, over all projects.")
+
+    @field_validator("group_by")
+    @classmethod
+    def _can_be_grouped_by(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        tag_keys(value)
+        return value
+
+    @field_validator("gpu_prices")
+    @classmethod
+    def _are_prices(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_prices(value)
+        return value
+
     @model_validator(mode="after")
     def _names_a_project(self) -> Self:
         if not self.projects and not (self.entity and self.project):
@@ -83,6 +114,14 @@ class WandbSettings(CollectorSettings):
                     f"WANDB_PROJECTS: {path!r} is not a project: write entity/project or entity/*"
                 )
         return self
+
+    @property
+    def owners(self) -> Owners | None:
+        """How the owners of runs are read; None where nothing is told of them."""
+        if not self.usage and not self.utilization:
+            return None
+        key = None if self.user_hash_key is None else self.user_hash_key.get_secret_value()
+        return Owners(self.group_by, parse_prices(self.gpu_prices), key)
 
     def chosen(self) -> list[Project]:
         """The projects to read, each once; all of an entity as one named *."""

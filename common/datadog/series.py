@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import chain
 
-from common.datadog.names import is_host, is_stored_as_it_is, normalise_tag
 from common.metric import Kind, Metric, Sample
+from common.names import is_host, is_stored_as_it_is, normalise_tag
 
 MAX_PLAIN = 2**16
 _EXACT = 2**53  # an int beyond this is sent as the float it would become anyway

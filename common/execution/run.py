@@ -207,6 +207,7 @@ class Run(ABC):
             network=self._core,
             step=step,
             fills=job.mode is Mode.PUSH,
+            remembers=core.checkpoints is not None,
             sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
             parent=self._parent if job.backfill else Parent(),
         )
@@ -280,6 +281,7 @@ class Run(ABC):
             lost=lost,
             findings=[logs.redact(finding) for finding in self._findings],
             error=failure,
+            tables=self._tally.tables,
         )
 
 

@@ -61,7 +61,7 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
         entry["findings"] = outcome.findings
     elif pushed:
         entry["points_sent"] = outcome.points_sent
-    return entry
+    return entry | outcome.tables
 
 
 def _samples(part: SeriesPoints) -> Iterator[str]:
@@ -84,6 +84,25 @@ def table(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]],
             yield shorten(line.rstrip(), width)
         if rows:
             yield ""
+        for name, entries in outcome.tables.items():
+            yield from _table(name, entries)
+
+
+def _table(name: str, entries: list[dict[str, object]]) -> Iterator[str]:
+    """A small table of the collector's own. It is not cut: its last column may be an address to open."""
+    yield f"  {name}:" if entries else f"  {name}: nothing"
+    rows = [list(entries[0]), *(map(_cell, entry.values()) for entry in entries)] if entries else []
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    for row in zip(*columns, strict=True):
+        yield "    " + "  ".join(map(str.ljust, row, widths)).rstrip()
+    yield ""
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int | float):
+        return number(value)
+    return "" if value is None else visible(str(value))
 
 
 def headline(outcome: Outcome) -> str:

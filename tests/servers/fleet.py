@@ -48,6 +48,11 @@ class Row:
     hidden: bool = False
     unservable: bool = False
     filler: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    user: str | None = "ci"
+    group: str | None = None
+    job_type: str | None = None
+    tags: Any = ()  # Any: a broken server sends what it likes
+    system: Document = field(default_factory=dict)  # the latest row of its system metrics
 
     def created(self) -> tuple[float, str]:
         """The order of a listing."""
@@ -79,13 +84,15 @@ class Row:
             "computeSeconds": self.compute_seconds,
             "config": lambda _, keys=None: _projected(self.config, config, keys),
             "summaryMetrics": lambda _, keys=None: _projected(self.summary, summary, keys),
-            "systemMetrics": "{}",
+            "systemMetrics": self.system if isinstance(self.system, str | None) else json.dumps(self.system),
             "runInfo": {"gpuCount": self.gpu_count},
-            "tags": [],
+            "tags": self.tags,
+            "group": self.group,
+            "jobType": self.job_type,
             "readOnly": False,
             "historyLineCount": 0,
             "historyKeys": {},
-            "user": {"id": "VXNlcjox", "name": "CI", "username": "ci"},
+            "user": self.user and {"id": "VXNlcjox", "name": self.user.title(), "username": self.user},
         }
 
 
@@ -94,12 +101,30 @@ def text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def client_config(gpus: int | None, **values: Any) -> dict[str, Any]:
+def client_config(gpus: int | None, gpu: str | None = "NVIDIA H100", **values: Any) -> dict[str, Any]:
     """A config as the client uploads it: each value wrapped, and what the client saw of the machine."""
-    writer = {"os": "Linux-6.8", "python": "CPython 3.11.7", "program": "train.py", "gpu": "NVIDIA H100"}
+    writer = {"os": "Linux-6.8", "python": "CPython 3.11.7", "program": "train.py"}
+    writer |= {"gpu": gpu} if gpu else {}
     seen = writer if gpus is None else {**writer, "gpu_count": gpus}
     internal = {"cli_version": "0.31.0", "e": {"q1w2e3r4": seen}}
     return {"_wandb": {"value": internal}, **{key: {"value": value} for key, value in values.items()}}
+
+
+def system_row(*busy: float, memory: float = 40.0, **more: Any) -> dict[str, Any]:
+    """The latest row of system metrics of a run that uses these GPUs, each so busy, of a machine of eight."""
+    row: dict[str, Any] = {"system.cpu": 12.5, "system.disk": 41.0, "system.network.sent": 10_000}
+    for index in range(max(8, len(busy))):
+        used = index < len(busy)
+        figures = {
+            "gpu": busy[index] if used else 97.0,  # somebody else's
+            "memoryAllocated": memory if used else 88.0,
+            "memoryAllocatedBytes": 34_359_738_368,
+            "powerWatts": 312.0,
+            "temp": 54.0,
+        }
+        for place in (f"{index}", *([f"process.{index}"] if used else [])):
+            row |= {f"system.gpu.{place}.{name}": value for name, value in figures.items()}
+    return row | more
 
 
 def plausible_day(now: float, runs: int = 240, seed: int = 7) -> list[Row]:
@@ -108,7 +133,24 @@ def plausible_day(now: float, runs: int = 240, seed: int = 7) -> list[Row]:
     rows = [_ordinary(chance, f"r{number:05d}", now) for number in range(runs)]
     rows += [_push(chance, f"p{number:05d}", now, number) for number in range(max(8, runs // 12))]
     rows += _odd(now)
+    for row in rows:
+        _own(row)
     return rows
+
+
+def _own(row: Row) -> None:
+    """Give a run an owner, and GPUs that say what they do where it runs; drawn apart from everything else."""
+    chance = random.Random(row.id)
+    row.user = chance.choice(("ann", "ann", "Bob", "chen", "dana"))
+    row.group, row.job_type = chance.choice((None, "arena", "navigation")), chance.choice(("train", "eval"))
+    row.tags = chance.choice((["team=ants"], ["baseline", "team=bees"], []))
+    gpu = chance.choice(("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", None))
+    writer = (
+        row.config["_wandb"]["value"]["e"]["q1w2e3r4"] if isinstance(row.config, dict) and row.config else {}
+    )
+    writer["gpu"] = gpu
+    if row.state == "running" and not row.system and writer.get("gpu_count"):
+        row.system = system_row(*(round(chance.uniform(60, 99), 1) for _ in range(writer["gpu_count"])))
 
 
 def _ordinary(chance: random.Random, run: str, now: float) -> Row:
@@ -151,8 +193,21 @@ def _push(chance: random.Random, run: str, now: float, number: int) -> Row:
 
 
 def _odd(now: float) -> list[Row]:
-    """A run that began days ago, a zombie, one that waits, hidden ones and one with a broken summary."""
+    """Idle runs, one that began days ago, a zombie, one that waits, hidden ones, a broken summary."""
+    idle = [
+        Row(
+            f"idle{number}",
+            "running",
+            now - hours * HOUR,
+            now - 20,
+            f"train.forgotten.{number}",
+            config=client_config(gpus),
+            system=system_row(*(gpus * [0.5]), memory=71.0),
+        )
+        for number, (gpus, hours) in enumerate(((8, 30), (4, 12), (1, 5)))
+    ]
     return [
+        *idle,
         Row("old", "running", now - 90 * HOUR, now - 20, "train.long", config=client_config(8)),
         Row("zombie", "running", now - 500 * HOUR, now - 480 * HOUR, "train.zombie"),
         Row("waiting", "pending", now - HOUR, None, "train.waiting"),

@@ -67,7 +67,10 @@ def lives(begin: float, end: float, number: int) -> list[Life]:
                     display_name=name,
                     sweep=f"s{place % 3}" if place % 4 == 1 else None,
                     compute_seconds=math.ceil(finish - start) if place % 3 else 0,
-                    config=client_config(chance.choice((1, 4, 8, None))),
+                    config=client_config(
+                        chance.choice((1, 4, 8, None)), chance.choice(("NVIDIA H100", "Tesla T4", None))
+                    ),
+                    user=chance.choice(("ann", "Ann", "bob", "cy", None)),
                     summary={key: round(chance.uniform(1e4, 5e4), 1) for key in THROUGHPUT_KEYS},
                 ),
                 start,
@@ -84,6 +87,11 @@ def points(samples: list[Sample]) -> Points:
     return {(sample.metric.name, sample.tags, sample.timestamp): sample.value for sample in samples}
 
 
+def project_of(sample: Sample) -> str:
+    [found] = [tag for tag in sample.tags if tag.startswith("project:")]
+    return found
+
+
 def reconstructable(samples: list[Sample]) -> Points:
     return points([sample for sample in samples if sample.metric not in LIVE_ONLY])
 
@@ -93,12 +101,17 @@ def test_a_backfill_of_a_day_equals_the_live_ticks_of_that_day_point_by_point(se
     runs = lives(day.since, day.until, 400)
     shown = server.add("acme", "ants")
     live: Points = {}
+    variables: dict[str, Any] = {
+        "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,t4=0.35",
+        "FLEETGAUGE_WANDB_MAX_GROUPS": "7",
+    }
     for at in day.ticks:
         shown[:] = [row for life in runs if (row := life.at(at + NOTED))]
-        live |= reconstructable(collect(server, at=at, step=STEP).samples)
+        live |= reconstructable(collect(server, at=at, step=STEP, **variables).samples)
     shown[:] = [row for life in runs if (row := life.at(AT + 3 * HOUR))]
-    again = recompute(server, day, at=AT + 3 * HOUR)
+    again = recompute(server, day, at=AT + 3 * HOUR, **variables)
     assert points(again.samples) == live
+    assert any("user:_other" in tags for _, tags, _ in live)
     named = {name for name, _, _ in live}
     assert named == {metric.name for metric in COLLECTOR.metrics if metric not in LIVE_ONLY}
     assert len(live) > 25 * 96
@@ -151,20 +164,35 @@ def test_from_any_mark_on_it_goes_on_with_what_is_left(server: Wandb) -> None:
     span = Span(AT - 3600, AT, STEP)
     whole = list(backfill(context(server, Ran(), **both), span)())
     marks = [place for place, item in enumerate(whole) if isinstance(item, Mark)]
-    assert len(marks) == 8
+    assert len([place for place in marks if whole[place] != Mark({})]) == 8
     state: dict[str, object] = {}
     for place in marks:
         item = whole[place]
         assert isinstance(item, Mark)
         state |= item.changes
         rest = list(backfill(context(server, Ran(), state=dict(state), **both), span)())
-        assert rest == whole[place + 1 :]
+        # Who holds the GPUs is told for all projects together, before each goes on by itself.
+        left = [item for item in rest if item != Mark({}) and not is_usage(item)]
+        assert left == [item for item in whole[place + 1 :] if item != Mark({}) and not is_usage(item)]
+        usage = [item for item in rest if is_usage(item)]
+        assert usage == [item for item in whole if is_usage(item) and is_left(item, state)]
+
+
+def is_usage(item: Sample | Mark) -> bool:
+    return isinstance(item, Sample) and item.metric.name.startswith("wandb.usage.")
+
+
+def is_left(item: Sample | Mark, state: dict[str, object]) -> bool:
+    assert isinstance(item, Sample)
+    [project] = [tag.removeprefix("project:") for tag in item.tags if tag.startswith("project:")]
+    sent = state.get(f"tick:acme/{project}")
+    return not isinstance(sent, int) or item.timestamp > sent
 
 
 def test_a_project_that_cannot_be_read_is_lost_once_and_the_others_are_sent(server: Wandb) -> None:
     server.add("acme", "ants", [row("a")])
     again = recompute(server, Span(AT - 3600, AT, STEP), WANDB_PROJECTS="acme/ants,acme/gone")
-    assert {sample.tags[1] for sample in again.samples} == {"project:ants"}
+    assert {project_of(sample) for sample in again.samples} == {"project:ants"}
     [lost] = again.tally.lost
     assert lost.startswith("acme/gone: ")
 
@@ -198,7 +226,7 @@ class TestGaps:
         assert [values["wandb.runs.completed_24h", tags, at] for at in ticks] == [0, 1, 1, 1]
         assert [values["wandb.runs.active", tags, at] for at in ticks] == [2, 1, 1, 1]
         assert [("wandb.runs.stale", tags, at) in values for at in ticks] == [False, False, False, True]
-        assert len(server.requests) == 1
+        assert len(server.requests) == 2  # one of them how busy the GPUs are now
         assert ran.state == {KEY: AT}
         assert ran.tally.gap == Span(AT - 3 * STEP, AT - 3 * STEP, STEP)
 
@@ -236,5 +264,5 @@ class TestGaps:
         assert first.state == {KEY: AT}
         server.add("acme", "bees", [row("b")])
         second = collect(server, at=AT + STEP, state={**state, **first.state}, step=STEP, **both)
-        sent = {(sample.tags[1], sample.timestamp) for sample in second.samples}
+        sent = {(project_of(sample), sample.timestamp) for sample in second.samples}
         assert sent == {("project:ants", AT + STEP), ("project:bees", AT), ("project:bees", AT + STEP)}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,8 +19,10 @@ from wandb_runs import AT, HOUR, check, collect, row, rows
 from collectors.wandb import metrics
 from collectors.wandb.collector import COLLECTOR, samples
 from collectors.wandb.evaluate import Rules, evaluate
+from collectors.wandb.owners import Owners
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project, WandbSettings
+from collectors.wandb.usage import Usage
 from common.config.settings import ConfigurationFile, load
 from common.errors import ConfigurationError, DeadlineExceededError, NotConfiguredError, SourceError
 from servers.faults import Fault
@@ -197,14 +200,19 @@ class TestNumbers:
             server.repeated, server.cursor_on_empty_pages = repeated, cursors
             server.add("acme", "ants", fleet)
             ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE=str(page_size))
-        reading = RunReader("github.sky.*", None, 1)
+        reading = RunReader("github.sky.*", None, 1, Owners(("user", "gpu_type")))
         shown = [one.node() for one in fleet if not one.hidden]
         for node in shown:
             node["config"], node["summaryMetrics"] = node["config"](None), node["summaryMetrics"](None)
         runs = [run for node in shown if (run := reading.read(node, [])) is not None]
         figures = evaluate(runs, AT, Rules())
         expected = {sample[:4] for sample in samples(Project("acme", "ants"), figures, live=True)}
-        found = {sample[:4] for sample in ran.samples if sample.metric is not metrics.UNSEEN}
+        usage = Usage([AT], loaded(WANDB_API_KEY=KEY, WANDB_PROJECTS="acme/ants"))
+        usage.enter(Project("acme", "ants"), runs)
+        [shares] = usage.shares()
+        expected |= {sample[:4] for sample in shares.samples([Project("acme", "ants")], usage.settings)}
+        measured = {metrics.UNSEEN, *metrics.LOOKED_AT}
+        found = {sample[:4] for sample in ran.samples if sample.metric not in measured}
         assert found == expected
         assert ran.value("runs.unseen") == 2
 
@@ -236,7 +244,11 @@ class TestNumbers:
 class TestDeclarations:
     def test_what_is_declared_is_emitted_and_what_is_emitted_is_declared(self, server: Wandb) -> None:
         server.add("acme", "ants", plausible_day(AT))
-        ran = collect(server)
+        prices: dict[str, Any] = {"FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49"}
+        state: dict[str, object] = {}
+        for at in range(AT - HOUR, AT + 1, 900):
+            ran = collect(server, at=at, step=900, state=state, **prices)
+            state |= ran.state
         assert {sample.metric for sample in ran.samples} == set(COLLECTOR.metrics)
 
     def test_the_twenty_names_users_know_are_there(self) -> None:
@@ -263,7 +275,7 @@ class TestDeclarations:
             "wandb.sweep.runs_active",
             "wandb.sweep.success_rate_pct",
         }
-        assert len(names) == len(COLLECTOR.metrics) == 32
+        assert len(names) == len(COLLECTOR.metrics) == 54
 
     def test_every_setting_is_in_the_readme(self) -> None:
         text = (ROOT / "collectors" / "wandb" / "README.md").read_text(encoding="utf-8")
@@ -312,6 +324,7 @@ class TestCommandLine:
             "WANDB_API_KEY": KEY,
             "WANDB_PROJECTS": "acme/ants",
             "WANDB_BASE_URL": server.url,
+            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49",
         }
         done = subprocess.run(
             [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", "--json"],
@@ -324,7 +337,14 @@ class TestCommandLine:
         assert done.returncode == 0
         [outcome] = json.loads(done.stdout)["collectors"]
         assert outcome["status"] == "ok"
-        assert {one["metric"] for one in outcome["samples"]} == {metric.name for metric in COLLECTOR.metrics}
+        idle = {
+            metrics.USAGE_IDLE,
+            metrics.IDLE_COST,
+            metrics.IDLE_GPUS,
+            metrics.IDLE_SECONDS,
+        }  # need a store
+        expected = {metric.name for metric in COLLECTOR.metrics if metric not in idle}
+        assert {one["metric"] for one in outcome["samples"]} == expected
         assert outcome["dropped"] == {"bad_summary": 1}
         assert KEY not in done.stdout + done.stderr
 

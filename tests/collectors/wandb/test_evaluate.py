@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -119,7 +120,7 @@ class TestCounts:
         found = values()
         assert set(found) == {
             *(metrics.ACTIVE, metrics.COMPLETED, metrics.FAILED, metrics.CRASHED, metrics.KILLED),
-            *(metrics.PREEMPTED, metrics.TOTAL_RECENT, metrics.PENDING, metrics.STALE),
+            *(metrics.PREEMPTED, metrics.TOTAL_RECENT, metrics.PENDING, metrics.STALE, metrics.STARTED),
             *(metrics.GPU_HOURS, metrics.GPUS_IN_USE, metrics.GPUS_ASSUMED),
             *(metrics.PUSH_COMPLETED, metrics.PUSH_FAILED),
             *(metrics.SWEEP_TOTAL, metrics.SWEEP_COMPLETED, metrics.SWEEP_FAILED, metrics.SWEEP_ACTIVE),
@@ -167,6 +168,25 @@ class TestTime:
         found = values(run(duration=3 * HOUR), run("failed", duration=HOUR), broken, run("running", seen=0))
         assert found[metrics.AVG_DURATION] == 2
         assert found[metrics.TOTAL_RECENT] == 4
+
+    def test_durations_are_those_that_runs_had(self) -> None:
+        found = values(*(run(duration=hours * HOUR) for hours in (1, 2, 3, 40)))
+        assert [found[metric] for metric in metrics.DURATIONS] == [2, 40, 40]
+
+    @pytest.mark.parametrize(
+        ("state", "created", "counted"),
+        [
+            ("finished", -DAY, 1),
+            ("finished", -DAY - 1, 0),
+            ("running", 0, 1),
+            ("running", 1, 0),
+            ("pending", -9, 1),
+        ],
+    )
+    def test_a_run_started_in_the_window_counts_as_started(
+        self, state: str, created: int, counted: int
+    ) -> None:
+        assert values(run(state, started=created, seen=created))[metrics.STARTED] == counted
 
     def test_assumed_gpu_counts_are_counted_while_the_run_is_recent(self) -> None:
         runs = [
@@ -377,6 +397,7 @@ RULES = Rules(WINDOW, STALE, PENDING)
 def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str, float]:
     """Every metric by looking at every run, straight from the words of the specification."""
     window, stale_after = rules.window, rules.stale_after
+    fleet = list(fleet)
     ended, active, counts, gpu_time, waits = [], [], {"pending": 0, "stale": 0}, Fraction(0), []
     for one in fleet:
         last = one.heartbeat if one.heartbeat is not None else one.created
@@ -403,6 +424,7 @@ def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str,
     def number(*states: str, among: list[Truth] = ended) -> int:
         return sum(one.state in states for one in among)
 
+    lasting = sorted(took for one in ended if (took := _took(one)) is not None)
     push = [one for one in ended if one.name.startswith("github.sky.")]
     sweep_ended = [one for one in ended if _in_sweep(one)]
     sweep_active = [one for one in active if _in_sweep(one)]
@@ -414,6 +436,7 @@ def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str,
         "runs.killed_24h": number("killed"),
         "runs.preempted_24h": number("preempted"),
         "runs.total_recent": len(ended) + len(active),
+        "runs.started_24h": sum(at - window <= one.created <= at for one in fleet),
         "runs.pending": counts["pending"],
         "runs.stale": counts["stale"],
         "training.total_gpu_hours_24h": float(gpu_time / 3600),
@@ -427,6 +450,9 @@ def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str,
         "sweep.runs_active": len(sweep_active),
         "sweep.active_sweeps": len({one.sweep for one in sweep_active} - {None}),
     }
+    for name, share in (("p50", 50), ("p95", 95), ("max", 100)) if lasting else ():
+        took = lasting[math.ceil(Fraction(share * len(lasting), 100)) - 1]
+        found[f"training.duration_hours.{name}"] = float(took / 3600)
     if waits:
         found["runs.oldest_pending_seconds"] = float(max(waits))
     for prefix, among in (("push_to_main", push), ("sweep", sweep_ended)):
@@ -434,8 +460,8 @@ def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str,
         if good + bad:
             found[f"{prefix}.success_rate_pct"] = 100 * good / (good + bad)
     for name, among in (("training", ended), ("push_to_main", push)):
-        if lasting := [took for one in among if (took := _took(one)) is not None]:
-            found[f"{name}.avg_duration_hours"] = float(sum(lasting, Fraction(0)) / len(lasting) / 3600)
+        if took_each := [took for one in among if (took := _took(one)) is not None]:
+            found[f"{name}.avg_duration_hours"] = float(sum(took_each, Fraction(0)) / len(took_each) / 3600)
     found |= _throughput(push, at)
     return found
 

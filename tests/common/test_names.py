@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.datadog.names import is_stored_as_it_is, normalise_tag
+from common.names import is_stored_as_it_is, normalise_tag
 from servers.series import normalised
 
 

@@ -1,0 +1,207 @@
+"""Who holds the GPUs, at any instants: what runs change, by project and group, in one ledger for all.
+
+As in `collectors.wandb.ledger` a change is entered at the first instant it holds for, and sums are of
+integers. But groups are many and come and go, so that only changes are kept, not a list for each group. A
+group is there while any of its amounts is not zero. Each run is in exactly one group, and what stands beyond
+the largest groups is one group of its project, so that any sum over groups is that of the project.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import nsmallest
+from operator import itemgetter
+
+from collectors.wandb import metrics
+from collectors.wandb.ledger import active_until, gpu_time
+from collectors.wandb.owners import DOLLAR, tag_keys
+from collectors.wandb.runs import HOUR, SECOND, TERMINAL, Run, State
+from collectors.wandb.settings import Project, WandbSettings
+from common.metric import Metric, Sample
+
+OTHER = "_other"
+TABLE_ROWS = 10
+
+Group = tuple[Project, tuple[str, ...]]
+
+# Places of an amount; of the last four, which grow with time, the slope stands here and the offset behind it.
+RUNS, GPUS, COMPLETED, FAILED, DOLLARS, UNPRICED, TIME, FAILED_TIME, COST, UNPRICED_TIME = (
+    *range(7),
+    8,
+    10,
+    12,
+)
+_SIZE = 14
+_LINES = (TIME, FAILED_TIME, COST, UNPRICED_TIME)
+_FAILED = frozenset({State.FAILED, State.CRASHED})
+
+Amounts = list[int]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What each group has at one instant, as metrics."""
+
+    at: int
+    groups: Mapping[Group, Mapping[Metric, float]]
+    full: bool  # whether some groups are part of the others of their project
+
+    def samples(self, projects: Container[Project], settings: WandbSettings) -> Iterator[Sample]:
+        """What the groups of some projects have."""
+        for group, told in sorted(self.groups.items(), key=itemgetter(0)):
+            if group[0] in projects:
+                tags = group_tags(group, settings)
+                for metric, value in told.items():
+                    yield metric(value, self.at, **tags)
+
+    def table(
+        self, settings: WandbSettings, utilization: Callable[[Group], float | None]
+    ) -> list[dict[str, object]]:
+        """The groups with most GPU hours, as a person wants them."""
+        hours = [(-told[metrics.USAGE_HOURS], group) for group, told in self.groups.items()]
+        return [
+            {
+                **group_tags(group, settings),
+                "gpus": self.groups[group][metrics.USAGE_GPUS],
+                "gpu_hours_24h": -hour,
+                "utilization_pct": utilization(group),
+                "cost_24h": self.groups[group].get(metrics.USAGE_COST),
+            }
+            for hour, group in sorted(hours)[:TABLE_ROWS]
+        ]
+
+    def place(self, group: Group) -> Group:
+        """Where a run of a group is counted."""
+        return others(group) if self.full and group not in self.groups else group
+
+
+def others(group: Group) -> Group:
+    """All groups of a project that have no place of their own."""
+    project, values = group
+    return project, (OTHER,) * len(values)
+
+
+def group_tags(group: Group, settings: WandbSettings) -> dict[str, str]:
+    """The tags of what is said of a group."""
+    project, values = group
+    named = zip(tag_keys(settings.group_by), values, strict=True)
+    return {"entity": project.entity, "project": project.name, **dict(named)}
+
+
+class Usage:
+    """The changes that runs make to their groups, over ascending instants in seconds."""
+
+    def __init__(self, instants: Iterable[int], settings: WandbSettings) -> None:
+        self._instants = [at * SECOND for at in sorted(set(instants))]
+        self.settings = settings
+        self._window = settings.window * SECOND
+        self._stale_after = settings.stale_after * SECOND
+        self._max_groups = settings.max_groups
+        self._priced = bool(settings.gpu_prices)
+        # What happens after the last instant is entered past the end, where nobody looks.
+        self._changes: list[dict[Group, Amounts]] = [{} for _ in range(len(self._instants) + 1)]
+
+    def enter(self, project: Project, runs: Iterable[Run]) -> None:
+        """Add all that the runs of a project change."""
+        for run in runs:
+            group = (project, run.owner.group)
+            price = run.owner.price
+            lines = [(TIME, 1)]
+            if self._priced:
+                lines.append((UNPRICED_TIME, 1) if price is None else (COST, price))
+            bends = gpu_time(run, self._window, self._stale_after)
+            self._bend(group, bends, lines, 0)
+            self._activate(group, run)
+            if run.state in TERMINAL:
+                self._end(group, run, bends)
+
+    def _activate(self, group: Group, run: Run) -> None:
+        first, after = self._first(run.start), self._first(active_until(run, self._stale_after))
+        if first >= after or run.state is State.PENDING:
+            return
+        for place, sign in ((first, 1), (after, -1)):
+            amounts = self._amounts(place, group)
+            amounts[RUNS] += sign
+            amounts[GPUS] += sign * run.gpus
+            if self._priced and run.owner.price is None:
+                amounts[UNPRICED] += sign * run.gpus
+            elif self._priced:
+                amounts[DOLLARS] += sign * run.gpus * (run.owner.price or 0)
+
+    def _end(self, group: Group, run: Run, bends: Iterable[tuple[int, int, int]]) -> None:
+        failed = run.state in _FAILED
+        first, after = self._first(run.seen), self._first(run.seen + self._window + 1)
+        if first < after and (failed or run.state is State.FINISHED):
+            self._amounts(first, group)[FAILED if failed else COMPLETED] += 1
+            self._amounts(after, group)[FAILED if failed else COMPLETED] -= 1
+        if failed:
+            self._bend(group, bends, [(FAILED_TIME, 1)], run.seen)
+
+    def _bend(
+        self, group: Group, bends: Iterable[tuple[int, int, int]], lines: list[tuple[int, int]], since: int
+    ) -> None:
+        for gpus, begin, known_from in bends:
+            amounts = self._amounts(self._first(max(begin, known_from, since)), group)
+            for line, weight in lines:
+                amounts[line] += gpus * weight
+                amounts[line + 1] -= gpus * weight * begin
+
+    def _first(self, moment: int) -> int:
+        return bisect_left(self._instants, moment)
+
+    def _amounts(self, place: int, group: Group) -> Amounts:
+        changes = self._changes[place]
+        amounts = changes.get(group)
+        if amounts is None:
+            amounts = changes[group] = [0] * _SIZE
+        return amounts
+
+    def shares(self) -> Iterator[Shares]:
+        """What the groups have at each of the instants, in order."""
+        groups: dict[Group, Amounts] = {}
+        for moment, changes in zip(self._instants, self._changes, strict=False):
+            for group, change in changes.items():
+                groups[group] = added = _added(groups.get(group), change)
+                if not any(added):
+                    del groups[group]
+            shown = self._shown(groups, moment)
+            told = {group: dict(self._told(amounts, moment)) for group, amounts in shown.items()}
+            yield Shares(moment // SECOND, told, len(groups) > self._max_groups)
+
+    def _shown(self, groups: Mapping[Group, Amounts], moment: int) -> Mapping[Group, Amounts]:
+        """The largest groups by GPU time and then by name, and of each project the rest as one."""
+        if len(groups) <= self._max_groups:
+            return groups
+        order = ((-_line(amounts, TIME, moment), group) for group, amounts in groups.items())
+        largest = {group for _, group in nsmallest(self._max_groups, order)}
+        shown: dict[Group, Amounts] = {}
+        for group, amounts in groups.items():
+            place = group if group in largest else others(group)
+            shown[place] = _added(shown.get(place), amounts)
+        return shown
+
+    def _told(self, amounts: Amounts, moment: int) -> Iterator[tuple[Metric, float]]:
+        yield metrics.USAGE_ACTIVE, amounts[RUNS]
+        yield metrics.USAGE_GPUS, amounts[GPUS]
+        time, failed, cost, unpriced = (_line(amounts, line, moment) for line in _LINES)
+        yield metrics.USAGE_HOURS, time / HOUR
+        yield metrics.USAGE_FAILED_HOURS, failed / HOUR
+        yield metrics.USAGE_COMPLETED, amounts[COMPLETED]
+        yield metrics.USAGE_FAILED, amounts[FAILED]
+        if self._priced:
+            # Of GPUs without a price nobody knows what they cost, which is not nothing.
+            if not time or time != unpriced:
+                yield metrics.USAGE_COST, cost / (HOUR * DOLLAR)
+            if not amounts[GPUS] or amounts[GPUS] != amounts[UNPRICED]:
+                yield metrics.USAGE_COST_PER_HOUR, amounts[DOLLARS] / DOLLAR
+            yield metrics.USAGE_UNPRICED, amounts[UNPRICED]
+
+
+def _line(amounts: Amounts, line: int, moment: int) -> int:
+    return amounts[line] * moment + amounts[line + 1]
+
+
+def _added(one: Amounts | None, other: Amounts) -> Amounts:
+    return other if one is None else [a + b for a, b in zip(one, other, strict=True)]

@@ -1,0 +1,138 @@
+"""Whose runs they are: groups by tags as they stand on the wire, hashed names, and prices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectors.wandb.owners import Owner, Owners, parse_prices, tag_keys
+from common.names import normalise_tag
+
+EVERYTHING = ("user", "gpu_type", "group", "job_type", "kind", "tag:team=")
+
+
+def node(**more: Any) -> dict[str, Any]:
+    return {"id": "x", "user": {"username": "ann"}, "group": "g", "jobType": "train", **more}
+
+
+def group(by: str, said: dict[str, Any], gpu: str | None = None, **options: Any) -> str:
+    [value] = Owners([by], **options).read(said, "other", gpu).group
+    return value
+
+
+class TestGroups:
+    def test_every_part_of_a_group_is_read_from_its_field_in_the_order_of_the_settings(self) -> None:
+        said = node(tags=["baseline", "team=ants", "team=bees"])
+        owner = Owners(EVERYTHING).read(said, "sweep", "NVIDIA H100 80GB HBM3")
+        assert owner == Owner(("ann", "h100", "g", "train", "sweep", "ants"), None)
+        assert Owners(EVERYTHING[::-1]).read(said, "sweep", "Tesla T4").group == (
+            *("ants", "sweep", "train", "g", "t4", "ann"),
+        )
+
+    @pytest.mark.parametrize("by", EVERYTHING)
+    @pytest.mark.parametrize("value", [None, "", "  ", 7, ["x"], {}, {"username": None}, {"username": 7}])
+    def test_what_is_not_known_is_unknown(self, by: str, value: Any) -> None:
+        said = {"id": "x", "user": value, "group": value, "jobType": value, "tags": value}
+        assert group(by, said) == ("other" if by == "kind" else "unknown")
+
+    def test_names_that_are_one_on_the_wire_are_one_group(self) -> None:
+        names = ["Ann", "ann", "ANN ", " ann"]
+        assert {group("user", node(user={"username": name})) for name in names} == {"ann"}
+
+    @given(st.sampled_from(["user", "group", "tag:team="]), st.text(max_size=300))
+    def test_a_value_is_what_datadog_will_store(self, by: str, text: str) -> None:
+        found = group(by, {"id": "x", "user": {"username": text}, "group": text, "tags": [f"team={text}"]})
+        key = tag_keys([by])[0]
+        assert normalise_tag(f"{key}:{found}") == f"{key}:{found}"
+
+    @pytest.mark.parametrize(
+        ("tags", "team"),
+        [(["team=x"], "x"), ([7, None, "team=y"], "y"), (["team="], "unknown"), (["xteam=z"], "unknown")],
+    )
+    def test_the_first_tag_with_the_prefix_tells(self, tags: list[Any], team: str) -> None:
+        assert group("tag:team=", node(tags=tags)) == team
+
+
+class TestTagKeys:
+    @pytest.mark.parametrize(
+        ("by", "key"),
+        [("tag:team=", "team"), ("tag:cost-center:", None), ("tag:Team/", "team"), ("kind", "kind")],
+    )
+    def test_the_tag_of_a_prefix_is_its_name(self, by: str, key: str | None) -> None:
+        if key is None:
+            with pytest.raises(ValueError, match="write any of user, gpu_type"):
+                tag_keys([by])
+        else:
+            assert tag_keys([by]) == (key,)
+
+    @pytest.mark.parametrize("by", ["tag:", "tag:=", "users", "tag:9x=", "tag:é=", "TAG:x="])
+    def test_what_cannot_be_a_tag_is_an_error(self, by: str) -> None:
+        with pytest.raises(ValueError, match="write any of"):
+            tag_keys([by])
+
+    @pytest.mark.parametrize(
+        "name", ["user", "gpu_type", "kind", "project", "entity", "run_id", "env", "host"]
+    )
+    def test_a_clash_with_a_fixed_tag_is_an_error(self, name: str) -> None:
+        with pytest.raises(ValueError, match="means something else already"):
+            tag_keys([f"tag:{name}="])
+
+    @pytest.mark.parametrize("group_by", [["user", "user"], ["tag:team=", "tag:team:"]])
+    def test_a_tag_stands_once(self, group_by: list[str]) -> None:
+        with pytest.raises(ValueError, match="two of them make the tag"):
+            tag_keys(group_by)
+
+
+class TestHashes:
+    def test_a_hash_is_short_stable_and_depends_on_the_key(self) -> None:
+        hashes = {key: group("user", node(), hash_key=key) for key in ("k1", "k2")}
+        assert hashes["k1"] == group("user", node(user={"username": "Ann"}), hash_key="k1")
+        assert len({*hashes.values(), "ann"}) == 3
+        assert {len(value) for value in hashes.values()} == {12}
+        assert hashes["k1"] == "caff17d531b6"  # HMAC-SHA256
+
+    def test_only_users_are_hashed_and_only_those_that_are_known(self) -> None:
+        assert group("group", node(), hash_key="k") == "g"
+        assert group("user", node(user=None), hash_key="k") == "unknown"
+
+    def test_the_user_of_an_idle_run_is_the_same_hash(self) -> None:
+        owners = Owners(["user"], hash_key="k")
+        assert (owners.user(node()),) == owners.read(node(), "other", None).group
+
+
+class TestPrices:
+    PRICES = parse_prices(["h100=2.49", " A100-80GB = 1.79", "default=1.2"])
+
+    @pytest.mark.parametrize(
+        ("gpu", "price"),
+        [
+            ("NVIDIA H100 80GB HBM3", 2_490_000),
+            ("NVIDIA A100-SXM4-80GB", 1_790_000),
+            ("Tesla T4", 1_200_000),
+            (None, 1_200_000),
+        ],
+    )
+    def test_a_run_is_priced_by_its_type_whatever_it_is_grouped_by(self, gpu: str | None, price: int) -> None:
+        for by in (["user"], ["gpu_type"], []):
+            assert Owners(by, self.PRICES).read(node(), "other", gpu).price == price
+
+    def test_without_a_default_other_types_have_no_price(self) -> None:
+        owners = Owners(["user"], parse_prices(["h100=2"]))
+        assert owners.read(node(), "other", "Tesla T4").price is None
+        assert owners.read(node(), "other", "H100").price == 2_000_000
+
+    def test_a_name_that_no_rule_knows_is_priced_as_it_stands_on_the_wire(self) -> None:
+        prices = parse_prices(["apple_m2_max=0.1"])
+        assert Owners([], prices).read(node(), "other", "Apple M2 Max").price == 100_000
+
+    @pytest.mark.parametrize("text", ["h100", "=2", "h100=", "h100=x", "h100=-1", "h100=nan", "h100=1e99"])
+    def test_what_is_no_price_is_an_error(self, text: str) -> None:
+        with pytest.raises(ValueError, match="write a type and dollars an hour"):
+            parse_prices([text])
+
+    def test_two_prices_of_one_type_are_an_error(self) -> None:
+        with pytest.raises(ValueError, match="'h100' has two prices"):
+            parse_prices(["h100=1", "H100=2"])
