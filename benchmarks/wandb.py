@@ -2,7 +2,8 @@
 
 The servers run in processes of their own and answer 150 ms late; each way of reading runs in another. One
 server executes the schema over 26,000 runs, for the official client's sake; the other answers from prepared
-bytes, so that what is measured is the reader. CPU is counted after imports, memory is the sum of the peaks of
+bytes, so that what is measured is the reader. Who holds the GPUs and how busy they are is off where it is not
+what is measured. CPU is counted after imports, memory is the sum of the peaks of
 a process and its children. The official client is measured on a part of the runs and scaled to the rest,
 except for memory. A bare client asks for the same pages over as many connections and only reads them.
 """
@@ -72,7 +73,7 @@ def serve_schema(recent: int, total: int) -> None:
 
 
 def serve_bytes() -> None:
-    """Serve projects that are named by their size (`runs-100000`, `wide-8000`, `one-17`)."""
+    """Serve projects that are named by their size (`runs-100000`, `wide-8000`, `one-17`, `fleet-20000`)."""
     asyncio.run(_BytesServer().run())
 
 
@@ -95,7 +96,10 @@ class _BytesServer:
                 body = await reader.readexactly(int(length[1]) if length else 0)
                 self.requests += 1
                 asked = json.loads(body)["variables"]
-                answer, packed = page_bytes(asked["project"], asked["first"], asked["after"])
+                project = asked["project"]
+                if b"systemMetrics" in body:  # of a fleet a tenth is active
+                    project = f"looks-{int(project.split('-')[1]) // 10}"
+                answer, packed = page_bytes(project, asked["first"], asked["after"])
                 await asyncio.sleep(LATENCY)
                 encoding = b"Content-Encoding: gzip\r\n" if packed else b""
                 size = str(len(answer)).encode()
@@ -109,17 +113,17 @@ class _BytesServer:
 def page_bytes(project: str, first: int, after: str | None) -> tuple[bytes, bool]:
     """A page as it goes over the wire, and whether it is compressed."""
     kind, size = project.split("-")
-    if kind == "runs":
-        return _packed_page(int(size), first, after), True
-    return _page(1 if kind == "one" else int(size), first, after, wide=kind == "wide"), False
+    if kind in {"runs", "fleet", "looks"}:
+        return _packed_page(kind, int(size), first, after), True
+    return _page(kind, 1 if kind == "one" else int(size), first, after), False
 
 
 @lru_cache(maxsize=4096)
-def _packed_page(total: int, first: int, after: str | None) -> bytes:
-    return gzip.compress(_page(total, first, after, wide=False), compresslevel=1)
+def _packed_page(kind: str, total: int, first: int, after: str | None) -> bytes:
+    return gzip.compress(_page(kind, total, first, after), compresslevel=1)
 
 
-def _page(total: int, first: int, after: str | None, *, wide: bool) -> bytes:
+def _page(kind: str, total: int, first: int, after: str | None) -> bytes:
     import base64
 
     begin = int(base64.b64decode(after).decode().partition(":")[2]) + 1 if after else 0
@@ -128,7 +132,9 @@ def _page(total: int, first: int, after: str | None, *, wide: bool) -> bytes:
     def cursor(offset: int) -> str:
         return base64.b64encode(f"arrayconnection:{offset}".encode()).decode()
 
-    edges = [{"cursor": cursor(number), "node": _node(number, wide=wide)} for number in range(begin, end)]
+    made = {"fleet": _owned, "looks": lambda number: _owned(10 * number, looking=True)}.get(kind)
+    nodes = [made(place) if made else _node(place, wide=kind == "wide") for place in range(begin, end)]
+    edges = [{"cursor": cursor(begin + place), "node": node} for place, node in enumerate(nodes)]
     information = {"hasNextPage": end < total, "endCursor": cursor(end - 1) if edges else None}
     runs = {"totalCount": total, "pageInfo": information, "edges": edges}
     return json.dumps({"data": {"viewer": {"id": "x"}, "project": {"runs": runs}}}).encode()
@@ -161,7 +167,22 @@ def _node(number: int, *, wide: bool) -> dict[str, Any]:
     }
 
 
-def ours(url: str, projects: str, connections: str) -> dict[str, float]:
+def _owned(number: int, *, looking: bool = False) -> dict[str, Any]:
+    """A run of one of 300 people on one of three types of GPU; every tenth is active."""
+    from servers.fleet import system_row, text
+
+    node = _node(number, wide=False)
+    gpu = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla T4")[number % 3]
+    node["config"] = json.dumps({"_wandb": {"value": {"e": {"w": {"gpu_count": 8, "gpu": gpu}}}}})
+    node["user"] = {"username": f"user{number % 300}"}
+    if number % 10 == 0:
+        node |= {"state": "running", "heartbeatAt": text(NOW - 30), "computeSeconds": 0}
+    if looking:
+        node["systemMetrics"] = json.dumps(system_row(*[float(number % 100)] * 8))
+    return node
+
+
+def ours(url: str, projects: str, connections: str, parts: str = "") -> dict[str, float]:
     """One run of the collector, with the collector's own garbage collection."""
     import gc
 
@@ -180,6 +201,8 @@ def ours(url: str, projects: str, connections: str) -> dict[str, float]:
         "WANDB_BASE_URL": url,
         "FLEETGAUGE_WANDB_CONNECTIONS": connections,
         "FLEETGAUGE_WANDB_MAX_RUNS": "2000000",
+        "FLEETGAUGE_WANDB_USAGE": str("usage" in parts),
+        "FLEETGAUGE_WANDB_UTILIZATION": str("utilization" in parts),
     }
     settings = load(COLLECTOR.settings, "wandb", environ=environ, file=ConfigurationFile())
     context = Context(settings, NOW, NOW, "node", {}, Deadline(DEADLINE), logging.getLogger("bench"))
@@ -371,6 +394,31 @@ def against_a_bare_client(server: Server, runs: int) -> list[Claim]:
     ]
 
 
+def who_holds_the_gpus(server: Server, runs: int) -> list[Claim]:
+    """What usage by owner and utilisation add, a tenth of the runs being active; each way takes its turn."""
+    several = str(CONNECTIONS)
+    ways = {"off": "", "usage": "usage", "all": "usage,utilization"}
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in (*ways, "four times")}
+    server.measure("warming up", "ours", f"acme/fleet-{runs}", several, ways["all"])
+    server.measure("warming up", "ours", f"acme/fleet-{4 * runs}", several, ways["usage"])
+    for _ in range(5):
+        for way, parts in ways.items():
+            title = f"ours, {runs:,} runs, {parts or 'all off'}"
+            found[way].append(server.measure(title, "ours", f"acme/fleet-{runs}", several, parts))
+        title = f"ours, {4 * runs:,} runs, usage"
+        found["four times"].append(server.measure(title, "ours", f"acme/fleet-{4 * runs}", several, "usage"))
+    cpu = {way: min(one["cpu"] for one in every) for way, every in found.items()}
+    requests = {way: every[0]["requests"] for way, every in found.items()}
+    return [
+        Claim(f"{runs:,} runs: requests with all off", requests["off"], -(-runs // 499) + 1),
+        Claim("requests that usage adds", requests["usage"] - requests["off"], 0),
+        Claim("CPU with usage / all off", cpu["usage"] / cpu["off"], 1.3),
+        Claim(f"requests that {runs // 10:,} active runs add", requests["all"] - requests["usage"], 25),
+        Claim("CPU with utilisation / without", cpu["all"] / cpu["usage"], 1.4),
+        Claim("CPU of four times the runs / four", cpu["four times"] / cpu["usage"] / 4, 1.2),
+    ]
+
+
 def main(argv: Sequence[str]) -> int:
     """Measure everything in one run."""
     tiny = smallest(argv, __doc__)
@@ -388,6 +436,7 @@ def main(argv: Sequence[str]) -> int:
         most = server.measure(f"ours, {million:,} runs, 16 connections", "ours", f"acme/runs-{million}", "16")
         claims.append(Claim(f"runs missing of {million:,}", million - most["runs"], 0))
         claims.append(Claim(f"peak MB at {million:,} runs", most["peak_mb"], 700))
+        claims += who_holds_the_gpus(server, 400 if tiny else 20_000)
     claims.append(Claim("672 instants / one instant", instants(2_000 if tiny else 100_000), 20))
     return judge(claims)
 
@@ -398,8 +447,8 @@ if __name__ == "__main__":
             serve_schema(int(recent), int(total))
         case ["serve-bytes"]:
             serve_bytes()
-        case ["ours", url, projects, connections]:
-            print(json.dumps(ours(url, projects, connections)))
+        case ["ours", url, projects, connections, *parts]:
+            print(json.dumps(ours(url, projects, connections, *parts)))
         case ["bare", url, project, connections]:
             print(json.dumps(bare(url, project, connections)))
         case ["read", url, project, connections]:

@@ -72,6 +72,8 @@ def context(
     deadline: float = 60,
     *,
     at: int = AT,
+    now: int | None = None,
+    remembers: bool = True,
     state: Mapping[str, object] | None = None,
     step: int | None = None,
     **variables: str,
@@ -80,7 +82,8 @@ def context(
     return Context(
         settings=settings(server, **variables),
         at=at,
-        now=at + 7,
+        now=at + 7 if now is None else now,
+        remembers=remembers,
         node_name="node",
         state=state or {},
         deadline=Deadline(deadline, ran.clock),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -55,7 +55,7 @@ def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Itera
     }
     instants = sorted({context.at}.union(*to_send.values()))
     usage = Usage(instants, settings)
-    active: list[Project] = []
+    active: dict[Project, bool] = {}
     sent: dict[str, object] = {}
 
     def answer(listing: Listing) -> list[Sample]:
@@ -69,8 +69,7 @@ def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Itera
         if fleet.owners:
             usage.enter(project, listing.runs)
         sent[_key(project)] = context.at
-        if figures.values[metrics.ACTIVE]:
-            active.append(project)
+        active[project] = figures.values[metrics.ACTIVE] > 0
         return found
 
     for told in fleet.each(instants[0] - settings.window, answer):
@@ -89,11 +88,12 @@ def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Itera
         _show(context, shares, activity)
 
 
-def _look(fleet: _Fleet, projects: list[Project], activity: Activity) -> Iterator[Sample | Mark]:
+def _look(fleet: _Fleet, active: Mapping[Project, bool], activity: Activity) -> Iterator[Sample | Mark]:
     """How busy the GPUs of active runs are. A project that cannot be looked at is unknown."""
     context = fleet.context
-    remembered_at: dict[str, object] = {}
-    for project, result in fleet.look(projects):
+    quiet = [f"{_IDLE}{project}" for project, is_active in active.items() if not is_active]
+    changes: dict[str, object] = {key: None for key in quiet if key in context.state}
+    for project, result in fleet.look([project for project, is_active in active.items() if is_active]):
         if isinstance(result, Exception):
             context.lose(f"the utilisation of {project}", result)
             continue
@@ -102,10 +102,10 @@ def _look(fleet: _Fleet, projects: list[Project], activity: Activity) -> Iterato
         before = remembered(context.state.get(key))
         after = activity.enter(project, result.runs, before, 2 * (context.step or 0))
         if after or before:
-            remembered_at[key] = {run: list(memory) for run, memory in after.items()} or None
+            changes[key] = {run: list(memory) for run, memory in after.items()} or None
     if Extra.SYSTEM_METRICS not in fleet.missing:
         yield from activity.samples(remembers=context.remembers)
-        yield Mark(remembered_at)
+        yield Mark(changes)
 
 
 def _show(context: Context[WandbSettings], shares: Shares, activity: Activity) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ DEFAULT = "default"  # the price of GPUs of any other type
 DOLLAR = 1_000_000  # prices are whole millionths, so that sums of them are exact
 MAX_PRICE = 1_000_000  # dollars
 
-_FIELDS = {"group": "group", "job_type": "jobType"}
+_GIVEN = ("gpu_type", "kind")  # which the reader of runs knows
 _BY_TAG = "tag:"
 _TAKEN = frozenset({*FIXED, "entity", "project", "run", "run_id", "env", "service", "host"})
 
@@ -48,52 +48,43 @@ class Owners:
         hash_key: str | None = None,
     ) -> None:
         self.tags = tag_keys(group_by)
-        self._group_by = group_by
+        self._sources = [_source(by) for by in group_by if by not in _GIVEN]
         self._prices = prices or {}
         self._hash_key = hash_key
-        self._known: dict[tuple[Json, ...], Owner] = {}
+        self._known: dict[tuple[Json, ...], Owner] = {}  # by what was read
 
     def read(self, node: Mapping[str, Json], kind: str, gpu: str | None) -> Owner:
         """The owner of a run; the same object for all runs of one owner."""
-        raw = (gpu, *(self._raw(node, by, kind, gpu) for by in self._group_by))
-        owner = self._known.get(raw)
-        if owner is None:
-            values = zip(self.tags, raw[1:], strict=True)
-            group = tuple(self._value(tag, value) for tag, value in values)
-            price = self._prices.get(self._value("gpu_type", gpu), self._prices.get(DEFAULT))
-            owner = self._known[raw] = Owner(group, price)
-        return owner
+        raw = (gpu, kind, *[source(node) for source in self._sources])
+        try:
+            return self._known[raw]
+        except KeyError:
+            return self._known.setdefault(raw, self._owner(node, kind, gpu))
+        except TypeError:  # something that is not even a name
+            return self._owner(node, kind, gpu)
+
+    def _owner(self, node: Mapping[str, Json], kind: str, gpu: str | None) -> Owner:
+        said = iter([source(node) for source in self._sources])
+        given = {"gpu_type": gpu, "kind": kind}
+        values = [self._value(tag, given[tag] if tag in given else next(said)) for tag in self.tags]
+        price = self._prices.get(self._value("gpu_type", gpu), self._prices.get(DEFAULT))
+        return Owner(tuple(values), price)
 
     def user(self, node: Mapping[str, Json]) -> str:
         """Who runs it, as the tag says it."""
         return self._value("user", _username(node))
 
-    def _raw(self, node: Mapping[str, Json], by: str, kind: str, gpu: str | None) -> str | None:
-        value: Json
-        if by == "user":
-            value = _username(node)
-        elif by == "gpu_type":
-            value = gpu
-        elif by == "kind":
-            value = kind
-        elif by in _FIELDS:
-            value = node.get(_FIELDS[by])
-        else:
-            prefix, tags = by.removeprefix(_BY_TAG), node.get("tags")
-            tags = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-            value = next((tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)), None)
-        return value if isinstance(value, str) else None
-
-    def _value(self, tag: str, raw: str | None) -> str:
-        value = wire_value(tag, gpu_type(raw) if raw and tag == "gpu_type" else raw)
+    def _value(self, tag: str, raw: Json) -> str:
+        text = raw if isinstance(raw, str) else ""
+        value = wire_value(tag, gpu_type(text) if tag == "gpu_type" else text)
         if tag != "user" or value == UNKNOWN or self._hash_key is None:
             return value
         return hmac.new(self._hash_key.encode(), value.encode(), hashlib.sha256).hexdigest()[:12]
 
 
-def wire_value(tag: str, value: str | None) -> str:
+def wire_value(tag: str, value: str) -> str:
     """The value of a tag as Datadog stores it; `unknown` where nothing of it is left."""
-    return normalise_tag(f"{tag}:{(value or '').strip()}").partition(":")[2] or UNKNOWN
+    return normalise_tag(f"{tag}:{value.strip()}").partition(":")[2] or UNKNOWN
 
 
 def tag_keys(group_by: Sequence[str]) -> tuple[str, ...]:
@@ -131,6 +122,22 @@ def parse_prices(texts: Sequence[str]) -> dict[str, int]:
             raise ValueError(f"{gpu!r} has two prices")
         prices[gpu] = round(price * DOLLAR)
     return prices
+
+
+def _source(by: str) -> Callable[[Mapping[str, Json]], Json]:
+    """Where a run says what it is grouped by."""
+    if by == "user":
+        return _username
+    if by in FIXED:
+        return lambda node: node.get("jobType" if by == "job_type" else by)
+    prefix = by.removeprefix(_BY_TAG)
+
+    def rest_of_tag(node: Mapping[str, Json]) -> str | None:
+        tags = node.get("tags")
+        named = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+        return next((tag.removeprefix(prefix) for tag in named if tag.startswith(prefix)), None)
+
+    return rest_of_tag
 
 
 def _username(node: Mapping[str, Json]) -> Json:

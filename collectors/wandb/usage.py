@@ -35,9 +35,11 @@ RUNS, GPUS, COMPLETED, FAILED, DOLLARS, UNPRICED, TIME, FAILED_TIME, COST, UNPRI
 )
 _SIZE = 14
 _LINES = (TIME, FAILED_TIME, COST, UNPRICED_TIME)
+_UNPRICED = ((TIME, 1), (UNPRICED_TIME, 1))
 _FAILED = frozenset({State.FAILED, State.CRASHED})
 
 Amounts = list[int]
+_Lines = tuple[tuple[int, int], ...]  # which line, and what a GPU adds to it
 
 
 @dataclass(frozen=True)
@@ -101,18 +103,14 @@ class Usage:
         self._max_groups = settings.max_groups
         self._priced = bool(settings.gpu_prices)
         # What happens after the last instant is entered past the end, where nobody looks.
-        self._changes: list[dict[Group, Amounts]] = [{} for _ in range(len(self._instants) + 1)]
+        self._changes: list[dict[Group, Amounts]] = [{} for _ in (*self._instants, None)]
 
     def enter(self, project: Project, runs: Iterable[Run]) -> None:
         """Add all that the runs of a project change."""
         for run in runs:
             group = (project, run.owner.group)
-            price = run.owner.price
-            lines = [(TIME, 1)]
-            if self._priced:
-                lines.append((UNPRICED_TIME, 1) if price is None else (COST, price))
             bends = gpu_time(run, self._window, self._stale_after)
-            self._bend(group, bends, lines, 0)
+            self._bend(group, bends, self._lines(run.owner.price), 0)
             self._activate(group, run)
             if run.state in TERMINAL:
                 self._end(group, run, bends)
@@ -137,11 +135,14 @@ class Usage:
             self._amounts(first, group)[FAILED if failed else COMPLETED] += 1
             self._amounts(after, group)[FAILED if failed else COMPLETED] -= 1
         if failed:
-            self._bend(group, bends, [(FAILED_TIME, 1)], run.seen)
+            self._bend(group, bends, ((FAILED_TIME, 1),), run.seen)
 
-    def _bend(
-        self, group: Group, bends: Iterable[tuple[int, int, int]], lines: list[tuple[int, int]], since: int
-    ) -> None:
+    def _lines(self, price: int | None) -> _Lines:
+        if not self._priced:
+            return _UNPRICED[:1]
+        return _UNPRICED if price is None else ((TIME, 1), (COST, price))
+
+    def _bend(self, group: Group, bends: Iterable[tuple[int, int, int]], lines: _Lines, since: int) -> None:
         for gpus, begin, known_from in bends:
             amounts = self._amounts(self._first(max(begin, known_from, since)), group)
             for line, weight in lines:

@@ -8,7 +8,9 @@ process adds a label, `/l:<name>`, and an index under two labels is two GPUs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from collectors.wandb.documents import Json, document, is_number
@@ -16,6 +18,7 @@ from collectors.wandb.documents import Json, document, is_number
 FLAW = "bad_system_metrics"
 
 _MEASURES = (".gpu", ".memoryAllocated")
+_NUMBERS = (int, float)  # and not bool; NaN is not between any two
 _KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})(\.gpu|\.memoryAllocated)(?:/l:(.*))?", re.DOTALL)
 
 _Place = tuple[str, int]  # label and index
@@ -48,44 +51,42 @@ class Look(NamedTuple):
 def read_system_metrics(text: Json, gpus: int, flaws: list[str]) -> Reported | None:
     """What the GPUs of a run say, which has so many; None where none says anything."""
     row = document(text, FLAW, flaws)
-    labelled = not isinstance(text, str) or "l:" in text
-    by_process: dict[str, dict[_Place, float]] = {measure: {} for measure in _MEASURES}
-    by_device: dict[str, dict[_Place, float]] = {measure: {} for measure in _MEASURES}
-    for process, measure, place, value in _figures(row, labelled=labelled):
-        if is_number(value) and 0 <= value <= 100:
-            (by_process if process else by_device)[measure][place] = value
-        elif value is not None and FLAW not in flaws:
+    found: dict[tuple[bool, str], dict[_Place, float]] = defaultdict(dict)
+    for key, value in row.items():
+        meaning = _meaning(key)
+        if meaning is None or value is None:
+            continue
+        if type(value) in _NUMBERS and 0 <= value <= 100:
+            found[meaning[0]][meaning[1]] = value
+        elif FLAW not in flaws:
             flaws.append(FLAW)
     # A GPU of the process is the run's own. Of the machine's, only as many can be as the run has.
-    own = (
-        by_process
-        if any(by_process.values())
-        else {
-            measure: dict(
-                [*sorted((place, value) for place, value in found.items() if place[1] < gpus)][:gpus]
-            )
-            for measure, found in by_device.items()
-        }
-    )
-    busy, filled = (own[measure].values() for measure in _MEASURES)
+    busy, filled = found[True, ".gpu"], found[True, ".memoryAllocated"]
+    if not busy and not filled:
+        busy, filled = (_of_the_run(found[False, measure], gpus) for measure in _MEASURES)
     if not busy and not filled:
         return None
     return Reported(
         gpus=len(busy),
-        busy=sum(busy) / 100,
+        busy=sum(busy.values()) / 100,
         memory_gpus=len(filled),
-        memory_filled=sum(filled) / 100,
-        busiest=max(busy, default=0.0),
+        memory_filled=sum(filled.values()) / 100,
+        busiest=max(busy.values(), default=0.0),
         timestamp=_number(row.get("_timestamp")),
         runtime=_number(row.get("_runtime")),
     )
 
 
-def _figures(row: Mapping[str, Json], *, labelled: bool) -> Iterator[tuple[bool, str, _Place, Json]]:
-    """Whether it is the process's, the measure, which GPU, and the value; a row may have many keys."""
-    for key, value in row.items():
-        if (labelled or key.endswith(_MEASURES)) and (found := _KEY.fullmatch(key)):
-            yield bool(found[1]), found[3], (found[4] or "", int(found[2])), value
+@lru_cache(maxsize=2**14)  # the same few keys in every row
+def _meaning(key: str) -> tuple[tuple[bool, str], _Place] | None:
+    """Whether a figure is of the process, and what it measures; of which GPU. None for any other key."""
+    found = _KEY.fullmatch(key)
+    return found and ((bool(found[1]), found[3]), (found[4] or "", int(found[2])))
+
+
+def _of_the_run(figures: Mapping[_Place, float], gpus: int) -> dict[_Place, float]:
+    own = sorted(place for place in figures if place[1] < gpus)
+    return {place: figures[place] for place in own[:gpus]}
 
 
 def _number(value: Json) -> float | None:

@@ -1,0 +1,488 @@
+"""Usage, utilisation and idleness through the collector, over a server on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wandb_runs import AT, HOUR, Ran, check, collect, row, settings
+
+from collectors.wandb import metrics
+from common.errors import ConfigurationError
+from servers.faults import Fault
+from servers.fleet import Row, client_config, plausible_day, system_row
+from servers.wandb import KEY, Wandb
+
+ROOT = Path(__file__).resolve().parents[3]
+STEP = 900
+IDLE_METRICS = {metrics.USAGE_IDLE, metrics.IDLE_COST, metrics.IDLE_GPUS, metrics.IDLE_SECONDS}
+
+
+@pytest.fixture
+def server() -> Iterator[Wandb]:
+    with Wandb() as running:
+        yield running
+
+
+def running(run_id: str, *busy: float, gpus: int | None = None, **more: Any) -> Row:
+    """A run that is active, with GPUs that are so busy."""
+    more.setdefault("config", client_config(len(busy) if gpus is None else gpus))
+    more.setdefault("system", system_row(*busy))
+    return row(run_id, "running", started=more.pop("started", -5), ended=more.pop("ended", -0.01), **more)
+
+
+def looking(
+    server: Wandb, looks: int = 5, state: dict[str, object] | None = None, **variables: Any
+) -> list[Ran]:
+    """Ticks one after the other up to AT, each with what the last one remembered."""
+    kept = {} if state is None else state
+    found = []
+    for number in range(looks):
+        at = AT - (looks - 1 - number) * STEP
+        ran = collect(server, at=at, step=STEP, state=kept, **variables)
+        assert ran.error is None
+        for key, value in json.loads(json.dumps(ran.state)).items():
+            kept.pop(key, None) if value is None else kept.__setitem__(key, value)
+        found.append(ran)
+    return found
+
+
+def values(ran: Ran, metric: Any) -> dict[tuple[str, ...], float]:
+    """By the tags beside entity and project."""
+    return {
+        tuple(tag for tag in sample.tags if not tag.startswith(("entity:", "project:"))): sample.value
+        for sample in ran.samples
+        if sample.metric is metric
+    }
+
+
+def asked_for(server: Wandb) -> list[str]:
+    """The queries of runs, as text."""
+    return [json.loads(request.body)["query"] for request in server.requests]
+
+
+class TestUsage:
+    def test_every_run_is_in_the_group_of_its_owner_and_type(self, server: Wandb) -> None:
+        server.add(
+            "acme",
+            "ants",
+            [
+                row("a", "running", started=-2, ended=-0.01, config=client_config(8), user="Ann"),
+                row("b", started=-3, ended=-1, config=client_config(4, "Tesla T4"), user="ann"),
+                row("c", "failed", started=-2, ended=-1, config=client_config(2), user="ann"),
+                row("d", "running", started=-1, ended=-0.01, config=client_config(1, None), user=None),
+            ],
+        )
+        ran = collect(server)
+        ann = ("gpu_type:h100", "user:ann")
+        nobody = ("gpu_type:unknown", "user:unknown")
+        old = ("gpu_type:t4", "user:ann")
+        assert values(ran, metrics.USAGE_GPUS) == {ann: 8, old: 0, nobody: 1}
+        assert values(ran, metrics.USAGE_HOURS) == {ann: 18, old: 8, nobody: 1}
+        assert values(ran, metrics.USAGE_FAILED_HOURS) == {ann: 2, old: 0, nobody: 0}
+        assert values(ran, metrics.USAGE_FAILED) == {ann: 1, old: 0, nobody: 0}
+        assert values(ran, metrics.USAGE_COMPLETED) == {ann: 0, old: 1, nobody: 0}
+
+    def test_groups_are_by_what_is_configured(self, server: Wandb) -> None:
+        mine = running("a", 50.0, group="g1", job_type="eval", tags=["x", "team=Red"], sweep="s")
+        server.add("acme", "ants", [mine])
+        ran = collect(server, FLEETGAUGE_WANDB_GROUP_BY="tag:team=,kind,job_type,group")
+        [tags] = values(ran, metrics.USAGE_ACTIVE)
+        assert tags == ("group:g1", "job_type:eval", "kind:sweep", "team:red")
+        assert set(values(ran, metrics.USAGE_BUSY)) == {tags}
+
+    def test_the_cap_is_over_all_projects_and_sums_stay_whole(self, server: Wandb) -> None:
+        for project, gpus in (("ants", 8), ("bees", 2)):
+            rows = [running(f"r{n}", *[50.0] * gpus, user=f"u{n}") for n in range(3)]
+            server.add("acme", project, rows)
+        projects: dict[str, Any] = {"WANDB_PROJECTS": "acme/ants,acme/bees"}
+        ran = collect(server, FLEETGAUGE_WANDB_MAX_GROUPS="4", FLEETGAUGE_WANDB_GROUP_BY="user", **projects)
+        for metric, expected in ((metrics.USAGE_GPUS, (24, 6)), (metrics.USAGE_REPORTING, (24, 6))):
+            found: dict[str, dict[str, float]] = {"project:ants": {}, "project:bees": {}}
+            for sample in ran.samples:
+                if sample.metric is metric:
+                    _, project, user = sample.tags
+                    found[project][user] = sample.value
+            assert tuple(sum(groups.values()) for groups in found.values()) == expected
+            assert set(found["project:ants"]) == {"user:u0", "user:u1", "user:u2"}
+            assert found["project:bees"] == {"user:u0": 2, "user:_other": 4}
+
+    def test_a_project_that_was_lost_is_filled_with_its_groups(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", 50.0)])
+        both: dict[str, Any] = {"WANDB_PROJECTS": "acme/ants,acme/bees"}
+        state: dict[str, object] = {"tick:acme/ants": AT - STEP, "tick:acme/bees": AT - STEP}
+        first = collect(server, state=state, step=STEP, **both)
+        server.add("acme", "bees", [running("b", 50.0)])
+        second = collect(server, at=AT + STEP, state={**state, **first.state}, step=STEP, **both)
+        sent = {
+            (sample.timestamp, tag)
+            for sample in second.samples
+            if sample.metric is metrics.USAGE_GPUS
+            for tag in sample.tags
+            if tag.startswith("project:")
+        }
+        assert sent == {(AT, "project:bees"), (AT + STEP, "project:bees"), (AT + STEP, "project:ants")}
+
+    def test_with_both_parts_off_nothing_more_is_asked_or_said(self, server: Wandb) -> None:
+        server.add("acme", "ants", plausible_day(AT))
+        ran = collect(server, FLEETGAUGE_WANDB_USAGE="false", FLEETGAUGE_WANDB_UTILIZATION="false")
+        assert not [one for one in ran.samples if one.metric.name.startswith(("wandb.usage", "wandb.idle"))]
+        assert metrics.UTILIZATION not in {sample.metric for sample in ran.samples}
+        [text] = asked_for(server)
+        assert not [word for word in ("user", "tags", "jobType", "systemMetrics") if word in text]
+
+    def test_utilisation_alone_is_by_the_same_groups(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", 50.0, user="ann")])
+        ran = collect(server, FLEETGAUGE_WANDB_USAGE="false")
+        names = {one.metric.name for one in ran.samples if one.metric.name.startswith("wandb.usage")}
+        assert "wandb.usage.gpus_busy" in names
+        assert "wandb.usage.gpus_in_use" not in names
+        assert values(ran, metrics.USAGE_BUSY) == {("gpu_type:h100", "user:ann"): 0.5}
+
+    def test_only_the_fields_that_runs_are_grouped_by_are_asked_for(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", 50.0)])
+        collect(server, FLEETGAUGE_WANDB_GROUP_BY="gpu_type", FLEETGAUGE_WANDB_UTILIZATION="false")
+        collect(server, FLEETGAUGE_WANDB_GROUP_BY="tag:team=", FLEETGAUGE_WANDB_UTILIZATION="false")
+        plain, by_tag = asked_for(server)
+        assert "user" not in plain.replace("viewer", "")
+        assert "tags" not in plain
+        assert "tags" in by_tag
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("variable", "value", "said"),
+        [
+            ("GROUP_BY", "user,team", "write any of user"),
+            ("GROUP_BY", "tag:project=", "means something else already"),
+            ("GPU_PRICES", "h100", "write a type and dollars"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_a_configuration_error(
+        self, server: Wandb, variable: str, value: str, said: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=said) as caught:
+            settings(server, **{f"FLEETGAUGE_WANDB_{variable}": value})
+        assert f"FLEETGAUGE_WANDB_{variable}" in str(caught.value)
+
+    def test_the_defaults_are_those_of_the_specification(self, server: Wandb) -> None:
+        made = settings(server)
+        assert (made.usage, made.utilization, made.group_by) == (True, True, ("user", "gpu_type"))
+        assert (made.max_groups, made.idle_below, made.idle_after, made.idle_runs) == (200, 5, 3600, 20)
+        assert (made.gpu_prices, made.user_hash_key) == ((), None)
+
+
+class TestUtilization:
+    def test_it_is_the_sum_over_gpus_that_report_and_not_a_mean_of_means(self, server: Wandb) -> None:
+        server.add(
+            "acme",
+            "ants",
+            [
+                running("a", *[100.0] * 8, user="ann"),
+                running("b", 10.0, user="bob"),
+                running("c", gpus=4, system={}, user="bob"),
+                running("d", gpus=4, system=None, user="cy"),
+            ],
+        )
+        ran = collect(server, FLEETGAUGE_WANDB_GROUP_BY="user")
+        assert values(ran, metrics.USAGE_REPORTING) == {("user:ann",): 8, ("user:bob",): 1, ("user:cy",): 0}
+        assert values(ran, metrics.USAGE_BUSY) == {("user:ann",): 8, ("user:bob",): 0.1}
+        assert values(ran, metrics.USAGE_MEMORY_FILLED) == {
+            ("user:ann",): pytest.approx(3.2),
+            ("user:bob",): 0.4,
+        }
+        assert values(ran, metrics.USAGE_REPORTING_MEMORY) == {("user:ann",): 8, ("user:bob",): 1}
+        assert values(ran, metrics.USAGE_GPUS) == {("user:ann",): 8, ("user:bob",): 5, ("user:cy",): 4}
+        assert ran.value("training.gpu_utilization_pct") == pytest.approx(100 * 8.1 / 9)
+
+    def test_where_no_gpu_reports_there_is_no_utilisation(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", gpus=4, system={})])
+        ran = collect(server)
+        assert ran.value("training.gpu_utilization_pct") is None
+        assert ran.value("usage.gpus_reporting") == 0
+        assert ran.value("usage.gpus_busy") is None
+        assert ran.value("usage.gpus_idle") is None
+
+    def test_only_what_runs_is_asked_for_in_small_pages(self, server: Wandb) -> None:
+        rows = [running(f"r{n:03d}", 50.0) for n in range(250)]
+        server.add("acme", "ants", [*rows, *(row(f"e{n}", system=system_row(50.0)) for n in range(40))])
+        ran = collect(server)
+        assert ran.value("usage.gpus_reporting") == 250
+        looks = [request for request in server.requests if b"systemMetrics" in request.body]
+        assert {request.variables["first"] for request in looks} == {100}
+        assert len(looks) == 3
+        assert all('"state": "running"' in request.variables["filters"] for request in looks)
+
+    @pytest.mark.parametrize(
+        "one",
+        [
+            running("stale", 50.0, ended=-0.25),
+            running("zombie", 50.0, ended=-500),
+            running("later", 50.0, started=0.001, ended=0.002),
+            row("ended", system=system_row(50.0)),
+            row("waits", "pending", ended=None, system=system_row(50.0)),
+        ],
+        ids=lambda one: one.id,
+    )
+    def test_what_is_not_active_by_its_heartbeat_says_nothing(self, server: Wandb, one: Row) -> None:
+        server.add("acme", "ants", [one, running("a", 50.0)])
+        assert collect(server).value("usage.gpus_reporting") == 1
+
+    def test_a_project_without_active_runs_is_not_looked_at(self, server: Wandb) -> None:
+        server.add("acme", "ants", [row("a")])
+        collect(server)
+        assert len(server.requests) == 1
+
+    def test_figures_older_than_a_heartbeat_may_be_are_unknown(self, server: Wandb) -> None:
+        server.add(
+            "acme",
+            "ants",
+            [
+                running("old", 50.0, system=system_row(50.0, _timestamp=AT - 900)),
+                running("new", 70.0, system=system_row(70.0, _timestamp=AT - 899)),
+            ],
+        )
+        ran = collect(server)
+        assert (ran.value("usage.gpus_reporting"), ran.value("usage.gpus_busy")) == (1, 0.7)
+
+    def test_a_row_that_cannot_be_read_costs_itself(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", 50.0, system="{"), running("b", 70.0)])
+        ran = collect(server)
+        assert ran.value("usage.gpus_reporting") == 1
+        assert ran.dropped == {"bad_system_metrics": 1}
+
+    def test_it_is_of_the_tick_and_not_sent_once_that_is_more_than_a_step_ago(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", 50.0)])
+        in_time = collect(server, at=AT, now=AT + STEP, step=STEP)
+        assert {one.timestamp for one in in_time.samples if one.metric in metrics.LOOKED_AT} == {AT}
+        late = collect(server, at=AT, now=AT + STEP + 1, step=STEP)
+        assert not [one for one in late.samples if one.metric in metrics.LOOKED_AT]
+        assert late.value("usage.gpus_in_use") == 1
+
+    def test_of_ticks_that_were_missed_only_usage_is_filled(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", 50.0)])
+        ran = collect(server, state={"tick:acme/ants": AT - 3 * STEP}, step=STEP)
+        ticks = {AT - 2 * STEP, AT - STEP, AT}
+        assert {one.timestamp for one in ran.samples if one.metric is metrics.USAGE_GPUS} == ticks
+        assert {one.timestamp for one in ran.samples if one.metric in metrics.LOOKED_AT} == {AT}
+
+    def test_a_look_that_fails_costs_the_utilisation_of_its_project_alone(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("a", 50.0)])
+        server.faults.add(Fault())
+        server.faults.add(Fault(status=403))
+        ran = collect(server)
+        assert ran.error is None
+        assert ran.value("usage.gpus_in_use") == 1
+        assert ran.value("usage.gpus_reporting") is None
+        [lost] = ran.tally.lost
+        assert lost.startswith("the utilisation of acme/ants: ")
+        assert ran.state == {"tick:acme/ants": AT}
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("field", "tag"), [("Run.user", "user"), ("User.username", "user"), ("Run.group", "group")]
+    )
+    def test_a_field_that_the_server_refuses_is_unknown_and_said(
+        self, server: Wandb, field: str, tag: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.remove(field)
+        server.add("acme", "ants", [running("a", 50.0, user="ann", group="g")])
+        ran = collect(server, FLEETGAUGE_WANDB_GROUP_BY=f"{tag},gpu_type")
+        assert values(ran, metrics.USAGE_GPUS) == {tuple(sorted(("gpu_type:h100", f"{tag}:unknown"))): 1}
+        assert ran.value("usage.gpus_busy") == 0.5
+        assert f"does not know {tag}: " in caplog.text
+
+    @pytest.mark.parametrize(("field", "by"), [("jobType", "job_type"), ("tags", "tag:team=")])
+    def test_only_what_needs_a_field_is_missing(self, server: Wandb, field: str, by: str) -> None:
+        server.remove(f"Run.{field}")
+        mine = running("a", 50.0, user="ann", job_type="train", tags=["team=x"])
+        server.add("acme", "ants", [mine])
+        ran = collect(server, FLEETGAUGE_WANDB_GROUP_BY=f"user,{by}")
+        [tags] = values(ran, metrics.USAGE_GPUS)
+        assert "user:ann" in tags
+        assert [tag.partition(":")[2] for tag in tags if not tag.startswith("user:")] == ["unknown"]
+        server.requests.clear()
+        assert collect(server, FLEETGAUGE_WANDB_GROUP_BY="user").value("usage.gpus_busy") == 0.5
+        assert len(server.requests) == 2  # nobody asked for it
+
+    def test_without_system_metrics_there_is_no_utilisation_and_all_else_stands(
+        self, server: Wandb, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.remove("Run.systemMetrics")
+        server.add("acme", "ants", [running("a", 50.0, user="ann")])
+        ran = collect(server)
+        assert ran.error is None
+        assert not [one for one in ran.samples if one.metric in metrics.LOOKED_AT]
+        assert values(ran, metrics.USAGE_GPUS) == {("gpu_type:h100", "user:ann"): 1}
+        assert "systemMetrics: how busy GPUs are is not told" in caplog.text
+        assert ran.tally.lost == []
+
+    def test_check_says_what_is_refused(self, server: Wandb) -> None:
+        server.remove("Run.systemMetrics", "Run.user", "Run.jobType")
+        server.add("acme", "ants", [])
+        said = check(server).findings
+        assert [finding.split(": ")[1] for finding in said[1:]] == ["systemMetrics", "user"]
+        assert len(server.requests) == 2
+
+
+class TestIdle:
+    PRICES = "h100=2,a100-80gb=1"
+
+    def test_a_run_that_was_low_at_every_look_for_an_hour_is_idle(self, server: Wandb) -> None:
+        forgotten = running("r1", 0.5, 4.9, name="my run", user="ann")
+        server.add("acme", "ants", [forgotten, running("r2", 90.0, user="ann")])
+        *before, last = looking(server, FLEETGAUGE_WANDB_GPU_PRICES=self.PRICES)
+        assert [ran.value("usage.gpus_idle") for ran in before] == [0, 0, 0, 0]
+        assert [ran.value("idle.cost_per_hour") for ran in before] == [0, 0, 0, 0]
+        assert last.value("usage.gpus_idle") == 2
+        assert last.value("idle.cost_per_hour") == 4
+        named = ("run:my run", "run_id:r1", "user:ann")
+        assert values(last, metrics.IDLE_GPUS) == {named: 2}
+        assert values(last, metrics.IDLE_SECONDS) == {named: HOUR}
+
+    def test_idle_gpus_without_a_price_cost_nobody_knows_what(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", 0.0, config=client_config(1, "Tesla T4"))])
+        last = looking(server, FLEETGAUGE_WANDB_GPU_PRICES=self.PRICES)[-1]
+        assert last.value("usage.gpus_idle") == 1
+        assert last.value("idle.cost_per_hour") is None
+
+    def test_one_busy_gpu_keeps_a_run_from_being_idle(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", *[0.0] * 7, 5.0)])
+        assert looking(server)[-1].value("usage.gpus_idle") == 0
+
+    def test_only_reporting_gpus_count(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", *[0.0] * 8, gpus=16)])
+        last = looking(server)[-1]
+        assert (last.value("usage.gpus_in_use"), last.value("usage.gpus_idle")) == (16, 8)
+        assert last.value("idle.run_gpus") == 8
+
+    def test_the_worst_by_gpus_and_time_are_named_over_all_projects(self, server: Wandb) -> None:
+        for project in ("ants", "bees"):
+            rows = [running(f"r{gpus}", *[0.0] * gpus) for gpus in (1, 2, 4)]
+            server.add("acme", project, rows)
+        options: dict[str, Any] = {"WANDB_PROJECTS": "acme/ants,acme/bees", "FLEETGAUGE_WANDB_IDLE_RUNS": "3"}
+        last = looking(server, **options)[-1]
+        named = [
+            [tag for tag in one.tags if tag.startswith(("project:", "run_id:"))]
+            for one in last.samples
+            if one.metric is metrics.IDLE_GPUS
+        ]
+        expected = [("ants", "r4"), ("bees", "r4"), ("ants", "r2")]
+        assert named == [[f"project:{project}", f"run_id:{run}"] for project, run in expected]
+        assert sum(one.value for one in last.samples if one.metric is metrics.USAGE_IDLE) == 14
+
+    def test_without_a_store_nothing_is_said_of_it_and_check_says_why(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", 0.0)])
+        for ran in looking(server, remembers=False):
+            assert not [one for one in ran.samples if one.metric in IDLE_METRICS]
+            assert ran.value("usage.gpus_reporting") == 1
+        assert "FLEETGAUGE_CHECKPOINTS" in check(server, remembers=False).findings[-1]
+        assert not [said for said in check(server).findings if "FLEETGAUGE_CHECKPOINTS" in said]
+
+    def test_a_tick_that_is_repeated_says_the_same(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", 0.0), running("r2", 50.0)])
+        state: dict[str, object] = {}
+        looking(server, looks=4, state=state)
+        kept = dict(state)
+        first = collect(server, at=AT, step=STEP, state=kept)
+        again = collect(server, at=AT, step=STEP, state=kept)
+        after = collect(server, at=AT, step=STEP, state={**kept, **json.loads(json.dumps(first.state))})
+        assert first.samples == again.samples == after.samples
+
+    def test_a_project_that_could_not_be_looked_at_is_remembered(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", 0.0, ended=0.6)])
+        state: dict[str, object] = {}
+        looking(server, looks=2, state=state)
+        kept = state["idle:acme/ants"]
+        server.faults.add(Fault())
+        server.faults.add(Fault(status=403))
+        failed = collect(server, at=AT + STEP, step=STEP, state=state)
+        assert "idle:acme/ants" not in failed.state
+        assert kept
+        later = collect(server, at=AT + 2 * STEP, step=STEP, state=state)
+        assert json.loads(json.dumps(later.state["idle:acme/ants"]))["r1"][:2] == [AT - STEP, AT + 2 * STEP]
+
+    def test_what_is_no_longer_idle_leaves_nothing_behind(self, server: Wandb) -> None:
+        rows = server.add("acme", "ants", [running("r1", 0.0)])
+        state: dict[str, object] = {}
+        looking(server, looks=2, state=state)
+        assert "idle:acme/ants" in state
+        rows[:] = [running("r1", 80.0)]
+        looking(server, looks=1, state=state)
+        assert "idle:acme/ants" not in state
+        rows[:] = [running("r1", 0.0)]
+        looking(server, looks=1, state=state)
+        rows.clear()
+        looking(server, looks=1, state=state)
+        assert "idle:acme/ants" not in state
+
+    def test_what_is_remembered_of_a_project_that_is_gone_is_forgotten(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", 0.0)])
+        state: dict[str, object] = {"idle:acme/gone": {}, "tick:acme/gone": AT, "idle:other/kept": {}}
+        ran = collect(server, WANDB_PROJECTS="acme/*", state=state, step=STEP)
+        assert ran.state["idle:acme/gone"] is ran.state["tick:acme/gone"] is None
+        assert "idle:other/kept" not in ran.state
+
+
+class TestPrivacy:
+    def test_with_a_key_no_username_leaves(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", 0.0, user="Ann-Smith"), running("r2", 50.0, user="bob")])
+        last = looking(server, FLEETGAUGE_WANDB_USER_HASH_KEY="a-secret-of-its-own")[-1]
+        tags = " ".join(tag for sample in last.samples for tag in sample.tags)
+        assert "smith" not in tags.lower()
+        assert "bob" not in tags
+        [group] = values(last, metrics.IDLE_GPUS)
+        hashed = next(tag for tag in group if tag.startswith("user:"))
+        assert any(hashed in tags for tags in values(last, metrics.USAGE_GPUS))
+        assert "a-secret" not in repr(settings(server, FLEETGAUGE_WANDB_USER_HASH_KEY="a-secret-of-its-own"))
+
+
+class TestCommandLine:
+    def run(
+        self, server: Wandb, folder: Path, *options: str, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "WANDB_API_KEY": KEY,
+            "WANDB_PROJECTS": "acme/ants",
+            "WANDB_BASE_URL": server.url,
+            "FLEETGAUGE_CHECKPOINTS": str(folder),
+            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49",
+            **variables,
+        }
+        command = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", *options]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    def test_a_dry_run_ends_with_who_holds_the_gpus_and_who_idles(
+        self, server: Wandb, tmp_path: Path
+    ) -> None:
+        import time
+
+        server.add("acme", "ants", plausible_day(time.time()))
+        text = self.run(server, tmp_path).stdout
+        assert "  usage:\n    entity  project  user" in text
+        assert "  idle: nothing\n" in text
+        [outcome] = json.loads(self.run(server, tmp_path, "--json").stdout)["collectors"]
+        hours = [group["gpu_hours_24h"] for group in outcome["usage"]]
+        assert len(hours) <= 10
+        assert hours == sorted(hours, reverse=True)
+        assert {*outcome["usage"][0]} == {
+            *(
+                "entity",
+                "project",
+                "user",
+                "gpu_type",
+                "gpus",
+                "gpu_hours_24h",
+                "utilization_pct",
+                "cost_24h",
+            ),
+        }
+        assert outcome["idle"] == []
