@@ -37,7 +37,7 @@ from common.metric import Mark, Sample
 from common.net.retry import TransientError, persist
 from common.span import Span
 
-LOOK_PAGE = 100  # runs asked for in one request with their system metrics, of 10 kB each
+LOOK_PAGE = 200  # runs asked for in one request with their system metrics, of 10 kB each
 
 _TICK, _IDLE = "tick:", "idle:"  # what the state remembers of a project
 

@@ -53,6 +53,9 @@ class RunKind(IntEnum):
     SWEEP = 2
 
 
+_KIND_NAMES = {kind: kind.name.lower() for kind in RunKind}
+
+
 class Target(NamedTuple):
     """What a push-to-main run measured: the branch or any pull request, with which configuration."""
 
@@ -148,7 +151,7 @@ class RunReader:
             sweep=str(node["sweepName"]) if node.get("sweepName") else None,
             target=target,
             throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _NOTHING,
-            owner=self._owners.read(node, kind.name.lower(), _gpu_name(writer)) if self._owners else NOBODY,
+            owner=self._owners.read(node, _KIND_NAMES[kind], _gpu_name(writer)) if self._owners else NOBODY,
             look=_look(self._owners, node, gpus, flaws) if self._owners and "systemMetrics" in node else None,
         )
 
@@ -234,10 +237,10 @@ def _gpus_seen(writer: Mapping[str, Json]) -> float | None:
 def _gpu_name(writer: Mapping[str, Json]) -> str | None:
     """What the driver calls its first GPU."""
     name = writer.get("gpu")
-    for maker in ("gpu_nvidia", "gpu_amd"):
-        devices = writer.get(maker)
-        if not name and isinstance(devices, list) and devices and isinstance(devices[0], dict):
-            name = devices[0].get("name")
+    if not name:
+        devices = writer.get("gpu_nvidia") or writer.get("gpu_amd")
+        first = devices[0] if isinstance(devices, list) else None
+        name = first.get("name") if isinstance(first, dict) else None
     return name if isinstance(name, str) else None
 
 

@@ -17,7 +17,7 @@ from operator import itemgetter
 from collectors.wandb import metrics
 from collectors.wandb.ledger import active_until, gpu_time
 from collectors.wandb.owners import DOLLAR, tag_keys
-from collectors.wandb.runs import HOUR, SECOND, TERMINAL, Run, State
+from collectors.wandb.runs import HOUR, SECOND, Run, State
 from collectors.wandb.settings import Project, WandbSettings
 from common.metric import Metric, Sample
 
@@ -35,8 +35,10 @@ RUNS, GPUS, COMPLETED, FAILED, DOLLARS, UNPRICED, TIME, FAILED_TIME, COST, UNPRI
 )
 _SIZE = 14
 _LINES = (TIME, FAILED_TIME, COST, UNPRICED_TIME)
-_UNPRICED = ((TIME, 1), (UNPRICED_TIME, 1))
+_UNPRICED_LINES = ((TIME, 1), (UNPRICED_TIME, 1))
+_FAILED_LINES = ((FAILED_TIME, 1),)
 _FAILED = frozenset({State.FAILED, State.CRASHED})
+_COUNTED = {State.FINISHED: COMPLETED, State.FAILED: FAILED, State.CRASHED: FAILED}
 
 Amounts = list[int]
 _Lines = tuple[tuple[int, int], ...]  # which line, and what a GPU adds to it
@@ -102,58 +104,57 @@ class Usage:
         self._stale_after = settings.stale_after * SECOND
         self._max_groups = settings.max_groups
         self._priced = bool(settings.gpu_prices)
-        # What happens after the last instant is entered past the end, where nobody looks.
-        self._changes: list[dict[Group, Amounts]] = [{} for _ in (*self._instants, None)]
+        self._changes: list[dict[Group, Amounts]] = [{} for _ in self._instants]
 
     def enter(self, project: Project, runs: Iterable[Run]) -> None:
         """Add all that the runs of a project change."""
-        for run in runs:
+        for run in runs if self._instants else ():
             group = (project, run.owner.group)
             bends = gpu_time(run, self._window, self._stale_after)
             self._bend(group, bends, self._lines(run.owner.price), 0)
-            self._activate(group, run)
-            if run.state in TERMINAL:
-                self._end(group, run, bends)
+            if run.state is not State.PENDING:
+                self._activate(group, run)
+            if run.state in _COUNTED:
+                self._add(group, run.seen, _COUNTED[run.state], 1)
+                self._add(group, run.seen + self._window + 1, _COUNTED[run.state], -1)
+            if run.state in _FAILED:
+                self._bend(group, bends, _FAILED_LINES, run.seen)
 
     def _activate(self, group: Group, run: Run) -> None:
-        first, after = self._first(run.start), self._first(active_until(run, self._stale_after))
-        if first >= after or run.state is State.PENDING:
+        start, end = run.start, active_until(run, self._stale_after)
+        if end <= max(start, self._instants[0]):
             return
-        for place, sign in ((first, 1), (after, -1)):
-            amounts = self._amounts(place, group)
-            amounts[RUNS] += sign
-            amounts[GPUS] += sign * run.gpus
-            if self._priced and run.owner.price is None:
-                amounts[UNPRICED] += sign * run.gpus
-            elif self._priced:
-                amounts[DOLLARS] += sign * run.gpus * (run.owner.price or 0)
-
-    def _end(self, group: Group, run: Run, bends: Iterable[tuple[int, int, int]]) -> None:
-        failed = run.state in _FAILED
-        first, after = self._first(run.seen), self._first(run.seen + self._window + 1)
-        if first < after and (failed or run.state is State.FINISHED):
-            self._amounts(first, group)[FAILED if failed else COMPLETED] += 1
-            self._amounts(after, group)[FAILED if failed else COMPLETED] -= 1
-        if failed:
-            self._bend(group, bends, ((FAILED_TIME, 1),), run.seen)
+        price = run.owner.price
+        for moment, sign in ((start, 1), (end, -1)):
+            self._add(group, moment, RUNS, sign)
+            self._add(group, moment, GPUS, sign * run.gpus)
+            if self._priced and price is None:
+                self._add(group, moment, UNPRICED, sign * run.gpus)
+            elif self._priced and price:
+                self._add(group, moment, DOLLARS, sign * run.gpus * price)
 
     def _lines(self, price: int | None) -> _Lines:
         if not self._priced:
-            return _UNPRICED[:1]
-        return _UNPRICED if price is None else ((TIME, 1), (COST, price))
+            return _UNPRICED_LINES[:1]
+        return _UNPRICED_LINES if price is None else ((TIME, 1), (COST, price))
 
     def _bend(self, group: Group, bends: Iterable[tuple[int, int, int]], lines: _Lines, since: int) -> None:
+        last = self._instants[-1]
         for gpus, begin, known_from in bends:
-            amounts = self._amounts(self._first(max(begin, known_from, since)), group)
-            for line, weight in lines:
-                amounts[line] += gpus * weight
-                amounts[line + 1] -= gpus * weight * begin
+            moment = max(begin, known_from, since)
+            if moment <= last:
+                amounts = self._amounts(moment, group)
+                for line, weight in lines:
+                    amounts[line] += gpus * weight
+                    amounts[line + 1] -= gpus * weight * begin
 
-    def _first(self, moment: int) -> int:
-        return bisect_left(self._instants, moment)
+    def _add(self, group: Group, moment: int, place: int, amount: int) -> None:
+        if moment <= self._instants[-1]:
+            self._amounts(moment, group)[place] += amount
 
-    def _amounts(self, place: int, group: Group) -> Amounts:
-        changes = self._changes[place]
+    def _amounts(self, moment: int, group: Group) -> Amounts:
+        """What a group changes at the first instant from a moment on, which is not behind the last."""
+        changes = self._changes[bisect_left(self._instants, moment)]
         amounts = changes.get(group)
         if amounts is None:
             amounts = changes[group] = [0] * _SIZE
@@ -162,7 +163,7 @@ class Usage:
     def shares(self) -> Iterator[Shares]:
         """What the groups have at each of the instants, in order."""
         groups: dict[Group, Amounts] = {}
-        for moment, changes in zip(self._instants, self._changes, strict=False):
+        for moment, changes in zip(self._instants, self._changes, strict=True):
             for group, change in changes.items():
                 groups[group] = added = _added(groups.get(group), change)
                 if not any(added):

@@ -210,12 +210,12 @@ class TestUtilization:
         assert ran.value("usage.gpus_idle") is None
 
     def test_only_what_runs_is_asked_for_in_small_pages(self, server: Wandb) -> None:
-        rows = [running(f"r{n:03d}", 50.0) for n in range(250)]
+        rows = [running(f"r{n:03d}", 50.0) for n in range(450)]
         server.add("acme", "ants", [*rows, *(row(f"e{n}", system=system_row(50.0)) for n in range(40))])
         ran = collect(server)
-        assert ran.value("usage.gpus_reporting") == 250
+        assert ran.value("usage.gpus_reporting") == 450
         looks = [request for request in server.requests if b"systemMetrics" in request.body]
-        assert {request.variables["first"] for request in looks} == {100}
+        assert {request.variables["first"] for request in looks} == {200}
         assert len(looks) == 3
         assert all('"state": "running"' in request.variables["filters"] for request in looks)
 
