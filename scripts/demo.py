@@ -15,6 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
+from common.execution.live import LiveRun  # noqa: E402
+from common.job import Job, Mode  # noqa: E402
+from common.process.environment import child_environment  # noqa: E402
 from common.show.report import number  # noqa: E402
 from fleetgauge.records import RecordWriter  # noqa: E402
 from servers.aws import Aws  # noqa: E402
@@ -39,10 +42,10 @@ def main() -> int:
             made.mkdir()
         write_records(str(records))
         wandb.add("acme", "ants", plausible_day(time.time()))
-        aws.put_secret(f"{PREFIX}/datadog", {"DD_API_KEY": KEY})
-        aws.put_secret(
-            f"{PREFIX}/wandb", {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
-        )
+        datadog_secret = {"DD_API_KEY": KEY}
+        wandb_secret = {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
+        aws.put_secret(f"{PREFIX}/datadog", datadog_secret)
+        aws.put_secret(f"{PREFIX}/wandb", wandb_secret)
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "DD_ENV": "demo",
@@ -51,16 +54,25 @@ def main() -> int:
             "FLEETGAUGE_NODE_NAME": "demo-node",
             "FLEETGAUGE_CHECKPOINTS": str(checkpoints),
             "FLEETGAUGE_XENNA_PATHS": str(records),
+            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100-80gb=1.79",
             "WANDB_BASE_URL": wandb.url,
             **aws.environment,
         }
         print(f"Embedded: Datadog at {intake.url}, W&B at {wandb.url}, AWS at {aws.url}\n")
+        push_the_hour_before(environment | datadog_secret | wandb_secret)
         print("$ scripts/run_collector.py all --push", flush=True)
         command = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "all", "--push"]
         code = subprocess.run(command, env=environment, check=False).returncode
         print(f"exit code {code}\n\nWhat Datadog holds now:\n")
         show(intake)
     return code
+
+
+def push_the_hour_before(environment: dict[str, str]) -> None:
+    """Push the ticks before this one, as the CronJob would have: who idles is known after an hour."""
+    for earlier in (3600, 2700, 1800, 900):
+        job = Job("wandb", Mode.PUSH, int(time.time()) - earlier, timeout=60)
+        LiveRun(job, child_environment(job, environment)).run()
 
 
 def write_records(folder: str) -> None:

@@ -1,1 +1,1 @@
-"""W&B runs: the fleet, push-to-main throughput and sweeps."""
+"""W&B runs: the fleet, push-to-main throughput, sweeps, and who holds the GPUs."""

@@ -207,7 +207,7 @@ class Run(ABC):
             network=self._core,
             step=step,
             fills=job.mode is Mode.PUSH,
-            remembers=core.checkpoints is not None,
+            remembers=self._core.checkpoints is not None,
             sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
             parent=self._parent if job.backfill else Parent(),
         )

@@ -22,6 +22,7 @@ THROUGHPUT_KEYS = (
     "timing_cumulative/sps",
     "timing_per_epoch/sps",
 )
+_OWNERS = (("ann", "NVIDIA H100 80GB HBM3"), ("Bob", "NVIDIA A100-SXM4-80GB"), ("chen", None))
 _TERMINAL = ("finished",) * 12 + ("failed", "failed", "crashed", "killed", "preempted")
 
 Document = dict[str, Any] | str | None  # JSON: an object to be written, or text to be passed on
@@ -141,13 +142,12 @@ def plausible_day(now: float, runs: int = 240, seed: int = 7) -> list[Row]:
 def _own(row: Row) -> None:
     """Give a run an owner, and GPUs that say what they do where it runs; drawn apart from everything else."""
     chance = random.Random(row.id)
-    row.user = chance.choice(("ann", "ann", "Bob", "chen", "dana"))
+    row.user, gpu = chance.choice(_OWNERS)
     row.group, row.job_type = chance.choice((None, "arena", "navigation")), chance.choice(("train", "eval"))
     row.tags = chance.choice((["team=ants"], ["baseline", "team=bees"], []))
-    gpu = chance.choice(("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", None))
-    writer = (
-        row.config["_wandb"]["value"]["e"]["q1w2e3r4"] if isinstance(row.config, dict) and row.config else {}
-    )
+    writer: dict[str, Any] = {}
+    if isinstance(row.config, dict) and row.config:
+        writer = row.config["_wandb"]["value"]["e"]["q1w2e3r4"]
     writer["gpu"] = gpu
     if row.state == "running" and not row.system and writer.get("gpu_count"):
         row.system = system_row(*(round(chance.uniform(60, 99), 1) for _ in range(writer["gpu_count"])))

@@ -431,6 +431,28 @@ class TestIdle:
         assert "idle:other/kept" not in ran.state
 
 
+class TestSeries:
+    """What docs/metric-conventions.md says of their number."""
+
+    def test_a_group_has_six_series_and_with_prices_nine_and_an_active_one_five_or_six_more(
+        self, server: Wandb
+    ) -> None:
+        server.add(
+            "acme", "ants", [running("a", 0.0, user="ann"), row("b", config=client_config(1), user="bob")]
+        )
+        for prices, of_group, of_active in (("", 6, 5), ("h100=1", 9, 6)):
+            last = looking(server, FLEETGAUGE_WANDB_GPU_PRICES=prices)[-1]
+            assert sum("user:bob" in one.tags for one in last.samples) == of_group
+            named = sum("run_id:a" in one.tags for one in last.samples)
+            assert named == 2
+            assert sum("user:ann" in one.tags for one in last.samples) == of_group + of_active + named
+
+    def test_a_project_has_thirty_five_series_of_its_own_at_most(self, server: Wandb) -> None:
+        of_groups = {*metrics.LOOKED_AT} - {metrics.UTILIZATION}
+        plain = [one for one in metrics.METRICS if one not in of_groups and not one.open_tags]
+        assert len([one for one in plain if one is not metrics.PUSH_CONFIG_STEPS]) == 35 + 1  # utilisation
+
+
 class TestPrivacy:
     def test_with_a_key_no_username_leaves(self, server: Wandb) -> None:
         server.add("acme", "ants", [running("r1", 0.0, user="Ann-Smith"), running("r2", 50.0, user="bob")])
