@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from operator import itemgetter
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -17,7 +16,7 @@ from collectors.wandb.ledger import active_until
 from collectors.wandb.owners import DOLLAR
 from collectors.wandb.runs import SECOND, TERMINAL, Run
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.usage import Group, Shares, group_tags
+from collectors.wandb.usage import Group, Shares
 from collectors.wandb.utilization import Look, Reported
 from common.metric import Metric, Sample
 
@@ -79,9 +78,10 @@ class Activity:
     def samples(self, *, remembers: bool) -> Iterator[Sample]:
         """All that is known; who is idle only where looks are remembered."""
         projects: defaultdict[Project, list[Reported]] = defaultdict(list)
-        for group, said in sorted(self._said.items(), key=itemgetter(0)):
+        for group in sorted(self._said):
+            said = self._said[group]
             projects[group[0]] += said
-            tags = group_tags(group, self._settings)
+            tags = self._shares.tags(group)
             for metric, value in self._told(group, said, remembers=remembers):
                 yield metric(value, self._at, **tags)
         for project, said in projects.items():

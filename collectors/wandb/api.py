@@ -16,10 +16,9 @@ from typing import Any
 
 import orjson
 
-from collectors.wandb.documents import Json
 from collectors.wandb.pages import Page, cursor_before, offset_of, offsets_of
 from collectors.wandb.query import PROJECTS, VIEWER, Extra, query, unknown_parts
-from collectors.wandb.runs import Run, RunReader
+from collectors.wandb.runs import Json, Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
 from common.errors import ConfigurationError, SourceError
 from common.logs import remember_secret

@@ -5,14 +5,13 @@ One instant and many are the same computation: N runs and T instants take about 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from collectors.wandb import metrics
 from collectors.wandb.ledger import BY_TARGET, Ledger
 from collectors.wandb.metrics import DURATIONS, THROUGHPUT
-from collectors.wandb.percentiles import percentiles
 from collectors.wandb.runs import HOUR, SECOND, Run, RunKind, Target
 from common.metric import Metric
 
@@ -107,3 +106,21 @@ def _measured(ledger: Ledger, window: int) -> Iterator[tuple[dict[Metric, float]
         while targets and next(iter(targets.values())).seen < moment - window:
             del targets[next(iter(targets))]
         yield values, {target: run.throughput[BY_TARGET] for target, run in targets.items()}
+
+
+def percentiles(
+    lasting: Iterable[tuple[int, int, int]], instants: int, shares: Sequence[int]
+) -> Iterator[list[int]]:
+    """At every instant, percentiles of the durations that count from one instant until before another.
+
+    By nearest rank: of n durations, the ceil(share x n / 100)-th smallest, one that a run had.
+    """
+    coming: dict[int, list[tuple[int, int]]] = {}
+    for duration, first, after in lasting:
+        coming.setdefault(first, []).append((duration, after))
+    there: list[tuple[int, int]] = []  # in order, which sorting makes use of
+    for place in range(instants):
+        there = [one for one in there if one[1] > place]
+        there += coming.get(place, [])
+        there.sort()
+        yield [there[-(-share * len(there) // 100) - 1][0] for share in shares if there]

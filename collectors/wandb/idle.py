@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from collectors.wandb.documents import is_number
 from collectors.wandb.utilization import Look
 
 
@@ -38,8 +37,12 @@ def remembered(saved: object) -> dict[str, Memory]:
 
 
 def _is_memory(said: list[object]) -> bool:
-    sound = len(said) == 6 and all(value is None or is_number(value) for value in said)
-    return sound and None not in said[:4]
+    times, others = said[:4], said[4:]
+    return (
+        len(said) == 6
+        and all(type(time) in (int, float) for time in times)
+        and all(other is None or type(other) in (int, float) for other in others)
+    )
 
 
 def look_again(

@@ -24,41 +24,35 @@ BY_TARGET = "overview/steps_per_second"
 
 _Metrics = tuple[Metric, ...]
 
-_TOTAL: Mapping[RunKind, _Metrics] = {
-    RunKind.OTHER: (metrics.TOTAL_RECENT,),
-    RunKind.PUSH_TO_MAIN: (metrics.TOTAL_RECENT,),
-    RunKind.SWEEP: (metrics.TOTAL_RECENT, metrics.SWEEP_TOTAL),
+# What runs of a kind count in, beside the metric that all runs do.
+_OF_KIND: Mapping[RunKind, Mapping[Metric, Metric]] = {
+    RunKind.OTHER: {},
+    RunKind.PUSH_TO_MAIN: {
+        metrics.COMPLETED: metrics.PUSH_COMPLETED,
+        metrics.FAILED: metrics.PUSH_FAILED,
+    },
+    RunKind.SWEEP: {
+        metrics.TOTAL_RECENT: metrics.SWEEP_TOTAL,
+        metrics.ACTIVE: metrics.SWEEP_ACTIVE,
+        metrics.COMPLETED: metrics.SWEEP_COMPLETED,
+        metrics.FAILED: metrics.SWEEP_FAILED,
+    },
 }
-_ACTIVE: Mapping[RunKind, _Metrics] = {
-    RunKind.OTHER: (metrics.ACTIVE,),
-    RunKind.PUSH_TO_MAIN: (metrics.ACTIVE,),
-    RunKind.SWEEP: (metrics.ACTIVE, metrics.SWEEP_ACTIVE),
-}
-_COMPLETED: Mapping[RunKind, _Metrics] = {
-    RunKind.OTHER: (metrics.COMPLETED,),
-    RunKind.PUSH_TO_MAIN: (metrics.COMPLETED, metrics.PUSH_COMPLETED),
-    RunKind.SWEEP: (metrics.COMPLETED, metrics.SWEEP_COMPLETED),
-}
-_FAILED: Mapping[RunKind, _Metrics] = {
-    RunKind.OTHER: (metrics.FAILED,),
-    RunKind.PUSH_TO_MAIN: (metrics.FAILED, metrics.PUSH_FAILED),
-    RunKind.SWEEP: (metrics.FAILED, metrics.SWEEP_FAILED),
+_OF_STATE: Mapping[State, _Metrics] = {
+    State.FINISHED: (metrics.COMPLETED,),
+    State.FAILED: (metrics.FAILED,),
+    State.CRASHED: (metrics.FAILED, metrics.CRASHED),
+    State.KILLED: (metrics.KILLED,),
+    State.PREEMPTED: (metrics.PREEMPTED,),
 }
 _OTHERS = (metrics.STARTED, metrics.PENDING, metrics.STALE, metrics.GPUS_IN_USE, metrics.GPUS_ASSUMED)
 
 _MEASURED = frozenset({State.FINISHED, State.CRASHED})
 
 
-def _ended(kind: RunKind, state: State) -> _Metrics:
-    """What a run counts in once it has ended."""
-    of_state: Mapping[State, _Metrics] = {
-        State.FINISHED: _COMPLETED[kind],
-        State.FAILED: _FAILED[kind],
-        State.CRASHED: (*_FAILED[kind], metrics.CRASHED),
-        State.KILLED: (metrics.KILLED,),
-        State.PREEMPTED: (metrics.PREEMPTED,),
-    }
-    return (*_TOTAL[kind], *of_state[state])
+def _counted(kind: RunKind, *of_all: Metric) -> _Metrics:
+    """What a run of a kind counts in, where all runs count in some."""
+    return (*of_all, *(_OF_KIND[kind][metric] for metric in of_all if metric in _OF_KIND[kind]))
 
 
 class Ledger:
@@ -71,8 +65,12 @@ class Ledger:
         self._pending_for = pending_for
         # What happens after the last instant is entered past the end, where nobody looks.
         self._size = size = len(instants) + 1
-        ended = {(kind, state): _ended(kind, state) for kind in RunKind for state in TERMINAL}
-        active = {kind: (*_TOTAL[kind], *_ACTIVE[kind]) for kind in RunKind}
+        ended = {
+            (kind, state): _counted(kind, metrics.TOTAL_RECENT, *of_state)
+            for kind in RunKind
+            for state, of_state in _OF_STATE.items()
+        }
+        active = {kind: _counted(kind, metrics.TOTAL_RECENT, metrics.ACTIVE) for kind in RunKind}
         counted = {metric for group in (*ended.values(), *active.values(), _OTHERS) for metric in group}
         self.counts = {metric: [0] * size for metric in counted}
         self._of_ended = {key: [self.counts[metric] for metric in group] for key, group in ended.items()}

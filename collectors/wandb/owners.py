@@ -48,35 +48,30 @@ class Owners:
         hash_key: str | None = None,
     ) -> None:
         self.tags = tag_keys(group_by)
-        self._sources = [_source(by) for by in group_by if by not in _GIVEN]
+        others = [(tag, by) for tag, by in zip(self.tags, group_by, strict=True) if by not in _GIVEN]
+        self._sources = [_source(by) for _, by in others]
+        self._said_by = (*_GIVEN, *(tag for tag, _ in others))
         self._prices = prices or {}
         self._hash_key = hash_key
-        self._known: dict[tuple[Json, ...], Owner] = {}  # by what was read
+        self._known: dict[tuple[str | None, ...], Owner] = {}  # by what was read
 
-    def read(self, node: Mapping[str, Json], kind: str, gpu: str | None) -> Owner:
+    def read(self, node: Mapping[str, Json], gpu: str | None, kind: str) -> Owner:
         """The owner of a run; the same object for all runs of one owner."""
         raw = (gpu, kind, *[source(node) for source in self._sources])
-        try:
-            return self._known[raw]
-        except KeyError:
-            return self._known.setdefault(raw, self._owner(node, kind, gpu))
-        except TypeError:  # something that is not even a name
-            return self._owner(node, kind, gpu)
-
-    def _owner(self, node: Mapping[str, Json], kind: str, gpu: str | None) -> Owner:
-        said = iter([source(node) for source in self._sources])
-        given = {"gpu_type": gpu, "kind": kind}
-        values = [self._value(tag, given[tag] if tag in given else next(said)) for tag in self.tags]
-        price = self._prices.get(self._value("gpu_type", gpu), self._prices.get(DEFAULT))
-        return Owner(tuple(values), price)
+        owner = self._known.get(raw)
+        if owner is None:
+            said = dict(zip(self._said_by, raw, strict=True))
+            price = self._prices.get(self._value("gpu_type", gpu), self._prices.get(DEFAULT))
+            owner = Owner(tuple(self._value(tag, said[tag]) for tag in self.tags), price)
+            self._known[raw] = owner
+        return owner
 
     def user(self, node: Mapping[str, Json]) -> str:
         """Who runs it, as the tag says it."""
         return self._value("user", _username(node))
 
-    def _value(self, tag: str, raw: Json) -> str:
-        text = raw if isinstance(raw, str) else ""
-        value = wire_value(tag, gpu_type(text) if tag == "gpu_type" else text)
+    def _value(self, tag: str, raw: str | None) -> str:
+        value = wire_value(tag, gpu_type(raw or "") if tag == "gpu_type" else raw or "")
         if tag != "user" or value == UNKNOWN or self._hash_key is None:
             return value
         return hmac.new(self._hash_key.encode(), value.encode(), hashlib.sha256).hexdigest()[:12]
@@ -124,22 +119,27 @@ def parse_prices(texts: Sequence[str]) -> dict[str, int]:
     return prices
 
 
-def _source(by: str) -> Callable[[Mapping[str, Json]], Json]:
+def _source(by: str) -> Callable[[Mapping[str, Json]], str | None]:
     """Where a run says what it is grouped by."""
     if by == "user":
         return _username
     if by in FIXED:
-        return lambda node: node.get("jobType" if by == "job_type" else by)
+        field = "jobType" if by == "job_type" else by
+        return lambda node: _name(node.get(field))
     prefix = by.removeprefix(_BY_TAG)
 
     def rest_of_tag(node: Mapping[str, Json]) -> str | None:
         tags = node.get("tags")
-        named = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-        return next((tag.removeprefix(prefix) for tag in named if tag.startswith(prefix)), None)
+        named = map(_name, tags if isinstance(tags, list) else ())
+        return next((tag.removeprefix(prefix) for tag in named if tag and tag.startswith(prefix)), None)
 
     return rest_of_tag
 
 
-def _username(node: Mapping[str, Json]) -> Json:
+def _username(node: Mapping[str, Json]) -> str | None:
     user = node.get("user")
-    return user.get("username") if isinstance(user, dict) else None
+    return _name(user.get("username")) if isinstance(user, dict) else None
+
+
+def _name(value: Json) -> str | None:
+    return value if isinstance(value, str) else None

@@ -35,19 +35,6 @@ class Extra(Enum):
     SYSTEM_METRICS = "systemMetrics: how busy GPUs are is not told, nor which runs are idle"
 
 
-_FIELDS = {
-    "computeSeconds": Extra.COMPUTE_SECONDS,
-    "runInfo": Extra.RUN_INFO,
-    "gpuCount": Extra.RUN_INFO,
-    "totalCount": Extra.TOTAL_COUNT,
-    "cursor": Extra.CURSORS,
-    "user": Extra.USER,
-    "username": Extra.USER,
-    "group": Extra.GROUP,
-    "jobType": Extra.JOB_TYPE,
-    "tags": Extra.TAGS,
-    "systemMetrics": Extra.SYSTEM_METRICS,
-}
 _ARGUMENTS = {
     ("keys", "config"): Extra.CONFIG_KEYS,
     ("keys", "summaryMetrics"): Extra.SUMMARY_KEYS,
@@ -61,6 +48,11 @@ _OF_RUNS = {  # what is asked of each run
     Extra.JOB_TYPE: "jobType",
     Extra.TAGS: "tags",
     Extra.SYSTEM_METRICS: "systemMetrics",
+}
+_FIELDS = {
+    **{word: part for part, text in _OF_RUNS.items() for word in re.findall(r"\w+", text)},
+    "totalCount": Extra.TOTAL_COUNT,
+    "cursor": Extra.CURSORS,
 }
 _OF_GROUPS = {"user": Extra.USER, "group": Extra.GROUP, "job_type": Extra.JOB_TYPE}
 

@@ -7,13 +7,16 @@ timestamp its run, a summary value that value. Times are whole microseconds, so 
 from __future__ import annotations
 
 import fnmatch
+import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
-from collectors.wandb.documents import Json, document, is_number
+import orjson
+
 from collectors.wandb.metrics import THROUGHPUT
 from collectors.wandb.owners import NOBODY, Owner, Owners
 from collectors.wandb.utilization import Look, read_system_metrics
@@ -26,6 +29,8 @@ MAX_SECONDS = 10**11  # seconds; anything beyond is not a duration
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NOTHING: Mapping[str, float] = {}
+
+Json = Any  # what a JSON document may hold; every use checks what it got
 
 
 class State(StrEnum):
@@ -129,14 +134,11 @@ class RunReader:
         ended = state in TERMINAL
         computed = _computed(node.get("computeSeconds"))
         needs_summary = not (ended and computed) or kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key
-        summary = document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
+        summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
         if not (ended and computed):
             # Whether the server's figure keeps up while a run lasts is not known, so the larger one counts.
             computed = max(computed, _computed(find(summary, "_wandb.runtime")))
-        config = document(node.get("config"), "bad_config", flaws)
-        config = {key: _unwrapped(value) for key, value in config.items()}
-        writer = _largest_writer(config.get("_wandb"))
-        known = self._gpus(node, config, summary, writer, flaws)
+        known, gpu = self._gpus(node, summary, flaws)
         gpus = self._assumed_gpus if known is None else known
         return Run(
             id=str(node["id"]),
@@ -151,7 +153,7 @@ class RunReader:
             sweep=str(node["sweepName"]) if node.get("sweepName") else None,
             target=target,
             throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _NOTHING,
-            owner=self._owners.read(node, _KIND_NAMES[kind], _gpu_name(writer)) if self._owners else NOBODY,
+            owner=self._owners.read(node, gpu, _KIND_NAMES[kind]) if self._owners else NOBODY,
             look=_look(self._owners, node, gpus, flaws) if self._owners and "systemMetrics" in node else None,
         )
 
@@ -165,14 +167,12 @@ class RunReader:
         return RunKind.OTHER, None
 
     def _gpus(
-        self,
-        node: Mapping[str, Json],
-        config: Mapping[str, Json],
-        summary: Mapping[str, Json],
-        writer: Mapping[str, Json],
-        flaws: list[str],
-    ) -> int | None:
-        """GPUs of the run, by the first source that says so; None where none does."""
+        self, node: Mapping[str, Json], summary: Mapping[str, Json], flaws: list[str]
+    ) -> tuple[int | None, str | None]:
+        """GPUs of the run, by the first source that says so, and what they are called; None if unknown."""
+        config = _document(node.get("config"), "bad_config", flaws)
+        config = {key: _unwrapped(value) for key, value in config.items()}
+        writer = _largest_writer(config.get("_wandb"))
         said: list[Json] = []
         if self._gpu_count_key is not None:
             said += [find(config, self._gpu_count_key), _last(find(summary, self._gpu_count_key))]
@@ -183,9 +183,9 @@ class RunReader:
             if value is None:
                 continue
             if is_number(value) and 0 <= value <= MAX_GPUS and value == int(value):
-                return int(value)
+                return int(value), _gpu_name(writer)
             flaws.append("bad_gpu_count")
-        return None
+        return None, _gpu_name(writer)
 
 
 def microseconds(text: Json) -> int:
@@ -196,6 +196,14 @@ def microseconds(text: Json) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def is_number(value: Json) -> TypeGuard[int | float]:
+    """Whether a value is a finite number; a truth value is none."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int too large for a float
+        return False
 
 
 def find(values: Mapping[str, Json], key: str) -> Json:
@@ -215,6 +223,27 @@ def _with_parents(keys: list[str]) -> list[str]:
     return list(dict.fromkeys([*keys, *(re.split("[/.]", key)[0] for key in keys)]))
 
 
+def _document(text: Json, flaw: str, flaws: list[str]) -> dict[str, Json]:
+    """A JSON object that came as a string; nothing at all is an empty one."""
+    if text is None or text == "":
+        return {}
+    try:
+        found = _parsed(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    flaws.append(flaw)
+    return {}
+
+
+def _parsed(text: str) -> Json:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)  # which knows NaN and Infinity, as W&B's own client writes them
+
+
 def _unwrapped(value: Json) -> Json:
     """A config value without the `{"value": …, "desc": …}` around it."""
     return value["value"] if isinstance(value, dict) and "value" in value else value
@@ -224,8 +253,6 @@ def _largest_writer(internal: Json) -> Mapping[str, Json]:
     """Who saw most GPUs. A resumed run has several writers on the same GPUs: they do not add up."""
     writers = internal.get("e") if isinstance(internal, dict) else None
     found = [one for one in writers.values() if isinstance(one, dict)] if isinstance(writers, dict) else []
-    if len(found) == 1:
-        return found[0]
     return max(found, key=lambda one: _gpus_seen(one) or 0, default=_NOTHING)
 
 
@@ -247,7 +274,8 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
 def _look(owners: Owners, node: Mapping[str, Json], gpus: int, flaws: list[str]) -> Look:
     run_id = str(node.get("name") or node["id"])
     name = str(node.get("displayName") or run_id)
-    reported = read_system_metrics(node["systemMetrics"], gpus, flaws)
+    row = _document(node["systemMetrics"], "bad_system_metrics", flaws)
+    reported = read_system_metrics(row, gpus, flaws)
     return Look(run_id, name, owners.user(node), reported)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from collections.abc import Callable
+from typing import Annotated, NamedTuple, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from collectors.wandb.owners import Owners, parse_prices, tag_keys
@@ -19,6 +20,16 @@ class Project(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.entity}/{self.name}"
+
+
+def _checked_by(parse: Callable[[tuple[str, ...]], object]) -> AfterValidator:
+    """Have a value refused that could not be used later."""
+
+    def check(value: tuple[str, ...]) -> tuple[str, ...]:
+        parse(value)
+        return value
+
+    return AfterValidator(check)
 
 
 class WandbSettings(CollectorSettings):
@@ -75,7 +86,7 @@ class WandbSettings(CollectorSettings):
 
     usage: bool = Field(True, description="Whether to tell who holds the GPUs (`wandb.usage.*`).")
     utilization: bool = Field(True, description="Whether to tell how busy GPUs are, and which runs are idle.")
-    group_by: Texts = Field(
+    group_by: Annotated[Texts, _checked_by(tag_keys)] = Field(
         ("user", "gpu_type"),
         description="What GPUs are told by: user, gpu_type, group, job_type, kind, and tag:<prefix> for the "
         "rest of a run's first W&B tag with that prefix.",
@@ -84,24 +95,12 @@ class WandbSettings(CollectorSettings):
     user_hash_key: Secret | None = Field(
         None, description="Key of the hash that is sent in place of usernames; without it they are sent."
     )
-    gpu_prices: Texts = Field(
+    gpu_prices: Annotated[Texts, _checked_by(parse_prices)] = Field(
         (), description="Dollars a GPU hour costs by type: `h100=2.49,a100-80gb=1.79,default=1.20`."
     )
     idle_below: float = Field(5, ge=0, le=100, description="Utilisation, in percent, under which GPUs idle.")
     idle_after: Duration = Field(3600, ge=1, description="How long a run must idle to be told of.")
     idle_runs: int = Field(20, ge=0, description="Idle runs that are named, over all projects.")
-
-    @field_validator("group_by")
-    @classmethod
-    def _can_be_grouped_by(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        tag_keys(value)
-        return value
-
-    @field_validator("gpu_prices")
-    @classmethod
-    def _are_prices(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        parse_prices(value)
-        return value
 
     @model_validator(mode="after")
     def _names_a_project(self) -> Self:
@@ -114,6 +113,11 @@ class WandbSettings(CollectorSettings):
                     f"WANDB_PROJECTS: {path!r} is not a project: write entity/project or entity/*"
                 )
         return self
+
+    @property
+    def told_by(self) -> tuple[str, ...]:
+        """What GPUs are told by; nothing where nothing is told of them."""
+        return self.group_by if self.usage or self.utilization else ()
 
     @property
     def owners(self) -> Owners | None:

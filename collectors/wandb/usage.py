@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
-from operator import itemgetter
 
 from collectors.wandb import metrics
 from collectors.wandb.ledger import active_until, gpu_time
@@ -51,29 +50,35 @@ class Shares:
     at: int
     groups: Mapping[Group, Mapping[Metric, float]]
     full: bool  # whether some groups are part of the others of their project
+    keys: tuple[str, ...]  # of the tags that make a group
+    told: bool = True
 
-    def samples(self, projects: Container[Project], settings: WandbSettings) -> Iterator[Sample]:
-        """What the groups of some projects have."""
-        for group, told in sorted(self.groups.items(), key=itemgetter(0)):
+    def samples(self, projects: Container[Project]) -> Iterator[Sample]:
+        """What the groups of some projects have, where that is to be told."""
+        for group in sorted(self.groups) if self.told else ():
             if group[0] in projects:
-                tags = group_tags(group, settings)
-                for metric, value in told.items():
+                tags = self.tags(group)
+                for metric, value in self.groups[group].items():
                     yield metric(value, self.at, **tags)
 
-    def table(
-        self, settings: WandbSettings, utilization: Callable[[Group], float | None]
-    ) -> list[dict[str, object]]:
+    def tags(self, group: Group) -> dict[str, str]:
+        """The tags of what is said of a group."""
+        project, values = group
+        named = zip(self.keys, values, strict=True)
+        return {"entity": project.entity, "project": project.name, **dict(named)}
+
+    def table(self, utilization: Callable[[Group], float | None]) -> list[dict[str, object]]:
         """The groups with most GPU hours, as a person wants them."""
-        hours = [(-told[metrics.USAGE_HOURS], group) for group, told in self.groups.items()]
+        order = sorted(self.groups, key=lambda group: (-self.groups[group][metrics.USAGE_HOURS], group))
         return [
             {
-                **group_tags(group, settings),
+                **self.tags(group),
                 "gpus": self.groups[group][metrics.USAGE_GPUS],
-                "gpu_hours_24h": -hour,
+                "gpu_hours_24h": self.groups[group][metrics.USAGE_HOURS],
                 "utilization_pct": utilization(group),
                 "cost_24h": self.groups[group].get(metrics.USAGE_COST),
             }
-            for hour, group in sorted(hours)[:TABLE_ROWS]
+            for group in order[:TABLE_ROWS]
         ]
 
     def place(self, group: Group) -> Group:
@@ -87,28 +92,23 @@ def others(group: Group) -> Group:
     return project, (OTHER,) * len(values)
 
 
-def group_tags(group: Group, settings: WandbSettings) -> dict[str, str]:
-    """The tags of what is said of a group."""
-    project, values = group
-    named = zip(tag_keys(settings.group_by), values, strict=True)
-    return {"entity": project.entity, "project": project.name, **dict(named)}
-
-
 class Usage:
     """The changes that runs make to their groups, over ascending instants in seconds."""
 
     def __init__(self, instants: Iterable[int], settings: WandbSettings) -> None:
         self._instants = [at * SECOND for at in sorted(set(instants))]
-        self.settings = settings
+        self._settings = settings
+        self._keys = tag_keys(settings.told_by)
         self._window = settings.window * SECOND
         self._stale_after = settings.stale_after * SECOND
-        self._max_groups = settings.max_groups
         self._priced = bool(settings.gpu_prices)
         self._changes: list[dict[Group, Amounts]] = [{} for _ in self._instants]
 
     def enter(self, project: Project, runs: Iterable[Run]) -> None:
         """Add all that the runs of a project change."""
-        for run in runs if self._instants else ():
+        if not self._instants or not (self._settings.usage or self._settings.utilization):
+            return
+        for run in runs:
             group = (project, run.owner.group)
             bends = gpu_time(run, self._window, self._stale_after)
             self._bend(group, bends, self._lines(run.owner.price), 0)
@@ -170,14 +170,15 @@ class Usage:
                     del groups[group]
             shown = self._shown(groups, moment)
             told = {group: dict(self._told(amounts, moment)) for group, amounts in shown.items()}
-            yield Shares(moment // SECOND, told, len(groups) > self._max_groups)
+            full = len(groups) > self._settings.max_groups
+            yield Shares(moment // SECOND, told, full, self._keys, self._settings.usage)
 
     def _shown(self, groups: Mapping[Group, Amounts], moment: int) -> Mapping[Group, Amounts]:
         """The largest groups by GPU time and then by name, and of each project the rest as one."""
-        if len(groups) <= self._max_groups:
+        if len(groups) <= self._settings.max_groups:
             return groups
         order = ((-_line(amounts, TIME, moment), group) for group, amounts in groups.items())
-        largest = {group for _, group in nsmallest(self._max_groups, order)}
+        largest = {group for _, group in nsmallest(self._settings.max_groups, order)}
         shown: dict[Group, Amounts] = {}
         for group, amounts in groups.items():
             place = group if group in largest else others(group)

@@ -7,16 +7,14 @@ process adds a label, `/l:<name>`, and an index under two labels is two GPUs.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from collectors.wandb.documents import Json, document, is_number
-
-FLAW = "bad_system_metrics"
-
+_FLAW = "bad_system_metrics"
 _MEASURES = (".gpu", ".memoryAllocated")
 _NUMBERS = (int, float)  # and not bool; NaN is not between any two
 _KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})(\.gpu|\.memoryAllocated)(?:/l:(.*))?", re.DOTALL)
@@ -48,9 +46,9 @@ class Look(NamedTuple):
     reported: Reported | None
 
 
-def read_system_metrics(text: Json, gpus: int, flaws: list[str]) -> Reported | None:
+# Any: what a JSON document may hold
+def read_system_metrics(row: Mapping[str, Any], gpus: int, flaws: list[str]) -> Reported | None:
     """What the GPUs of a run say, which has so many; None where none says anything."""
-    row = document(text, FLAW, flaws)
     found: dict[tuple[bool, str], dict[_Place, float]] = defaultdict(dict)
     for key, value in row.items():
         meaning = _meaning(key)
@@ -58,8 +56,8 @@ def read_system_metrics(text: Json, gpus: int, flaws: list[str]) -> Reported | N
             continue
         if type(value) in _NUMBERS and 0 <= value <= 100:
             found[meaning[0]][meaning[1]] = value
-        elif FLAW not in flaws:
-            flaws.append(FLAW)
+        elif _FLAW not in flaws:
+            flaws.append(_FLAW)
     # A GPU of the process is the run's own. Of the machine's, only as many can be as the run has.
     busy, filled = found[True, ".gpu"], found[True, ".memoryAllocated"]
     if not busy and not filled:
@@ -89,5 +87,5 @@ def _of_the_run(figures: Mapping[_Place, float], gpus: int) -> dict[_Place, floa
     return {place: figures[place] for place in own[:gpus]}
 
 
-def _number(value: Json) -> float | None:
-    return value if is_number(value) else None
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and 0 <= value < math.inf else None

@@ -210,7 +210,7 @@ class TestNumbers:
         usage = Usage([AT], loaded(WANDB_API_KEY=KEY, WANDB_PROJECTS="acme/ants"))
         usage.enter(Project("acme", "ants"), runs)
         [shares] = usage.shares()
-        expected |= {sample[:4] for sample in shares.samples([Project("acme", "ants")], usage.settings)}
+        expected |= {sample[:4] for sample in shares.samples([Project("acme", "ants")])}
         measured = {metrics.UNSEEN, *metrics.LOOKED_AT}
         found = {sample[:4] for sample in ran.samples if sample.metric not in measured}
         assert found == expected

@@ -19,16 +19,16 @@ def node(**more: Any) -> dict[str, Any]:
 
 
 def group(by: str, said: dict[str, Any], gpu: str | None = None, **options: Any) -> str:
-    [value] = Owners([by], **options).read(said, "other", gpu).group
+    [value] = Owners([by], **options).read(said, gpu, "other").group
     return value
 
 
 class TestGroups:
     def test_every_part_of_a_group_is_read_from_its_field_in_the_order_of_the_settings(self) -> None:
         said = node(tags=["baseline", "team=ants", "team=bees"])
-        owner = Owners(EVERYTHING).read(said, "sweep", "NVIDIA H100 80GB HBM3")
+        owner = Owners(EVERYTHING).read(said, "NVIDIA H100 80GB HBM3", "sweep")
         assert owner == Owner(("ann", "h100", "g", "train", "sweep", "ants"), None)
-        assert Owners(EVERYTHING[::-1]).read(said, "sweep", "Tesla T4").group == (
+        assert Owners(EVERYTHING[::-1]).read(said, "Tesla T4", "sweep").group == (
             *("ants", "sweep", "train", "g", "t4", "ann"),
         )
 
@@ -100,7 +100,7 @@ class TestHashes:
 
     def test_the_user_of_an_idle_run_is_the_same_hash(self) -> None:
         owners = Owners(["user"], hash_key="k")
-        assert (owners.user(node()),) == owners.read(node(), "other", None).group
+        assert (owners.user(node()),) == owners.read(node(), None, "other").group
 
 
 class TestPrices:
@@ -117,16 +117,16 @@ class TestPrices:
     )
     def test_a_run_is_priced_by_its_type_whatever_it_is_grouped_by(self, gpu: str | None, price: int) -> None:
         for by in (["user"], ["gpu_type"], []):
-            assert Owners(by, self.PRICES).read(node(), "other", gpu).price == price
+            assert Owners(by, self.PRICES).read(node(), gpu, "other").price == price
 
     def test_without_a_default_other_types_have_no_price(self) -> None:
         owners = Owners(["user"], parse_prices(["h100=2"]))
-        assert owners.read(node(), "other", "Tesla T4").price is None
-        assert owners.read(node(), "other", "H100").price == 2_000_000
+        assert owners.read(node(), "Tesla T4", "other").price is None
+        assert owners.read(node(), "H100", "other").price == 2_000_000
 
     def test_a_name_that_no_rule_knows_is_priced_as_it_stands_on_the_wire(self) -> None:
         prices = parse_prices(["apple_m2_max=0.1"])
-        assert Owners([], prices).read(node(), "other", "Apple M2 Max").price == 100_000
+        assert Owners([], prices).read(node(), "Apple M2 Max", "other").price == 100_000
 
     @pytest.mark.parametrize("text", ["h100", "=2", "h100=", "h100=x", "h100=-1", "h100=nan", "h100=1e99"])
     def test_what_is_no_price_is_an_error(self, text: str) -> None:

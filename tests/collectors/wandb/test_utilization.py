@@ -10,13 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectors.wandb.utilization import Reported, read_system_metrics
+from collectors.wandb.owners import Owners
+from collectors.wandb.runs import RunReader
+from collectors.wandb.utilization import Reported
 from servers.fleet import system_row
+
+READING = RunReader("github.sky.*", None, 0, Owners())
 
 
 def read(row: Any, gpus: int = 8, flaws: list[str] | None = None) -> Reported | None:
+    """What is read of a row as a server sends it: as text."""
     text = row if isinstance(row, str | None) else json.dumps(row)
-    return read_system_metrics(text, gpus, [] if flaws is None else flaws)
+    node: dict[str, Any] = {
+        "id": "x",
+        "state": "running",
+        "createdAt": "2026-11-15T00:00:00Z",
+        "systemMetrics": text,
+    }
+    node["runInfo"] = {"gpuCount": gpus}
+    run = READING.read(node, [] if flaws is None else flaws)
+    assert run is not None
+    assert run.look is not None
+    return run.look.reported
 
 
 class TestKeys:
