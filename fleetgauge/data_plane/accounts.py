@@ -1,18 +1,19 @@
 """The books of a data-plane client: what its calls add up to and which bytes it still holds.
 
-Knows when a call began, how it ended and what its rows weigh; keeps all of it under one lock, so that every
-figure of a snapshot is of the same instant. Knows nothing of the client that is wrapped, or of callbacks.
+Knows when a call began, how it ended and what its rows weigh; books it under one lock, so that every figure
+of a snapshot is of the same instant. Knows nothing of the client that is wrapped, or of callbacks.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
-from fleetgauge.data_plane.events import DataPlaneEvent, EventStatus, Losses
+from fleetgauge.data_plane.events import EventStatus, Losses
+from fleetgauge.data_plane.held_rows import Operation
 from fleetgauge.data_plane.outstanding import Outstanding, OutstandingTotals
 from fleetgauge.data_plane.row_bytes import BatchBytes, measure
 
@@ -45,84 +46,40 @@ class DataPlaneStats(OutstandingTotals):
     by_op: dict[str, OpCounts] = field(default_factory=lambda: {op: OpCounts() for op in OPS})
 
 
-@dataclass(slots=True)
-class Call:
-    """One operation: what its event says, and what to account for once it is known how it ended."""
-
-    op: str
-    partition_id: str
-    n_keys: int = 0
-    n_bytes: int = 0
-    wall_ms: float = 0.0
-    on_success: Callable[[], object] | None = None
-    on_failure: Callable[[], object] | None = None
-
-    def event(self, status: EventStatus) -> DataPlaneEvent:
-        return {
-            "op": self.op,
-            "partition_id": self.partition_id,
-            "n_keys": self.n_keys,
-            "n_bytes": self.n_bytes,
-            "wall_ms": self.wall_ms,
-            "status": status,
-        }
-
-
 class Accounts:
     """Plans a call before it is made, without raising, and books it when it has ended."""
 
     def __init__(self, max_keys: int) -> None:
-        self._stats = DataPlaneStats()
+        self._by_op = {op: OpCounts() for op in OPS}
+        self._last_put_bytes_per_key = 0
         self._outstanding = Outstanding(max_keys)
         self.callback_losses = Losses("on_event raised")
         self._measure_losses = Losses("bytes or keys of a call could not be counted")
         self._overflows = Losses(
             "too many keys are outstanding and the oldest no longer counted, max_keys is"
         )
-        # Re-entrant: a finalizer or a signal handler may use the client while its own thread is booking.
+        # Re-entrant: a finalizer or a signal handler may use the client while its own thread is booking. What
+        # it does is booked after that, and what it asks is answered as of before.
         self._lock = threading.RLock()
+        self._ended: deque[tuple[Operation, EventStatus]] = deque()
+        self._failures: deque[Exception] = deque()
+        self._booking = False
 
-    def plan_register(self, call: Call, num_samples: int) -> None:
-        with self._lock:
-            clear = self._outstanding.begin_clear(call.partition_id)
-        call.on_success = lambda: self._outstanding.finish_clear_of_partition(clear)
-        call.on_failure = lambda: self._outstanding.abandon(clear)
+    def plan_register(self, call: Operation, num_samples: int) -> None:
+        self._outstanding.begin(call)
         call.n_keys = int(num_samples)
 
-    def plan_put(self, call: Call, sample_ids: Iterable[Hashable], fields: object) -> None:
+    def plan_put(self, call: Operation, sample_ids: Iterable[Hashable], fields: object) -> None:
         # A copy: the inner client may change the list it is given.
-        keys = tuple(sample_ids) if isinstance(sample_ids, Iterable) else ()
-        batch = self.measured(fields, len(keys))
-        call.n_bytes = batch.total
-        with self._lock:
-            put = self._outstanding.begin_put(call.partition_id, keys)
-        call.n_keys = len(put.rows)
-        call.on_failure = lambda: self._outstanding.abandon(put)
+        iterable = type(sample_ids) is list or isinstance(sample_ids, Iterable)
+        call.rows = keys = tuple(sample_ids) if iterable else ()
+        call.n_rows = len(keys)
+        call.columns, call.n_bytes, _ = self.measured(fields, len(keys))
+        self._outstanding.begin(call)
 
-        def book() -> None:
-            self._outstanding.finish_put(put, batch.columns)
-            if call.n_keys:
-                self._stats.last_put_bytes_per_key = call.n_bytes // call.n_keys
-
-        call.on_success = book
-
-    def plan_clear(self, call: Call, sample_ids: Iterable[Hashable] | None) -> None:
-        keys = None if sample_ids is None else dict.fromkeys(sample_ids)
-        with self._lock:
-            clear = self._outstanding.begin_clear(call.partition_id)
-            call.n_keys = self._outstanding.n_keys_of(call.partition_id) if keys is None else len(keys)
-        call.on_failure = lambda: self._outstanding.abandon(clear)
-
-        def book() -> None:
-            if keys is None:
-                call.n_keys = self._outstanding.finish_clear_of_partition(clear)
-            else:
-                self._outstanding.finish_clear(clear, keys)
-
-        call.on_success = book
-
-    def plan_close(self, call: Call) -> None:
-        call.on_success = self._outstanding.clear_everything
+    def plan_clear(self, call: Operation, sample_ids: Iterable[Hashable] | None) -> None:
+        call.rows = None if sample_ids is None else tuple(sample_ids)
+        self._outstanding.begin(call)
 
     def measured(self, fields: object, n_rows: int) -> BatchBytes:
         batch = measure(fields, n_rows)
@@ -138,49 +95,64 @@ class Accounts:
             self._measure_losses.add(error)
             return otherwise
 
-    def end(self, call: Call, status: EventStatus) -> None:
-        book = call.on_success if status == "ok" else call.on_failure
+    def end(self, call: Operation, status: EventStatus) -> None:
         with self._lock:
-            failures = self._booked(book) if book is not None else []
-            self._count(call, status)
-            overflowed = self._outstanding.overflowed
-        self._say(failures, overflowed=overflowed)
+            self._ended.append((call, status))
+            if not self._booking:
+                self._booking = True
+                try:
+                    while self._ended:
+                        self._book(*self._ended.popleft())
+                except BaseException:
+                    self._outstanding.recount()
+                    raise
+                finally:
+                    self._booking = False
+        # Not under the lock: a log handler has locks of its own, and may ask for a snapshot.
+        while self._failures:
+            self._measure_losses.add(self._failures.popleft())
+        if self._outstanding.totals.keys_overflowed and not self._overflows.count:
+            self._overflows.add(self._outstanding.max_keys)
 
     def snapshot(self) -> DataPlaneStats:
         with self._lock:
-            outstanding = asdict(self._outstanding.totals())
-            failures = self._outstanding.taken_failures()
-            by_op = {op: replace(counts) for op, counts in self._stats.by_op.items()}
-            stats = replace(self._stats, **outstanding, by_op=by_op)
-        self._say(failures, overflowed=stats.keys_overflowed > 0)
-        stats.callback_errors = self.callback_losses.count
-        stats.measure_errors = self._measure_losses.count
-        return stats
+            by_op = {op: replace(counts) for op, counts in self._by_op.items()}
+            outstanding = asdict(self._outstanding.totals)
+            last_put = self._last_put_bytes_per_key
+        return DataPlaneStats(
+            **outstanding,
+            total_bytes=sum(counts.bytes for counts in by_op.values()),
+            total_keys=sum(counts.keys for counts in by_op.values()),
+            total_ops=sum(counts.ops for counts in by_op.values()),
+            last_put_bytes_per_key=last_put,
+            callback_errors=self.callback_losses.count,
+            measure_errors=self._measure_losses.count,
+            by_op=by_op,
+        )
 
     def bytes_by_partition(self) -> dict[str, int]:
         with self._lock:
             return self._outstanding.bytes_by_partition()
 
-    def _booked(self, book: Callable[[], object]) -> list[Exception]:
+    def _book(self, call: Operation, status: EventStatus) -> None:
+        counts = self._by_op[call.op]
         try:
-            book()
+            if status != "ok":
+                self._abandon(call)
+            elif call.columns is not None and call.rows is not None:
+                call.n_keys = n_keys = self._outstanding.finish_put(call, call.rows, call.columns)
+                if n_keys:
+                    self._last_put_bytes_per_key = call.n_bytes // n_keys
+            elif call.number:
+                n_keys = self._outstanding.finish_clear(call)
+                if call.op == "clear":
+                    call.n_keys = n_keys
+            elif call.op == "close":
+                self._outstanding.clear_everything()
         except Exception as error:
-            return [error, *self._outstanding.taken_failures()]
-        return self._outstanding.taken_failures()
-
-    def _say(self, failures: list[Exception], *, overflowed: bool) -> None:
-        # Not under the lock: a log handler has locks of its own, and may ask for a snapshot.
-        for error in failures:
-            self._measure_losses.add(error)
-        if overflowed:
-            self._overflows.add(self._outstanding.max_keys)
-
-    def _count(self, call: Call, status: EventStatus) -> None:
-        counts = self._stats.by_op[call.op]
+            self._outstanding.recount()
+            self._failures.append(error)
         if status == "ok":
-            self._stats.total_ops += 1
-            self._stats.total_keys += call.n_keys
-            self._stats.total_bytes += call.n_bytes
             counts.ops += 1
             counts.keys += call.n_keys
             counts.bytes += call.n_bytes
@@ -189,11 +161,9 @@ class Accounts:
         else:
             counts.errors += 1
 
-    def __getstate__(self) -> dict[str, object]:
-        # Copied under the lock: the books go on being written while the copy is pickled.
-        with self._lock:
-            copied = {"_stats": self.snapshot(), "_outstanding": deepcopy(self._outstanding)}
-            return {name: value for name, value in self.__dict__.items() if name != "_lock"} | copied
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock())
+    def _abandon(self, call: Operation) -> None:
+        self._outstanding.abandon(call)
+        if call.rows is not None:
+            call.n_keys = len(set(call.rows))
+        elif call.op == "clear":
+            call.n_keys = self._outstanding.n_keys_of(call.partition_id)

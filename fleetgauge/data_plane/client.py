@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence, Sized
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from fleetgauge.data_plane.accounts import Accounts, Call
+from fleetgauge.data_plane.accounts import Accounts
 from fleetgauge.data_plane.events import EventSink, EventStatus, OnEvent, ignore_event
+from fleetgauge.data_plane.held_rows import Operation
+from fleetgauge.records.background import renewed_in_child
 
 # What the inner client takes and gives passes through as it is: naming its types would import torch.
 Anything = Any
@@ -27,12 +29,58 @@ class SampleMeta(Protocol):
     def sample_ids(self) -> Sequence[str]: ...
 
 
+class Call(Operation):
+    """Whatever ends a call has its event, an interrupt and a cancellation too, then goes on its way."""
+
+    _began: float | None = None
+
+    def __init__(self, client: MetricsDataPlaneClient, op: str, partition_id: str) -> None:
+        self.op = op
+        self.partition_id = partition_id
+        self._client = client
+        self._accounts = client._accounts
+
+    def start(self) -> None:
+        self._began = self._client._clock()
+
+    def stop(self) -> None:
+        if self._began is not None:
+            self.wall_ms = (self._client._clock() - self._began) * 1000.0
+            self._began = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.stop()
+        accounts = self._client._accounts
+        if accounts is not self._accounts:  # in a child that was forked meanwhile: its parent tells of this
+            return
+        status: EventStatus = "ok"
+        if kind is not None:
+            status = "timeout" if issubclass(kind, TimeoutError) else "error"
+        accounts.end(self, status)
+        try:
+            self._client._on_event(
+                {
+                    "op": self.op,
+                    "partition_id": self.partition_id,
+                    "n_keys": self.n_keys,
+                    "n_bytes": self.n_bytes,
+                    "wall_ms": self.wall_ms,
+                    "status": status,
+                }
+            )
+        except Exception as error:
+            accounts.callback_losses.add(error)
+
+
 class MetricsDataPlaneClient:
     """Wraps a data-plane client; `on_event` is called once per operation, after it.
 
-    Safe to share between threads. The inner client's other attributes are reachable through it. Its pickle
-    carries the counts so far, if the inner client and the callback can be pickled. At most `max_keys` keys
-    are followed from put to clear; past that the oldest are given up, and counted.
+    Safe to share between threads. The inner client's other attributes are reachable through it. Out of a
+    pickle, and in a forked child, it counts from zero. At most `max_keys` keys are followed from put to
+    clear; past that the oldest are given up, and counted.
     """
 
     def __init__(
@@ -50,8 +98,8 @@ class MetricsDataPlaneClient:
         self._inner = inner
         self._on_event = ignore_event if on_event is None else on_event
         self._clock = clock
-        self._accounts = Accounts(max_keys)
-        self._attach()
+        self._max_keys = max_keys
+        self._begin()
 
     def register_partition(
         self,
@@ -62,11 +110,10 @@ class MetricsDataPlaneClient:
         grpo_group_size: int | None = None,
         enums: dict[str, list[str]] | None = None,
     ) -> Anything:
-        with self._call("register", partition_id) as call:
+        with Call(self, "register", partition_id) as call:
             self._accounts.guarded(None, self._accounts.plan_register, call, num_samples)
-            return self._timed(
-                call,
-                self._inner.register_partition,
+            call.start()
+            return self._inner.register_partition(
                 partition_id,
                 fields,
                 num_samples,
@@ -85,10 +132,9 @@ class MetricsDataPlaneClient:
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> Anything:
-        with self._call("claim_meta", partition_id) as call:
-            meta = self._timed(
-                call,
-                self._inner.claim_meta,
+        with Call(self, "claim_meta", partition_id) as call:
+            call.start()
+            meta = self._inner.claim_meta(
                 partition_id,
                 task_name,
                 required_fields,
@@ -97,20 +143,24 @@ class MetricsDataPlaneClient:
                 blocking=blocking,
                 timeout_s=timeout_s,
             )
+            call.stop()
             call.n_keys = self._accounts.guarded(0, _n_keys_of, meta)
             return meta
 
     def get_data(self, meta: SampleMeta, select_fields: list[str] | None = None) -> Anything:
         partition_id = self._accounts.guarded("", getattr, meta, "partition_id", "")
-        with self._call("get_data", partition_id) as call:
+        with Call(self, "get_data", partition_id) as call:
             call.n_keys = self._accounts.guarded(0, _n_keys_of, meta)
-            batch = self._timed(call, self._inner.get_data, meta, select_fields=select_fields)
+            call.start()
+            batch = self._inner.get_data(meta, select_fields=select_fields)
+            call.stop()
             call.n_bytes = self._accounts.measured(batch, 1).total
             return batch
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> Anything:
-        with self._call("check_consumption_status", partition_id) as call:
-            return self._timed(call, self._inner.check_consumption_status, partition_id, task_names)
+        with Call(self, "check_consumption_status", partition_id) as call:
+            call.start()
+            return self._inner.check_consumption_status(partition_id, task_names)
 
     def put_samples(
         self,
@@ -119,33 +169,33 @@ class MetricsDataPlaneClient:
         fields: Anything = None,
         tags: list[dict[str, Anything]] | None = None,
     ) -> Anything:
-        with self._call("put", partition_id) as call:
+        with Call(self, "put", partition_id) as call:
             sample_ids = _kept(sample_ids)
             self._accounts.guarded(None, self._accounts.plan_put, call, sample_ids, fields)
-            return self._timed(
-                call, self._inner.put_samples, sample_ids, partition_id, fields=fields, tags=tags
-            )
+            call.start()
+            return self._inner.put_samples(sample_ids, partition_id, fields=fields, tags=tags)
 
     def get_samples(self, sample_ids: Iterable[str], partition_id: str, select_fields: list[str]) -> Anything:
-        with self._call("get", partition_id) as call:
+        with Call(self, "get", partition_id) as call:
             sample_ids = _kept(sample_ids)
             call.n_keys = len(self._accounts.guarded(set(), set, sample_ids))
-            batch = self._timed(
-                call, self._inner.get_samples, sample_ids, partition_id, select_fields=select_fields
-            )
+            call.start()
+            batch = self._inner.get_samples(sample_ids, partition_id, select_fields=select_fields)
+            call.stop()
             call.n_bytes = self._accounts.measured(batch, 1).total
             return batch
 
     def clear_samples(self, sample_ids: Iterable[str] | None, partition_id: str) -> Anything:
-        with self._call("clear", partition_id) as call:
+        with Call(self, "clear", partition_id) as call:
             sample_ids = None if sample_ids is None else _kept(sample_ids)
             self._accounts.guarded(None, self._accounts.plan_clear, call, sample_ids)
-            return self._timed(call, self._inner.clear_samples, sample_ids, partition_id)
+            call.start()
+            return self._inner.clear_samples(sample_ids, partition_id)
 
     def close(self) -> Anything:
-        with self._call("close", "") as call:
-            self._accounts.plan_close(call)
-            return self._timed(call, self._inner.close)
+        with Call(self, "close", "") as call:
+            call.start()
+            return self._inner.close()
 
     def snapshot(self) -> dict[str, Any]:  # counters, and under `by_op` a table of them
         """Everything counted so far, all of it of the same instant."""
@@ -154,34 +204,12 @@ class MetricsDataPlaneClient:
     def bytes_outstanding_by_partition(self) -> dict[str, int]:
         return self._accounts.bytes_by_partition()
 
-    @contextmanager
-    def _call(self, op: str, partition_id: str) -> Iterator[Call]:
-        """Whatever ends a call has its event, an interrupt and a cancellation too, then goes on its way."""
-        call = Call(op, partition_id)
-        try:
-            yield call
-        except BaseException as error:
-            self._end(call, "timeout" if isinstance(error, TimeoutError) else "error")
-            raise
-        self._end(call, "ok")
+    def after_fork(self) -> None:
+        self._accounts = Accounts(self._max_keys)
 
-    def _timed(
-        self, call: Call, operation: Callable[..., Anything], *arguments: Anything, **options: Anything
-    ) -> Anything:
-        began = self._clock()
-        try:
-            return operation(*arguments, **options)
-        finally:
-            call.wall_ms = (self._clock() - began) * 1000.0
-
-    def _end(self, call: Call, status: EventStatus) -> None:
-        self._accounts.end(call, status)
-        try:
-            self._on_event(call.event(status))
-        except Exception as error:
-            self._accounts.callback_losses.add(error)
-
-    def _attach(self) -> None:
+    def _begin(self) -> None:
+        self.after_fork()
+        renewed_in_child.add(self)
         if isinstance(self._on_event, EventSink):
             try:
                 self._on_event.attach(self)
@@ -194,9 +222,12 @@ class MetricsDataPlaneClient:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._inner, name)
 
+    def __getstate__(self) -> dict[str, Anything]:
+        return {name: value for name, value in self.__dict__.items() if name != "_accounts"}
+
     def __setstate__(self, state: dict[str, Anything]) -> None:
         self.__dict__.update(state)
-        self._attach()
+        self._begin()
 
     @property  # type: ignore[misc]  # nobody may assign a wrapper another class
     def __class__(self) -> type[MetricsDataPlaneClient]:
@@ -214,7 +245,7 @@ def _join_nemo_rl() -> None:
 
 def _kept(sample_ids: Iterable[str]) -> Iterable[str]:
     """The ids, to be read more than once; what can be already is passed on as it came."""
-    if isinstance(sample_ids, Sized) or not isinstance(sample_ids, Iterable):
+    if type(sample_ids) is list or isinstance(sample_ids, Sized) or not isinstance(sample_ids, Iterable):
         return sample_ids
     return list(sample_ids)
 

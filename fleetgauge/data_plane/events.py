@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TypedDict
 
+from fleetgauge.records.background import renewed_in_child
+
 logger = logging.getLogger("fleetgauge.data_plane")
 _nemo_rl_logger = logging.getLogger("nemo_rl.data_plane.observability")
 
@@ -42,10 +44,14 @@ def log_event(event: DataPlaneEvent) -> None:
 
 
 class Losses:
-    """Counts what was lost of one kind, and says so the first time only."""
+    """Counts what was lost of one kind, and says so the first time only. A copy counts for itself."""
 
     def __init__(self, what: str) -> None:
         self.what = what
+        self.after_fork()
+        renewed_in_child.add(self)
+
+    def after_fork(self) -> None:
         self.count = 0
         self._lock = threading.RLock()
 
@@ -57,11 +63,8 @@ class Losses:
             with suppress(Exception):
                 logger.warning("data plane: %s: %r; further losses are only counted", self.what, reason)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"what": self.what, "count": self.count}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock())
+    def __reduce__(self) -> tuple[type[Losses], tuple[str]]:
+        return Losses, (self.what,)
 
 
 class HasSnapshot(Protocol):

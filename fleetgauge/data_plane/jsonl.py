@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import threading
 import time
 import uuid
@@ -20,7 +21,8 @@ from os import PathLike
 
 from fleetgauge.data_plane.events import DataPlaneEvent, EventSink, HasSnapshot, Losses
 from fleetgauge.data_plane.operation_totals import OperationTotals
-from fleetgauge.records import Event, Json, RecordWriter
+from fleetgauge.records import Event, Json, RecordWriter, resolve_path
+from fleetgauge.records.background import renewed_in_child
 
 KIND = "data_plane"
 
@@ -42,8 +44,11 @@ class JsonlEvents(EventSink):
     Intervals end at whole multiples of `interval_s`, on every rank at the same time; one without events is
     written too, for the bytes that are still held. `path` is a file, a directory or a pattern with
     `{run_id}`; a directory, where every process has a file of its own, is best. Nothing raises or waits once
-    this is built: what is lost is counted in `dropped` and said once. A copy out of a pickle writes its own
-    records.
+    this is built: what is lost is counted in `dropped` and said once.
+
+    File and threads are opened by the first event, in the process where it happens. A copy out of a pickle,
+    and a forked child, write records of their own, with the rank that their environment tells; `rank` is that
+    of the process that built this.
     """
 
     def __init__(
@@ -57,25 +62,34 @@ class JsonlEvents(EventSink):
     ) -> None:
         if not (math.isfinite(interval_s) and interval_s > 0):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, more than 0")
-        self._copy = partial(JsonlEvents, path, interval_s, job=job, rank=rank, clock=clock)
-        self._source = uuid.uuid4().hex  # stays the same where a close makes it another run
+        resolve_path(path, kind=KIND, run_id="any")  # raises for what can never work
+        self._copy = partial(JsonlEvents, path, interval_s, job=job, clock=clock)
         self._interval_s = interval_s
         self._clock = clock
-        self._stamp = clock()
+        self._new_writer = partial(
+            RecordWriter, path, KIND, job=job, queue_size=MAX_QUEUED, clock=lambda: self._stamp
+        )
+        self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        self._begin(rank)
+        renewed_in_child.add(self)
+
+    def after_fork(self) -> None:
+        self._begin(None)
+
+    def _begin(self, rank: int | None) -> None:
+        self._rank = rank
+        self._source = uuid.uuid4().hex  # stays the same where a close makes it another run
+        self._stamp: float = self._clock()
         self._end = self._end_after(self._stamp)
         self._groups: dict[_Group, OperationTotals] = {}
-        self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
         self._losses = Losses("an event or its aggregate was not written")
         self._dropped_before = 0
         # Whoever has the lock adds up for all. An event only joins the queue, which a finalizer or a signal
         # handler may do at any moment; it never waits for the lock.
         self.waiting: deque[tuple[float, DataPlaneEvent]] = deque()
         self._adding_up = threading.Lock()
-        self._new_writer = partial(
-            RecordWriter, path, KIND, job=job, rank=rank, queue_size=MAX_QUEUED, clock=lambda: self._stamp
-        )
         self._writer: RecordWriter | None = None
-        self._open()
+        self._closed = threading.Event()
 
     @property
     def dropped(self) -> int:
@@ -117,7 +131,8 @@ class JsonlEvents(EventSink):
             return
         try:
             self._add_up()
-            self._write_interval(self._clock(), Event.END)
+            if self._writer is not None:
+                self._write_interval(self._clock(), Event.END)
         except Exception as error:
             self._losses.add(error)
         finally:
@@ -129,7 +144,8 @@ class JsonlEvents(EventSink):
             self._adding_up.release()
 
     def _open(self) -> None:
-        self._writer = self._new_writer()
+        self._writer = self._new_writer(rank=rank_here() if self._rank is None else self._rank)
+        self._write(self._clock(), self._held(set()), Event.START)
         self._closed = threading.Event()
         atexit.register(self.close)
         with suppress(RuntimeError):  # without a thread, intervals are written when an event comes
@@ -151,8 +167,7 @@ class JsonlEvents(EventSink):
             try:
                 one = _of_one(event)
                 self._turn(at)
-                group = self._group(event)
-                self._groups[group] = self._groups[group] + one if group in self._groups else one
+                self._groups.setdefault(self._group(event), OperationTotals()).add(one)
                 if self._writer is None:
                     self._open()
             except Exception as error:
@@ -179,8 +194,9 @@ class JsonlEvents(EventSink):
         for (op, partition_id, status), totals in groups.items():
             named = {"op": op, "partition_id": partition_id, "status": status}
             self._write(ended, named | body_of(totals))
-        if held := self._held({partition_id for _, partition_id, _ in groups}):
-            self._write(now, held, event)
+        word = self._held({partition_id for _, partition_id, _ in groups})
+        if event is Event.END or "bytes_outstanding" in word:
+            self._write(now, word, event)
 
     def _write(self, stamp: float, body: Json, event: Event = Event.STATS) -> None:
         self._stamp = stamp
@@ -189,27 +205,50 @@ class JsonlEvents(EventSink):
 
     def _held(self, partitions: set[str]) -> Json:
         """What all attached clients hold; a partition that was used and holds nothing is told as 0."""
-        clients = list(self._clients)
-        if not clients:
-            return {}
+        word: Json = {"source": self._source, "interval_s": self._interval_s}
         by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
-        keys = peak = 0
-        for client in clients:
-            snapshot = client.snapshot()
-            keys += snapshot["n_keys_outstanding"]
-            peak += snapshot["peak_bytes_outstanding"]
-            for partition_id, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():
-                by_partition[partition_id] = by_partition.get(partition_id, 0) + n_bytes
-        return {
-            "source": self._source,
-            "interval_s": self._interval_s,
-            "bytes_outstanding": largest(by_partition),
-            "peak_bytes_outstanding": peak,
-            "keys_outstanding": keys,
-        }
+        try:
+            clients = list(self._clients)
+            snapshots = [client.snapshot() for client in clients]
+            for client in clients:
+                for name, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():
+                    by_partition[name] = by_partition.get(name, 0) + n_bytes
+            held = {field: sum(snapshot.get(of, 0) for snapshot in snapshots) for field, of in _HELD.items()}
+        except Exception as error:
+            self._losses.add(error)
+            return word
+        by_op = [one for snapshot in snapshots for one in snapshot.get("by_op", {}).items()]
+        clears = sum(counts["ops"] for op, counts in by_op if op in ("clear", "register"))
+        held |= {"clears": clears, "bytes_outstanding": largest(by_partition)}
+        return word | held if clients else word
 
     def __reduce__(self) -> tuple[Callable[[], JsonlEvents], tuple[()]]:
         return self._copy, ()
+
+
+# The fields of a record, and what they are called in the snapshot of a client.
+_HELD = {
+    "peak_bytes_outstanding": "peak_bytes_outstanding",
+    "keys_outstanding": "n_keys_outstanding",
+    "keys_overflowed": "keys_overflowed",
+    "foreign_clears": "foreign_clears",
+}
+
+
+def rank_here() -> int | None:
+    """The rank that the environment of this process tells, as torchrun and NeMo-RL's workers set it."""
+    rank, node, place, places = (
+        _whole(os.environ.get(name)) for name in ("RANK", "GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    )
+    if rank is not None or place is None or node is None:
+        return rank
+    if places is None:
+        return None if node else place
+    return node * places + place
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _of_one(event: DataPlaneEvent) -> OperationTotals:

@@ -1,6 +1,6 @@
 """What many operations add up to: counts, keys, bytes and how long they took.
 
-Pure values: two aggregates of the same kind add up to the aggregate of all their operations, in any order and
+Two aggregates of the same kind add up to the aggregate of all their operations, in any order and
 on any machine, because the buckets of their times are fixed. Percentiles are read from the buckets.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 # Where each bucket ends, four to a doubling from 10 microseconds to over an hour; one more has no end.
 # Written records name buckets by index: ends may be added, never moved.
@@ -17,35 +17,37 @@ BUCKET_ENDS_MS = tuple(0.01 * 2 ** (step / 4) for step in range(116))
 _EDGES = (0.0, *BUCKET_ENDS_MS, math.inf)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OperationTotals:
     """Some operations, at least one. `buckets` counts them by the index of the bucket of their time."""
 
-    count: int
-    keys: int
-    bytes: int
-    wall_ms_sum: float
-    wall_ms_min: float
-    wall_ms_max: float
-    buckets: Mapping[int, int]
+    count: int = 0
+    keys: int = 0
+    bytes: int = 0
+    wall_ms_sum: float = 0.0
+    wall_ms_min: float = math.inf
+    wall_ms_max: float = 0.0
+    buckets: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of_one(cls, keys: int, n_bytes: int, wall_ms: float) -> OperationTotals:
         return cls(1, keys, n_bytes, wall_ms, wall_ms, wall_ms, {bisect_left(BUCKET_ENDS_MS, wall_ms): 1})
 
-    def __add__(self, other: OperationTotals) -> OperationTotals:
-        buckets = dict(self.buckets)
+    def add(self, other: OperationTotals) -> None:
+        self.count += other.count
+        self.keys += other.keys
+        self.bytes += other.bytes
+        self.wall_ms_sum += other.wall_ms_sum
+        self.wall_ms_min = min(self.wall_ms_min, other.wall_ms_min)
+        self.wall_ms_max = max(self.wall_ms_max, other.wall_ms_max)
         for index, count in other.buckets.items():
-            buckets[index] = buckets.get(index, 0) + count
-        return OperationTotals(
-            self.count + other.count,
-            self.keys + other.keys,
-            self.bytes + other.bytes,
-            self.wall_ms_sum + other.wall_ms_sum,
-            min(self.wall_ms_min, other.wall_ms_min),
-            max(self.wall_ms_max, other.wall_ms_max),
-            buckets,
-        )
+            self.buckets[index] = self.buckets.get(index, 0) + count
+
+    def __add__(self, other: OperationTotals) -> OperationTotals:
+        both = OperationTotals()
+        both.add(self)
+        both.add(other)
+        return both
 
     @property
     def wall_ms_avg(self) -> float:

@@ -10,20 +10,15 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 # Tensors and batches are duck-typed here: naming their types would import torch and tensordict.
 Leaf = Any
 
 
 class Uneven:
-    """The bytes of a field in rows that differ. Their sum is known at once, the rest worked out when asked.
-
-    That is in a lot with others. Done by itself, between calls that take long, the same arithmetic takes ten
-    times as long, because the processor's caches have lost what it needs.
-    """
+    """The bytes of a field in rows that differ: their sum at once, the rest worked out when asked."""
 
     __slots__ = ("_rows", "n_rows", "total")
 
@@ -50,30 +45,26 @@ class Uneven:
             self._rows = self._rows()
         return self._rows
 
-    def __reduce__(self) -> tuple[Callable[[Iterable[int]], Uneven], tuple[array[int]]]:
-        return Uneven.of, (self.sizes,)
-
 
 # The bytes of a field in each row of a batch; a number stands for rows that are all alike.
 Column = int | Uneven
 Columns = dict[Hashable, Column]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchBytes:
-    """The bytes of a batch, field by field. What is `unmeasured` is in no count."""
+class BatchBytes(NamedTuple):
+    """The bytes of a batch, field by field and in all. What is `unmeasured` is in no count."""
 
-    n_rows: int
     columns: Columns
+    total: int
     unmeasured: list[Exception]
 
-    @property
-    def total(self) -> int:
-        return sum(total_bytes(column, self.n_rows) for column in self.columns.values())
+
+def total_bytes(columns: Columns, n_rows: int) -> int:
+    return sum([_total(column, n_rows) for column in columns.values()])
 
 
-def total_bytes(column: Column, n_rows: int) -> int:
-    return column * n_rows if isinstance(column, int) else column.total
+def _total(column: Column, n_rows: int) -> int:
+    return column.total if isinstance(column, Uneven) else column * n_rows
 
 
 def sizes_of(column: Column, n_rows: int) -> array[int]:
@@ -95,19 +86,9 @@ def bytes_of_rows(columns: Columns, rows: list[int]) -> int:
     )
 
 
-def joined(first: Columns, n_first: int, then: Columns, n_then: int) -> Columns:
-    """Rows after rows of the same fields."""
-    return {
-        name: column
-        if isinstance(column, int) and column == then[name]
-        else Uneven.of(sizes_of(column, n_first) + sizes_of(then[name], n_then))
-        for name, column in first.items()
-    }
-
-
 def largest_row(columns: Columns, at_least: int) -> int:
     """The bytes of the largest row, or `at_least` if no row can be larger."""
-    bound = sum(column if isinstance(column, int) else column.largest for column in columns.values())
+    bound = sum([column if isinstance(column, int) else column.largest for column in columns.values()])
     if bound <= at_least:
         return at_least
     rows = _added(columns.values())
@@ -122,10 +103,12 @@ def measure(fields: Leaf, n_rows: int) -> BatchBytes:
     cannot be measured is named in the answer. Without rows, the batch is measured as one.
     """
     unmeasured: list[Exception] = []
+    columns: Columns = {}
     try:
-        return BatchBytes(n_rows or 1, _columns(fields, n_rows or 1, unmeasured), unmeasured)
+        columns = _columns(fields, n_rows or 1, unmeasured)
     except Exception as error:
-        return BatchBytes(n_rows or 1, {}, [*unmeasured, error])
+        unmeasured.append(error)
+    return BatchBytes(columns, total_bytes(columns, n_rows or 1), unmeasured)
 
 
 def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
@@ -144,7 +127,7 @@ def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Excep
     stacked: dict[Hashable, array[int]] = {}
     for row, member in enumerate(members):
         for name, column in _columns(member, 1, unmeasured).items():
-            stacked.setdefault(name, array("q", [0]) * len(members))[row] = total_bytes(column, 1)
+            stacked.setdefault(name, array("q", [0]) * len(members))[row] = _total(column, 1)
     return {name: _fitted(Uneven.of(sizes), n_rows) for name, sizes in stacked.items()}
 
 
@@ -158,6 +141,11 @@ def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[
 
 def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
     try:
+        if _is_tensor(leaf) and not getattr(leaf, "is_nested", False):
+            size = leaf.numel() * leaf.element_size()
+            if n_rows == 1 and type(size) is int:
+                return size
+            return _fitted(size, n_rows) if isinstance(size, int) else 0
         if getattr(type(leaf), "_is_non_tensor", False):
             return 0
         if isinstance(leaf, (list, tuple)):
@@ -167,8 +155,9 @@ def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
         if callable(getattr(leaf, "offsets", None)):
             return _fitted(_jagged_rows(leaf), n_rows)
         if getattr(leaf, "is_nested", False) is True:
-            return _fitted(Uneven.of(map(_dense_bytes, leaf.unbind())), n_rows)
-        return _fitted(_dense_bytes(leaf), n_rows)
+            return _fitted(Uneven.of(row.numel() * row.element_size() for row in leaf.unbind()), n_rows)
+        size = getattr(leaf, "nbytes", 0)
+        return _fitted(size, n_rows) if isinstance(size, int) else 0
     except Exception as error:  # one leaf that cannot be measured costs only itself
         unmeasured.append(error)
         return 0
@@ -181,7 +170,7 @@ def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception
     """
     if not rows or not (_is_mapping(rows[0]) or _is_tensor(rows[0])):
         return 0
-    return Uneven.of(total_bytes(_rows(row, 1, unmeasured), 1) for row in rows)
+    return Uneven.of(_total(_rows(row, 1, unmeasured), 1) for row in rows)
 
 
 def _jagged_rows(jagged: Leaf) -> Uneven:
@@ -216,13 +205,8 @@ def _packed(sizes: Leaf) -> tuple[array[int], int]:
     return packed, int(sizes.max())
 
 
-def _dense_bytes(leaf: Leaf) -> int:
-    size = leaf.numel() * leaf.element_size() if _is_tensor(leaf) else getattr(leaf, "nbytes", 0)
-    return size if isinstance(size, int) else 0
-
-
 def _is_tensor(leaf: Leaf) -> bool:
-    return callable(getattr(leaf, "numel", None)) and callable(getattr(leaf, "element_size", None))
+    return hasattr(leaf, "numel") and hasattr(leaf, "element_size")
 
 
 def _is_mapping(leaf: Leaf) -> bool:
@@ -230,9 +214,11 @@ def _is_mapping(leaf: Leaf) -> bool:
 
 
 def _fitted(own: Column, n_rows: int) -> Column:
-    if isinstance(own, Uneven) and own.n_rows == n_rows > 1:
-        return own
-    share, rest = divmod(total_bytes(own, 1), n_rows)
+    if isinstance(own, Uneven):
+        if own.n_rows == n_rows > 1:
+            return own
+        own = own.total
+    share, rest = divmod(own, n_rows)
     return Uneven.of([share + 1] * rest + [share] * (n_rows - rest)) if rest else share
 
 

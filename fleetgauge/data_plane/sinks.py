@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from fleetgauge.data_plane.events import DataPlaneEvent, EventSink, EventStatus, HasSnapshot, Losses, OnEvent
 from fleetgauge.data_plane.operation_totals import OperationTotals
+from fleetgauge.records.background import renewed_in_child
 
 # How long a program's end may be held up by a log that hangs.
 MAX_LAST_LOG_WAIT_S = 5.0
@@ -64,12 +65,22 @@ class WandbRun(Protocol):
     def log(self, data: dict[str, Any], *, commit: bool) -> object: ...  # W&B takes values of many types
 
 
+class _NoRun:
+    """Stands for the run where it is not: a run belongs to the process that began it."""
+
+    def __init__(self) -> None:
+        self._losses = Losses("a copy of WandbEvents in another process logs nothing to W&B")
+
+    def log(self, data: dict[str, Any], *, commit: bool) -> None:  # noqa: ARG002  # what a run takes
+        self._losses.add("the run is in the process that began it")
+
+
 class WandbEvents(EventSink):
     """Logs what the events add up to since the start, under `data_plane/`, at most every `interval_s`.
 
     The values ride on the host's own next `run.log`: they never advance its step. Values that accumulate lose
     nothing when two intervals fall into one step. Partitions are not told apart, as their names may be
-    without end.
+    without end. The run stays where it is: out of a pickle, and in a forked child, nothing is logged.
     """
 
     def __init__(
@@ -79,16 +90,25 @@ class WandbEvents(EventSink):
             raise TypeError(f"WandbEvents needs a W&B run, and {run!r} has no log()")
         if not (math.isfinite(interval_s) and interval_s >= 0):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, 0 or more")
-        self._run = run
         self._interval_s = interval_s
         self._clock = clock
-        self._due = clock() + interval_s
-        self._totals: dict[tuple[str, EventStatus], OperationTotals] = {}
         self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        self._begin(run)
+        renewed_in_child.add(self)
+
+    def _begin(self, run: WandbRun) -> None:
+        self._run = run
+        self._due = self._clock() + self._interval_s
+        self._totals: dict[tuple[str, EventStatus], OperationTotals] = {}
         self._losses = Losses("an event or its aggregate did not reach W&B")
         self._lock = threading.RLock()
         self._logging = threading.Lock()
-        atexit.register(self.close)
+
+    def after_fork(self) -> None:
+        self._begin(_NoRun())
+
+    def __reduce__(self) -> tuple[type[WandbEvents], tuple[_NoRun, float]]:
+        return WandbEvents, (_NoRun(), self._interval_s)
 
     @property
     def errors(self) -> int:
@@ -111,24 +131,26 @@ class WandbEvents(EventSink):
             self._losses.add("an earlier log has not returned")
 
     def metrics(self) -> dict[str, float]:
-        """What would be logged now."""
-        with self._lock:
-            totals = dict(self._totals)
-            clients = list(self._clients)
+        """What would be logged now. What is outstanding is left out where the clients cannot know it."""
         metrics: dict[str, float] = {}
-        for op in sorted({op for op, _ in totals}):
-            metrics |= _flattened(op, {status: t for (name, status), t in totals.items() if name == op})
+        with self._lock:
+            for op in sorted({op for op, _ in self._totals}):
+                metrics |= _flattened(
+                    op, {status: t for (name, status), t in self._totals.items() if name == op}
+                )
+            clients = list(self._clients)
         snapshots = [client.snapshot() for client in clients]
-        if snapshots:
-            for gauge in ("bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"):
-                metrics[f"data_plane/{gauge}"] = sum(snapshot[gauge] for snapshot in snapshots)
-        return metrics
+        gauges = ["foreign_clears", "keys_overflowed"] * bool(snapshots)
+        if not any(snapshot[gauge] for snapshot in snapshots for gauge in gauges):
+            gauges += ["bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"] * bool(snapshots)
+        return metrics | {f"data_plane/{one}": sum(snapshot[one] for snapshot in snapshots) for one in gauges}
 
     def _counted_and_due(self, event: DataPlaneEvent) -> bool:
         one = OperationTotals.of_one(event["n_keys"], event["n_bytes"], event["wall_ms"])
         with self._lock:
-            key = (event["op"], event["status"])
-            self._totals[key] = self._totals[key] + one if key in self._totals else one
+            if not self._totals:
+                atexit.register(self.close)
+            self._totals.setdefault((event["op"], event["status"]), OperationTotals()).add(one)
             now = self._clock()
             if now < self._due and event["op"] != "close":
                 return False

@@ -10,16 +10,35 @@ import logging
 import math
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 log = logging.getLogger("fleetgauge.records")
 
 _MAX_DEPTH = 20  # levels of nesting
+
+
+class Forked(Protocol):
+    """What has locks: a lock that another thread held at a fork would be held in the child for ever."""
+
+    def after_fork(self) -> None:
+        """Called in the child, before anything else happens there."""
+
+
+renewed_in_child: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def _renew_in_child() -> None:
+    for owner in list(renewed_in_child):
+        owner.after_fork()
+
+
+os.register_at_fork(after_in_child=_renew_in_child)
 
 
 def json_ready(value: Any, depth: int = 0) -> Any:  # Any: whatever a host puts into a record
@@ -126,10 +145,14 @@ class Worker:
         self.thread = threading.Thread(target=self._work, name=f"fleetgauge-{name}", daemon=True)
         self._output = output
         self._log = log
-        self._counting = threading.RLock()
+        self.after_fork()
+        renewed_in_child.add(self)
         self._said: set[str] = set()
         # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def after_fork(self) -> None:
+        self._counting = threading.RLock()
 
     def put(self, task: Callable[[], None], last: bool = False) -> bool:
         """Have something done; False, and one more lost, where too much waits and it is not the last."""

@@ -155,4 +155,4 @@ def test_a_writer_says_its_interval_and_that_it_ended(tmp_path: Path) -> None:
     sink.close()
     [path] = tmp_path.iterdir()
     words = [(one["event"], one["interval_s"]) for one in read(path) if "op" not in one]
-    assert words == [("stats", 10), ("end", 10)]
+    assert words == [("start", 10), ("stats", 10), ("end", 10)]

@@ -332,6 +332,7 @@ def test_a_fresh_snapshot_is_all_zeros(client: MetricsDataPlaneClient) -> None:
         "n_keys_outstanding",
         "keys_overflowed",
         "bytes_overflowed",
+        "foreign_clears",
         "callback_errors",
         "measure_errors",
     }

@@ -39,6 +39,12 @@ def repickled(client: MetricsDataPlaneClient) -> MetricsDataPlaneClient:
     return twin
 
 
+def size_of(client: MetricsDataPlaneClient) -> int:
+    """How much its table of what is held takes."""
+    table = client._accounts._outstanding
+    return len(pickle.dumps([(batch.rows, list(batch.columns)) for batch in table.batches.values()]))
+
+
 def test_1_writing_a_field_again_replaces_its_bytes(client: MetricsDataPlaneClient) -> None:
     client.put_samples(["a", "b"], "p", fields={"x": Tensor(2, 5), "y": Tensor(2, 4)})
     assert held(client) == 72
@@ -341,24 +347,16 @@ def test_5_an_interrupt_in_the_midst_of_counting_leaves_the_sums_true(op: str, a
     assert (held(client), client.snapshot()["n_keys_outstanding"]) == (4, 1)
 
 
-def test_9_a_key_that_fails_while_it_is_looked_for_is_counted(store: Store) -> None:
+@pytest.mark.parametrize("hashes", range(4))
+def test_9_a_key_that_fails_while_a_clear_overtakes_its_put_is_counted(store: Store, hashes: int) -> None:
     client = MetricsDataPlaneClient(store)
     client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    keys: Any = [Fragile(1)]
+    keys: Any = [Fragile(hashes)]
     store.before_return = lambda: client.clear_samples(["b"], "p")
-    client.put_samples(keys, "q", fields={"x": Tensor(1)})
-    store.before_return = lambda: client.clear_samples(["b"], "p")
-    client.put_samples([Fragile(1)], "p", fields={"x": Tensor(1)})  # type: ignore[list-item]
-    assert client.snapshot()["by_op"]["clear"]["ops"] == 2
-    assert client.snapshot()["measure_errors"] == 3
-    assert held(client) == 4
-
-
-def test_9_a_failure_that_is_found_late_is_counted_when_asked(store: Store) -> None:
-    client = MetricsDataPlaneClient(store)
-    keys: Any = [Fragile(1)]
     client.put_samples(keys, "p", fields={"x": Tensor(1)})
-    assert client.snapshot()["measure_errors"] == 1
+    snapshot = client.snapshot()
+    assert (snapshot["by_op"]["clear"]["ops"], snapshot["by_op"]["put"]["ops"]) == (1, 2)
+    assert (snapshot["measure_errors"], held(client)) == ((0, 8) if hashes > 1 else (2 - hashes, 4))
 
 
 def test_10_a_narrowed_jagged_view_counts_its_own_elements(client: MetricsDataPlaneClient) -> None:
@@ -394,16 +392,16 @@ def test_11_an_overflow_is_said_even_if_nobody_asks(store: Store, caplog: pytest
     assert len(caplog.records) == 1
 
 
-def test_11_the_partition_written_to_longest_ago_gives_up_the_keys_that_were(store: Store) -> None:
+def test_11_the_keys_written_to_longest_ago_are_given_up_wherever_they_are(store: Store) -> None:
     client = MetricsDataPlaneClient(store, max_keys=4)
     client.put_samples(["a", "b"], "old", fields={"x": Jagged([1, 2])})
     client.put_samples(["c", "d"], "new", fields={"x": Jagged([4, 8])})
     client.put_samples(["a"], "old", fields={"x": Jagged([16])})
     client.put_samples(["e"], "old", fields={"x": Jagged([32])})
-    assert client.bytes_outstanding_by_partition() == {"new": 32, "old": 4 * (16 + 2 + 32)}
+    assert client.bytes_outstanding_by_partition() == {"new": 4 * (4 + 8), "old": 4 * (16 + 32)}
     client.put_samples(["f", "g"], "old", fields={"x": Jagged([64, 128])})
     assert client.bytes_outstanding_by_partition() == {"old": 4 * (16 + 32 + 64 + 128)}
-    assert client.snapshot()["bytes_overflowed"] == 4 * (4 + 8 + 2)
+    assert client.snapshot()["bytes_overflowed"] == 4 * (2 + 4 + 8)
 
 
 def test_11_a_put_larger_than_the_table_keeps_its_last_keys(store: Store) -> None:
@@ -454,8 +452,8 @@ def test_11_puts_and_clears_without_end_take_no_more_memory() -> None:
         client.clear_samples(ids, "p")
         assert held(client) == 4
         if step == 9:
-            size_at_first = len(pickle.dumps(client))
-    assert len(pickle.dumps(client)) < 2 * size_at_first
+            size_at_first = size_of(client)
+    assert size_of(client) < 2 * size_at_first
 
 
 def test_11_a_producer_whose_keys_others_clear_takes_no_more_memory() -> None:
@@ -464,7 +462,7 @@ def test_11_a_producer_whose_keys_others_clear_takes_no_more_memory() -> None:
     for step in range(300):
         ids = [f"{step}-{index}" for index in range(1 + step % 7)]
         client.put_samples(ids, f"p{step % 5}", fields={f"of {step % 30}": Tensor(len(ids))})
-        sizes.append(len(pickle.dumps(client)))
+        sizes.append(size_of(client))
     assert max(sizes[150:]) < 1.2 * max(sizes[:150])
     assert client.snapshot()["keys_overflowed"] > 800
 
@@ -475,7 +473,7 @@ def test_11_writing_the_same_keys_without_end_takes_no_more_memory() -> None:
     for step in range(400):
         ids = ["a", "b", "c"] if step % 2 else ["c", "a", "b"]
         client.put_samples(ids, "p", fields={"x": Tensor(3)})
-        sizes.append(len(pickle.dumps(client)))
+        sizes.append(size_of(client))
         assert held(client) == 12
     assert max(sizes[200:]) < 1.1 * max(sizes[:200])
 
@@ -489,23 +487,28 @@ def test_11_many_more_puts_than_wait_to_be_entered(store: Store) -> None:
     assert client.snapshot()["peak_bytes_outstanding"] == 120_000
 
 
-def test_12_a_wrapper_without_a_callback_can_be_pickled_with_its_counts() -> None:
+def test_12_a_wrapper_without_a_callback_can_be_pickled_and_counts_from_zero() -> None:
     client = MetricsDataPlaneClient(PicklableStore(), max_keys=3)
     client.put_samples(["a", "b"], "p", fields={"x": Jagged([50, 1])})
     twin = repickled(client)
-    assert twin.snapshot() == client.snapshot()
-    twin.clear_samples(["a"], "p")
-    assert (held(twin), held(client)) == (4, 204)
-    twin.put_samples(["c", "d", "e"], "p", fields={"x": Tensor(3)})
+    assert (held(twin), twin.snapshot()["total_ops"], held(client)) == (0, 0, 204)
+    twin.put_samples(["c", "d", "e", "f"], "p", fields={"x": Tensor(4)})
     assert twin.snapshot()["keys_overflowed"] == 1
     assert twin.adapter_setting == "tq"
+
+
+def test_12_three_copies_of_a_client_do_not_repeat_what_it_holds() -> None:
+    client = MetricsDataPlaneClient(PicklableStore())
+    client.put_samples(["a"], "p", fields={"x": Tensor(250_000)})
+    copies = [repickled(client), repickled(repickled(client)), copy.deepcopy(client)]
+    assert sum(map(held, [client, *copies])) == 1_000_000
 
 
 def test_12_a_deep_copy_counts_for_itself() -> None:
     client = MetricsDataPlaneClient(PicklableStore())
     client.put_samples(["a"], "p", fields={"x": Tensor(1)})
     twin = copy.deepcopy(client)
-    twin.put_samples(["b"], "p", fields={"x": Tensor(1)})
+    twin.put_samples(["b", "c"], "p", fields={"x": Tensor(2)})
     assert (held(twin), held(client)) == (8, 4)
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient, held_rows, outstanding
+from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 
 partitions = st.sampled_from(["p", "q", "r"])
 keys = st.lists(st.sampled_from("abcdefgh"), max_size=6)
@@ -43,13 +43,17 @@ def raising(_: DataPlaneEvent) -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """`held` is {partition: {key: {field: bytes}}}, the partition written to longest ago first."""
+    """`held` is {partition: {key: {field: bytes}}}."""
 
     @initialize(max_keys=st.sampled_from([1, 4, 1000]))
     def build(self, max_keys: int) -> None:
-        self.store = Inner()
-        self.client = MetricsDataPlaneClient(self.store, raising, max_keys=max_keys)
         self.max_keys = max_keys
+        self.begin(MetricsDataPlaneClient(Inner(), raising, max_keys=max_keys))
+
+    def begin(self, client: MetricsDataPlaneClient) -> None:
+        self.client, self.store = client, client.itself()
+        self.ever: set[tuple[str, str]] = set()
+        self.foreign = 0
         self.held: dict[str, dict[str, dict[str, int]]] = {}
         self.written: dict[tuple[str, str], int] = {}
         self.peak = self.overflowed_keys = self.overflowed_bytes = self.calls = 0
@@ -89,42 +93,34 @@ class Model(RuleBasedStateMachine):
             return
         self.counted("put", len(set(ids)), sum(map(sum, rows.values())))
         if ids:
-            held = self.held.pop(partition, {})
-            self.held[partition] = held
+            held = self.held.setdefault(partition, {})
             for index, key in enumerate(ids):
                 held.setdefault(key, {}).update({name: row[index] for name, row in rows.items()})
                 self.written[partition, key] = self.calls
+                self.ever.add((partition, key))
             self.overflow()
         self.peak = max(self.peak, self.bytes())
 
     def overflow(self) -> None:
         """Give up what the client did, if it was in turn."""
-        while (excess := self.n_keys() - self.max_keys) > 0:
-            partition = next(iter(self.held))
-            kept = self.keys_kept(partition)
-            given_up = self.held[partition].keys() - kept
-            assert len(given_up) == min(excess, len(self.held[partition]))
-            ages = {key: self.written[partition, key] for key in self.held[partition]}
-            assert all(ages[old] <= ages[key] for old in given_up for key in kept)
-            self.overflowed_keys += len(given_up)
-            self.overflowed_bytes += sum(sum(self.held[partition].pop(key).values()) for key in given_up)
-            self.forget_if_empty(partition)
-
-    def keys_kept(self, partition: str) -> set[Any]:
-        """The keys whose clearing changes something, tried on a copy."""
-        twin = pickle.loads(pickle.dumps(self.client))  # noqa: S301  # our own bytes
-        kept = set()
-        for key in self.held[partition]:
-            n_keys = twin.snapshot()["n_keys_outstanding"]
-            twin.clear_samples([key], partition)
-            if twin.snapshot()["n_keys_outstanding"] < n_keys:
-                kept.add(key)
-        return kept
+        if (excess := self.n_keys() - self.max_keys) <= 0:
+            return
+        table = self.client._accounts._outstanding.partitions
+        kept = {(name, key) for name, partition in table.items() for key in map(str, partition.batch_of)}
+        given_up = {(name, key) for name, rows in self.held.items() for key in rows} - kept
+        assert len(given_up) == excess
+        newest = max(self.written[one] for one in given_up)
+        assert all(newest <= self.written[one] for one in kept)
+        self.overflowed_keys += len(given_up)
+        self.overflowed_bytes += sum(sum(self.held[name].pop(key).values()) for name, key in given_up)
+        for name in list(self.held):
+            self.forget_if_empty(name)
 
     @rule(partition=partitions, ids=keys, failure=failures)
     def clear(self, partition: str, ids: list[str], failure: type[BaseException] | None) -> None:
         if self.call("clear", failure, lambda: self.client.clear_samples(iter(ids), partition)):
             self.counted("clear", len(set(ids)))
+            self.foreign += len({(partition, key) for key in ids} - self.ever)
             for key in ids:
                 self.held.get(partition, {}).pop(key, None)
             self.forget_if_empty(partition)
@@ -148,8 +144,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def send_to_another_process(self) -> None:
-        self.client = pickle.loads(pickle.dumps(self.client))  # noqa: S301  # our own bytes
-        self.store = self.client.itself()
+        self.begin(pickle.loads(pickle.dumps(self.client)))  # noqa: S301  # our own bytes
 
     def forget_if_empty(self, partition: str) -> None:
         if not self.held.get(partition, True):
@@ -173,6 +168,7 @@ class Model(RuleBasedStateMachine):
         assert snapshot["peak_bytes_outstanding"] == self.peak
         assert snapshot["keys_overflowed"] == self.overflowed_keys
         assert snapshot["bytes_overflowed"] == self.overflowed_bytes
+        assert snapshot["foreign_clears"] == self.foreign
         assert (snapshot["callback_errors"], snapshot["measure_errors"]) == (self.calls, 0)
 
     @invariant()
@@ -187,30 +183,5 @@ class Model(RuleBasedStateMachine):
         assert failed + snapshot["total_ops"] == self.calls
 
 
-class UnaskedModel(Model):
-    """The same, but nobody asks until the end: what waits is booked in lots, however small or large."""
-
-    @initialize(max_keys=st.just(1000), rows_per_lot=st.sampled_from([0, 10, 16384]))
-    def build(self, max_keys: int, rows_per_lot: int = 0) -> None:
-        super().build(max_keys)
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(outstanding, "MAX_WAITING_ROWS", rows_per_lot)
-        self.patch.setattr(held_rows, "MAX_JOINED_ROWS", 4)
-
-    def is_the_truth(self) -> None:
-        pass
-
-    def totals_are_the_sum_of_the_operations(self) -> None:
-        pass
-
-    def teardown(self) -> None:
-        if hasattr(self, "patch"):
-            Model.is_the_truth(self)
-            Model.totals_are_the_sum_of_the_operations(self)
-            self.patch.undo()
-
-
 TestModel = Model.TestCase
 TestModel.settings = settings(deadline=None, stateful_step_count=30)
-TestUnaskedModel = UnaskedModel.TestCase
-TestUnaskedModel.settings = TestModel.settings

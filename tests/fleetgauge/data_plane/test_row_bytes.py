@@ -332,7 +332,7 @@ def test_half_of_a_protocol_is_none_of_it() -> None:
 
 def test_a_batch_for_no_keys_is_measured_whole() -> None:
     measured = measure({"x": Tensor(7), "y": Jagged([1, 2])}, 0)
-    assert (measured.total, measured.n_rows) == (40, 1)
+    assert (measured.total, measured.columns) == (40, {"x": 28, "y": 12})
 
 
 def test_nested_only_if_it_says_so_itself() -> None:
@@ -371,5 +371,5 @@ def test_a_division_loses_nothing_and_is_even(total: int, n_rows: int) -> None:
 
 
 def test_a_column_of_rows_all_alike_is_worth_its_rows() -> None:
-    assert (total_bytes(3, 4), total_bytes(Uneven.of([1, 2]), 2)) == (12, 3)
+    assert total_bytes({"x": 3, "y": Uneven.of([1, 2, 3, 4])}, 4) == 12 + 10
     assert Numbers([1]).tolist() == [1]

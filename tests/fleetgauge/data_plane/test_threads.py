@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
+from fleetgauge.data_plane.outstanding import CLEARED_PER_LOT, MAX_CLEARED_LOTS
 
 THREADS = 8
 
@@ -197,10 +198,8 @@ def test_12_a_client_can_be_pickled_while_threads_use_it() -> None:
         twins.extend(pickle.loads(pickle.dumps(client)) for _ in range(40))  # noqa: S301  # our own bytes
 
     in_threads(*[partial(put, thread) for thread in range(THREADS)], pickled)
-    for twin in twins:
-        snapshot = twin.snapshot()
-        held = sum(twin.bytes_outstanding_by_partition().values())
-        assert held == snapshot["bytes_outstanding"] == snapshot["total_bytes"] == 4 * snapshot["total_ops"]
+    assert {twin.snapshot()["total_ops"] for twin in twins} == {0}
+    assert client.snapshot()["total_ops"] == 100 * THREADS
 
 
 def test_4_a_put_under_way_survives_a_clear_that_does_not_name_its_keys() -> None:
@@ -233,6 +232,10 @@ def test_4_a_call_that_failed_keeps_no_key_of_its_own_nor_of_later_ones(op: str)
     calls["clear"](keys)
     assert client.snapshot()["n_keys_outstanding"] == 0
     keys.clear()
+    for lot in range(MAX_CLEARED_LOTS + 1):  # what was cleared last is remembered
+        others: list[Any] = [f"{lot}-{index}" for index in range(CLEARED_PER_LOT)]
+        calls["put"](others)
+        calls["clear"](others)
     store.calls.clear()
     gc.collect()
     assert kept() is None
@@ -312,21 +315,21 @@ def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscount
         lambda: client.register_partition("r", [], 0, []),
     ]
 
-    asking = False
+    booking = threading.Event()  # the store is done with the keys: whoever hashes them is our own booking
 
     class Reentrant:
         def __hash__(self) -> int:
-            if calls and asking:
+            if calls and booking.is_set():
                 calls.pop(0)()
             return 1
 
     client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 1}, {"x": 2}))
     key: Any = Reentrant()
     while calls:
+        store.before_return = booking.set
         client.put_samples(["b", key, "c"], "p", fields=SizedRows({"x": 4}, {"x": 8}, {"x": 16}))
-        asking = True  # what was put is booked now, and its keys are hashed for that
+        booking.clear()
         held = client.snapshot()["bytes_outstanding"]
-        asking = False
         assert held == sum(client.bytes_outstanding_by_partition().values())
     assert client.bytes_outstanding_by_partition() == {"p": 4 + 8 + 16 + 32}
     client.clear_samples([key, "b", "c", "f"], "p")
