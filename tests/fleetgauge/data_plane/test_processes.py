@@ -1,0 +1,295 @@
+"""Clients that leave their process: out of a pickle, in a forked child, killed. Each counts for itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_plane_fakes import PicklableStore, Tensor
+
+from fleetgauge import records
+from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
+from fleetgauge.data_plane.jsonl import rank_here
+
+ROOT = Path(__file__).parents[3]
+PRELUDE = f"""
+import json, os, pickle, sys, threading, time
+sys.path[:0] = {[str(ROOT), str(ROOT / "tests")]!r}
+from data_plane_fakes import Tensor
+from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
+class Inner:
+    def put_samples(self, *arguments, **options): pass
+    clear_samples = get_samples = put_samples
+def put(client, *keys):
+    client.put_samples(list(keys), "p", fields={{"x": Tensor(len(keys))}})
+folder = sys.argv[1]
+"""
+
+
+def run(program: str, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PRELUDE + program, f"{folder}/"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def written(folder: Path) -> list[dict[str, Any]]:
+    return [one for path in sorted(folder.glob("*.jsonl")) for one in records.read(path)]
+
+
+def put_bytes(found: list[dict[str, Any]]) -> int:
+    return sum(one["bytes"] for one in found if one.get("op") == "put")
+
+
+def threads_and_files(folder: Path) -> tuple[int, int]:
+    return threading.active_count(), len(list(folder.iterdir()))
+
+
+# Copies
+
+
+class Run:
+    """A W&B run: it has a socket, and is nothing to be sent anywhere."""
+
+    def __init__(self) -> None:
+        self.logged: list[dict[str, Any]] = []
+
+    def log(self, data: dict[str, Any], *, commit: bool) -> None:
+        assert not commit
+        self.logged.append(data)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a run cannot be pickled")
+
+
+def test_a_thousand_copies_that_nobody_uses_leave_no_thread_and_no_file(tmp_path: Path) -> None:
+    sink = JsonlEvents(f"{tmp_path}/", job="ants", rank=0)
+    pickled = pickle.dumps(MetricsDataPlaneClient(PicklableStore(), chain(sink, WandbEvents(Run()))))
+    before = threads_and_files(tmp_path)
+    copies = [pickle.loads(pickled) for _ in range(1000)]  # noqa: S301  # our own bytes
+    assert threads_and_files(tmp_path) == before == (threading.active_count(), 0)
+    copies[7].put_samples(["a"], "p", fields={"x": Tensor(1)})
+    copies[7]._on_event.close()
+    assert put_bytes(written(tmp_path)) == 4
+
+
+def test_everything_that_the_documents_show_can_be_sent_and_the_copy_logs_nothing_to_wandb(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run()
+    sink = chain(JsonlEvents(f"{tmp_path}/", job="ants", rank=3), WandbEvents(run, interval_s=0))
+    client = MetricsDataPlaneClient(PicklableStore(), sink)
+    twin = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(client))))  # noqa: S301  # our own bytes
+    for each in (client, twin, twin):
+        each.put_samples(["a"], "p", fields={"x": Tensor(1)})
+        each._on_event.close()
+    assert [logged["data_plane/put/ops"] for logged in run.logged] == [1, 1]
+    assert [record.getMessage() for record in caplog.records] == [
+        "data plane: a copy of WandbEvents in another process logs nothing to W&B: "
+        "'the run is in the process that began it'; further losses are only counted"
+    ]
+    puts = [one for one in written(tmp_path) if one.get("op") == "put"]
+    assert sorted((one.get("rank"), one["job"], one["bytes"]) for one in puts if "rank" in one) == [
+        (3, "ants", 4)
+    ]
+    assert put_bytes(puts) == 12
+
+
+def test_what_a_copy_holds_is_its_own(tmp_path: Path) -> None:
+    client = MetricsDataPlaneClient(PicklableStore(), JsonlEvents(f"{tmp_path}/"))
+    client.put_samples(["a"], "p", fields={"x": Tensor(250_000)})
+    copies = [pickle.loads(pickle.dumps(client)) for _ in range(3)]  # noqa: S301  # our own bytes
+    for copy in copies:
+        copy.get_samples(["a"], "p", ["x"])
+    for each in (client, *copies):
+        each._on_event.close()
+    ends = [one for one in written(tmp_path) if one["event"] == "end"]
+    assert len(ends) == len({one["source"] for one in ends}) == 4
+    assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        ({"RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "3"}, 5),
+        ({"LOCAL_RANK": "1", "GROUP_RANK": "3", "LOCAL_WORLD_SIZE": "8"}, 25),
+        ({"LOCAL_RANK": "1", "GROUP_RANK": "0"}, 1),
+        ({"LOCAL_RANK": "1", "GROUP_RANK": "3"}, None),
+        ({"LOCAL_RANK": "1"}, None),
+        ({"RANK": "-1"}, None),
+        ({"RANK": "zero", "LOCAL_RANK": "2", "GROUP_RANK": "0"}, 2),
+        ({"RANK": "²"}, None),
+        ({"RANK": "9" * 30}, None),
+    ],
+)
+def test_a_rank_is_read_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: int | None
+) -> None:
+    for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert rank_here() == rank
+
+
+def test_host_pid_and_rank_are_those_of_the_process_where_the_client_runs(tmp_path: Path) -> None:
+    """Four processes are handed one pickle, as Ray's actors are."""
+    sink = JsonlEvents(f"{tmp_path}/", job="ants", rank=9)
+    (tmp_path / "pickle").write_bytes(pickle.dumps(sink))
+    program = """
+sink = pickle.loads(open(folder + "pickle", "rb").read())
+put(MetricsDataPlaneClient(Inner(), sink), "a")
+print(os.getpid())
+"""
+    pids = [int(run(program, tmp_path, RANK=str(rank))) for rank in range(4)]
+    starts = [one for one in written(tmp_path) if one["event"] == "start"]
+    assert sorted((one["rank"], one["pid"]) for one in starts) == list(enumerate(pids))
+    MetricsDataPlaneClient(PicklableStore(), sink).put_samples(["a"], "p")
+    sink.close()
+    assert {one["rank"] for one in written(tmp_path) if one["pid"] == os.getpid()} == {9}
+
+
+# Start and end
+
+
+def test_a_writer_that_ended_can_be_told_from_one_that_was_killed(tmp_path: Path) -> None:
+    program = """
+client = MetricsDataPlaneClient(Inner(), JsonlEvents(folder, 0.01, job="ants"))
+put(client, "a")
+while sys.argv[2:] and not list(os.scandir(folder)): time.sleep(0.01)
+if sys.argv[2:]: os.kill(os.getpid(), 9)
+"""
+    run(program, tmp_path)
+    first, *_, last = written(tmp_path)
+    assert (first["event"], first["seq"], first["interval_s"]) == ("start", 0, 0.01)
+    assert (last["event"], last["interval_s"], last["source"]) == ("end", 0.01, first["source"])
+    (tmp_path / "killed").mkdir()
+    command = [sys.executable, "-c", PRELUDE + program, f"{tmp_path}/killed/", "be killed"]
+    assert subprocess.run(command, check=False, timeout=120).returncode == -9
+    events = {one["event"] for one in written(tmp_path / "killed")}
+    assert "end" not in events
+
+
+def test_a_sink_without_a_client_says_that_it_began_and_ended_and_nothing_of_what_is_held(
+    tmp_path: Path,
+) -> None:
+    sink = JsonlEvents(f"{tmp_path}/", 60.0)
+    sink({"op": "put", "partition_id": "p", "n_keys": 1, "n_bytes": 4, "wall_ms": 1.0, "status": "ok"})
+    sink.close()
+    start, operation, end = written(tmp_path)
+    assert (start["event"], operation["op"], end["event"]) == ("start", "put", "end")
+    assert all("bytes_outstanding" not in one and one["interval_s"] == 60 for one in (start, end))
+
+
+def test_keys_that_overflowed_and_foreign_clears_are_in_the_record(tmp_path: Path) -> None:
+    sink = JsonlEvents(f"{tmp_path}/")
+    clients = [MetricsDataPlaneClient(PicklableStore(), sink, max_keys=2) for _ in range(2)]
+    clients[0].put_samples(["a", "b", "c"], "p", fields={"x": Tensor(3)})
+    clients[1].clear_samples(["a", "b", "c", "c"], "p")
+    clients[1].clear_samples(["d"], "p")
+    sink.close()
+    *_, end = written(tmp_path)
+    assert (end["keys_overflowed"], end["foreign_clears"], end["clears"]) == (1, 4, 2)
+
+
+# Forks
+
+
+def test_six_children_forked_under_eight_hammering_threads_finish(tmp_path: Path) -> None:
+    program = """
+client = MetricsDataPlaneClient(Inner(), chain(JsonlEvents(folder, 0.01, job="ants", rank=1)))
+stop = threading.Event()
+def hammer(thread):
+    step = 0
+    while not stop.is_set():
+        put(client, f"{thread}-{step}")
+        client.snapshot()
+        client.clear_samples([f"{thread}-{step}"], "p")
+        step += 1
+threads = [threading.Thread(target=hammer, args=(number,)) for number in range(8)]
+for thread in threads: thread.start()
+children = []
+for number in range(6):
+    child = os.fork()
+    if not child:
+        for step in range(100 + number):
+            put(client, f"child-{number}-{step}")
+        snapshot = client.snapshot()
+        client._on_event.close()
+        right = snapshot["total_ops"] == snapshot["n_keys_outstanding"] == 100 + number
+        os._exit(0 if right else 3)
+    children.append(child)
+def ended(child, until):
+    while time.monotonic() < until:
+        if (found := os.waitpid(child, os.WNOHANG))[0]:
+            return os.waitstatus_to_exitcode(found[1])
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return "hung"
+until = time.monotonic() + 60
+codes = [ended(child, until) for child in children]
+stop.set()
+for thread in threads: thread.join()
+client._on_event.close()
+snapshot = client.snapshot()
+print(json.dumps([codes, os.getpid(), children, snapshot["by_op"]["put"]["ops"]]))
+"""
+    codes, parent, children, puts = json.loads(run(program, tmp_path))
+    assert codes == [0] * 6
+    found = written(tmp_path)
+    counts = {
+        pid: sum(one["count"] for one in found if one.get("op") == "put" and one["pid"] == pid)
+        for pid in (parent, *children)
+    }
+    assert counts == {parent: puts, **{child: 100 + number for number, child in enumerate(children)}}
+    runs = {one["run_id"]: one["pid"] for one in found}
+    assert sorted(runs.values()) == sorted([parent, *children])
+    assert {one.get("rank") for one in found if one["pid"] == parent} == {1}
+
+
+def test_a_call_during_which_a_fork_happens_is_told_by_the_parent_alone(tmp_path: Path) -> None:
+    program = """
+class Forking(Inner):
+    def put_samples(self, *arguments, **options): self.child = os.fork()
+inner = Forking()
+client = MetricsDataPlaneClient(inner, JsonlEvents(folder))
+put(client, "a")
+if not inner.child:
+    client.get_samples(["a"], "p", [])
+    client._on_event.close()
+    os._exit(client.snapshot()["total_ops"])
+print(os.waitstatus_to_exitcode(os.waitpid(inner.child, 0)[1]), client.snapshot()["total_ops"])
+"""
+    assert run(program, tmp_path).split() == ["1", "1"]
+    assert sorted(one["op"] for one in written(tmp_path) if "op" in one) == ["get", "put"]
+
+
+def test_a_forked_child_logs_nothing_to_the_run_of_its_parent(tmp_path: Path) -> None:
+    program = """
+class Run:
+    def log(self, data, *, commit): print(os.getpid() == parent, data["data_plane/put/ops"], flush=True)
+parent = os.getpid()
+client = MetricsDataPlaneClient(Inner(), WandbEvents(Run(), interval_s=0))
+put(client, "a")
+child = os.fork()
+put(client, "b")
+if not child: os._exit(0)
+os.waitpid(child, 0)
+client._on_event.close()
+"""
+    assert run(program, tmp_path).splitlines() == ["True 1", "True 2", "True 2"]
