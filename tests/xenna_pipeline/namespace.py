@@ -68,10 +68,18 @@ def _namespace() -> list[str]:
 
 def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:
     """Run all to their end, by mode; when this returns or raises, none of their processes is left."""
+    text = run_script(version, directory, ROOT / "tests" / "xenna_pipeline" / "pipeline.py")
+    return {
+        path.parent.name: Ran(path.parent, json.loads(path.read_text()), text)
+        for path in directory.glob("*/report.json")
+    }
+
+
+def run_script(version: str, directory: Path, script: Path) -> str:
+    """What a script prints that is given a directory and one for Ray, in a namespace, once it has ended."""
     python, namespace = interpreter(version), _namespace()
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_directory:  # a socket's path is short
-        script = str(ROOT / "tests" / "xenna_pipeline" / "pipeline.py")
-        command = [str(python), script, str(directory), ray_directory]
+        command = [str(python), str(script), str(directory), ray_directory]
         shell = ["sh", "-c", 'ip link set lo up && "$@"; exit $?', "sh", *command]
         environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
         environment |= {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_ERROR_REPORTING": "false"}
@@ -92,10 +100,7 @@ def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:
         left = processes_naming(ray_directory)
     assert not left, f"processes are left: {left}"
     assert status == 0, text[-5000:]
-    return {
-        path.parent.name: Ran(path.parent, json.loads(path.read_text()), text)
-        for path in directory.glob("*/report.json")
-    }
+    return text
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

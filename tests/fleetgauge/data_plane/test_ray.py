@@ -1,0 +1,76 @@
+"""A real Ray: one client built in the driver and used by four actors, and what the service makes of its records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xenna_pipeline import namespace
+
+from fleetgauge import records
+
+ROOT = Path(__file__).parents[3]
+PUTS, KEYS = 4 * 5, 50  # of each of four actors in five steps
+
+Json = dict[str, Any]
+
+
+class Ran:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.report: Json = json.loads((directory / "report.json").read_text())
+
+    def records(self, job: str) -> list[Json]:
+        return [one for path in sorted((self.directory / job).iterdir()) for one in records.read(path)]
+
+    def total(self, job: str, op: str) -> tuple[int, int, int]:
+        found = [one for one in self.records(job) if one.get("op") == op]
+        return tuple(sum(one[name] for one in found) for name in ("count", "keys", "bytes"))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module", params=["311", "312"])
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Both jobs of one Ray, run once."""
+    directory = tmp_path_factory.mktemp("ray")
+    try:
+        namespace.run_script(request.param, directory, ROOT / "tests" / "data_plane_on_ray.py")
+    except namespace.MissingError as reason:
+        pytest.skip(str(reason))
+    return Ran(directory)
+
+
+def test_what_five_processes_did_adds_up_exactly(ran: Ran) -> None:
+    assert ran.total("shared", "put") == (PUTS, PUTS * KEYS, 5 * KEYS * 4 * (10 + 11 + 12 + 13))
+    assert ran.total("shared", "clear") == (PUTS, PUTS * KEYS, 0)
+    assert ran.total("alone", "put") == (5, 5 * KEYS, 5 * KEYS * 4 * 9)
+    assert ran.total("alone", "get") == (PUTS, PUTS * KEYS, PUTS * KEYS * 4)
+
+
+def test_every_actor_tells_its_own_rank_and_process(ran: Ran) -> None:
+    found = {(one["pid"], one.get("rank")) for one in ran.records("shared")}
+    actors = list(zip(ran.report["shared"]["pids"], range(4), strict=True))
+    assert found == {*actors, (ran.report["driver"]["pid"], 99)}
+    alone = {one.get("rank") for one in ran.records("alone") if one["pid"] != ran.report["driver"]["pid"]}
+    assert alone == {None}
+
+
+def test_a_driver_that_clears_what_actors_put_says_so(ran: Ran) -> None:
+    ends = [one for one in ran.records("shared") if one["event"] == "end"]
+    assert len(ends) == 5
+    foreign = {one["pid"]: one["foreign_clears"] for one in ends}
+    assert foreign == dict.fromkeys(ran.report["shared"]["pids"], 0) | {
+        ran.report["driver"]["pid"]: PUTS * KEYS
+    }
+    assert ran.report["shared"]["held"] == 0
+
+
+def test_with_all_puts_and_clears_in_one_process_what_is_held_is_the_exact_truth(ran: Ran) -> None:
+    ends = [one for one in ran.records("alone") if one["event"] == "end"]
+    assert {one["foreign_clears"] for one in ends} == {0}
+    assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == ran.report["alone"]["held"] > 0
+
+
+def test_a_thousand_copies_sent_and_not_used_leave_no_thread_and_no_file(ran: Ran) -> None:
+    assert ran.report["unused"] == {"threads": 0, "files": 0}
