@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,6 @@ class Rows:
         return 4
 
 
-@ray.remote(num_cpus=0)  # type: ignore[misc]  # Ray is not typed here
 class Storage:
     """The store: bytes by partition, key and field."""
 
@@ -84,7 +84,6 @@ class Client:
         pass
 
 
-@ray.remote(num_cpus=0)  # type: ignore[misc]  # Ray is not typed here
 class Worker:
     def __init__(self, client: Any, number: int, rank: str | None) -> None:
         if rank is not None:
@@ -109,6 +108,9 @@ class Worker:
         return os.getpid()
 
 
+STORAGE, WORKER = (ray.remote(num_cpus=0)(one) for one in (Storage, Worker))
+
+
 def sink(directory: Path, job: str) -> Any:
     path = f"{directory}/{job}/"
     return chain(JsonlEvents(path, 1.0, job=job, rank=99), WandbEvents(Run(), interval_s=0))
@@ -116,23 +118,25 @@ def sink(directory: Path, job: str) -> Any:
 
 def workers_put(directory: Path) -> dict[str, Any]:
     """Everything that workers put is cleared by the driver."""
-    storage = Storage.remote()
-    client = MetricsDataPlaneClient(Client(storage), sink(directory, "shared"))
+    storage = STORAGE.remote()
+    told = sink(directory, "shared")
+    client = MetricsDataPlaneClient(Client(storage), told)
     sent = ray.put(client)
-    workers = [Worker.remote(sent, number, str(number)) for number in range(ACTORS)]
+    workers = [WORKER.remote(sent, number, str(number)) for number in range(ACTORS)]
     for step in range(STEPS):
         for keys in ray.get([worker.write.remote(step) for worker in workers]):
             client.clear_samples(keys, "train")
     pids = ray.get([worker.finish.remote() for worker in workers])
-    client._on_event.close()
+    told.close()
     return {"pids": pids, "held": ray.get(storage.total.remote())}
 
 
 def driver_puts(directory: Path) -> dict[str, Any]:
     """Everything is put and cleared by the driver, but for the last step; workers read."""
-    storage = Storage.remote()
-    client = MetricsDataPlaneClient(Client(storage), sink(directory, "alone"))
-    workers = [Worker.remote(client, number, None) for number in range(ACTORS)]
+    storage = STORAGE.remote()
+    told = sink(directory, "alone")
+    client = MetricsDataPlaneClient(Client(storage), told)
+    workers = [WORKER.remote(client, number, None) for number in range(ACTORS)]
     for step in range(STEPS):
         keys = [f"{step}-{index}" for index in range(KEYS)]
         client.put_samples(keys, "train", fields={"ids": Rows(KEYS, 7), "mask": Rows(KEYS, 2)})
@@ -141,23 +145,20 @@ def driver_puts(directory: Path) -> dict[str, Any]:
             client.clear_samples(keys, "train")
     pids = ray.get([worker.finish.remote() for worker in workers])
     held = ray.get(storage.total.remote())
-    client._on_event.close()
+    told.close()
     return {"pids": pids, "held": held}
 
 
+def threads_of_ours(copies: list[Any]) -> int:
+    assert len({id(each) for each in copies}) == 1000
+    return sum(thread.name.startswith("fleetgauge") for thread in threading.enumerate())
+
+
 def unused(directory: Path) -> int:
-    """How many threads a worker has more once it was sent a thousand copies and used none."""
-
-    @ray.remote(num_cpus=0)  # type: ignore[misc]  # Ray is not typed here
-    def count(copies: list[Any]) -> list[str]:
-        import threading
-
-        names = [thread.name for thread in threading.enumerate()]
-        return [name for name in names if name.startswith("fleetgauge")] + ["copies"] * len(copies)
-
+    """How many threads a worker has that was sent a thousand copies and used none."""
     client = MetricsDataPlaneClient(Client(None), sink(directory, "unused"))
-    found = ray.get(count.remote([ray.cloudpickle.loads(ray.cloudpickle.dumps(client)) for _ in range(1000)]))
-    return len([name for name in found if name != "copies"])
+    copies = [ray.cloudpickle.loads(ray.cloudpickle.dumps(client)) for _ in range(1000)]
+    return int(ray.get(ray.remote(num_cpus=0)(threads_of_ours).remote(copies)))
 
 
 def main(directory: Path, ray_directory: str) -> None:

@@ -18,32 +18,28 @@ Leaf = Any
 
 
 class Uneven:
-    """The bytes of a field in rows that differ: their sum at once, the rest worked out when asked."""
+    """The bytes of a field in rows that differ: their sum at once, those of each row when somebody asks."""
 
-    __slots__ = ("_rows", "n_rows", "total")
+    __slots__ = ("_sizes", "largest", "n_rows", "total")
 
-    def __init__(self, n_rows: int, total: int, work_out: Callable[[], tuple[array[int], int]]) -> None:
+    def __init__(
+        self, n_rows: int, total: int, largest: int, sizes: array[int] | Callable[[], array[int]]
+    ) -> None:
         self.n_rows = n_rows
         self.total = total
-        self._rows: Callable[[], tuple[array[int], int]] | tuple[array[int], int] = work_out
+        self.largest = largest
+        self._sizes = sizes
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Uneven:
         packed = array("q", sizes)
-        return cls(len(packed), sum(packed), lambda: (packed, max(packed, default=0)))
+        return cls(len(packed), sum(packed), max(packed, default=0), packed)
 
     @property
     def sizes(self) -> array[int]:
-        return self._worked_out()[0]
-
-    @property
-    def largest(self) -> int:
-        return self._worked_out()[1]
-
-    def _worked_out(self) -> tuple[array[int], int]:
-        if not isinstance(self._rows, tuple):
-            self._rows = self._rows()
-        return self._rows
+        if not isinstance(self._sizes, array):
+            self._sizes = self._sizes()
+        return self._sizes
 
 
 # The bytes of a field in each row of a batch; a number stands for rows that are all alike.
@@ -112,6 +108,8 @@ def measure(fields: Leaf, n_rows: int) -> BatchBytes:
 
 
 def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
+    if type(batch) is dict:
+        return {name: _rows(leaf, n_rows, unmeasured) for name, leaf in batch.items()}
     members = getattr(batch, "tensordicts", None)
     # Reading a field of a lazy stack would copy its rows together, or fail where their shapes differ.
     if isinstance(members, (list, tuple)):
@@ -177,32 +175,26 @@ def _jagged_rows(jagged: Leaf) -> Uneven:
     # The ragged dimension, wherever it stands, is the one whose size is not a plain number.
     width = math.prod(size for size in jagged.shape[1:] if isinstance(size, int)) * jagged.element_size()
     # A narrowed view keeps its whole buffer and says in `lengths` how much of it is its own.
-    if (lengths := jagged.lengths()) is not None:
-        if (own := _copied(lengths)) is None:
-            return Uneven.of(length * width for length in lengths.tolist())
-        return Uneven(len(own), int(own.sum()) * width, lambda: _packed(own * width))
-    offsets = jagged.offsets()
-    if (own := _copied(offsets)) is None:
-        return Uneven.of((end - start) * width for start, end in pairwise(offsets.tolist()))
-    total = int(own[-1] - own[0]) * width
-    return Uneven(len(own) - 1, total, lambda: _packed((own[1:] - own[:-1]) * width))
+    if (lengths := jagged.lengths()) is None:
+        offsets = jagged.offsets()
+        if (ends := _array(offsets)) is None:
+            return Uneven.of((end - start) * width for start, end in pairwise(offsets.tolist()))
+        own, total = ends[1:] - ends[:-1], int(ends[-1] - ends[0])
+    elif (own := _array(lengths)) is None:
+        return Uneven.of(length * width for length in lengths.tolist())
+    else:
+        own, total = own.copy(), int(own.sum())  # a copy: the tensor may change
+    largest = int(own.max()) * width if len(own) else 0
+    return Uneven(len(own), total * width, largest, lambda: array("q", (own * width).tobytes()))
 
 
-def _copied(numbers: Leaf) -> Leaf | None:
-    """A copy to calculate with, as an array of the host, of numbers that lie there and are wide enough."""
+def _array(numbers: Leaf) -> Leaf | None:
+    """Numbers that lie on the host and are wide enough, as an array to calculate with."""
     try:
         shared = numbers.numpy() if hasattr(numbers, "numpy") else numbers
-        if memoryview(shared).format in ("l", "q"):
-            return shared.copy()
-    except Exception:  # noqa: S110  # they lie on a device, or there is no numpy: then number by number
-        pass
-    return None
-
-
-def _packed(sizes: Leaf) -> tuple[array[int], int]:
-    packed = array("q")
-    packed.frombytes(memoryview(sizes).cast("B"))
-    return packed, int(sizes.max())
+        return shared if memoryview(shared).format in ("l", "q") else None
+    except Exception:  # they lie on a device, or there is no numpy: then number by number
+        return None
 
 
 def _is_tensor(leaf: Leaf) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from data_plane_fakes import PicklableStore, Tensor
 
 from fleetgauge import records
-from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
+from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 from fleetgauge.data_plane.jsonl import rank_here
 
 ROOT = Path(__file__).parents[3]
@@ -58,6 +58,12 @@ def threads_and_files(folder: Path) -> tuple[int, int]:
     return threading.active_count(), len(list(folder.iterdir()))
 
 
+def close_sink(client: MetricsDataPlaneClient) -> None:
+    sink = client._on_event
+    assert isinstance(sink, EventSink)
+    sink.close()
+
+
 # Copies
 
 
@@ -82,7 +88,7 @@ def test_a_thousand_copies_that_nobody_uses_leave_no_thread_and_no_file(tmp_path
     copies = [pickle.loads(pickled) for _ in range(1000)]  # noqa: S301  # our own bytes
     assert threads_and_files(tmp_path) == before == (threading.active_count(), 0)
     copies[7].put_samples(["a"], "p", fields={"x": Tensor(1)})
-    copies[7]._on_event.close()
+    close_sink(copies[7])
     assert put_bytes(written(tmp_path)) == 4
 
 
@@ -95,12 +101,13 @@ def test_everything_that_the_documents_show_can_be_sent_and_the_copy_logs_nothin
     twin = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(client))))  # noqa: S301  # our own bytes
     for each in (client, twin, twin):
         each.put_samples(["a"], "p", fields={"x": Tensor(1)})
-        each._on_event.close()
+        close_sink(each)
     assert [logged["data_plane/put/ops"] for logged in run.logged] == [1, 1]
-    assert [record.getMessage() for record in caplog.records] == [
+    (said,) = caplog.records
+    assert said.getMessage() == (
         "data plane: a copy of WandbEvents in another process logs nothing to W&B: "
         "'the run is in the process that began it'; further losses are only counted"
-    ]
+    )
     puts = [one for one in written(tmp_path) if one.get("op") == "put"]
     assert sorted((one.get("rank"), one["job"], one["bytes"]) for one in puts if "rank" in one) == [
         (3, "ants", 4)
@@ -115,7 +122,7 @@ def test_what_a_copy_holds_is_its_own(tmp_path: Path) -> None:
     for copy in copies:
         copy.get_samples(["a"], "p", ["x"])
     for each in (client, *copies):
-        each._on_event.close()
+        close_sink(each)
     ends = [one for one in written(tmp_path) if one["event"] == "end"]
     assert len(ends) == len({one["source"] for one in ends}) == 4
     assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == 1_000_000

@@ -1,4 +1,4 @@
-"""A real Ray: one client built in the driver and used by four actors, and what the service makes of its records."""
+"""A real Ray: one client built in the driver, used by four actors, and what the service makes of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ran:
 
     def total(self, job: str, op: str) -> tuple[int, int, int]:
         found = [one for one in self.records(job) if one.get("op") == op]
-        return tuple(sum(one[name] for one in found) for name in ("count", "keys", "bytes"))  # type: ignore[return-value]
+        return tuple(sum(one[name] for one in found) for name in ("count", "keys", "bytes"))
 
 
 @pytest.fixture(scope="module", params=["311", "312"])

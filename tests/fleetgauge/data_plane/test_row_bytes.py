@@ -351,7 +351,7 @@ def test_the_largest_row_is_not_looked_for_when_none_can_be_larger() -> None:
         *(32, 32, 32, 33, 48, 99)
     ]
     assert largest_row(measure({"z": Tensor(2, 3)}, 2).columns, at_least=5) == 12
-    not_looked_for = Uneven(2, 200, lambda: (array("q", [100, 100]), 5))
+    not_looked_for = Uneven(2, 200, 5, array("q", [100, 100]))
     assert [largest_row({"x": not_looked_for, "y": 1}, at_least=floor) for floor in (5, 6)] == [101, 6]
 
 
