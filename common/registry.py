@@ -54,6 +54,15 @@ def declaration(name: str, root: Path = ROOT) -> Declaration:
         return Declaration(f"(its __init__.py cannot be read: {type(error).__name__})", secrets)
 
 
+def per_node(name: str, root: Path = ROOT) -> bool:
+    """Whether a collector measures the node it runs on, as its source declares."""
+    with suppress(*_UNREADABLE):
+        tree = ast.parse((root / "collectors" / name / "collector.py").read_text(encoding="utf-8"))
+        arguments = (node for node in ast.walk(tree) if isinstance(node, ast.keyword))
+        return any(one.arg == "per_node" and ast.unparse(one.value) == "True" for one in arguments)
+    return False
+
+
 def _secrets(folder: Path) -> Iterator[str]:
     """The variables of the fields that a settings class of the folder declares as `Secret`."""
     for path in sorted(folder.glob("*.py")):

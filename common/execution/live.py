@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from common import registry
 from common.collector import Context
 from common.errors import FleetgaugeError, Interrupted
 from common.execution import health
@@ -141,7 +142,9 @@ class LiveRun(Run):
             skew = getattr(self._sink, "clock_skew", None)
             gap = None if self._tally.gap is None else self._tally.gap.seconds
             samples = health.samples(outcome, int(self._clock()), skew, self._last_success, gap)
-            self._datadog_sink(deadline).send(samples)
+            # Of a collector of a node they carry the node, or healthy ones would overwrite a dead one.
+            host = self._node_name if registry.per_node(outcome.collector) else None
+            self._datadog_sink(deadline).send(sample._replace(host=host) for sample in samples)
         except (Exception, Interrupted) as error:
             _log_unreported(error)
             if outcome.error is None:

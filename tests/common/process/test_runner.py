@@ -73,6 +73,20 @@ def test_a_pushed_run_delivers_the_samples_and_reports_on_itself(project: Projec
     assert intake.notes == []
 
 
+@pytest.mark.parametrize(("body", "value"), [("yield VALUE(7, context.at)", 1), ("os._exit(3)\nyield", 0)])
+def test_what_a_collector_of_a_node_reports_about_itself_carries_the_node(
+    project: Project, intake: Intake, body: str, value: int
+) -> None:
+    project.add("toy", body, options=", per_node=True")
+    project.add("other", body)
+    for node in ("node-7", "node-8"):
+        project.run("toy", "other", "--push", FLEETGAUGE_NODE_NAME=node)
+    for node in ("node-7", "node-8"):
+        assert intake.value("collector.up", tags=("collector:toy",), host=node) == value
+    hosts = {host for tags, host in intake.series("collector.up") if "collector:other" in tags}
+    assert hosts == {None}
+
+
 def test_a_pushed_run_and_a_dry_run_answer_for_the_tick(project: Project, intake: Intake) -> None:
     project.add("toy", "yield VALUE(context.now - context.at, context.at)")
     project.run("toy", "--push", FLEETGAUGE_STEP="30m")
