@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Context(Generic[S]):
     remembers: bool = True  # whether the next run will see what this one marks
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
     parent: Parent = field(default_factory=Parent)
+    stays: bool = False  # whether this process answers for further ticks
+    clock: Callable[[], float] = time.time  # for what is true only of the second it is measured at
     intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown
 
     def http(self, url: str, connections: int = 1) -> Http:

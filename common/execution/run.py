@@ -209,6 +209,7 @@ class Run(ABC):
             fills=job.mode is Mode.PUSH,
             remembers=self._core.checkpoints is not None,
             sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
+            clock=self._clock,
             parent=self._parent if job.backfill else Parent(),
         )
 

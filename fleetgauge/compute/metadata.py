@@ -20,7 +20,14 @@ from typing import Any, TypeVar
 from fleetgauge.compute import slurm
 from fleetgauge.compute.cgroup import Limits, read_limits
 from fleetgauge.compute.gpu import Gpu, Visible, allocated, devices, hidden_by_environment, text
-from fleetgauge.compute.nvml import DEADLINE_SECONDS, DriverAnswer, ask_driver
+from fleetgauge.compute.nvml import (
+    DEADLINE_SECONDS,
+    DriverAnswer,
+    GpuReading,
+    ask_driver,
+    read_board,
+    unread_board,
+)
 from fleetgauge.compute.once import left_out
 from fleetgauge.compute.pci import lists_gpus
 from fleetgauge.compute.slurm import Answer
@@ -131,8 +138,8 @@ def see_gpus(env: Mapping[str, str], host: Host) -> Visible:
 def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str] = "/") -> Host:
     """Ask this machine. The driver gets `deadline` seconds."""
     affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
-    unanswered = DriverAnswer(None, library_loads=True)
-    driver = _attempt("NVML", lambda: ask_driver(False, deadline), unanswered)
+    unanswered: DriverAnswer[GpuReading] = DriverAnswer()
+    driver = _attempt("NVML", lambda: ask_driver(read_board, unread_board, deadline=deadline), unanswered)
     boards = driver.boards
     gpus = None if boards is None else tuple(gpu for board in boards for gpu in (board.gpu, *board.instances))
     return Host(

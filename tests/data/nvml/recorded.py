@@ -68,7 +68,7 @@ class Driver:
         return _SUCCESS
 
 
-def binding(monkeypatch: pytest.MonkeyPatch, driver: Driver | None) -> ModuleType:
+def binding(monkeypatch: pytest.MonkeyPatch, driver: Driver | ctypes.CDLL | None) -> ModuleType:
     """A fresh `pynvml` over `driver`, installed as the process's own."""
     spec = importlib.util.find_spec("pynvml")
     assert spec is not None

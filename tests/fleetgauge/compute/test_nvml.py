@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-import pynvml  # type: ignore[import-untyped]
 import pytest
 from data.nvml.recorded import Driver, binding, recording
 
-from fleetgauge.compute import Gpu, GpuReading, nvml, read_gpus, read_host
+from fleetgauge.compute import Gpu, GpuReading, read_gpus, read_host
 
 H100 = "NVIDIA H100 80GB HBM3"
 H100_BYTES = 85520809984
@@ -45,72 +43,13 @@ def test_eight_boards_are_read_in_the_drivers_order(
     assert caplog.messages == []
     assert [board.gpu.index for board in boards] == list(range(8))
     assert boards[0] == GpuReading(
-        Gpu(0, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000"),
-        utilization_pct=97,
-        memory_used_bytes=74088185856,
-        temperature_c=64,
-        power_watts=689.214,
-        clock_reasons=("sw_power_cap",),
-        ecc_corrected=0,
-        ecc_uncorrected=0,
+        Gpu(0, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000")
     )
-    assert [board.utilization_pct for board in boards] == [97, 98, 97, 96, 0, 0, 0, 0]
-    assert [(board.ecc_corrected, board.ecc_uncorrected) for board in boards[3:]] == [
-        (12, 0),
-        (0, 0),
-        (0, 0),
-        (0, 0),
-        (3, 1),
-    ]
-
-
-def test_heat_and_power_throttle_but_idling_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    boards = drive(monkeypatch, "h100x8")
-    assert boards[2].clock_reasons == ("sw_power_cap", "sw_thermal_slowdown")
-    assert boards[3].clock_reasons == ()
-    assert boards[4].clock_reasons == ("gpu_idle",)
-    assert [board.throttled for board in boards] == [True, True, True, False, False, False, False, False]
-
-
-@pytest.mark.parametrize(
-    ("reason", "throttled"),
-    [
-        ("gpu_idle", False),
-        ("applications_clocks_setting", False),
-        ("sw_power_cap", True),
-        ("hw_slowdown", True),
-        ("sync_boost", False),
-        ("sw_thermal_slowdown", True),
-        ("hw_thermal_slowdown", True),
-        ("hw_power_brake_slowdown", True),
-        ("display_clock_setting", False),
-        ("board_limit", True),
-        ("reliability", False),
-    ],
-)
-def test_each_clock_reason_is_or_is_not_throttling(reason: str, throttled: bool) -> None:
-    assert GpuReading(Gpu(0), clock_reasons=(reason,)).throttled is throttled
-
-
-def test_the_clock_reasons_are_those_of_the_binding() -> None:
-    prefix = "nvmlClocksThrottleReason"
-    # Two that stand for others, and one that goes by two names.
-    others = {"None", "All", "UserDefinedClocks"}
-    known = {name.removeprefix(prefix): bit for name, bit in vars(pynvml).items() if name.startswith(prefix)}
-    assert {re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): known[name] for name in known.keys() - others} == {
-        name: bit for bit, name in nvml.CLOCK_REASONS.items()
-    }
-
-
-def test_throttling_is_unknown_where_the_reasons_are() -> None:
-    assert GpuReading(Gpu(0)).throttled is None
 
 
 def test_a_divided_board_lists_its_instances_across_the_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     (board,) = drive(monkeypatch, "a100-mig")
     assert board.gpu.multi_processor_count == 108
-    assert board.utilization_pct is None
-    assert board.temperature_c == 38
     assert board.error is None
     name = "NVIDIA A100-SXM4-40GB MIG "
     assert board.instances == (
@@ -120,14 +59,9 @@ def test_a_divided_board_lists_its_instances_across_the_gaps(monkeypatch: pytest
     )
 
 
-def test_what_an_older_card_or_driver_does_not_know_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boards_of_several_kinds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     a100, _, t4, _ = drive(monkeypatch, "mixed")
-    # The driver has only the older name of the function.
-    assert a100.clock_reasons == ()
-    assert t4.clock_reasons == ("gpu_idle",)
-    assert (t4.ecc_corrected, t4.ecc_uncorrected) == (None, None)
-    # All bits set is how NVML says that it has no value.
-    assert t4.power_watts is None
+    assert a100.gpu.name == "NVIDIA A100-SXM4-40GB"
     assert (t4.gpu.name, t4.gpu.multi_processor_count) == ("Tesla T4", 40)
     assert t4.error is None
 
@@ -154,7 +88,7 @@ def test_multiprocessors_are_counted_from_cores(
     tape = {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [answers]}
     binding(monkeypatch, Driver(tape))
     major, minor = capability
-    assert read_gpus(readings=False) == (GpuReading(Gpu(0, None, None, major, minor, multiprocessors)),)
+    assert read_gpus() == (GpuReading(Gpu(0, None, None, major, minor, multiprocessors)),)
 
 
 def test_a_card_of_an_unknown_generation_has_no_multiprocessor_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,24 +112,21 @@ def test_a_gpu_that_fell_off_the_bus_costs_only_itself(
     caplog.set_level(logging.DEBUG, "fleetgauge")
     boards = drive(monkeypatch, "h100-lost")
     assert caplog.messages == ["GPU 1 left out: NVMLError_GpuIsLost: GPU is lost"]
-    assert [board.utilization_pct for board in boards] == [97, None, None, 96]
+    assert [board.gpu.name for board in boards] == [H100, None, H100, H100]
     assert boards[1] == GpuReading(Gpu(1), error="GPU is lost")
-    # This one was lost between two questions.
-    assert boards[2].gpu.name == H100
-    assert boards[2].error == "GPU is lost"
-    assert [board.error for board in (boards[0], boards[3])] == [None, None]
+    assert [board.error for board in boards] == [None, "GPU is lost", None, None]
 
 
 def test_a_gpu_that_needs_a_reset_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("h100x8")
-    tape["devices"][0]["nvmlDeviceGetPowerUsage"] = 16
-    tape["devices"][1]["nvmlDeviceGetPowerUsage"] = 4
+    tape["devices"][0]["nvmlDeviceGetUUID"] = 16
+    tape["devices"][1]["nvmlDeviceGetUUID"] = 4
     binding(monkeypatch, Driver(tape))
     boards = read_gpus()
     assert boards is not None
-    assert (boards[0].power_watts, boards[0].error) == (None, "GPU requires restart")
+    assert (boards[0].gpu.uuid, boards[0].error) == (None, "GPU requires restart")
     # A question that is not permitted is only that.
-    assert (boards[1].power_watts, boards[1].error) == (None, None)
+    assert (boards[1].gpu.uuid, boards[1].error) == (None, None)
 
 
 def test_a_board_that_breaks_the_binding_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,10 +145,10 @@ def test_a_board_that_breaks_the_binding_costs_only_itself(monkeypatch: pytest.M
     assert "invalid start byte" in (boards[1].error or "")
 
 
-def test_without_readings_only_the_inventory_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_inventory_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(recording("h100x8"))
     binding(monkeypatch, driver)
-    boards = read_gpus(readings=False)
+    boards = read_gpus()
     assert boards is not None
     assert boards[7] == GpuReading(
         Gpu(7, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e007")
@@ -241,7 +172,7 @@ def test_the_library_is_shut_down_as_often_as_it_was_started(monkeypatch: pytest
     for count in ([4], 999):
         driver = Driver({**tape, "nvmlDeviceGetCount_v2": count})
         binding(monkeypatch, driver)
-        read_gpus(readings=False)
+        read_gpus()
         assert (driver.calls[0], driver.calls[-1]) == ("nvmlInitWithFlags", "nvmlShutdown")
         assert driver.calls.count("nvmlShutdown") == 1
 
@@ -311,7 +242,7 @@ def test_a_board_that_hangs_costs_itself_and_those_after_it(monkeypatch: pytest.
     boards = read_gpus(wait=lambda thread, deadline: driver.entered.wait())
     driver.release.set()
     assert boards is not None
-    assert [board.utilization_pct for board in boards] == [97, 98, 97, None, None, None, None, None]
+    assert [board.gpu.name for board in boards] == [H100] * 3 + [None] * 5
     assert boards[3] == GpuReading(Gpu(3), error="no answer before the deadline")
 
 

@@ -1,0 +1,35 @@
+"""Nodes with and without GPUs to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from data.nvml.compiled import CompiledDriver, compile_driver
+from data.nvml.recorded import binding
+
+from collectors.host import machine
+
+
+@pytest.fixture(autouse=True)
+def _a_short_look(nothing_said_yet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPUs are looked at for a moment, and psutil reads this machine again afterwards."""
+    monkeypatch.setattr(machine, "CPU_SECONDS", 0.001)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", psutil.PROCFS_PATH)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(compile_driver(tmp_path_factory.mktemp("driver")))
+
+
+@pytest.fixture
+def driver(library: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CompiledDriver]:
+    """Eight boards behind the real binding: 3 is lost, 5 divided by MIG, 6 supports nothing."""
+    driver = CompiledDriver(library)
+    driver.fake_reset()
+    driver.old(6)
+    binding(monkeypatch, driver)
+    yield driver
+    driver.fake_reset()

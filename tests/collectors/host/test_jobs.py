@@ -1,0 +1,99 @@
+"""Which job uses a GPU, by the cgroups of its processes."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from data.nvml.compiled import CompiledDriver
+from host_node import HostRoot, Ticks, collected, context, values
+
+from collectors.host import metrics
+from collectors.host.jobs import host_pids, job_of
+
+UID = "0f3c5a2e-6d1b-4c8e-9f5a-1b2c3d4e5f60"
+SLURM = "0::/system.slice/slurmstepd.scope/job_31/step_0/user/task_0\n"
+POD = f"0::/kubepods/burstable/pod{UID}/4f1e\n"
+ASKED = "FLEETGAUGE_HOST_GPU_PROCESSES"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"),
+    [
+        (SLURM, ("slurm_job", "31")),
+        ("9:memory:/slurm/uid_1000/job_4242/step_batch/task_0\n", ("slurm_job", "4242")),
+        ("9:cpu:/\n4:memory:/slurm_node7/uid_0/job_7\n0::/\n", ("slurm_job", "7")),
+        (POD, ("pod_uid", UID)),
+        (
+            f"0::/kubepods.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/cri-4f1e.scope\n",
+            ("pod_uid", UID),
+        ),
+        (f"0::/../../pod{UID}/4f1e\n", ("pod_uid", UID)),
+        (f"0::/pods/pod{UID}x/4f1e\n", None),
+        (f"0::/../../../kubepods/besteffort/pod{UID}/4f1e\n", ("pod_uid", UID)),
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", None),
+        ("0::/home/job_31/work\n", None),
+        ("", None),
+    ],
+)
+def test_the_job_is_in_the_cgroup(cgroup: str, job: tuple[str, str] | None) -> None:
+    assert job_of(cgroup) == job
+
+
+def test_memory_is_added_up_by_job_on_boards_and_instances(driver: CompiledDriver, tmp_path: Path) -> None:
+    root = HostRoot(tmp_path)
+    for pid, cgroup in ((11, SLURM), (12, SLURM), (13, POD), (14, "0::/user.slice\n")):
+        root.process(pid, cgroup)
+        driver.process(pid, pid << 30)
+    driver.process(15, 2**30)  # it has ended meanwhile
+    environ = {ASKED: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
+    kind = "gpu_type:NVIDIA H100 80GB HBM3"
+    assert values(collected(context(environ=environ)), metrics.GPU_JOB_MEMORY) == {
+        ("gpu:0", kind, "slurm_job:31"): 23,
+        ("gpu:0", kind, f"pod_uid:{UID}"): 13,
+        ("gpu:5:3g.40gb:1", kind, "slurm_job:31"): 23,
+        ("gpu:5:3g.40gb:1", kind, f"pod_uid:{UID}"): 13,
+    }
+
+
+def test_a_job_with_a_process_of_unknown_memory_is_unknown(driver: CompiledDriver, tmp_path: Path) -> None:
+    root = HostRoot(tmp_path)
+    for pid, memory in ((11, 2**30), (12, 2**64 - 1)):
+        root.process(pid, SLURM)
+        driver.process(pid, memory)
+    environ = {ASKED: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
+    assert values(collected(context(environ=environ)), metrics.GPU_JOB_MEMORY) == {}
+
+
+def test_processes_are_not_asked_for_unless_somebody_wants_them(driver: CompiledDriver) -> None:
+    collected()
+    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in driver.asked()
+
+
+def test_processes_that_cannot_be_asked_for_cost_only_themselves(
+    driver: CompiledDriver, tmp_path: Path
+) -> None:
+    HostRoot(tmp_path)
+    driver.process(11, 2**30)
+    driver.refuse("nvmlDeviceGetComputeRunningProcesses_v3", 4)
+    given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), ASKED: "true"})
+    found = collected(given)
+    assert values(found, metrics.GPU_JOB_MEMORY) == {}
+    assert given.tally.lost == ["GPU 3: GPU is lost"]
+
+
+def test_pids_of_another_namespace_are_nobodys_which_is_said_once(
+    driver: CompiledDriver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = HostRoot(tmp_path)
+    (tmp_path / "proc/2/comm").write_text("python\n")
+    root.process(11, POD)  # the collector's own pod, where the driver means another process
+    driver.process(11, 2**30)
+    assert not host_pids(tmp_path / "proc")
+    ticks = Ticks(FLEETGAUGE_HOST_ROOT=str(tmp_path), **{ASKED: "true"})
+    with caplog.at_level(logging.WARNING, "collectors.host"):
+        found = [*ticks.tick(), *ticks.tick()]
+    assert values(found, metrics.GPU_JOB_MEMORY) == {}
+    [said] = [message for message in caplog.messages if "jobs on GPUs are left out" in message]
+    assert "hostPID" in said

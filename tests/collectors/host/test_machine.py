@@ -1,0 +1,83 @@
+"""The machine itself: what is read of a mounted root, and how busy its CPUs were."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+from host_node import HostRoot, Ticks, collected, context, values
+
+from collectors.host import machine, metrics
+from collectors.host.collector import COLLECTOR
+from collectors.host.machine import CpuTimes, utilization
+from common.errors import ConfigurationError
+
+
+def test_a_mounted_root_is_the_host_that_is_measured(tmp_path: Path) -> None:
+    HostRoot(tmp_path)
+    (tmp_path / "data").mkdir()
+    found = collected(context(FLEETGAUGE_HOST_ROOT=str(tmp_path), FLEETGAUGE_HOST_PATHS="/,/data"))
+    assert values(found, metrics.CPU_COUNT) == {(): 4}
+    assert values(found, metrics.LOAD_1M) == {(): 3.25}
+    assert values(found, metrics.MEMORY) == {(): 64}
+    assert values(found, metrics.MEMORY_AVAILABLE) == {(): 16}
+    assert values(found, metrics.MEMORY_USED) == {(): 75}
+    assert list(values(found, metrics.DISK_USED)) == [("path:/",), ("path:/data",)]
+    assert values(found, metrics.INFO) == {
+        (f"arch:{platform.machine()}", f"kernel:{platform.release()}", "os:Ubuntu 24.04.1 LTS"): 1
+    }
+
+
+def test_without_a_mounted_root_the_os_is_unknown_and_not_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "gpu-long")
+    assert values(collected(), metrics.INFO) == {
+        (f"arch:{platform.machine()}", f"kernel:{platform.release()}", "slurm_partition:gpu-long"): 1
+    }
+
+
+def test_a_link_out_of_the_root_is_not_followed_into_the_container(tmp_path: Path) -> None:
+    HostRoot(tmp_path)
+    (tmp_path / "etc/os-release").unlink()
+    (tmp_path / "etc/os-release").symlink_to("/etc/os-release")
+    (tmp_path / "scratch").symlink_to("/var")
+    given = context(FLEETGAUGE_HOST_ROOT=str(tmp_path), FLEETGAUGE_HOST_PATHS="/scratch")
+    found = collected(given)
+    assert not any(tag.startswith("os:") for tags in values(found, metrics.INFO) for tag in tags)
+    assert values(found, metrics.DISK_USED) == {}
+    assert given.tally.lost == [f"the file system of /scratch: a link leads out of {tmp_path}"]
+
+
+def test_an_os_that_names_itself_elsewhere_is_found(tmp_path: Path) -> None:
+    HostRoot(tmp_path)
+    (tmp_path / "usr/lib").mkdir(parents=True)
+    (tmp_path / "etc/os-release").rename(tmp_path / "usr/lib/os-release")
+    assert machine.os_name(tmp_path) == "Ubuntu 24.04.1 LTS"
+    (tmp_path / "usr/lib/os-release").write_bytes(b"ID=\xff\nPRETTY_NAME\n")
+    assert machine.os_name(tmp_path) == ""
+
+
+def test_a_root_that_is_not_mounted_is_a_mistake_in_the_configuration(tmp_path: Path) -> None:
+    given = context(FLEETGAUGE_HOST_ROOT=str(tmp_path))
+    for work in (COLLECTOR.collect, COLLECTOR.check):
+        with pytest.raises(ConfigurationError, match="which has no proc/stat"):
+            list(work(given))
+
+
+def test_a_process_that_stays_looks_at_the_whole_interval(tmp_path: Path) -> None:
+    root = HostRoot(tmp_path)
+    ticks = Ticks(FLEETGAUGE_HOST_ROOT=str(tmp_path))
+    root.cpu(user=1_000, idle=9_000)
+    ticks.tick()
+    root.cpu(user=4_000, idle=11_000, iowait=1_000, guest=500)
+    assert values(ticks.tick(), metrics.CPU_UTILIZATION) == {(): 50}
+    root.cpu(user=4_000, idle=12_000, iowait=1_000, guest=500)
+    assert values(ticks.tick(), metrics.CPU_UTILIZATION) == {(): 0}
+
+
+@pytest.mark.parametrize(
+    ("busy", "total", "expected"),
+    [(25, 100, 25), (0, 100, 0), (100, 100, 100), (0, 0, None), (-1, 100, None), (5, -100, None)],
+)
+def test_a_share_of_no_time_is_unknown(busy: float, total: float, expected: float | None) -> None:
+    assert utilization(CpuTimes(1000, 9000), CpuTimes(1000 + busy, 9000 + total)) == expected

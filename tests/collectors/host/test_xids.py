@@ -1,0 +1,139 @@
+"""XID errors and energy, which only a process that stays can count."""
+
+from __future__ import annotations
+
+import pytest
+from data.nvml.compiled import CompiledDriver
+from host_node import CODES, NOW, Ticks, by_gpu, collected
+
+from collectors.host import metrics
+from common.metric import Sample
+
+H100 = "gpu_type:NVIDIA H100 80GB HBM3"
+
+
+def xids(found: list[Sample]) -> list[tuple[tuple[str, ...], float, float]]:
+    return [
+        (sample.tags, sample.timestamp - NOW, sample.value)
+        for sample in found
+        if sample.metric == metrics.GPU_XID_ERRORS
+    ]
+
+
+def test_an_xid_error_is_counted_at_the_second_it_was_reported_and_none_is_not_zero(
+    driver: CompiledDriver,
+) -> None:
+    ticks = Ticks()
+    assert xids(ticks.tick()) == []
+    driver.fake_until_heard()
+    ticks.now += 10
+    driver.report(4, 79)
+    driver.report(4, 79)
+    driver.report(0, 31)
+    driver.report(1, 5, kind=4)  # a change of the clocks' state, which nobody asked for
+    found = ticks.tick()
+    assert sorted(xids(found)) == [(("gpu:0", H100, "xid:31"), 70, 1), (("gpu:4", H100, "xid:79"), 70, 2)]
+    assert {sample.host for sample in found} == {"node-7"}
+    assert xids(ticks.tick()) == []
+
+
+def test_a_second_that_may_still_grow_waits_for_the_next_tick(driver: CompiledDriver) -> None:
+    ticks = Ticks()
+    ticks.tick()
+    ticks.now += 60
+    driver.report(0, 31)
+    ticks.now -= 60
+    assert xids(ticks.tick()) == []
+    driver.report(0, 31)
+    assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 120, 2)]
+
+
+def test_counts_that_were_not_delivered_are_sent_again_at_their_own_seconds(driver: CompiledDriver) -> None:
+    ticks = Ticks()
+    driver.energy(1_000_000)
+    ticks.tick()
+    driver.report(0, 31)
+    driver.energy(1_500_000)
+    lost = ticks.tick(delivered=False)
+    driver.energy(1_700_000)
+    again = ticks.tick()
+
+    def counts(found: list[Sample]) -> list[tuple[str, float, float]]:
+        return sorted(
+            (sample.metric.name, sample.timestamp - NOW, sample.value)
+            for sample in found
+            if sample.metric in {metrics.GPU_ENERGY, metrics.GPU_XID_ERRORS} and sample.tags[0] == "gpu:0"
+        )
+
+    assert counts(lost) == [("host.gpu.energy_joules", 120, 500), ("host.gpu.xid_errors", 60, 1)]
+    assert counts(again) == sorted([*counts(lost), ("host.gpu.energy_joules", 180, 200)])
+    driver.energy(1_701_000)
+    assert counts(ticks.tick()) == [("host.gpu.energy_joules", 240, 1)]
+
+
+def test_counts_too_old_for_the_intake_are_given_up(driver: CompiledDriver) -> None:
+    ticks = Ticks()
+    ticks.tick()
+    driver.report(0, 31)
+    assert len(xids(ticks.tick(delivered=False))) == 1
+    ticks.sendable_since = NOW + 61
+    assert xids(ticks.tick()) == []
+
+
+def test_energy_is_the_difference_between_two_looks_in_joules(driver: CompiledDriver) -> None:
+    ticks = Ticks()
+    driver.energy(7_000)
+    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {}
+    driver.energy(8_500)
+    # The second board uses twice as much, and so on; the old one cannot say, the lost one does not.
+    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {
+        "0": 1.5, "1": 3, "2": 4.5, "4": 7.5, "5": 9, "7": 12,
+    }  # fmt: skip
+    assert set(by_gpu(ticks.tick(), metrics.GPU_ENERGY).values()) == {0}
+
+
+def test_energy_that_began_anew_is_unknown_until_the_next_look(driver: CompiledDriver) -> None:
+    ticks = Ticks()
+    driver.energy(7_000)
+    ticks.tick()
+    driver.energy(1_000)
+    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {}
+    driver.energy(2_000)
+    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY)["0"] == 1
+
+
+def test_energy_of_a_look_that_failed_is_in_the_next_one(driver: CompiledDriver) -> None:
+    ticks = Ticks()
+    driver.energy(1_000)
+    ticks.tick()
+    driver.energy(3_000)
+    driver.refuse("nvmlDeviceGetTotalEnergyConsumption", 999)
+    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {}
+    driver.refuse("", 0)
+    assert by_gpu(ticks.tick(), metrics.GPU_ENERGY)["0"] == 2
+
+
+def test_a_single_run_counts_nothing(driver: CompiledDriver) -> None:
+    found = collected()
+    assert by_gpu(found, metrics.GPU_ENERGY) == by_gpu(found, metrics.GPU_XID_ERRORS) == {}
+    assert "nvmlEventSetCreate" not in driver.asked()
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"]
+)
+def test_a_driver_that_refuses_events_costs_only_the_xid_errors(
+    driver: CompiledDriver, function: str
+) -> None:
+    for code in CODES:
+        driver.refuse(function, code)
+        ticks = Ticks()
+        ticks.tick()
+        found = ticks.tick()
+        assert xids(found) == []
+        assert len(by_gpu(found, metrics.GPU_TEMPERATURE)) == 6, code
+
+
+def test_without_a_driver_a_process_that_stays_measures_the_rest() -> None:
+    ticks = Ticks()
+    assert {sample.metric for sample in ticks.tick()} >= {metrics.MEMORY, metrics.INFO}
