@@ -113,6 +113,21 @@ def test_the_daemonset_measures_every_gpu_node_under_its_own_name() -> None:
     assert not of_kind(render(scenario("daemonset")), "CronJob")
 
 
+def test_the_host_is_mounted_only_where_it_is_asked_for_and_read_only() -> None:
+    asked = {"daemonSet": {"hostRoot": True}}
+    template = pod("DaemonSet", scenario("daemonset"), asked)
+    assert variables(template)["FLEETGAUGE_HOST_ROOT"] == "/host"
+    assert variables(template)["NVIDIA_VISIBLE_DEVICES"] == "all"
+    [mount] = [one for one in container(template)["volumeMounts"] if one["mountPath"] == "/host"]
+    assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
+    assert {"name": mount["name"], "hostPath": {"path": "/"}} in template["spec"]["volumes"]
+    alone = pod("DaemonSet", scenario("daemonset"), asked, {"daemonSet": {"nvidia": {"visibleDevices": ""}}})
+    assert variables(alone)["FLEETGAUGE_HOST_ROOT"] == "/host"
+    plain = pod("DaemonSet", scenario("daemonset"))
+    assert "FLEETGAUGE_HOST_ROOT" not in variables(plain)
+    assert not any("hostPath" in volume for volume in plain["spec"]["volumes"])
+
+
 @pytest.mark.parametrize(
     "change",
     [

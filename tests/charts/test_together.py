@@ -32,6 +32,13 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
             {"daemonSet": {"enabled": True}, "collectors": {"host": {"enabled": True}}},
             "collectors.host.enabled: the DaemonSet measures every node already",
         ),
+        (
+            {
+                "daemonSet": {"enabled": True, "hostRoot": True},
+                "collectors": {"host": {"settings": {"root": "/node"}}},
+            },
+            "daemonSet.hostRoot: it sets the collector's root already",
+        ),
         ({"collectors": {"xenna": RECORDS}}, "collectors.xenna: it reads files bit by bit; set checkpoints"),
         (
             {"collectors": {"data_plane": {"enabled": True}}, "checkpoints": {"s3": "s3://bucket"}},

@@ -174,6 +174,14 @@ def test_the_notes_fit_what_is_installed(tmp_path: Path, name: str, command: str
     assert f"     {command}\n" in notes(tmp_path, scenario(name))
 
 
+def test_the_notes_say_what_mounting_the_host_takes(tmp_path: Path) -> None:
+    warning = "beyond Pod Security `baseline`"
+    for name, asked in (("asked", True), ("plain", False)):
+        (tmp_path / name).mkdir()
+        said = notes(tmp_path / name, scenario("daemonset"), {"daemonSet": {"hostRoot": asked}})
+        assert (warning in said) is asked
+
+
 def test_the_notes_of_a_backfill_alone_show_its_progress(tmp_path: Path) -> None:
     said = notes(tmp_path, scenario("backfill"), {"collectors": {"wandb": {"enabled": False}}})
     selector = "--selector app.kubernetes.io/instance=fleetgauge,app.kubernetes.io/component=backfill"

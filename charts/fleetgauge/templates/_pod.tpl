@@ -1,7 +1,7 @@
 {{/*
 The pod of every kind of run. Takes: root, component, names (collectors), args, step, restartPolicy, checkpoints
 (whether the claim is mounted), resources, placement (nodeSelector, tolerations, affinity, priorityClassName,
-runtimeClassName) and variables (more of them, as YAML).
+runtimeClassName), variables (more of them, as YAML) and hostRoot (whether the node's / is mounted).
 */}}
 {{- define "fleetgauge.podTemplate" -}}
 metadata:
@@ -130,6 +130,12 @@ volumes:
   readOnly: true
 {{- end }}
 {{- end }}
+{{- if .hostRoot }}
+- name: host-root
+  mountPath: /host
+  mountPropagation: HostToContainer
+  readOnly: true
+{{- end }}
 {{- with .root.Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -146,6 +152,11 @@ volumes:
 {{- range $kind, $source := (get $.root.Values.collectors $name).volume }}
 {{ list (dict "name" ($name | replace "_" "-") $kind (merge (dict "readOnly" true) $source)) | toYaml }}
 {{- end }}
+{{- end }}
+{{- if .hostRoot }}
+- name: host-root
+  hostPath:
+    path: /
 {{- end }}
 {{- with .root.Values.extraVolumes }}
 {{ toYaml . }}

@@ -22,6 +22,9 @@
 {{- $wrong = append $wrong (printf "collectors.%s.enabled: the DaemonSet measures every node already; enable one of the two" .) }}
 {{- end }}
 {{- end }}
+{{- if and $values.daemonSet.hostRoot ($values.collectors.host.settings).root }}
+{{- $wrong = append $wrong "daemonSet.hostRoot: it sets the collector's root already; leave collectors.host.settings.root empty" }}
+{{- end }}
 {{- if gt (len (compact (list $values.checkpoints.s3 $claim.existingClaim (ternary "create" "" $claim.create)))) 1 }}
 {{- $wrong = append $wrong "checkpoints: set one of s3, persistentVolumeClaim.create and persistentVolumeClaim.existingClaim" }}
 {{- end }}
@@ -55,7 +58,7 @@
 {{- end }}
 {{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) }}
 {{- range $values.extraVolumes }}
-{{- if has .name (concat (list "tmp" "checkpoints") (keys $known | join " " | replace "_" "-" | splitList " ")) }}
+{{- if has .name (concat (list "tmp" "checkpoints" "host-root") (keys $known | join " " | replace "_" "-" | splitList " ")) }}
 {{- $wrong = append $wrong (printf "extraVolumes: %s is the name of a volume of this chart; take another" .name) }}
 {{- end }}
 {{- end }}
