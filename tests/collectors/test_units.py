@@ -21,3 +21,11 @@ def declared() -> list[Metric]:
 @pytest.mark.parametrize("metric", declared(), ids=lambda metric: metric.name)
 def test_a_unit_is_one_of_datadogs_catalogue_or_none_at_all(metric: Metric) -> None:
     assert metric.unit == "" or metric.unit in UNITS
+
+
+@pytest.mark.parametrize("metric", [one for one in declared() if "_gb" in one.name], ids=lambda one: one.name)
+def test_gb_is_gib_but_for_what_xenna_reckons_itself(metric: Metric) -> None:
+    """One suffix is one unit; where another program's own 10^9 must stay, unit and help say so."""
+    unit, said = ("gigabyte", "10^9 bytes") if metric.name.startswith("xenna.") else ("gibibyte", "GiB")
+    assert metric.unit == unit
+    assert said in metric.help

@@ -71,6 +71,17 @@ def test_a_broken_collector_does_not_break_the_list(root: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("name", registry.names())
+def test_whether_a_collector_is_of_a_node_is_read_from_its_source(name: str) -> None:
+    assert registry.per_node(name) is load_collector(name).per_node
+
+
+def test_a_collector_that_cannot_be_read_is_of_no_node(root: Path) -> None:
+    (root / "collectors/good/collector.py").write_text("COLLECTOR = Collector(per_node=True")
+    assert not registry.per_node("good", root)
+    assert not registry.per_node("absent", root)
+
+
 class TestSecrets:
     @pytest.mark.parametrize("name", registry.names())
     def test_what_is_read_from_the_source_is_what_the_model_says(self, name: str) -> None:
