@@ -8,7 +8,7 @@ import pynvml  # type: ignore[import-untyped]
 import pytest
 from data.nvml.compiled import CompiledDriver
 from data.nvml.recorded import Driver, binding, recording
-from host_node import CODES, NOW, HostRoot, Ticks, by_gpu, collected, context, table, values
+from host_node import CODES, HostRoot, Ticks, by_gpu, collected, context, table, values
 
 from collectors.host import boards, metrics
 from collectors.host.collector import Node
@@ -114,12 +114,13 @@ def test_a_board_that_answers_unknown_to_everything_is_lost(monkeypatch: pytest.
 
 
 def test_a_lost_board_goes_by_the_name_it_had(driver: CompiledDriver) -> None:
-    node = Node()
-    collected(node=node)
+    node, tagged = Node(), {"FLEETGAUGE_HOST_GPU_UUID": "true"}
+    before = values(collected(context(environ=tagged), node), metrics.GPU_LOST)
     driver.refuse("nvmlDeviceGetHandleByIndex_v2", 15)
-    found = collected(node=node)
+    found = collected(context(environ=tagged), node)
     assert values(found, metrics.GPU_COUNT) == {(): 0}
-    assert ("gpu:4", f"gpu_type:{H100}") in values(found, metrics.GPU_LOST)
+    assert values(found, metrics.GPU_LOST) == dict.fromkeys(before, 1)
+    assert ("gpu:4", f"gpu_type:{H100}", "gpu_uuid:GPU-00000004-45b0-95c0") in before
 
 
 def test_a_board_that_supports_nothing_is_there_and_has_no_figures(driver: CompiledDriver) -> None:
@@ -141,6 +142,44 @@ def test_a_divided_board_has_the_memory_of_its_instances_and_no_utilization(driv
     for metric in (metrics.GPU_UTILIZATION, metrics.GPU_MEMORY_UTILIZATION, metrics.GPU_ENCODER):
         assert set(by_gpu(found, metric)) == set(WHOLE)
     assert set(by_gpu(found, metrics.GPU_TEMPERATURE)) == set(ANSWERING)
+
+
+def test_a_board_of_which_nobody_says_whether_it_is_divided_has_no_utilization(
+    driver: CompiledDriver,
+) -> None:
+    driver.fake_zero()
+    driver.refuse("nvmlDeviceGetMigMode", 999)
+    found = collected()
+    assert by_gpu(found, metrics.GPU_UTILIZATION) == {}
+    assert by_gpu(found, metrics.GPU_MEMORY) == dict.fromkeys(ANSWERING, round(TOTAL, 3))
+
+
+def test_parts_of_one_instance_share_its_memory_which_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = recording("a100-mig")
+    for number, part in enumerate(tape["devices"][0]["instances"].values()):
+        part["nvmlDeviceGetName"] = [f"NVIDIA A100-SXM4-40GB MIG {number + 1}c.3g.20gb"]
+        part["nvmlDeviceGetGpuInstanceId"] = [2]
+    binding(monkeypatch, Driver(tape))
+    assert list(by_gpu(collected(), metrics.GPU_MEMORY)) == ["0:3g.20gb:2"]
+
+
+def test_a_link_that_cannot_be_asked_makes_their_number_unknown(driver: CompiledDriver) -> None:
+    driver.refuse("nvmlDeviceGetNvLinkState", 999, after=3)
+    assert by_gpu(collected(), metrics.GPU_NVLINKS_ACTIVE) == {}
+    driver.refuse("nvmlDeviceGetNvLinkState", 3, after=3)
+    assert by_gpu(collected(), metrics.GPU_NVLINKS_ACTIVE) == {"0": 3}
+
+
+def test_a_temperature_that_has_an_error_of_its_own_is_absent(driver: CompiledDriver) -> None:
+    driver.fake_field(3)
+    assert by_gpu(collected(), metrics.GPU_MEMORY_TEMPERATURE) == {}
+
+
+def test_boards_whose_handles_are_unknown_are_lost(driver: CompiledDriver) -> None:
+    driver.refuse("nvmlDeviceGetHandleByIndex_v2", 999)
+    found = collected()
+    assert by_gpu(found, metrics.GPU_LOST) == {str(index): 1 for index in range(8)}
+    assert values(found, metrics.GPU_COUNT) == {(): 0}
 
 
 def test_the_uuid_is_a_tag_only_when_asked_for(driver: CompiledDriver) -> None:
@@ -269,7 +308,8 @@ def test_a_call_that_is_refused_with_any_code_costs_its_own_figure_and_never_a_w
         left = {
             key: value for key, value in table(found, without="gpu_type").items() if key[0] not in NOT_OF_GPUS
         }
-        told_lost = {metrics.GPU_LOST.name, metrics.GPU_COUNT.name} if code in (*LOST, 999) else set()
+        says_lost = code in LOST or (code == 999 and function == "nvmlDeviceGetHandleByIndex_v2")
+        told_lost = {metrics.GPU_LOST.name, metrics.GPU_COUNT.name} if says_lost else set()
         cost = {metric.name for metric in COST[function]} | told_lost
         kept = {key: value for key, value in whole.items() if key[0] not in {*cost, *NOT_OF_GPUS}}
         assert {key: left.get(key) for key in kept} == kept, code

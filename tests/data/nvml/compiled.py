@@ -25,8 +25,9 @@ def compile_driver(folder: Path) -> Path:
 class CompiledDriver(ctypes.CDLL):
     """The library, loaded into this process, for `recorded.binding` to ask."""
 
-    def refuse(self, function: str, code: int) -> None:
-        self.fake_refuse(function.encode(), code)
+    def refuse(self, function: str, code: int, after: int = 0) -> None:
+        """Have a function answer so many times, and then only with a code."""
+        self.fake_refuse(function.encode(), code, after)
 
     def old(self, index: int) -> None:
         """One board that has a name and supports nothing."""

@@ -27,7 +27,7 @@ typedef struct { unsigned int pid; unsigned long long memory; unsigned int gpu_i
 typedef struct { void *device; unsigned long long type, data; unsigned int gpu_instance, compute_instance; } event_t;
 
 static char refused[64], asked[8192];
-static int refused_code, old_board, says_zero, event_count, waits, generation;
+static int refused_code, refused_after, field_code, old_board, says_zero, event_count, waits, generation;
 static unsigned long long energy_mj, reasons;
 static process_t processes[8];
 static unsigned int process_count;
@@ -50,7 +50,7 @@ static int refusal(const char *function, void *device) {
     pthread_mutex_lock(&lock);
     if (!strstr(asked, entry) && strlen(asked) + strlen(entry) < sizeof asked) strcat(asked, entry);
     pthread_mutex_unlock(&lock);
-    if (!strcmp(function, refused)) return refused_code;
+    if (!strcmp(function, refused) && refused_after-- <= 0) return refused_code;
     if (device && !is_instance(device) && index_of(device) == LOST_BOARD) return LOST;
     if (device && !is_instance(device) && index_of(device) == old_board - 1) return NOT_SUPPORTED;
     return SUCCESS;
@@ -63,17 +63,20 @@ static int refusal(const char *function, void *device) {
 void fake_reset(void) {
     pthread_mutex_lock(&lock);
     refused[0] = asked[0] = 0;
-    refused_code = old_board = says_zero = event_count = waits = 0;
+    refused_code = refused_after = field_code = old_board = says_zero = event_count = waits = 0;
     energy_mj = reasons = 0;
     process_count = 0;
     generation++;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
-void fake_refuse(const char *function, int code) {
+/* Refuse a question with a code, once it was answered so many times. */
+void fake_refuse(const char *function, int code, int after) {
     snprintf(refused, sizeof refused, "%s", function);
     refused_code = code;
+    refused_after = after;
 }
+void fake_field(int code) { field_code = code; }
 void fake_old(int index) { old_board = index + 1; }
 /* A divided board says that it is not busy, which says nothing of its instances. */
 void fake_zero(void) { says_zero = 1; }
@@ -241,7 +244,7 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *degrees) {
 int nvmlDeviceGetFieldValues(void *device, int count, field_t *fields) {
     ANSWER(device);
     for (int number = 0; number < count; number++) {
-        fields[number].code = fields[number].field == 82 ? SUCCESS : NOT_SUPPORTED;
+        fields[number].code = (uint32_t)(fields[number].field == 82 ? field_code : NOT_SUPPORTED);
         fields[number].type = 1;
         fields[number].value.whole = 60 + (unsigned)index_of(device);
     }
