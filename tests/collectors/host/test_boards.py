@@ -160,7 +160,8 @@ def test_parts_of_one_instance_share_its_memory_which_counts_once(monkeypatch: p
         part["nvmlDeviceGetName"] = [f"NVIDIA A100-SXM4-40GB MIG {number + 1}c.3g.20gb"]
         part["nvmlDeviceGetGpuInstanceId"] = [2]
     binding(monkeypatch, Driver(tape))
-    assert list(by_gpu(collected(), metrics.GPU_MEMORY)) == ["0:3g.20gb:2"]
+    told = [sample.tags[0] for sample in collected() if sample.metric == metrics.GPU_MEMORY]
+    assert told == ["gpu:0:3g.20gb:2"]
 
 
 def test_a_link_that_cannot_be_asked_makes_their_number_unknown(driver: CompiledDriver) -> None:
