@@ -56,6 +56,7 @@ class Job:
     samples_path: str | None = None
     outcome: Outcome | None = None  # with REPORT: the outcome to report
     backfill: Backfill | None = None
+    stays: bool = False  # the child may wait for another job once this one is done
 
     def command(self, *words: str) -> str:
         """The command line that asks the same collector for something else.

@@ -26,6 +26,7 @@ class Failure:
     type: str
     message: str
     configuration: bool = False
+    status: int | None = None  # what Datadog answered, where it refused
 
 
 @dataclass(frozen=True)
@@ -45,3 +46,4 @@ class Outcome:
     as_of: int | None = None  # of a dry run: the newest instant it answers for
     missed_ticks: int = 0  # of a dry run: how many a push would fill
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name
+    stays: bool = False  # whether the child waits for another job

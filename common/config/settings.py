@@ -192,6 +192,11 @@ class CoreSettings(Settings):
     node_name: Text | None = Field(
         None, description="Host of metrics that belong to a node; the hostname when unset."
     )
+    ready_file: Text | None = Field(
+        None,
+        description="With `--every`: a file that is there from the first good tick on, "
+        "and not after three bad ones in a row; for a probe of Kubernetes.",
+    )
     proxy: ProxyUrl | None = Field(
         None, validation_alias="HTTPS_PROXY", description="Proxy for everything outside loopback."
     )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from common import registry
 from common.collector import Context
+from common.config.configuration import Configuration
+from common.config.settings import CollectorSettings
 from common.errors import FleetgaugeError, Interrupted
 from common.execution import health
 from common.execution.delivery import Delivery
@@ -22,7 +25,7 @@ from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Outcome, Status
 from common.span import Span, missed
-from common.state.checkpoint import Checkpoint, changed
+from common.state.checkpoint import Checkpoint, Saved, changed
 from common.state.key import checkpoint_key
 from common.state.stores import store
 from common.times import iso, tick
@@ -32,11 +35,44 @@ LAST_WORDS = 2.0  # seconds for the self-metrics once the time is over
 log = logging.getLogger(__name__)
 
 
+class _Remembered(Checkpoint):
+    """What a child that stays remembers where there is no store; of successes only a store speaks."""
+
+    def save(self, saved: Saved) -> None:
+        self.saved = replace(saved, last_success=None)
+
+
+@dataclass
+class Kept:
+    """What a child that stays keeps from tick to tick. One that was refused is replaced, and reads anew."""
+
+    configuration: Configuration | None = None
+    settings: CollectorSettings | None = None
+    checkpoint: _Remembered = field(default_factory=_Remembered)
+
+
+_STAYING = Kept()  # by this process, which runs one collector
+
+
 class LiveRun(Run):
     """A run that answers for the present."""
 
     _last_success: int | None = None
     _as_of: int | None = None
+
+    @cached_property
+    def _kept(self) -> Kept:
+        return _STAYING if self._job.stays else Kept()
+
+    def _read_configuration(self) -> Configuration:
+        self._kept.configuration = self._kept.configuration or super()._read_configuration()
+        return self._kept.configuration
+
+    def _read_settings(self) -> None:
+        if self._kept.settings is None:
+            super()._read_settings()
+            self._kept.settings = self._settings
+        self._settings = self._kept.settings
 
     def report_on(self, outcome: Outcome) -> Outcome:
         """Report on a child that could not."""
@@ -66,7 +102,7 @@ class LiveRun(Run):
             step = job.step or self._core.step
             context = self._context(checkpoint.saved.state, tick(job.now, step), step)
             self._sink = sink = self._open_sink(job.now - MAX_AGE)
-            context = replace(context, intake_clock=self._intake_clock)
+            context = replace(context, intake_clock=self._intake_clock, stays=job.stays)
 
             def remember(changes: Mapping[str, object]) -> None:
                 checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
@@ -121,7 +157,7 @@ class LiveRun(Run):
         """The collector's checkpoint, held by this run; in a dry run only read, and never moved."""
         place = self._store()
         if place is None:
-            return Checkpoint()
+            return self._kept.checkpoint
         key = self._key()
         if self._job.mode is Mode.DRY_RUN:
             return Checkpoint(place.peek(key))

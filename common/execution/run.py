@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 20  # lost units that an outcome names; the log names them all
 SLACK = 30  # seconds between our clock and the intake's that a missed tick may lose
+SPARE = 5.0  # seconds before its deadline in which a child that stays gives up an intake that is down
 RESERVE = 10.0  # seconds of a collector's time kept back to deliver what it found
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class Run(ABC):
         self._parent = parent or Parent()
         self._clock = clock
         self._started = time.monotonic()
-        self._deadline = Deadline(job.timeout)
+        self._deadline = Deadline(job.timeout - (min(SPARE, job.timeout / 2) if job.stays else 0))
         self._tally = Tally()
         self._samples = 0
         self._findings: list[str] = []
@@ -116,12 +117,15 @@ class Run(ABC):
 
     def _configure(self) -> None:
         """Read what every collector shares."""
-        self._configuration = Configuration(self._environ, self._job.config)
+        self._configuration = self._read_configuration()
         core = self._core
         self._node_name = core.node_name or socket.gethostname()
         labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
         with shielded():  # a handler that is half made would complain at the end of the process
             logs.set_up(self._job.collector, verbose=self._job.verbose, labels=labels)
+
+    def _read_configuration(self) -> Configuration:
+        return Configuration(self._environ, self._job.config)
 
     @property
     def _core(self) -> CoreSettings:
@@ -295,4 +299,5 @@ def _every_variable() -> Iterator[str]:
 
 def failure_of(error: BaseException) -> Failure:
     configuration = isinstance(error, FleetgaugeError) and error.configuration
-    return Failure(type(error).__name__, logs.redact(str(error)), configuration)
+    status = getattr(error, "status", None)
+    return Failure(type(error).__name__, logs.redact(str(error)), configuration, status)

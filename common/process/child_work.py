@@ -1,6 +1,6 @@
-"""What a child does: takes a job from its parent, runs it and reports one outcome.
+"""What a child does: takes a job from its parent, runs it, reports one outcome, and may wait for the next.
 
-The job comes as one line on standard input, which then stays open: the answers to questions come there too,
+A job comes as one line on standard input, which then stays open: the answers to questions come there too,
 and its end means that the parent is gone, and the child ends as well. Messages and the outcome leave on what
 was standard output; anything printed goes to stderr, and no exception leaves but through the log, which
 knows what is secret.
@@ -15,29 +15,21 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 
 from common import logs, registry, signals
-from common.errors import Interrupted
+from common.errors import DeliveryError, Interrupted
 from common.job import Job
 from common.outcome import Failure, Outcome, Status
 from common.parent import Parent
 from common.process.protocol import Progress, Question, decode_job, encode
 
 TELL_EVERY = 0.2  # seconds: more often than an eye can follow would only cost
+MAX_STAYING_BYTES = 96_000_000  # of memory after a job; a child that has more is replaced
 
 log = logging.getLogger(__name__)
-
-
-def _read_job() -> Job | None:
-    """The first line of standard input, read without a buffer: the rest of it is the parent's lifeline."""
-    line = b""
-    while not line.endswith(b"\n"):
-        chunk = os.read(0, 65536)
-        if not chunk:
-            return None
-        line += chunk
-    return decode_job(line)
 
 
 class _ParentProcess(Parent):
@@ -49,11 +41,22 @@ class _ParentProcess(Parent):
         self._told = 0.0
         self.gone = False
 
+    def next_job(self) -> Job | None:
+        """Wait for a job; None where the parent is gone."""
+        line = b""
+        while not line.endswith(b"\n"):
+            part = self._replies.get()
+            if not part:
+                return None
+            line += part
+        return decode_job(line)
+
     def listen(self) -> None:
-        """Take replies until the parent is gone, then end."""
-        while reply := os.read(0, 1):
+        """Take jobs and replies until the parent is gone, then end."""
+        while reply := os.read(0, 65536):
             self._replies.put(reply)
         self.gone = True
+        self._replies.put(b"")
         os.kill(os.getpid(), signal.SIGTERM)
         from common.process.runner import INTERRUPT_GRACE  # what the parent would have allowed
 
@@ -116,7 +119,6 @@ def _outcome(job: Job, parent: _ParentProcess) -> Outcome:
     """What came of the job, whatever is raised."""
     try:
         with signals.interruptible(job.timeout):
-            threading.Thread(target=parent.listen, daemon=True).start()
             return _execute(job, parent)
     except Interrupted as error:  # while it was still importing
         failure = Failure(type(error).__name__, logs.redact(str(error)))
@@ -129,20 +131,41 @@ def _outcome(job: Job, parent: _ParentProcess) -> Outcome:
     return Outcome(job.collector, Status.FAILED, error=failure)
 
 
+def _may_stay(job: Job, outcome: Outcome) -> bool:
+    """Whether the child is as good as a new one; what the intake does not take for now is no fault of it."""
+    if not job.stays or (outcome.error and outcome.error.type != DeliveryError.__name__):
+        return False
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # of a system where nobody can say
+        return False
+    return pages * os.sysconf("SC_PAGE_SIZE") <= MAX_STAYING_BYTES
+
+
 def work() -> int:
-    """Do the job that comes down standard input; the process's exit code."""
-    # A short life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
+    """Do the jobs that come down standard input; the process's exit code."""
+    # A life that makes values in bulk and hardly a cycle: looking for cycles often is wasted.
     gc.set_threshold(100_000)
     logs.guard_streams()
     parent = _ParentProcess(os.dup(1))
     os.dup2(2, 1)
-    job = _read_job()
+    threading.Thread(target=parent.listen, daemon=True).start()
+    job = parent.next_job()
     if job is None:  # the parent was gone before it said what to do
         return 1
     logs.set_up(job.collector, verbose=job.verbose)
     _log_what_nobody_catches()
-    outcome = _outcome(job, parent)
-    parent.say(encode(outcome))
-    if parent.gone:
-        end_group()
+    while job is not None:
+        outcome = _outcome(job, parent)
+        outcome = replace(outcome, stays=_may_stay(job, outcome))
+        parent.say(encode(outcome))
+        if parent.gone:
+            end_group()
+        if not outcome.stays:
+            break
+        for number in signals.STOPPING:  # as at the start: it does nothing that could be cut in half
+            signal.signal(number, lambda number, _: os._exit(128 + number))
+        gc.collect()
+        gc.freeze()  # what is left lives as long as the process: it is not looked at again
+        job = parent.next_job()
     return 0

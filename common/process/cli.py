@@ -67,7 +67,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
         "--every",
         metavar="INTERVAL",
         type=interval,
-        help="stay and run again at every multiple of this, such as 60s or 15m",
+        help="stay and run again once in each interval, such as 60s or 15m",
     )
     made.add_argument("--verbose", action="store_true", help="log what is being done")
     made.add_argument("--version", action="version", version=__version__, help="print the version and exit")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from common import signals
+from common import registry, signals
 from common.errors import ConfigurationError
 from common.job import DATADOG, Backfill, Job, Mode
 from common.outcome import Outcome, Status
@@ -23,6 +24,7 @@ from common.process import progress, streams
 from common.process.console import Console
 from common.process.environment import configured
 from common.process.runner import Runner
+from common.process.staying import MAX_BAD, Watch, delay
 from common.show import report
 from common.show.dry_run_file import DryRunFile
 from common.span import Span
@@ -52,34 +54,50 @@ class Command:
         self._backfill = backfill
         self._environ = environ
         self._person = person
+        self._runner: Runner | None = None
+        self._outcomes: list[Outcome] = []  # of the last run
         self._mode = Mode.PUSH if options.push else Mode.CHECK if options.check else Mode.DRY_RUN
 
     def repeat(self, interval: int) -> int:
-        """Run at every multiple of the interval until interrupted; whatever may pass does not end it."""
-        while True:
-            try:
-                code = self.once()
-            except BrokenPipeError:
-                raise
-            except ConfigurationError as error:
-                log.error("%s", error)
-            except OSError as error:
-                log.error("%s", streams.trouble(error))
-            else:
-                if code > 128:
-                    return code
-            time.sleep(interval - time.time() % interval)
+        """Run at once, then once in every interval until interrupted; whatever may pass does not end it."""
+        job = self._job(self._names[0], None)
+        node = configured(job, self._environ, "node_name") or socket.gethostname()
+        later = delay(node, interval) if all(map(registry.per_node, self._names)) else 0.0
+        watch = Watch(configured(job, self._environ, "ready_file"))
+        try:
+            while True:
+                self._outcomes = []
+                try:
+                    code = self.once()
+                except BrokenPipeError:
+                    raise
+                except ConfigurationError as error:
+                    log.error("%s", error)
+                except OSError as error:
+                    log.error("%s", streams.trouble(error))
+                else:
+                    if code > 128:
+                        return code
+                watch.note(self._outcomes)
+                if watch.refused == MAX_BAD:
+                    log.error("Datadog refused the key in %d ticks running: giving up", MAX_BAD)
+                    return MISCONFIGURED
+                time.sleep(interval - (time.time() - later) % interval)
+        finally:
+            with signals.shielded():
+                if self._runner:
+                    self._runner.close()
 
     def once(self) -> int:
         """Run every collector once, show what came of it, and say it as an exit code."""
         watcher = progress.watcher(sys.stderr, self._person)
-        runner = Runner(self._environ, watcher)
+        self._runner = runner = self._runner or Runner(self._environ, watcher)
         with _folder(self._mode) as folder:
             jobs = [self._job(name, folder) for name in self._names]
             if self._mode is Mode.CHECK:
                 jobs.append(self._job(DATADOG, folder))
             try:
-                outcomes = runner.run_and_report(jobs)
+                self._outcomes = outcomes = runner.run_and_report(jobs)
             finally:
                 watcher.close()
             paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}
@@ -120,6 +138,7 @@ class Command:
             config=self._options.config and str(Path(self._options.config).resolve()),
             samples_path=str(folder / name) if folder else None,
             backfill=self._backfill,
+            stays=bool(self._options.every and self._mode is Mode.PUSH),
         )
 
     def _show(self, outcomes: list[Outcome], files: Mapping[str, DryRunFile]) -> None:

@@ -17,7 +17,7 @@ from common.job import Job, Mode
 from common.outcome import Outcome
 from common.process.environment import interpreter
 from common.process.progress import Lines
-from common.process.protocol import Question
+from common.process.protocol import Question, decode_outcome
 from common.process.running_child import SILENT, RunningChild, failed
 from common.signals import shielded
 
@@ -35,6 +35,7 @@ class Runner:
         self._environ = environ
         self._watcher = watcher
         self._python = interpreter()
+        self._staying: dict[str, RunningChild] = {}  # by their collector
         self._asking: list[tuple[RunningChild, Question]] = []  # the first is before the person
         self.interrupted: int | None = None
 
@@ -46,7 +47,8 @@ class Runner:
             if outcome.error and outcome.error.type in SILENT:
                 log.error("%s: %s", job.collector, outcome.error.message)
                 if job.mode is Mode.PUSH and job.backfill is None:
-                    reports.append(replace(job, mode=Mode.REPORT, outcome=outcome, timeout=REPORT_TIMEOUT))
+                    told = replace(job, mode=Mode.REPORT, outcome=outcome, stays=False)
+                    reports.append(replace(told, timeout=REPORT_TIMEOUT))
         self.run(reports)
         return outcomes
 
@@ -61,7 +63,7 @@ class Runner:
                     while waiting and len(running) < AT_ONCE:
                         place, job = waiting.pop(0)
                         try:
-                            running[place] = RunningChild(job, self._environ, self._python)
+                            running[place] = self._child(job)
                         except OSError as error:  # too few descriptors, processes or memory
                             why = f"the child could not be started: {error.strerror or error}"
                             outcomes[place] = failed(job, "NotStarted", why)
@@ -84,8 +86,26 @@ class Runner:
                 waiting.clear()
         return [outcomes[place] for place in range(len(jobs))]
 
+    def _child(self, job: Job) -> RunningChild:
+        """The one that stayed for such jobs, or a new one."""
+        child = self._staying.pop(job.collector, None) if job.stays else None
+        if child and child.is_fresh():
+            child.give(job)
+            return child
+        if child:
+            child.reap()
+        return RunningChild(job, self._environ, self._python)
+
+    def close(self) -> None:
+        """End those that stayed: they do nothing."""
+        while self._staying:
+            self._staying.popitem()[1].reap()
+
     def _reap(self, child: RunningChild) -> Outcome:
         """One that has ended waits for no answer."""
+        if child.stays():
+            self._staying[child.job.collector] = child
+            return decode_outcome(child.said)
         asked = self._asking[:1]
         self._asking = [(one, question) for one, question in self._asking if one is not child]
         if self._asking[:1] != asked:

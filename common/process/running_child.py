@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from common import registry, signals
 from common.job import Job
@@ -21,6 +22,7 @@ from common.process.protocol import Progress, Question, decode_outcome, encode, 
 
 DEADLINE_GRACE = 5.0  # after its deadline a child has this long to report and end
 MAX_REPORT_BYTES = 1_000_000
+MAX_AGE = 86_400.0  # seconds after which a child that stays is replaced all the same
 CHILD = str(registry.ROOT / "common" / "process" / "child.py")
 
 SILENT = frozenset({"GarbledReport", "Ended", "Crashed", "NotStarted"})  # said by the parent in its place
@@ -30,14 +32,9 @@ class RunningChild:
     """One running child and what it has said so far."""
 
     def __init__(self, job: Job, environ: Mapping[str, str], python: str) -> None:
-        # It may have waited for others: what it answers for, and what is too old, is judged from now on.
-        self.job = job = replace(job, now=int(time.time()))
-        self.said = b""
         self.messages: list[Progress | Question] = []
         self.closed = False
-        self.why_ended: str | None = None
-        self.started = time.monotonic()
-        self.end_at = self.started + job.timeout
+        self._born, self._configured = time.monotonic(), _stamp(job.config)
         self.process = subprocess.Popen(
             [python, "-P", CHILD, job.collector],
             stdin=subprocess.PIPE,
@@ -49,9 +46,32 @@ class RunningChild:
             raise RuntimeError("the child has no pipes")
         self.lifeline = self.process.stdin
         self.answer = self.process.stdout
+        self.give(job)
+
+    def give(self, job: Job) -> None:
+        """Have it do a job, within the job's own deadline."""
+        # It may have waited for others: what it answers for, and what is too old, is judged from now on.
+        self.job = job = replace(job, now=int(time.time()))
+        self.said = b""
+        self.why_ended: str | None = None
+        self.started = time.monotonic()
+        self.end_at = self.started + job.timeout
         with suppress(BrokenPipeError):  # it died at once; its exit code will say so
             self.lifeline.write(encode(job))
             self.lifeline.flush()
+
+    def is_fresh(self) -> bool:
+        """Whether one that stayed may go on: it lives, is not too old, and would read the same file."""
+        young = time.monotonic() - self._born < MAX_AGE
+        return young and not self._exited() and _stamp(self.job.config) == self._configured
+
+    def stays(self) -> bool:
+        """Whether it has said its outcome and waits for another job."""
+        if not self.said.endswith(b"\n"):
+            return False
+        with suppress(ValueError, TypeError, KeyError):
+            return decode_outcome(self.said).stays
+        return False
 
     def read(self) -> None:
         """Take what it says: messages on its way, and in the end its outcome."""
@@ -72,9 +92,13 @@ class RunningChild:
             self.lifeline.flush()
 
     def over(self) -> bool:
-        """Whether it has exited. It is not reaped: while its pid is taken its group cannot be another's."""
+        """Whether it is done with its job."""
+        return self.stays() or (self.closed and self._exited())
+
+    def _exited(self) -> bool:
+        """It is not reaped: while its pid is taken its group cannot be another's."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return self.closed and os.waitid(os.P_PID, self.process.pid, flags) is not None
+        return os.waitid(os.P_PID, self.process.pid, flags) is not None
 
     def ask_to_end(self, number: int, why: str, grace: float) -> None:
         """Send a signal that says why, and wait a little."""
@@ -91,7 +115,7 @@ class RunningChild:
             self._signal(signal.SIGKILL)
 
     def reap(self) -> Outcome:
-        """End what is left of the group, and say what became of the collector."""
+        """Say what became of the collector, and end what is left of the group."""
         self._signal(signal.SIGKILL)
         code = self.process.wait()
         with suppress(BrokenPipeError):
@@ -114,6 +138,15 @@ class RunningChild:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
             os.killpg(self.process.pid, number)
+
+
+def _stamp(config: str | None) -> tuple[int, ...]:
+    """What changes with the configuration file, also where Kubernetes swaps the directory it is in."""
+    with suppress(OSError):
+        if config:
+            status = Path(config).stat()
+            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return ()
 
 
 def failed(job: Job, kind: str, message: str, seconds: float = 0.0) -> Outcome:

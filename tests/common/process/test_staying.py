@@ -1,0 +1,248 @@
+"""A command line that stays: one child for many ticks, replaced where it is not as good as a new one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import ConfigurationError
+from common.outcome import Failure, Outcome, Status
+from common.process.staying import Watch, delay
+from growing_file import KEY
+from processes import ended
+from project import Project
+from servers.aws import Aws
+from servers.datadog import Intake
+from servers.faults import Fault
+
+# Says of each tick which process it is in, and how many there were before.
+TELL = """
+collect.ticks = getattr(collect, "ticks", 0) + 1
+told = {"pid": os.getpid(), "tick": collect.ticks, "now": context.now, "state": dict(context.state)}
+told["stays"] = context.stays
+yield VALUE(collect.ticks, context.now)
+with open(os.environ["FLEETGAUGE_TOY_FIFO"], "w") as fifo:
+    json.dump(told, fifo)
+"""
+SETTINGS = "fifo: Text\n"
+
+
+class Staying:
+    """A run with `--every`, and what its ticks tell."""
+
+    def __init__(self, run: subprocess.Popen[str], fifo: Path) -> None:
+        self.run = run
+        self._fifo = fifo
+
+    def tick(self) -> dict[str, Any]:
+        """Wait for the next tick."""
+        told: dict[str, Any] = json.loads(self._fifo.read_text())
+        return told
+
+    def stop(self) -> tuple[int, str]:
+        self.run.send_signal(signal.SIGTERM)
+        shown, logged = self.run.communicate(timeout=30)
+        return self.run.returncode, shown + logged
+
+
+@contextmanager
+def staying(project: Project, body: str = "", *arguments: str, **extra: str) -> Iterator[Staying]:
+    project.add("toy", TELL + body, settings=SETTINGS)
+    fifo = project.root / "fifo"
+    os.mkfifo(fifo)
+    run = project.start("toy", "--push", "--every", "1s", *arguments, FLEETGAUGE_TOY_FIFO=str(fifo), **extra)
+    try:
+        yield Staying(run, fifo)
+    finally:
+        run.kill()
+        run.communicate()
+
+
+def test_one_child_takes_one_job_after_another_each_with_its_own_now(
+    project: Project, intake: Intake
+) -> None:
+    with staying(project) as run:
+        told = [run.tick() for _ in range(3)]
+        assert run.stop()[0] == 143
+    assert len({one["pid"] for one in told}) == 1
+    assert [one["tick"] for one in told] == [1, 2, 3]
+    assert told[0]["now"] < told[1]["now"] < told[2]["now"]
+    assert all(one["stays"] for one in told)
+    assert ended(told[0]["pid"])
+    [points] = intake.series("toy.value").values()
+    assert {told[0]["now"]: 1, told[1]["now"]: 2}.items() <= points.items()
+
+
+def test_a_single_run_does_not_stay(project: Project, intake: Intake) -> None:
+    project.add("toy", "yield VALUE(int(context.stays), context.at)")
+    assert project.run("toy", "--push").returncode == 0
+    assert intake.value("toy.value") == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("raise SourceError('the source is down')", "the source is down"),
+        ("raise RuntimeError('a defect')", "a defect"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9"),
+        ("time.sleep(3600)", "deadline of 3 s passed"),
+        (
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\ntime.sleep(3600)",
+            "did not end by itself",
+        ),
+        ("collect.kept = os.urandom(100_000_000)", ""),
+    ],
+    ids=["fails", "breaks", "is killed", "hangs", "cannot be asked to end", "grows"],
+)
+def test_a_child_that_fails_hangs_or_grows_is_replaced_and_the_next_tick_comes(
+    project: Project, body: str, why: str
+) -> None:
+    project.set_constant("process/running_child.py", "DEADLINE_GRACE", "0.5")
+    with staying(project, body, "--timeout", "3") as run:
+        first, second = run.tick(), run.tick()
+        code, said = run.stop()
+    assert first["pid"] != second["pid"]
+    assert second["tick"] == 1
+    assert ended(first["pid"])
+    assert code == 143
+    assert why in said
+
+
+def test_a_child_stays_while_the_intake_is_down(project: Project, intake: Intake) -> None:
+    project.set_constant("net/retry.py", "MAX_WAIT", "0.1")
+    intake.faults.add(Fault(status=503), times=None)
+    with staying(project, "yield Mark({'seen': collect.ticks})", "--timeout", "10") as run:
+        first, second = run.tick(), run.tick()
+        intake.faults.clear()
+        third, fourth = run.tick(), run.tick()
+    assert len({one["pid"] for one in (first, second, third, fourth)}) == 1
+    # What a tick saw is remembered once it was delivered, also without a store.
+    assert [one["state"] for one in (first, second)] == [{}, {}]
+    assert fourth["state"] == {"seen": 3}
+
+
+def test_a_changed_configuration_file_replaces_the_child(project: Project, tmp_path: Path) -> None:
+    config = tmp_path / "fleetgauge.toml"
+    config.write_text("series_cap = 100\n")
+    with staying(project, "", "--config", str(config)) as run:
+        first, second = run.tick(), run.tick()
+        config.write_text("series_cap = 1000\n")
+        # A tick may have been under way when the file changed.
+        later = [run.tick(), run.tick()]
+    assert first["pid"] == second["pid"] != later[-1]["pid"]
+
+
+def test_a_child_that_is_too_old_is_replaced(project: Project) -> None:
+    project.set_constant("process/running_child.py", "MAX_AGE", "0.0")
+    with staying(project) as run:
+        assert run.tick()["pid"] != run.tick()["pid"]
+
+
+def test_asked_to_stop_in_a_later_tick_it_delivers_what_it_has_and_reports(
+    project: Project, intake: Intake
+) -> None:
+    with staying(project, "if collect.ticks == 2:\n    time.sleep(3600)") as run:
+        run.tick()
+        second = run.tick()
+        code, said = run.stop()
+    assert code == 143
+    assert "interrupted by SIGTERM" in said
+    assert intake.value("toy.value", at=second["now"]) == 2
+    assert intake.value("collector.up") == 0
+    assert ended(second["pid"])
+
+
+def test_the_child_ends_when_its_parent_is_gone(project: Project) -> None:
+    with staying(project) as run:
+        run.tick()
+        child = run.tick()["pid"]
+        run.run.kill()
+        assert ended(child)
+
+
+def test_the_key_is_read_once_and_again_after_a_refusal(project: Project, intake: Intake, aws: Aws) -> None:
+    aws.put_secret("dev/datadog", {"DD_API_KEY": KEY})
+    environment = {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev", "DD_API_KEY": ""}
+    with staying(project, "", **environment) as run:
+        first, second = run.tick(), run.tick()
+        run.tick()
+        assert aws.asked("secretsmanager") == 1
+        intake.faults.add(Fault(status=403, body=b'{"errors": ["Forbidden"]}'), times=1)
+        for _ in range(3):
+            last = run.tick()
+        assert aws.asked("secretsmanager") == 2
+        run.stop()
+    assert first["pid"] == second["pid"] != last["pid"]
+
+
+def test_a_key_that_is_refused_in_three_ticks_running_ends_the_process(
+    project: Project, intake: Intake
+) -> None:
+    intake.faults.add(Fault(status=403, body=b'{"errors": ["Forbidden"]}'), times=None)
+    with staying(project) as run:
+        for _ in range(3):
+            run.tick()
+        _, said = run.run.communicate(timeout=30)
+    assert run.run.returncode == 2
+    assert "Datadog refused the key in 3 ticks running" in said
+
+
+def test_the_ready_file_goes_at_the_start_and_comes_with_the_first_good_tick(
+    project: Project, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    ready.touch()
+    with staying(project, "", FLEETGAUGE_READY_FILE=str(ready)) as run:
+        run.tick()  # it is under way, and the file of an earlier process gone
+        run.tick()  # the first one is over
+        assert ready.exists()
+
+
+def outcome(error: str | None = None, status: int | None = None, **fields: Any) -> Outcome:
+    failure = Failure(error, "it failed", status=status) if error else None
+    return Outcome("toy", Status.FAILED if error else Status.OK, error=failure, **fields)
+
+
+def test_the_ready_file_stays_through_two_bad_ticks(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    watch = Watch(str(file))
+    seen = []
+    good, bad = [outcome()], [outcome("DeliveryError")]
+    lost = [Outcome("toy", Status.PARTIAL, lost=["GPU 3: it is lost"])]
+    skipped = [Outcome("toy", Status.SKIPPED, error=Failure("BusyError", "another run holds it"))]
+    for tick in (bad, good, bad, bad, lost, bad, bad, bad, bad, skipped, []):
+        watch.note(tick)
+        seen.append(file.exists())
+    assert seen == [False, True, True, True, True, True, True, False, False, True, True]
+
+
+def test_only_refusals_in_a_row_count() -> None:
+    watch = Watch("")
+    refused, other, unauthorized = ([outcome("RefusedError", code)] for code in (403, 413, 401))
+    counts = []
+    for tick in (refused, refused, other, refused, unauthorized, refused, refused, [], refused):
+        watch.note(tick)
+        counts.append(watch.refused)
+    assert counts == [1, 2, 0, 1, 0, 1, 2, 0, 1]
+
+
+def test_a_ready_file_that_cannot_be_removed_is_a_mistake_in_the_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="FLEETGAUGE_READY_FILE"):
+        Watch(str(tmp_path))
+
+
+def test_nodes_are_spread_over_the_interval_each_at_its_own_time() -> None:
+    delays = [delay(f"node-{number}", 60) for number in range(1000)]
+    assert delays == [delay(f"node-{number}", 60) for number in range(1000)]
+    assert all(0 <= one < 60 for one in delays)
+    tenths = [sum(6 * tenth <= one < 6 * tenth + 6 for one in delays) for tenth in range(10)]
+    assert min(tenths) > 50
+    assert delay("node\udcff", 60) >= 0
