@@ -113,6 +113,14 @@ def test_the_daemonset_measures_every_gpu_node_under_its_own_name() -> None:
     assert not of_kind(render(scenario("daemonset")), "CronJob")
 
 
+def test_a_pod_of_a_node_is_ready_once_a_tick_was_good() -> None:
+    template = pod("DaemonSet", scenario("daemonset"))
+    file = variables(template)["FLEETGAUGE_READY_FILE"]
+    assert container(template)["readinessProbe"] == {"exec": {"command": ["test", "-e", file]}}
+    assert any(file.startswith(one["mountPath"]) for one in container(template)["volumeMounts"])
+    assert "readinessProbe" not in container(pod("CronJob", scenario("default")))
+
+
 def test_the_host_is_mounted_only_where_it_is_asked_for_and_read_only() -> None:
     asked = {"daemonSet": {"hostRoot": True}}
     template = pod("DaemonSet", scenario("daemonset"), asked)

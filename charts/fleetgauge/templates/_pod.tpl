@@ -1,7 +1,8 @@
 {{/*
 The pod of every kind of run. Takes: root, component, names (collectors), args, step, restartPolicy, checkpoints
 (whether the claim is mounted), resources, placement (nodeSelector, tolerations, affinity, priorityClassName,
-runtimeClassName), variables (more of them, as YAML) and hostRoot (whether the node's / is mounted).
+runtimeClassName), variables (more of them, as YAML), hostRoot (whether the node's / is mounted) and ready (the file that
+says that the pod is).
 */}}
 {{- define "fleetgauge.podTemplate" -}}
 metadata:
@@ -52,6 +53,11 @@ containers:
       {{- toYaml .root.Values.securityContext | nindent 6 }}
     resources:
       {{- toYaml .resources | nindent 6 }}
+    {{- with .ready }}
+    readinessProbe:
+      exec:
+        command: [test, -e, {{ . }}]
+    {{- end }}
     volumeMounts:
       - name: tmp
         mountPath: /tmp
