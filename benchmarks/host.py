@@ -1,0 +1,126 @@
+"""A tick of a host collector that stays costs at most five scrapes of node_exporter, and no memory.
+
+Process CPU of parent and child, over two hundred ticks pushed to an intake on loopback, beside two hundred
+scrapes of a node_exporter with its defaults, in turns. Then a thousand ticks, whose memory stays flat. Where
+there is no node_exporter only the memory is judged, and the cost of a tick printed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+
+import psutil  # noqa: E402
+from node_exporter import BINARY, MISSING, NodeExporter, node_exporter  # noqa: E402
+
+from benchmarks.measure import Claim, judge, python, smallest  # noqa: E402
+from growing_file import KEY  # noqa: E402
+from servers.datadog import Intake  # noqa: E402
+
+# The parent, with nothing between two ticks: runs as many as a line on its input says.
+PARENT = """
+from common.job import Job, Mode
+from common.process.progress import Lines
+from common.process.runner import Runner
+import os
+runner = Runner(os.environ, Lines())
+job = Job("host", Mode.PUSH, 0, 60.0, step=60, stays=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        [outcome] = runner.run_and_report([job])
+        assert outcome.stays, outcome
+    print("done", flush=True)
+runner.close()
+"""
+
+
+class Staying:
+    """A parent and the child that stays with it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.tick(1)
+        self._parent = psutil.Process(process.pid)
+        [self._child] = self._parent.children()
+
+    def tick(self, times: int) -> None:
+        """Run so many ticks, one after another."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the parent has no pipes")
+        self._process.stdin.write(f"{times}\n")
+        self._process.stdin.flush()
+        if self._process.stdout.readline() != "done\n":
+            raise SystemExit("a tick failed, or its child was replaced")
+
+    def cpu(self) -> float:
+        """Seconds of both so far."""
+        return sum(sum(one.cpu_times()[:2]) for one in (self._parent, self._child))
+
+    def resident_mb(self) -> float:
+        """Memory of the child now."""
+        return float(self._child.memory_info().rss) / 1e6
+
+
+@contextmanager
+def staying() -> Iterator[Staying]:
+    """A parent with its child, whose intake is on loopback."""
+    with Intake(key=KEY) as intake:
+        environment = {"PATH": "/usr/bin:/bin", "DD_ENV": "test", "DD_API_KEY": KEY}
+        process = subprocess.Popen(
+            python(PARENT),
+            env={**environment, "FLEETGAUGE_DD_URL": intake.url, "FLEETGAUGE_NODE_NAME": "node-7"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield Staying(process)
+        finally:
+            process.communicate()
+
+
+def costs(host: Staying, exporter: NodeExporter | None, rounds: int, each: int) -> tuple[float, float]:
+    """CPU of one tick and of one scrape, which take turns."""
+    scraped = psutil.Process(exporter.process.pid) if exporter else None
+    ticks = scrapes = 0.0
+    for _ in range(rounds):
+        before = host.cpu()
+        host.tick(each)
+        ticks += host.cpu() - before
+        if exporter and scraped:
+            before = sum(scraped.cpu_times()[:2])
+            for _ in range(each):
+                exporter.scrape()
+            scrapes += sum(scraped.cpu_times()[:2]) - before
+    return ticks / (rounds * each), scrapes / (rounds * each)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Two hundred in turns, then a thousand more."""
+    tiny = smallest(argv, __doc__)
+    rounds, each, more = (1, 2, 10) if tiny else (10, 20, 1000)
+    with ExitStack() as stack:
+        host = stack.enter_context(staying())
+        exporter = stack.enter_context(node_exporter()) if BINARY else None
+        tick, scrape = costs(host, exporter, rounds, each)
+        before = host.resident_mb()
+        host.tick(more)
+        after = host.resident_mb()
+    print(f"a tick {1000 * tick:.1f} ms of CPU, a scrape {1000 * scrape:.1f} ms")
+    print(f"memory {before:.1f} MB, after {more} more ticks {after:.1f} MB")
+    claims = [Claim("memory after / before", after / before, 1.05)]
+    if exporter:
+        claims.append(Claim("a tick / a scrape of node_exporter", tick / scrape if scrape else 0.0, 5))
+    else:
+        print(f"not compared with node_exporter: {MISSING}")
+    return judge(claims)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
