@@ -89,12 +89,15 @@ class SeriesTable:
         claims: dict[_Key, _Points] = {}
         disputes: dict[_Key, list[_Points]] = {}
         new: dict[_Key, _Key] = {}
+        is_plain, owner_of = self._plain.issuperset, self._owners.get
         for key, points in groups.items():
             if not points:
                 continue
-            wire = self._wire(key, points)
+            _, host, tags = key
+            as_it_is = host is None and is_plain(tags) and sorted({*tags}) == [*tags]
+            wire = key if as_it_is else self._wire(key, points)
             first = claims.setdefault(wire, points)
-            owner = self._owners.get(wire)
+            owner = owner_of(wire)
             if first is not points:
                 disputes.setdefault(wire, [first]).append(points)
             elif owner is None:
@@ -122,8 +125,6 @@ class SeriesTable:
         if host is not None and not is_host(host):
             self.dropped["bad_host"] += len(points)  # the points go on without it
             host = None
-        elif self._plain.issuperset(tags) and sorted({*tags}) == [*tags]:
-            return key
         return name, host, tuple(sorted({*map(normalise_tag, tags)} - {"", *self._common}))
 
     def _judged(self, wire: _Key, claimants: list[_Points]) -> _Points:
