@@ -174,7 +174,7 @@ def growth(kind: str, untagged: str, smallest_size: int, doublings: int, url: st
     for doubling in range(doublings + 1):
         with tempfile.TemporaryDirectory() as folder:
             write(kind, Path(folder), smallest_size * 2**doubling, int(time.time()), steps=8)
-            cpu.append(min(run("ours", kind, folder, url, untagged)["cpu"] for _ in range(2)))
+            cpu.append(min(run("ours", kind, folder, url, untagged)["cpu"] for _ in range(3)))
     most = max(after / before for before, after in pairwise(cpu))
     return Claim(f"{kind}{' untagged' if untagged else ''}: CPU of twice the writers", most, 2.2)
 

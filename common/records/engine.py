@@ -100,6 +100,8 @@ class Ingest(Grammar[S, R]):
     def _read(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """The records of one file, up to the first whose time may still grow."""
         window, width, second, ended, reason = self.tick.window_of(file), self.waits_for, -1, -1, None
+        # Between these seconds nothing has to be asked.
+        plain = (window.oldest + width, min(window.due - width, window.furthest))
         self.path, self.head = file.path, file.head
         kinds = self._kinds.setdefault(self._tail.pattern_of.get(file.path, ""), [0, 0])
         for entry in file.entries():
@@ -118,12 +120,14 @@ class Ingest(Grammar[S, R]):
                 if begun and self._tail.over:
                     file.stop()
                     break
-                if window.may_grow(second, width) and entry.start > ended:
-                    ended = self._ended(file, record)
-                    if entry.start > ended:
-                        file.wait_until((second // width + 1) * width)
-                        return
-                reason = window.refuses(second, width)
+                reason = None
+                if not plain[0] <= second <= plain[1]:
+                    if window.may_grow(second, width) and entry.start > ended:
+                        ended = self._ended(file, record)
+                        if entry.start > ended:
+                            file.wait_until((second // width + 1) * width)
+                            return
+                    reason = window.refuses(second, width)
             kinds[0] += 1
             if samples := self._take(record, reason):
                 self._unmarked += len(samples)
