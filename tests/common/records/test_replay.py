@@ -71,6 +71,14 @@ def test_only_points_of_the_span_are_passed_on_and_none_before_its_time(simulati
     assert simulation.tally.dropped == {}
 
 
+def test_a_record_of_a_time_long_after_its_file_was_last_written_has_a_wrong_clock(
+    simulation: Simulation,
+) -> None:
+    put(simulation, 100, 200, 2000, 300, written=1000)
+    assert replayed(simulation, 0, 2 * HOUR) == [100, 200, 300]
+    assert simulation.tally.dropped == {"in_future": 1}
+
+
 def test_what_is_before_the_span_is_not_dropped(simulation: Simulation) -> None:
     put(simulation, 5, 10, 9 * HOUR)
     assert replayed(simulation, 8 * HOUR, 10 * HOUR) == [9 * HOUR]

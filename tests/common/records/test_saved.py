@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 from pathlib import Path
 from random import Random
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 from record_fuzzer import KINDS, ODD, Kind, ticks_of
-from xenna_ticks import NOW
+from xenna_ticks import NOW, named, record
 
+from common.records.saved import number
 from common.state.checkpoint import Saved
 
 STATES = 60  # of each kind, with and without the tag that tells writers apart
@@ -100,3 +102,18 @@ def test_no_tick_fails_over_a_state_that_somebody_changed(kind: Kind, tagged: st
             counted += ticks.tally.dropped["bad_checkpoint"]
             as_read_back(ticks.state)
     assert counted > STATES / 4
+
+
+@pytest.mark.parametrize("value", [None, True, "1", [], math.nan, math.inf, -math.inf, 1e301, 10**400])
+def test_what_does_not_come_through_arithmetic_is_no_number_that_was_saved(value: object) -> None:
+    with pytest.raises(ValueError, match="not a number that was saved"):
+        number(value)
+
+
+def test_a_writer_said_to_be_in_a_bucket_of_the_future_is_still_heard(tmp_path: Path) -> None:
+    ticks = ticks_of(KINDS[0], tmp_path, stage_run_hash="false")
+    ticks.state = {"open:r1": [NOW + 10**6, []], "forgotten:bucket:": NOW + 10**6}
+    ticks.write(record(0, 300, {"stage/a/queue_in": 7}))
+    points = named(ticks.tick(), "xenna.stage.queue_in")
+    assert list(points.values()) == [7]
+    assert ticks.tally.dropped == {"bad_checkpoint": 1}
