@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from collectors.wandb import metrics
 from collectors.wandb.collector import COLLECTOR, samples
 from collectors.wandb.evaluate import Rules, evaluate_many
 from collectors.wandb.metrics import LIVE_ONLY
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project as Team
+from collectors.wandb.settings import WandbSettings
+from collectors.wandb.usage import Usage
+from common.config.settings import ConfigurationFile, load
 from common.span import Span
 from common.times import iso
 from servers.datadog import Intake
@@ -17,7 +21,9 @@ from servers.fleet import Row
 
 STEP = 900
 APP_KEY = "test-app-key"
-NAMES = {metric.name for metric in COLLECTOR.metrics if metric not in LIVE_ONLY}
+COSTS = {metrics.USAGE_COST, metrics.USAGE_COST_PER_HOUR, metrics.USAGE_UNPRICED}  # need prices
+NAMES = {metric.name for metric in COLLECTOR.metrics if metric not in LIVE_ONLY | COSTS}
+TEAM = Team("acme", "ants")
 Points = dict[tuple[str, int, tuple[str, ...]], float]
 
 
@@ -34,13 +40,16 @@ def span_of(options: list[str]) -> Span:
 
 def truth(rows: list[Row], span: Span) -> Points:
     """Every point of a span, from the rows themselves."""
-    reading = RunReader("github.sky.*", None, 1)
+    environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": str(TEAM)}
+    settings = load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+    reading = RunReader("github.sky.*", None, 1, settings.owners)
     runs = [run for row in rows if not row.hidden and (run := reading.read(_answered(row), []))]
-    found: Points = {}
+    usage = Usage(span.ticks, settings)
+    usage.enter(TEAM, runs)
+    every = [sample for shares in usage.shares() for sample in shares.samples([TEAM])]
     for figures in evaluate_many(runs, span.ticks, Rules()):
-        for sample in samples(Team("acme", "ants"), figures, live=False):
-            found[sample.metric.name, sample.timestamp, sample.tags] = sample.value
-    return found
+        every += samples(TEAM, figures, live=False)
+    return {(sample.metric.name, sample.timestamp, sample.tags): sample.value for sample in every}
 
 
 def _answered(row: Row) -> dict[str, Any]:
