@@ -56,6 +56,13 @@ def test_a_sample_of_a_node_carries_its_host_and_fractions_of_a_second_are_cut()
     assert LOAD(1, fraction, on_host="node-1") == Sample(LOAD, 1, 7, (), "node-1")
 
 
+def test_open_tags_take_those_that_the_configuration_names_and_no_others() -> None:
+    usage = gauge("usage", "", "x", "user", open_tags=True)
+    assert usage(1, 7, user="ann", team="ants").tags == ("team:ants", "user:ann")
+    with pytest.raises(ValueError, match="usage does not declare the tag Team"):
+        usage(1, 7, user="ann", Team="ants")
+
+
 def test_a_tag_that_is_not_declared_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^host\.load does not declare the tag run, user$"):
         LOAD(1, 1, project="ants", user="x", run="y")

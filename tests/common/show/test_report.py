@@ -244,3 +244,36 @@ class TestLastLine:
 )
 def test_a_number_has_the_digits_that_mean_something(value: float, text: str) -> None:
     assert number(value) == text
+
+
+class TestTablesOfACollector:
+    OUTCOME = Outcome(
+        "wandb",
+        Status.OK,
+        tables={
+            "usage": [
+                {"user": "ann", "gpu_hours": 1234.5, "utilization_pct": 83.25},
+                {"user": "b\x1b[2Job", "gpu_hours": 6, "utilization_pct": None},
+            ],
+            "idle": [],
+        },
+    )
+
+    def test_they_stand_below_the_samples_with_their_columns_aligned(self) -> None:
+        lines = list(table([self.OUTCOME], {}, 20))
+        assert lines[1:] == [
+            "  usage:",
+            "    user        gpu_hours  utilization_pct",
+            "    ann         1,234.500  83.250",
+            "    b\\x1b[2Job  6",
+            "",
+            "  idle: nothing",
+            "",
+        ]
+
+    def test_a_program_finds_them_under_their_names(self) -> None:
+        stream = io.StringIO()
+        write_document([self.OUTCOME], {}, stream)
+        [entry] = json.loads(stream.getvalue())["collectors"]
+        assert entry["usage"][0] == {"user": "ann", "gpu_hours": 1234.5, "utilization_pct": 83.25}
+        assert entry["idle"] == entry["samples"] == []
