@@ -25,5 +25,7 @@ class RecordSettings(CollectorSettings):
         7 * 86400, ge=86400, description="How long a file or writer that nothing was heard of is remembered."
     )
     bytes_per_tick: int = Field(
-        64_000_000, ge=1_000_000, description="Most bytes read in one run; the rest waits for the next one."
+        64_000_000,
+        ge=1_000_000,
+        description="Bytes after which one run stops, at the end of a second; the rest waits for the next.",
     )
