@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from collectors.data_plane import metrics
+from collectors.data_plane.doubts import Doubts
 from collectors.data_plane.record import Held, by_partition
 from common.metric import Sample
 from common.records.buckets import dumps
@@ -27,7 +28,7 @@ UNSENT = "unsent"  # the key that tells from when on sums have not been sent
 MAX_INTERVAL = 600  # seconds: words further apart are of a source that was silent
 STANDS_FOR = 3  # intervals
 MAX_STANDING = STANDS_FOR * MAX_INTERVAL
-SAVED = 7  # fields of a word
+SAVED = 10  # fields of a word
 _TIME = attrgetter("timestamp")
 
 Writer = tuple[str, str]  # job and rank; empty where not known, or not a tag
@@ -65,6 +66,7 @@ class Holdings:
         self._dirty: dict[Writer, int] = {}  # since when sums have changed
         for source, words in saved.parts(PREFIX, _words):
             self._load(saved, source, words)
+        self._doubts = Doubts(saved, {word.group[0] for words in self._words.values() for word in words})
         unsent = saved.part(UNSENT, time)
         if unsent is not None:
             self._dirty = dict.fromkeys(self._sources, int(unsent))
@@ -85,6 +87,7 @@ class Holdings:
         place = bisect_right(words, word.timestamp, key=_TIME)
         words.insert(place, word)
         self._touched.add(word.source)
+        self._doubts.hear(word)
         self._sources.setdefault(self._tagging.writer(word.group), set()).add(word.source)
         start = int(word.timestamp) // self._width * self._width
         for one in words[max(0, place - 1) : place + 1]:  # what it said before may be another's sum
@@ -93,6 +96,7 @@ class Holdings:
 
     def samples(self, until: float) -> Iterator[Sample]:
         """Every sum that changed, at the buckets in which somebody spoke, up to where all files were read."""
+        self._doubts.weigh(self._words)
         for writer, since in sorted(self._dirty.items()):
             spoken = [self._words[source] for source in sorted(self._sources.get(writer, ()))]
             starts = {
@@ -106,8 +110,10 @@ class Holdings:
                     continue
                 standing = [word for words in spoken if (word := self._standing(words, start))]
                 standing = [word for word in standing if self._tagging.writer(word.group) == writer]
-                if standing:
-                    yield from self._sums(writer, start, standing)
+                yield from self._so_far(writer, start, standing)
+                known = [word for word in standing if word.bytes_by_partition is not None]
+                if known and not self._doubts.concern(known, start + self._width):
+                    yield from self._sums(writer, start, known)
 
     def _standing(self, words: list[Held], start: int) -> Held | None:
         """The last word of a source that was said before the end of a bucket and stood at some time of it."""
@@ -124,13 +130,22 @@ class Holdings:
         until = word.timestamp if word.ended else word.timestamp + STANDS_FOR * min(interval, MAX_INTERVAL)
         return word if word.timestamp >= start or until > start else None
 
+    def _so_far(self, writer: Writer, at: int, standing: list[Held]) -> Iterator[Sample]:
+        for metric, counts in (
+            (metrics.FOREIGN_CLEARS, [word.foreign_clears for word in standing]),
+            (metrics.KEYS_OVERFLOWED, [word.keys_overflowed for word in standing]),
+        ):
+            told = [count for count in counts if count is not None]
+            if told:
+                yield Sample(metric, sum(told), at, self._tagging.tags(writer), None)
+
     def _sums(self, writer: Writer, at: int, standing: list[Held]) -> Iterator[Sample]:
         tags = self._tagging.tags(writer)
         yield Sample(metrics.PEAK_BYTES_OUTSTANDING, sum(one.peak_bytes for one in standing), at, tags, None)
         yield Sample(metrics.KEYS_OUTSTANDING, sum(one.keys for one in standing), at, tags, None)
         held: Counter[tuple[str, ...]] = Counter() if self._tagging.partition_id else Counter({tags: 0})
         for one in standing:
-            for partition_id, n_bytes in one.bytes_by_partition.items():
+            for partition_id, n_bytes in (one.bytes_by_partition or {}).items():
                 held[self._tagging.tags(writer, partition_id)] += n_bytes
         for tagged, n_bytes in sorted(held.items()):
             yield Sample(metrics.BYTES_OUTSTANDING, n_bytes, at, tagged, None)
@@ -148,7 +163,7 @@ class Holdings:
             spoken = max((words[-1].timestamp for words in self._words.values()), default=0.0)
             since = since if since is not None and spoken >= since else None
             self._dirty = {}
-        return {**changes, UNSENT: since}
+        return {**changes, **self._doubts.changes(), UNSENT: since}
 
 
 def _words(saved: Any) -> list[Held]:  # Any: parsed JSON
@@ -160,7 +175,10 @@ def _words(saved: Any) -> list[Held]:  # Any: parsed JSON
 
 
 def _word(value: Any) -> Held:  # Any: parsed JSON
-    timestamp, (job, rank), interval, ended, peak_bytes, keys, held = value
+    timestamp, (job, rank), interval, ended, peak_bytes, keys, held, *so_far = value
     interval = None if interval is None else number(interval)
     numbers = (int(number(peak_bytes)), int(number(keys)))
-    return Held(time(timestamp), (text(job), text(rank)), interval, bool(ended), *numbers, by_partition(held))
+    held = None if held is None else by_partition(held)
+    foreign_clears, keys_overflowed, clears = (None if one is None else int(number(one)) for one in so_far)
+    word = Held(time(timestamp), (text(job), text(rank)), interval, bool(ended), *numbers, held)
+    return word._replace(foreign_clears=foreign_clears, keys_overflowed=keys_overflowed, clears=clears)

@@ -49,12 +49,25 @@ KEYS_OUTSTANDING = gauge(
     "data_plane.keys_outstanding", "key", "Keys that were put and not cleared.", *WRITER_TAGS
 )
 
+FOREIGN_CLEARS = gauge(
+    "data_plane.foreign_clears",
+    "key",
+    "Keys that clients had not put and cleared so far. Above 0, what the job holds is not known, and absent.",
+    *WRITER_TAGS,
+)
+KEYS_OVERFLOWED = gauge(
+    "data_plane.keys_overflowed",
+    "key",
+    "Held keys that clients gave up so far. Above 0, what the job holds is not known, and absent.",
+    *WRITER_TAGS,
+)
+
 READING = IngestMetrics("data_plane")
 
 LIVE_ONLY = frozenset(READING.metrics)  # true at the time of a tick itself
 
 METRICS = (
     *OPERATIONS,
-    *(BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING),
+    *(BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING, FOREIGN_CLEARS, KEYS_OVERFLOWED),
     *READING.metrics,
 )

@@ -40,7 +40,10 @@ class Held(NamedTuple):
     ended: bool
     peak_bytes: int
     keys: int
-    bytes_by_partition: dict[str, int]
+    bytes_by_partition: dict[str, int] | None  # None of a source that has no client
+    foreign_clears: int | None = None  # keys so far; None where it is not told, as the next two
+    keys_overflowed: int | None = None
+    clears: int | None = None  # operations so far
     writer: str = ""  # which is not saved, and nor is the source
     source: str = ""
 
@@ -58,18 +61,25 @@ def interpret(entry: Entry) -> Operations | Held | None:
             raise UnusableRecordError("bad_body", "op", value["op"])
         return Operations(run, timestamp, group, op, text(value, "partition_id"), _totals(value))
     interval = value.get("interval_s")
-    held = by_partition(value.get("bytes_outstanding"))
+    has_client = "bytes_outstanding" in value or "source" not in value
     return Held(
         timestamp,
         group,
         interval if is_number(interval) and 0 < interval < MAX_NUMBER else None,
         event is Event.END,
-        whole(value, "peak_bytes_outstanding"),
-        whole(value, "keys_outstanding"),
-        held,
+        whole(value, "peak_bytes_outstanding") if has_client else 0,
+        whole(value, "keys_outstanding") if has_client else 0,
+        by_partition(value.get("bytes_outstanding")) if has_client else None,
+        _so_far(value, "foreign_clears"),
+        _so_far(value, "keys_overflowed"),
+        _so_far(value, "clears"),
         run,
         text(value, "source") or run,
     )
+
+
+def _so_far(value: Json, key: str) -> int | None:
+    return whole(value, key) if key in value else None
 
 
 def _totals(value: Json) -> Totals:

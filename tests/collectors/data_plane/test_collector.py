@@ -54,7 +54,7 @@ def test_counts_are_counts_and_all_else_is_a_gauge() -> None:
 
 
 def test_every_metric_is_declared_and_every_declared_one_emitted(ticks: DataPlaneTicks) -> None:
-    ticks.write(operations(0, 100), held(1, 100, {"p": 1}))
+    ticks.write(operations(0, 100), held(1, 100, {"p": 1}, foreign_clears=0, keys_overflowed=0))
     assert {name for name, _, _ in ticks.tick()} == {metric.name for metric in METRICS}
 
 
