@@ -120,7 +120,7 @@ def test_a_client_that_only_puts_beside_one_that_clears_makes_the_job_unknown_un
 
 
 def test_a_sink_without_a_client_is_no_figure_and_no_bad_record(ticks: DataPlaneTicks) -> None:
-    bare = {"source": "s", "interval_s": 10}
+    bare: dict[str, Any] = {"source": "s", "interval_s": 10}
     ticks.write(envelope(0, 200, event="start", **bare), envelope(1, 190, event="end", **bare))
     ticks.tick()
     assert not [key for name in FIGURES for key in told(ticks, name)]
@@ -264,14 +264,17 @@ class Job(RuleBasedStateMachine):
         assert found == {at: self.truth[at] for at in found}
         known = {NOW - ago for _, ago in the(self.ticks.points, "keys_outstanding")}
         assert known == set(found)
-        if len(self.writers) == 1 and not self.writers[0].client.snapshot()["keys_overflowed"]:
+        snapshot = self.writers[0].client.snapshot()
+        if len(self.writers) == 1 and not snapshot["keys_overflowed"] + snapshot["foreign_clears"]:
             assert found == {at: n for at, n in self.truth.items() if at <= self.writers[0].last_word}
 
     def teardown(self) -> None:
         if hasattr(self, "ticks"):
-            self.write(set())
-            self.read()
-            self.folder.cleanup()
+            try:
+                self.write(set())
+                self.read()
+            finally:
+                self.folder.cleanup()
 
 
 TestJob = Job.TestCase

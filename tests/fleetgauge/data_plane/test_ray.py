@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data_plane_ticks import DataPlaneTicks
 from xenna_pipeline import namespace
+from xenna_ticks import Points
 
 from fleetgauge import records
 
@@ -70,6 +72,33 @@ def test_with_all_puts_and_clears_in_one_process_what_is_held_is_the_exact_truth
     ends = [one for one in ran.records("alone") if one["event"] == "end"]
     assert {one["foreign_clears"] for one in ends} == {0}
     assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == ran.report["alone"]["held"] > 0
+
+
+def sent(ran: Ran, job: str) -> Points:
+    """What the service makes of the records of a job."""
+    ticks = DataPlaneTicks(ran.directory / job)
+    ticks.now = 60 + max(int(one["timestamp"]) for one in ran.records(job))
+    points = ticks.tick()
+    assert ticks.tally.dropped == {}
+    return points
+
+
+def test_no_figure_is_sent_of_a_job_from_when_on_its_driver_clears_what_actors_put(ran: Ran) -> None:
+    points = sent(ran, "shared")
+    since = min(one["timestamp"] for one in ran.records("shared") if one.get("foreign_clears"))
+    assert [key for key in points if "outstanding" in key[0] and key[2] + 1 > since] == []
+    foreign = {at: value for (name, _, at), value in points.items() if name == "data_plane.foreign_clears"}
+    assert foreign[max(foreign)] == PUTS * KEYS
+    assert sum(value for key, value in points.items() if key[0] == "data_plane.keys") == 2 * PUTS * KEYS
+
+
+def test_what_is_sent_of_a_job_with_all_puts_and_clears_in_its_driver_is_the_exact_truth(ran: Ran) -> None:
+    held = {
+        at: value
+        for (name, tags, at), value in sent(ran, "alone").items()
+        if name == "data_plane.bytes_outstanding" and "rank:99" in tags
+    }
+    assert held[max(held)] == ran.report["alone"]["held"]
 
 
 def test_a_thousand_copies_sent_and_not_used_leave_no_thread_and_no_file(ran: Ran) -> None:
