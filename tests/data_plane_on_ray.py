@@ -85,10 +85,10 @@ class Client:
 
 
 class Worker:
-    def __init__(self, client: Any, number: int, rank: str | None) -> None:
+    def __init__(self, sent: Any, number: int, rank: str | None) -> None:
         if rank is not None:
             os.environ["RANK"] = rank
-        self._client = client
+        self._client, self._sink = sent
         self._number = number
 
     def keys(self, step: int) -> list[str]:
@@ -104,7 +104,7 @@ class Worker:
         return os.getpid()
 
     def finish(self) -> int:
-        self._client._on_event.close()
+        self._sink.close()
         return os.getpid()
 
 
@@ -121,7 +121,7 @@ def workers_put(directory: Path) -> dict[str, Any]:
     storage = STORAGE.remote()
     told = sink(directory, "shared")
     client = MetricsDataPlaneClient(Client(storage), told)
-    sent = ray.put(client)
+    sent = ray.put((client, told))
     workers = [WORKER.remote(sent, number, str(number)) for number in range(ACTORS)]
     for step in range(STEPS):
         for keys in ray.get([worker.write.remote(step) for worker in workers]):
@@ -136,7 +136,7 @@ def driver_puts(directory: Path) -> dict[str, Any]:
     storage = STORAGE.remote()
     told = sink(directory, "alone")
     client = MetricsDataPlaneClient(Client(storage), told)
-    workers = [WORKER.remote(client, number, None) for number in range(ACTORS)]
+    workers = [WORKER.remote((client, told), number, None) for number in range(ACTORS)]
     for step in range(STEPS):
         keys = [f"{step}-{index}" for index in range(KEYS)]
         client.put_samples(keys, "train", fields={"ids": Rows(KEYS, 7), "mask": Rows(KEYS, 2)})

@@ -119,7 +119,11 @@ def test_every_key_field_option_and_line_of_ours_is_really_written(
         ("uair", "metrics", {"compute", "model", "model.engine_kwargs", "runtime", "slurm", "system"}),
         ("stormlog", "metrics", set()),
         ("stormlog", "files", set()),
-        ("nemo", "files", {"measure_errors", "keys_overflowed", "bytes_overflowed", "callback_errors"}),
+        (
+            "nemo",
+            "files",
+            {"measure_errors", "keys_overflowed", "bytes_overflowed", "callback_errors", "foreign_clears"},
+        ),
     ],
 )
 def test_nothing_that_ours_shares_with_them_is_missing_from_the_page(

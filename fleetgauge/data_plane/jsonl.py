@@ -145,7 +145,7 @@ class JsonlEvents(EventSink):
 
     def _open(self) -> None:
         self._writer = self._new_writer(rank=rank_here() if self._rank is None else self._rank)
-        self._write(self._clock(), self._held(set()), Event.START)
+        self._write(self._clock(), self.held(set()), Event.START)
         self._closed = threading.Event()
         atexit.register(self.close)
         with suppress(RuntimeError):  # without a thread, intervals are written when an event comes
@@ -194,7 +194,7 @@ class JsonlEvents(EventSink):
         for (op, partition_id, status), totals in groups.items():
             named = {"op": op, "partition_id": partition_id, "status": status}
             self._write(ended, named | body_of(totals))
-        word = self._held({partition_id for _, partition_id, _ in groups})
+        word = self.held({partition_id for _, partition_id, _ in groups})
         if event is Event.END or "bytes_outstanding" in word:
             self._write(now, word, event)
 
@@ -203,7 +203,7 @@ class JsonlEvents(EventSink):
         if self._writer is not None:
             self._writer.write(event, body)
 
-    def _held(self, partitions: set[str]) -> Json:
+    def held(self, partitions: set[str]) -> Json:
         """What all attached clients hold; a partition that was used and holds nothing is told as 0."""
         word: Json = {"source": self._source, "interval_s": self._interval_s}
         by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)

@@ -163,7 +163,7 @@ class Writer:
 
     def speak(self, at: int, event: str) -> None:
         self.late.append(envelope(self.seq, NOW - at, None, event=event, run_id=f"r{self.number}"))
-        self.late[-1] |= self.sink._held({"p"})
+        self.late[-1] |= self.sink.held({"p"})
         self.seq, self.last_word, self.told = self.seq + 1, at, dict(self.stored)
 
     def told_at(self, at: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -105,16 +106,24 @@ class Model(RuleBasedStateMachine):
         """Give up what the client did, if it was in turn."""
         if (excess := self.n_keys() - self.max_keys) <= 0:
             return
-        table = self.client._accounts._outstanding.partitions
-        kept = {(name, key) for name, partition in table.items() for key in map(str, partition.batch_of)}
-        given_up = {(name, key) for name, rows in self.held.items() for key in rows} - kept
-        assert len(given_up) == excess
+        snapshot = self.client.snapshot()
+        assert snapshot["keys_overflowed"] == self.overflowed_keys + excess
+        kept: dict[tuple[str, str], int] = {}
+        everything = [(name, key) for name, rows in self.held.items() for key in rows]
+        for name, key in everything:  # those whose clearing changes something
+            before = self.client.snapshot()
+            self.call("clear", None, partial(self.client.clear_samples, [key], name))
+            self.counted("clear", 1)
+            if (after := self.client.snapshot())["n_keys_outstanding"] < before["n_keys_outstanding"]:
+                kept[name, key] = before["bytes_outstanding"] - after["bytes_outstanding"]
+        assert kept == {(name, key): sum(self.held[name][key].values()) for name, key in kept}
+        given_up = set(everything) - set(kept)
         newest = max(self.written[one] for one in given_up)
         assert all(newest <= self.written[one] for one in kept)
-        self.overflowed_keys += len(given_up)
-        self.overflowed_bytes += sum(sum(self.held[name].pop(key).values()) for name, key in given_up)
-        for name in list(self.held):
-            self.forget_if_empty(name)
+        self.peak = max(self.peak, sum(kept.values()))
+        self.overflowed_keys += excess
+        self.overflowed_bytes += sum(sum(self.held[name][key].values()) for name, key in given_up)
+        self.held.clear()
 
     @rule(partition=partitions, ids=keys, failure=failures)
     def clear(self, partition: str, ids: list[str], failure: type[BaseException] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Hashable, Iterable
 
 import pytest
@@ -320,3 +321,43 @@ def test_what_was_cleared_in_whatever_way_leaves_its_room_to_others() -> None:
         assert table.totals.bytes_outstanding == 2 * MAX_FIELDS_PER_KEY
         forget()
     assert (table.totals.bytes_outstanding, table.totals.keys_overflowed) == (0, 0)
+
+
+# Memory
+
+
+def size_of(table: Table) -> int:
+    return len(
+        pickle.dumps([(batch.rows, batch.n_rows, list(batch.columns)) for batch in table.batches.values()])
+    )
+
+
+def test_puts_and_clears_without_end_take_no_more_memory(table: Table) -> None:
+    table.put(["stays"], x=1)
+    sizes = []
+    for step in range(60):
+        ids = [f"{step}-{index}" for index in range(50)]
+        table.put(ids, **{"x": 1, f"of step {step}": 1})  # type: ignore[arg-type]
+        table.put(ids, x=2)
+        table.clear(*ids)
+        sizes.append(size_of(table))
+    assert set(sizes) == {sizes[0]}
+
+
+def test_a_producer_whose_keys_others_clear_takes_no_more_memory() -> None:
+    table, sizes = Table(max_keys=200), []
+    for step in range(300):
+        ids = [f"{step}-{index}" for index in range(1 + step % 7)]
+        table.put(ids, f"p{step % 5}", **{f"of {step % 30}": 1})
+        sizes.append(size_of(table))
+    assert max(sizes[150:]) < 1.2 * max(sizes[:150])
+    assert table.totals.keys_overflowed > 800
+
+
+def test_writing_the_same_keys_without_end_takes_no_more_memory(table: Table) -> None:
+    sizes = []
+    for step in range(400):
+        table.put(["a", "b", "c"] if step % 2 else ["c", "a", "b"], x=1)
+        sizes.append(size_of(table))
+        assert table.totals.bytes_outstanding == 3
+    assert max(sizes[200:]) < 1.1 * max(sizes[:200])

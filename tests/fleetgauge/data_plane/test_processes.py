@@ -58,10 +58,10 @@ def threads_and_files(folder: Path) -> tuple[int, int]:
     return threading.active_count(), len(list(folder.iterdir()))
 
 
-def close_sink(client: MetricsDataPlaneClient) -> None:
-    sink = client._on_event
-    assert isinstance(sink, EventSink)
-    sink.close()
+def again(client: MetricsDataPlaneClient, sink: EventSink) -> tuple[MetricsDataPlaneClient, EventSink]:
+    """A copy of both, as another process would have it."""
+    twin, its_sink = pickle.loads(pickle.dumps((client, sink)))  # noqa: S301  # our own bytes
+    return twin, its_sink
 
 
 # Copies
@@ -83,12 +83,14 @@ class Run:
 
 def test_a_thousand_copies_that_nobody_uses_leave_no_thread_and_no_file(tmp_path: Path) -> None:
     sink = JsonlEvents(f"{tmp_path}/", job="ants", rank=0)
-    pickled = pickle.dumps(MetricsDataPlaneClient(PicklableStore(), chain(sink, WandbEvents(Run()))))
+    chained = chain(sink, WandbEvents(Run()))
+    client = MetricsDataPlaneClient(PicklableStore(), chained)
     before = threads_and_files(tmp_path)
-    copies = [pickle.loads(pickled) for _ in range(1000)]  # noqa: S301  # our own bytes
+    copies = [again(client, chained) for _ in range(1000)]
     assert threads_and_files(tmp_path) == before == (threading.active_count(), 0)
-    copies[7].put_samples(["a"], "p", fields={"x": Tensor(1)})
-    close_sink(copies[7])
+    used, its_sink = copies[7]
+    used.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    its_sink.close()
     assert put_bytes(written(tmp_path)) == 4
 
 
@@ -98,10 +100,10 @@ def test_everything_that_the_documents_show_can_be_sent_and_the_copy_logs_nothin
     run = Run()
     sink = chain(JsonlEvents(f"{tmp_path}/", job="ants", rank=3), WandbEvents(run, interval_s=0))
     client = MetricsDataPlaneClient(PicklableStore(), sink)
-    twin = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(client))))  # noqa: S301  # our own bytes
-    for each in (client, twin, twin):
+    twin = again(*again(client, sink))
+    for each, its_sink in ((client, sink), twin, twin):
         each.put_samples(["a"], "p", fields={"x": Tensor(1)})
-        close_sink(each)
+        its_sink.close()
     assert [logged["data_plane/put/ops"] for logged in run.logged] == [1, 1]
     (said,) = caplog.records
     assert said.getMessage() == (
@@ -116,13 +118,14 @@ def test_everything_that_the_documents_show_can_be_sent_and_the_copy_logs_nothin
 
 
 def test_what_a_copy_holds_is_its_own(tmp_path: Path) -> None:
-    client = MetricsDataPlaneClient(PicklableStore(), JsonlEvents(f"{tmp_path}/"))
+    sink = JsonlEvents(f"{tmp_path}/")
+    client = MetricsDataPlaneClient(PicklableStore(), sink)
     client.put_samples(["a"], "p", fields={"x": Tensor(250_000)})
-    copies = [pickle.loads(pickle.dumps(client)) for _ in range(3)]  # noqa: S301  # our own bytes
-    for copy in copies:
+    copies = [again(client, sink) for _ in range(3)]
+    for copy, its_sink in copies:
         copy.get_samples(["a"], "p", ["x"])
-    for each in (client, *copies):
-        close_sink(each)
+        its_sink.close()
+    sink.close()
     ends = [one for one in written(tmp_path) if one["event"] == "end"]
     assert len(ends) == len({one["source"] for one in ends}) == 4
     assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == 1_000_000
@@ -218,7 +221,8 @@ def test_keys_that_overflowed_and_foreign_clears_are_in_the_record(tmp_path: Pat
 
 def test_six_children_forked_under_eight_hammering_threads_finish(tmp_path: Path) -> None:
     program = """
-client = MetricsDataPlaneClient(Inner(), chain(JsonlEvents(folder, 0.01, job="ants", rank=1)))
+sink = chain(JsonlEvents(folder, 0.01, job="ants", rank=1))
+client = MetricsDataPlaneClient(Inner(), sink)
 stop = threading.Event()
 def hammer(thread):
     step = 0
@@ -236,7 +240,7 @@ for number in range(6):
         for step in range(100 + number):
             put(client, f"child-{number}-{step}")
         snapshot = client.snapshot()
-        client._on_event.close()
+        sink.close()
         right = snapshot["total_ops"] == snapshot["n_keys_outstanding"] == 100 + number
         os._exit(0 if right else 3)
     children.append(child)
@@ -252,7 +256,7 @@ until = time.monotonic() + 60
 codes = [ended(child, until) for child in children]
 stop.set()
 for thread in threads: thread.join()
-client._on_event.close()
+sink.close()
 snapshot = client.snapshot()
 print(json.dumps([codes, os.getpid(), children, snapshot["by_op"]["put"]["ops"]]))
 """
@@ -274,11 +278,12 @@ def test_a_call_during_which_a_fork_happens_is_told_by_the_parent_alone(tmp_path
 class Forking(Inner):
     def put_samples(self, *arguments, **options): self.child = os.fork()
 inner = Forking()
-client = MetricsDataPlaneClient(inner, JsonlEvents(folder))
+sink = JsonlEvents(folder)
+client = MetricsDataPlaneClient(inner, sink)
 put(client, "a")
 if not inner.child:
     client.get_samples(["a"], "p", [])
-    client._on_event.close()
+    sink.close()
     os._exit(client.snapshot()["total_ops"])
 print(os.waitstatus_to_exitcode(os.waitpid(inner.child, 0)[1]), client.snapshot()["total_ops"])
 """
@@ -291,12 +296,13 @@ def test_a_forked_child_logs_nothing_to_the_run_of_its_parent(tmp_path: Path) ->
 class Run:
     def log(self, data, *, commit): print(os.getpid() == parent, data["data_plane/put/ops"], flush=True)
 parent = os.getpid()
-client = MetricsDataPlaneClient(Inner(), WandbEvents(Run(), interval_s=0))
+sink = WandbEvents(Run(), interval_s=0)
+client = MetricsDataPlaneClient(Inner(), sink)
 put(client, "a")
 child = os.fork()
 put(client, "b")
 if not child: os._exit(0)
 os.waitpid(child, 0)
-client._on_event.close()
+sink.close()
 """
     assert run(program, tmp_path).splitlines() == ["True 1", "True 2", "True 2"]
