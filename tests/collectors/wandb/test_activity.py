@@ -324,6 +324,15 @@ class TestRefusals:
         assert "systemMetrics: how busy GPUs are is not told" in caplog.text
         assert ran.tally.lost == []
 
+    def test_what_was_remembered_stays_while_nobody_can_look(self, server: Wandb) -> None:
+        server.add("acme", "ants", [running("r1", 0.0)])
+        state: dict[str, object] = {}
+        looking(server, looks=1, state=state)
+        server.remove("Run.systemMetrics")
+        ran = collect(server, at=AT, step=STEP, state=state)
+        assert "idle:acme/ants" in state
+        assert "idle:acme/ants" not in ran.state
+
     def test_check_says_what_is_refused(self, server: Wandb) -> None:
         server.remove("Run.systemMetrics", "Run.user", "Run.jobType")
         server.add("acme", "ants", [])

@@ -157,6 +157,12 @@ class TestGroups:
             assert place == (group if group in standing else (group[0], (OTHER,)))
             assert place in cut.groups
 
+    def test_a_group_that_comes_between_two_readings_has_a_place_while_there_is_room(self) -> None:
+        fleet = [(PROJECTS[0], run_of(user, 1)) for user in "ab"]
+        new = (PROJECTS[0], ("new",))
+        assert [shares.place(new) for shares in shares_of(fleet, [AT], made(2))] == [new]
+        assert [shares.place(new) for shares in shares_of(fleet, [AT], made(1))] == [(PROJECTS[0], (OTHER,))]
+
     def test_a_user_who_is_called_other_is_added_to_the_others(self) -> None:
         runs = [run_of(OTHER, 8), run_of("a", 4), run_of("b", 2)]
         [shares] = shares_of([(PROJECTS[0], run) for run in runs], [AT], made(1))
