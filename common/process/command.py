@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from common import registry, signals
+from common import signals
 from common.errors import ConfigurationError
 from common.job import DATADOG, Backfill, Job, Mode
 from common.outcome import Outcome, Status
@@ -62,7 +62,7 @@ class Command:
         """Run at once, then once in every interval until interrupted; whatever may pass does not end it."""
         job = self._job(self._names[0], None)
         node = configured(job, self._environ, "node_name") or socket.gethostname()
-        later = delay(node, interval) if all(map(registry.per_node, self._names)) else 0.0
+        later = delay(self._names, node, interval)
         watch = Watch(configured(job, self._environ, "ready_file"))
         try:
             while True:

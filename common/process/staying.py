@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from common import registry
 from common.errors import ConfigurationError
 from common.outcome import Outcome, Status
 
@@ -19,8 +20,10 @@ _FORBIDDEN = 403
 log = logging.getLogger(__name__)
 
 
-def delay(node: str, interval: int) -> float:
-    """Seconds after each multiple of the interval, by which nodes do not all send at once."""
+def delay(names: Sequence[str], node: str, interval: int) -> float:
+    """Seconds after each multiple of the interval; collectors of nodes do not all send at once."""
+    if not all(map(registry.per_node, names)):
+        return 0.0
     digest = hashlib.sha256(node.encode("utf-8", "surrogateescape")).digest()
     return interval * int.from_bytes(digest[:4], "big") / 2**32
 

@@ -240,9 +240,13 @@ def test_a_ready_file_that_cannot_be_removed_is_a_mistake_in_the_configuration(t
 
 
 def test_nodes_are_spread_over_the_interval_each_at_its_own_time() -> None:
-    delays = [delay(f"node-{number}", 60) for number in range(1000)]
-    assert delays == [delay(f"node-{number}", 60) for number in range(1000)]
+    delays = [delay(["host"], f"node-{number}", 60) for number in range(1000)]
+    assert delays == [delay(["host"], f"node-{number}", 60) for number in range(1000)]
     assert all(0 <= one < 60 for one in delays)
     tenths = [sum(6 * tenth <= one < 6 * tenth + 6 for one in delays) for tenth in range(10)]
     assert min(tenths) > 50
-    assert delay("node\udcff", 60) >= 0
+    assert delay(["host"], "node\udcff", 60) > 0
+
+
+def test_what_is_not_of_a_node_runs_at_whole_intervals() -> None:
+    assert delay(["wandb"], "node-7", 60) == delay(["host", "wandb"], "node-7", 60) == 0
