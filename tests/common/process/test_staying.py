@@ -17,7 +17,7 @@ from common.errors import ConfigurationError
 from common.outcome import Failure, Outcome, Status
 from common.process.staying import Watch, delay
 from growing_file import KEY
-from processes import ended
+from processes import alive, ended
 from project import Project
 from servers.aws import Aws
 from servers.datadog import Intake
@@ -158,6 +158,16 @@ def test_asked_to_stop_in_a_later_tick_it_delivers_what_it_has_and_reports(
     assert intake.value("toy.value", at=second["now"]) == 2
     assert intake.value("collector.up") == 0
     assert ended(second["pid"])
+
+
+def test_what_a_child_left_behind_ends_with_it(project: Project) -> None:
+    with staying(project, "collect.left = subprocess.Popen(['sleep', '60'])", "--every", "1h") as run:
+        group = run.tick()["pid"]
+        assert run.run.stdout is not None
+        while "1 ok" not in run.run.stdout.readline():  # from then on it waits for the next tick
+            pass
+        assert run.stop()[0] == 143
+        assert alive(group) == []
 
 
 def test_the_child_ends_when_its_parent_is_gone(project: Project) -> None:
