@@ -49,11 +49,17 @@ def environment(template: Document) -> dict[str, str]:
     return found
 
 
-def another(described: Document, default: object) -> tuple[object, object]:
+LISTS = {"group_by": ["kind", "tag:team="], "gpu_prices": ["h100=2.49", "default=1.20"]}
+
+
+def another(key: str, described: Document, default: object) -> tuple[object, object]:
     """A value that is not the default: as an operator writes it, and as the collector should see it."""
     kind = described["type"]
     if kind == "array":
-        return ["acme/one", "acme/two"], ("acme/one", "acme/two")
+        texts = LISTS.get(key, ["acme/one", "acme/two"])
+        return texts, tuple(texts)
+    if kind == "number":
+        return 7.5, 7.5
     if kind == "boolean":
         return not default, not default
     if kind == "string":
@@ -71,7 +77,7 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
     described = schema["properties"]["collectors"]["properties"][name]["properties"]["settings"]["properties"]
     secrets = secret_variables(model)
     assert set(described) == {key for key, each in variables_of(model).items() if each not in secrets}
-    examples = {key: another(described[key], model.model_fields[key].default) for key in described}
+    examples = {key: another(key, described[key], model.model_fields[key].default) for key in described}
     chosen = {
         "enabled": True,
         "volume": CLAIM,
