@@ -21,7 +21,7 @@ from common.errors import FleetgaugeError
 from common.metric import Mark, Sample
 from common.span import Span
 
-_TICK, _IDLE = "tick:", "idle:"  # what the state remembers of a project
+_TICK, _USAGE, _IDLE = "tick:", "usage:", "idle:"  # what the state remembers of a project
 
 
 def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Sample | Mark]:
@@ -92,16 +92,20 @@ def backfill(
     settings = context.settings
     fleet = open_fleet(context, sleep)
     listings = list(fleet.each(span.since - settings.window, lambda listing: listing, span.until))
-    states = {one.project: context.state.get(_key(one.project)) for one in listings}
-    sent = {project: at if isinstance(at, int) else -1 for project, at in states.items()}
+    projects = [one.project for one in listings]
+    sent, told = (
+        {one: at if isinstance(at := context.state.get(f"{kind}{one}"), int) else -1 for one in projects}
+        for kind in (_TICK, _USAGE)
+    )
 
     def recompute() -> Iterator[Sample | Mark]:
         usage = Usage(span.ticks if settings.usage else (), settings)
         for listing in listings:
             usage.enter(listing.project, listing.runs)
         for shares in usage.shares():
-            yield from shares.samples({project for project in sent if shares.at > sent[project]})
-            yield Mark({})
+            due = {project for project in projects if shares.at > told[project]}
+            yield from shares.samples(due)
+            yield Mark({f"{_USAGE}{project}": shares.at for project in due})
         for listing in listings:
             ticks = [at for at in span.ticks if at > sent[listing.project]]
             for figures in evaluate_many(listing.runs, ticks, _rules(settings)):

@@ -189,7 +189,7 @@ class Grammar(ABC, Generic[S, R]):
     def _each(
         self, make: Callable[..., Iterable[Sample]], items: Iterable[tuple[Any, ...]]
     ) -> Iterator[Sample]:
-        """The points of what was put together with saved parts, which may be such as nobody foresaw."""
+        """The points of what was put together with saved parts, of which any may be damaged."""
         for item in items:
             try:
                 yield from make(*item)
