@@ -18,15 +18,17 @@ WATCHED = """
 import _signal, sys
 entry, *sys.argv[1:] = sys.argv[1:]
 early = []
+told = []
 def watch(event, arguments):
-    if event == "import" and _signal.getsignal(_signal.SIGTERM) == _signal.SIG_DFL:
+    if event != "import" or told:
+        return
+    if _signal.getsignal(_signal.SIGTERM) == _signal.SIG_DFL:
         early.append(arguments[0])
+    else:
+        told.append(print(f"imported before: {early}", file=sys.stderr, end="", flush=True))
 code = compile(open(entry).read(), entry, "exec")
 sys.addaudithook(watch)
-try:
-    exec(code, {"__name__": "__main__", "__file__": entry})
-finally:
-    sys.stderr.write(f"imported before: {early}")
+exec(code, {"__name__": "__main__", "__file__": entry})
 """
 INHERITED = "import os, signal, sys\n{}\nos.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
