@@ -86,7 +86,7 @@ class Node:
             yield f"the driver lists {len(listed)} GPUs" + (f"; {silent} do not answer" if silent else "")
 
     def _gpus(self, context: Context[HostSettings], root: Path | None) -> Iterator[Sample | Mark]:
-        if context.stays and self._xids is None:
+        if context.stays and (self._xids is None or self._xids.is_done()):
             self._xids = XidListener(context.clock)
         node = context.node_name
         answer = self._ask(context, Wanted(context.settings.gpu_video, self._processes(context, root)))

@@ -27,7 +27,12 @@ class XidListener:
         self._clock = clock
         self._seen: Counter[tuple[int, int, int]] = Counter()
         self._lock = threading.Lock()
-        threading.Thread(target=self._listen, name="fleetgauge-xids", daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, name="fleetgauge-xids", daemon=True)
+        self._thread.start()
+
+    def is_done(self) -> bool:
+        """Whether it listens no longer, because no driver could be asked, and has nothing left to tell."""
+        return not self._thread.is_alive() and not self._seen
 
     def take(self, before: int) -> list[tuple[int, int, int, int]]:
         """Second, board, XID and how many, of seconds that are over; each is told once."""

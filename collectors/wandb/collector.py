@@ -174,6 +174,8 @@ def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterato
         yield f"the key can read {project}{known}"
     for part in sorted(missing - without, key=lambda part: part.name):
         yield f"not available at {settings.base_url}: {part.value}"
+    if settings.user_hash_key is not None:
+        yield "usernames are sent as keyed hashes"
     if settings.utilization and not context.remembers:
         yield "which runs are idle is not told: that needs a checkpoint store (FLEETGAUGE_CHECKPOINTS)"
 

@@ -11,7 +11,7 @@ import re
 
 _WITHOUT = re.compile(
     r"nvidia|amd|instinct|tesla|geforce|quadro|radeon|"
-    r"sxm\d*|pcie|oam|nvl\d*|hbm\d*e?|gpu|generation|server|workstation|edition"
+    r"sxm\d*|pcie|oam|mcm|ac|mba|nvl\d*|hbm\d*e?|gpu|generation|server|workstation|edition"
 )
 _MEMORY = re.compile(r"\d+gi?b")
 _SOLD_IN_SIZES = frozenset({"a100", "a800", "p100", "v100"})

@@ -73,6 +73,8 @@ def _after(
     if said is None or not said.gpus:
         return before and before._replace(looked=at, runtime=runtime)
     if before is not None and not _is_less(before.timestamp, said.timestamp, unknown=True):
+        if said.busiest >= below and said.timestamp != before.timestamp:
+            return None  # a clock was set back
         return before._replace(looked=at, runtime=runtime)  # the row of an earlier look
     if said.busiest >= below:
         return None

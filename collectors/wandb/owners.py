@@ -112,7 +112,7 @@ def parse_prices(texts: Sequence[str]) -> dict[str, int]:
             price = Decimal("NaN")
         if not name.strip() or not price.is_finite() or not 0 <= price <= MAX_PRICE:
             raise ValueError(f"{text!r} is not a price: write a type and dollars an hour, such as h100=2.49")
-        gpu = wire_value("gpu_type", name)
+        gpu = wire_value("gpu_type", gpu_type(name))
         if gpu in prices:
             raise ValueError(f"{gpu!r} has two prices")
         prices[gpu] = round(price * DOLLAR)

@@ -266,8 +266,8 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
     name = writer.get("gpu")
     if not name:
         devices = writer.get("gpu_nvidia") or writer.get("gpu_amd")
-        first = devices[0] if isinstance(devices, list) else None
-        name = first.get("name") if isinstance(first, dict) else None
+        first = devices[0] if isinstance(devices, list) and devices else None
+        name = (first.get("name") or first.get("series")) if isinstance(first, dict) else None
     return name if isinstance(name, str) else None
 
 

@@ -88,4 +88,6 @@ def _of_the_run(figures: Mapping[_Place, float], gpus: int) -> dict[_Place, floa
 
 
 def _number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and 0 <= value < math.inf else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < math.inf else None

@@ -299,5 +299,5 @@ def _every_variable() -> Iterator[str]:
 
 def failure_of(error: BaseException) -> Failure:
     configuration = isinstance(error, FleetgaugeError) and error.configuration
-    status = getattr(error, "status", None)
+    status = getattr(error, "status", None) if getattr(error, "problems", ()) else None  # Datadog's own
     return Failure(type(error).__name__, logs.redact(str(error)), configuration, status)

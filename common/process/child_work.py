@@ -135,6 +135,8 @@ def _may_stay(job: Job, outcome: Outcome) -> bool:
     """Whether the child is as good as a new one; what the intake does not take for now is no fault of it."""
     if not job.stays or (outcome.error and outcome.error.type != DeliveryError.__name__):
         return False
+    if any(thread.name == "fleetgauge-nvml" for thread in threading.enumerate()):  # it hangs in the driver
+        return False
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:  # of a system where nobody can say
@@ -164,8 +166,10 @@ def work() -> int:
         if not outcome.stays:
             break
         for number in signals.STOPPING:  # as at the start: it does nothing that could be cut in half
-            signal.signal(number, lambda number, _: os._exit(128 + number))
+            signal.signal(number, lambda number, _: end_group() if parent.gone else os._exit(128 + number))
         gc.collect()
         gc.freeze()  # what is left lives as long as the process: it is not looked at again
         job = parent.next_job()
+    if parent.gone:
+        end_group()
     return 0

@@ -33,6 +33,7 @@ from common.times import parse_duration
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
 LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
+TO_END = 15.0  # seconds that ending a child which hangs, and reporting that, may take
 STEP = 900  # where FLEETGAUGE_STEP is not set
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class Command:
             collector=name,
             mode=self._mode,
             now=int(time.time()),
-            timeout=self._options.timeout or (PAST if self._backfill else LIVE),
+            timeout=self._timeout(),
             step=self._options.every or self._options.step,
             named=self._options.names != ["all"],
             verbose=self._options.verbose,
@@ -140,6 +141,11 @@ class Command:
             backfill=self._backfill,
             stays=bool(self._options.every and self._mode is Mode.PUSH),
         )
+
+    def _timeout(self) -> float:
+        """A tick that hangs is ended, and reported, before the next one is due."""
+        asked, every = self._options.timeout or (PAST if self._backfill else LIVE), self._options.every
+        return min(asked, every - TO_END) if every and every > 2 * TO_END else asked
 
     def _show(self, outcomes: list[Outcome], files: Mapping[str, DryRunFile]) -> None:
         pushed = self._mode is not Mode.DRY_RUN

@@ -89,7 +89,7 @@ class Runner:
     def _child(self, job: Job) -> RunningChild:
         """The one that stayed for such jobs, or a new one."""
         child = self._staying.pop(job.collector, None) if job.stays else None
-        if child and child.is_fresh():
+        if child and child.is_fresh(job):
             child.give(job)
             return child
         if child:

@@ -54,16 +54,17 @@ class RunningChild:
         self.job = job = replace(job, now=int(time.time()))
         self.said = b""
         self.why_ended: str | None = None
+        self._killed = self._given_up = False
         self.started = time.monotonic()
         self.end_at = self.started + job.timeout
         with suppress(BrokenPipeError):  # it died at once; its exit code will say so
             self.lifeline.write(encode(job))
             self.lifeline.flush()
 
-    def is_fresh(self) -> bool:
+    def is_fresh(self, job: Job) -> bool:
         """Whether one that stayed may go on: it lives, is not too old, and would read the same file."""
         young = time.monotonic() - self._born < MAX_AGE
-        return young and not self._exited() and _stamp(self.job.config) == self._configured
+        return young and not self._exited() and _stamp(job.config) == self._configured
 
     def stays(self) -> bool:
         """Whether it has said its outcome and waits for another job."""
@@ -93,7 +94,7 @@ class RunningChild:
 
     def over(self) -> bool:
         """Whether it is done with its job."""
-        return self.stays() or (self.closed and self._exited())
+        return self._given_up or self.stays() or (self.closed and self._exited())
 
     def _exited(self) -> bool:
         """It is not reaped: while its pid is taken its group cannot be another's."""
@@ -113,11 +114,16 @@ class RunningChild:
             self.ask_to_end(signals.TIME_IS_OVER, why, DEADLINE_GRACE)
         else:
             self._signal(signal.SIGKILL)
+            self._given_up, self._killed = self._killed, True  # it sits in the kernel: nobody can end it
+            self.end_at = time.monotonic() + DEADLINE_GRACE
 
     def reap(self) -> Outcome:
         """Say what became of the collector, and end what is left of the group."""
         self._signal(signal.SIGKILL)
-        code = self.process.wait()
+        try:
+            code = self.process.wait(DEADLINE_GRACE)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGKILL
         with suppress(BrokenPipeError):
             self.lifeline.close()
         self.answer.close()

@@ -87,8 +87,8 @@ class TestSecrets:
     def test_what_is_read_from_the_source_is_what_the_model_says(self, name: str) -> None:
         assert list(registry.declaration(name).secrets) == secret_variables(load_collector(name).settings)
 
-    def test_the_key_of_wandb_is_one(self) -> None:
-        assert registry.declaration("wandb").secrets == ("WANDB_API_KEY",)
+    def test_those_of_wandb_are_its_key_and_the_one_that_hides_names(self) -> None:
+        assert registry.declaration("wandb").secrets == ("WANDB_API_KEY", "FLEETGAUGE_WANDB_USER_HASH_KEY")
 
     def test_a_file_that_cannot_be_read_does_not_hide_the_secrets_of_another(self, root: Path) -> None:
         folder = root / "collectors" / "broken"

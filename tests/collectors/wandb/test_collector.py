@@ -290,6 +290,12 @@ class TestCheck:
         assert ran.findings == ["the key can read acme/ants, which has 1,200 runs to look at"]
         assert [request.variables["first"] for request in server.requests] == [1]
 
+    def test_it_says_that_usernames_are_hashed(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        assert check(server, FLEETGAUGE_WANDB_USER_HASH_KEY="k" * 16).findings[1:] == [
+            "usernames are sent as keyed hashes"
+        ]
+
     def test_it_says_what_the_server_lacks(self, server: Wandb) -> None:
         server.remove("Run.runInfo", "RunConnection.totalCount")
         server.add("acme", "ants")

@@ -33,6 +33,7 @@ NAMES = {
     "AMD Instinct MI300X": "mi300x",
     "AMD Instinct MI300X OAM": "mi300x",
     "AMD Instinct MI250X / MI250": "mi250x",
+    "AMD INSTINCT MI250 (MCM) OAM AC MBA": "mi250",
     "AMD Radeon RX 7900 XTX": "rx-7900-xtx",
 }
 

@@ -78,6 +78,8 @@ def after(*looks: See | int | None) -> int | None:
         ([See(0, 10.0), See(90, 10.0)], 0),
         ([See(0, 10.0), See(0, 9.0), See(0, 11.0)], 2 * STEP),
         ([See(0, 10.0), See(0, 10.0), See(90, 11.0)], None),
+        # but for a busy one of a clock that was set back
+        ([See(0, 10.0), See(90, 9.0)], None),
         ([See(0, 10.0), IDLE], STEP),
         ([IDLE, See(0, 10.0)], STEP),
         # late: a gap of two steps is bridged, a longer one is not

@@ -119,6 +119,10 @@ class TestPrices:
         for by in (["user"], ["gpu_type"], []):
             assert Owners(by, self.PRICES).read(node(), gpu, "other").price == price
 
+    def test_a_price_may_be_written_as_the_driver_says_the_name(self) -> None:
+        prices = parse_prices(["NVIDIA H100 80GB HBM3=2.49", "A100 80GB=1.79", "default=1.2"])
+        assert prices == self.PRICES
+
     def test_without_a_default_other_types_have_no_price(self) -> None:
         owners = Owners(["user"], parse_prices(["h100=2"]))
         assert owners.read(node(), "Tesla T4", "other").price is None

@@ -239,6 +239,7 @@ class TestGpus:
             ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 4}}}}}'}, 4),
             ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 4}, "w2": {"gpu_count": 8}, "w3": {}}}}'}, 8),
             ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 0}}}}}'}, 0),
+            ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 2, "gpu_nvidia": [], "gpu_amd": []}}}}'}, 2),
             ({"runInfo": {"gpuCount": 2}}, 2),
             ({"runInfo": {"gpuCount": 0}}, 0),
             (

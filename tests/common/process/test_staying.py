@@ -99,8 +99,12 @@ def test_a_single_run_does_not_stay(project: Project, intake: Intake) -> None:
             "did not end by itself",
         ),
         ("collect.kept = os.urandom(100_000_000)", ""),
+        (
+            "import threading as t\nt.Thread(None, t.Event().wait, 'fleetgauge-nvml', daemon=True).start()",
+            "",
+        ),
     ],
-    ids=["fails", "breaks", "is killed", "hangs", "cannot be asked to end", "grows"],
+    ids=["fails", "breaks", "is killed", "hangs", "cannot be asked to end", "grows", "hangs in the driver"],
 )
 def test_a_child_that_fails_hangs_or_grows_is_replaced_and_the_next_tick_comes(
     project: Project, body: str, why: str
@@ -203,6 +207,16 @@ def test_a_key_that_is_refused_in_three_ticks_running_ends_the_process(
         _, said = run.run.communicate(timeout=30)
     assert run.run.returncode == 2
     assert "Datadog refused the key in 3 ticks running" in said
+
+
+def test_a_stranger_that_refuses_does_not_end_it(project: Project, intake: Intake) -> None:
+    intake.faults.add(Fault(status=403, body=b"<html>blocked by policy</html>"), times=None)
+    with staying(project) as run:
+        for _ in range(5):
+            run.tick()
+        code, said = run.stop()
+    assert code == 143
+    assert "refused the key" not in said
 
 
 def test_the_ready_file_goes_at_the_start_and_comes_with_the_first_good_tick(

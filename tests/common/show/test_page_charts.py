@@ -59,7 +59,7 @@ def test_every_metric_has_a_chart_with_a_line_for_each_series_inside_it(
     browser.show(tmp_path / "page.html", width)
     lines = "[e.querySelector('h4').textContent, e.querySelectorAll('.plot .line').length]"
     drawn = dict(browser.every(".metric", lines))
-    assert len(drawn) == len(browser.every("svg.plot", "1")) == 28
+    assert len(drawn) == len(browser.every("svg.plot", "1")) == 32
     assert drawn.pop("wandb.push_to_main.config.steps_per_second") == 5
     assert {*drawn.values()} == {1}
     box = "(r => [r.left, r.top, r.right, r.bottom])(e.getBoundingClientRect())"
@@ -69,7 +69,7 @@ def test_every_metric_has_a_chart_with_a_line_for_each_series_inside_it(
         assert bottom - top > 100
         assert all(left <= a <= c <= right and top <= b <= d <= bottom for a, b, c, d in paths)
     times = browser.every(".axis-x", "[...e.children].map(label => label.innerText)")
-    assert times == [["7 Nov", "9 Nov", "11 Nov", "13 Nov"]] * 28
+    assert times == [["7 Nov", "9 Nov", "11 Nov", "13 Nov"]] * 32
     assert browser.texts(".axis-y span")[:6] == ["0", "10", "20", "30", "40", "0"]
 
 
