@@ -27,7 +27,7 @@ class XidListener:
         self._clock = clock
         self._seen: Counter[tuple[int, int, int]] = Counter()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._listen, name="fleetgauge-xids", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="xid-listener", daemon=True)
         self._thread.start()
 
     def is_done(self) -> bool:
