@@ -138,9 +138,10 @@ def test_settings_of_a_run_reach_it() -> None:
 
 
 def test_every_setting_of_a_run_has_its_place_in_the_chart() -> None:
-    pod = (CHART / "templates" / "_pod.tpl").read_text(encoding="utf-8")
+    places = [CHART / "templates" / name for name in ("_pod.tpl", "daemonset.yaml")]
+    pods = "".join(place.read_text(encoding="utf-8") for place in places)
     known = [*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()]
-    absent = [name for name in known if not re.search(rf"\b{name}\b", pod)]
+    absent = [name for name in known if not re.search(rf"\b{name}\b", pods)]
     assert absent == ["DD_APP_KEY"], "which only a backfill has"
 
 
