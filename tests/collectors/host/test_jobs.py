@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import pynvml  # type: ignore[import-untyped]
 import pytest
 from data.nvml.compiled import CompiledDriver
-from host_node import HostRoot, Ticks, collected, context, values
+from host_node import CODES, HostRoot, Ticks, collected, context, values
 
 from collectors.host import metrics
 from collectors.host.jobs import host_pids, job_of
@@ -71,16 +72,19 @@ def test_processes_are_not_asked_for_unless_somebody_wants_them(driver: Compiled
     assert "nvmlDeviceGetComputeRunningProcesses_v3" not in driver.asked()
 
 
+@pytest.mark.parametrize("code", CODES)
 def test_processes_that_cannot_be_asked_for_cost_only_themselves(
-    driver: CompiledDriver, tmp_path: Path
+    driver: CompiledDriver, tmp_path: Path, code: int
 ) -> None:
     HostRoot(tmp_path)
     driver.process(11, 2**30)
-    driver.refuse("nvmlDeviceGetComputeRunningProcesses_v3", 4)
+    driver.refuse("nvmlDeviceGetComputeRunningProcesses_v3", code)
     given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), ASKED: "true"})
     found = collected(given)
     assert values(found, metrics.GPU_JOB_MEMORY) == {}
-    assert given.tally.lost == ["GPU 3: GPU is lost"]
+    assert "GPU 3: GPU is lost" in given.tally.lost
+    boards_are_lost = code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
+    assert len(given.tally.lost) == (7 if boards_are_lost else 1)  # the divided board is asked by its parts
 
 
 def test_pids_of_another_namespace_are_nobodys_which_is_said_once(
