@@ -144,7 +144,7 @@ class Queue:
         return first if full or (everything and first.points) else None
 
     def settle(self) -> None:
-        """Forget the first payload: it was accepted."""
-        self.settled += self._payloads.popleft().points
-        if not self._payloads:
+        """Forget the first payload: it was accepted. There is always one to fill, wherever a signal comes."""
+        if len(self._payloads) == 1:
             self._payloads.append(Payload())
+        self.settled += self._payloads.popleft().points
