@@ -23,13 +23,19 @@ RUN python3 /build/trim_image.py /opt/venv/lib/python3.*/site-packages /app \
  && mkdir /checkpoints
 
 FROM base
+ARG PYTHON
+ARG DIGEST
 ARG VERSION=
 ARG REVISION=
+ARG SOURCE=
 LABEL org.opencontainers.image.title="fleetgauge" \
       org.opencontainers.image.description="Reads what a machine-learning fleet knows about itself and puts it on Datadog" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.base.name="${PYTHON}" \
+      org.opencontainers.image.base.digest="${DIGEST}"
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
 COPY --from=build --chown=10001:10001 /checkpoints /checkpoints

@@ -2,9 +2,10 @@
 
 Beside it, in turns, run a wrapper with the books of NeMo-RL's own (every key is given an even share of a
 put's bytes: fast, and wrong for rows that differ), and an empty one. The claims: for 1 key at most 2.5 times
-what the former adds, for 1,000 keys x 3 fields no more than it; where these are jagged, and every row has
-bytes of its own, at most 1.15 times. What each adds is a median over rounds, less the empty wrapper's. The
-slowest call of a hundred is printed, and not part of the claim.
+what the former adds, for 1,000 keys x 3 fields no more than it, also where these are jagged and every row has
+bytes of its own. What each adds is a median over rounds, less the empty wrapper's. The slowest call of a
+hundred is printed, and not part of the claim: a bare loop that adds numbers for some 30 microseconds has
+about the same, so that it is probably the machine's interrupts.
 
 The tensors are torch's where that is installed, otherwise stand-ins that know as much of their sizes.
 """
@@ -254,7 +255,7 @@ def main(argv: Sequence[str]) -> int:
         [
             compared("1 key, dense", 1, tensors.dense, rounds, 2.5),
             compared("1,000 keys, dense", 1000, tensors.dense, rounds, 1.0),
-            compared("1,000 keys, jagged", 1000, tensors.jagged, rounds, 1.15),
+            compared("1,000 keys, jagged", 1000, tensors.jagged, rounds, 1.0),
         ]
     )
 

@@ -31,7 +31,8 @@ points = {{{{"wandb": DryRunFile(Path({{path!r}}))}}}}
 """
 READ = "deque(points['wandb'], 0)"
 WAYS = {
-    "table": "from common.show import overview; deque(overview.show(outcomes, points, span, 160), 0)",
+    "table": "from common.show import layout, overview; "
+    "deque(overview.show(outcomes, points, layout.Look(160), span), 0)",
     "json": "from common.show import report; report.write_document(outcomes, points, sys.stdout)",
     "csv": "from common.show import csv_file; csv_file.write(Path({path!r} + '.csv'), outcomes, points)",
     "html": "from common.show import page; page.write(Path({path!r} + '.html'), outcomes, points, span)",

@@ -22,7 +22,7 @@ from common.net.http import Http, proxy_for
 from common.net.retry import Deadline
 from common.parent import Parent
 from common.span import Missed, Span, missed
-from common.times import EARLIEST
+from common.times import EARLIEST, iso
 
 S = TypeVar("S", bound=CollectorSettings)
 
@@ -33,6 +33,7 @@ class Tally:
 
     dropped: Counter[str] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
+    examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
     requests: int = 0
     gap: Span | None = None  # the longest that was missed and could not be filled
     missed: int = 0  # ticks that were missed and can still be sent
@@ -78,6 +79,11 @@ class Context(Generic[S]):
             return []
         found: Missed = missed(last, self.at, self.step, self.sendable_since)
         self.tally.missed = max(self.tally.missed, len(found.ticks))
+        if found.ticks or found.gap.seconds:
+            filled = "are filled" if self.fills else "would be filled by a push"
+            self.log.debug(
+                "since %s, %d ticks %s; lost for good: %s", iso(last), len(found.ticks), filled, found.gap
+            )
         if not self.fills:
             return []
         if self.tally.gap is None or found.gap.seconds > self.tally.gap.seconds:

@@ -30,6 +30,7 @@ class FleetgaugeError(Exception):
     """A failure we understand. The message says what was done, to what, what came back and what to do."""
 
     configuration = False  # whether only a person can mend it: a setting, a secret or a permission
+    details: Sequence[str] = ()  # what it is about, where that is a list
 
 
 class ConfigurationError(FleetgaugeError):

@@ -20,6 +20,7 @@ class Mode(StrEnum):
     DRY_RUN = "dry-run"  # collect, and hand the samples to the parent in a file
     PUSH = "push"  # collect and deliver
     CHECK = "check"  # look at settings, secrets and access; send nothing
+    SETTINGS = "settings"  # tell which settings are in force; send nothing
     REPORT = "report"  # deliver the self-metrics of a child that could not
 
 
@@ -39,6 +40,7 @@ class Backfill:
     only_enabled: bool = False  # send what Datadog takes the past of, and leave out the rest
     enable: bool = False  # have Datadog take the past of what it does not yet
     ask: bool = False  # send only what a person agrees to
+    once: str | None = None  # the name under which it is done no more than once
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ OURS = ("fleetgauge", "common", "collectors")
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 _MIN_SECRET = 4  # replacing anything shorter would garble every line and protect nothing
 _REDACTED = "[redacted]"
+ERASE = "\r\x1b[K"  # what a line of a terminal holds: progress, which is drawn again
 _BASE64 = "(?:(?i:%2[bf])|[A-Za-z0-9+/_=-])"
 _IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}  # also as URLs write it
 
@@ -134,7 +135,7 @@ class _Human(logging.Formatter):
         return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return ERASE + redact(super().format(record))
 
 
 class _Json(logging.Formatter):

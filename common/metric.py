@@ -7,7 +7,7 @@ the process.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -22,6 +22,30 @@ class Kind(StrEnum):
 
     GAUGE = "gauge"
     COUNT = "count"
+
+
+class Combine(StrEnum):
+    """What one number stands for several series of a metric; of some, none does: a rate, a percentage."""
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    MEAN = "mean"
+    NONE = "none"
+
+    def of(self, values: Sequence[float]) -> float | None:
+        """The values of several series at one time as one number; None where there is none."""
+        if len(values) < 2 or self is Combine.NONE:
+            return values[0] if len(values) == 1 else None
+        return _COMBINING[self](values)
+
+
+_COMBINING: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "sum": sum,
+    "max": max,
+    "min": min,
+    "mean": lambda values: sum(value / len(values) for value in values),  # a sum could overflow
+}
 
 
 class Sample(NamedTuple):
@@ -59,6 +83,8 @@ class Metric:
     help: str
     tags: tuple[str, ...] = ()
     open_tags: bool = False
+    combines: Combine = Combine.NONE
+    on_node: bool = False  # its samples carry the host that they are of
     _allowed: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -95,11 +121,19 @@ class Mark:
     changes: Mapping[str, object]
 
 
-def gauge(name: str, unit: str, text: str, *tags: str, open_tags: bool = False) -> Metric:
+def gauge(
+    name: str,
+    unit: str,
+    text: str,
+    *tags: str,
+    open_tags: bool = False,
+    combines: Combine = Combine.NONE,
+    on_node: bool = False,
+) -> Metric:
     """Declare a metric whose last value in a second stands."""
-    return Metric(name, Kind.GAUGE, unit, text, tags, open_tags)
+    return Metric(name, Kind.GAUGE, unit, text, tags, open_tags, combines, on_node)
 
 
-def count(name: str, unit: str, text: str, *tags: str) -> Metric:
-    """Declare a metric whose values in one second add up."""
-    return Metric(name, Kind.COUNT, unit, text, tags)
+def count(name: str, unit: str, text: str, *tags: str, on_node: bool = False) -> Metric:
+    """Declare a metric whose values in one second add up, as those of its series do."""
+    return Metric(name, Kind.COUNT, unit, text, tags, combines=Combine.SUM, on_node=on_node)

@@ -27,6 +27,7 @@ class Failure:
     message: str
     configuration: bool = False
     status: int | None = None  # what Datadog answered, where it refused
+    details: list[str] = field(default_factory=list)  # what it is about, each on a line of its own
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Outcome:
     samples: int = 0
     points_sent: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
     requests: int = 0
     lost: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)

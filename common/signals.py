@@ -25,6 +25,7 @@ AGAIN = 0.01  # seconds until an interruption that could not be raised is tried 
 
 _depth = 0
 _pending: Interrupted | None = None
+_later: Interrupted | None = None  # one that could not be raised yet
 _deadline = 0.0
 _doing: dict[int, str] = {}  # by thread
 _others = sys.unraisablehook  # for what is no interruption
@@ -36,7 +37,7 @@ def interruptible(deadline: float = 0.0) -> Iterator[None]:
 
     What may have been inherited is undone: blocked signals, and a SIGCHLD that hides how children ended.
     """
-    global _deadline, _others
+    global _deadline, _later, _others
     _deadline = deadline
     before = _others = sys.unraisablehook
     sys.unraisablehook = _unraisable
@@ -46,6 +47,9 @@ def interruptible(deadline: float = 0.0) -> Iterator[None]:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGCHLD))
         yield
+        if _later is not None:  # an import was the last thing to be done
+            error, _later = _later, None
+            raise error
     finally:
         ignore()
         sys.unraisablehook = before
@@ -63,7 +67,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _raise(error: Interrupted, frame: FrameType | None) -> None:
-    global _pending
+    global _later, _pending
+    _later = None
     if _depth:
         _pending = error
     elif _imports(frame):
@@ -77,6 +82,8 @@ def _raise_later(error: Interrupted) -> None:
         ignore()
         _raise(error, frame)
 
+    global _later
+    _later = error
     signal.signal(signal.SIGALRM, again)
     signal.setitimer(signal.ITIMER_REAL, AGAIN)
 

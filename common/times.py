@@ -22,6 +22,12 @@ def parse_duration(text: str) -> int:
     return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(stripped))
 
 
+def duration(seconds: int) -> str:
+    """A duration as `parse_duration` takes it, in the largest unit that it is a whole number of."""
+    size, unit = max((size, unit) for unit, size in _UNITS.items() if unit != "w" and seconds % size == 0)
+    return f"{seconds // size}{unit}" if seconds else "0s"
+
+
 def parse_moment(text: str, now: int) -> int:
     """Seconds since the epoch from `7d` (so long ago), `now` or `2026-11-14T00:00Z`.
 

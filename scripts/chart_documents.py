@@ -51,7 +51,7 @@ VALUES = """\
     enabled: {enabled}
     # Schedule of its own, in a CronJob of its own; with the others when empty.
     schedule: ""
-    # With its own schedule: the grid that its points stand on.
+    # With its own schedule: the grid that its points stand on; what follows from that schedule when empty.
     step: ""
     # With its own schedule: seconds after which Kubernetes ends the run.
     activeDeadlineSeconds:
@@ -187,13 +187,14 @@ def _field_schema(info: FieldInfo, described: Mapping[str, Any]) -> dict[str, ob
 
 
 def readme(source: str) -> str:
-    """README.md with the table of values renewed, from the text of values.yaml."""
-    source = re.sub(r"^( *)# (\w+):$", r"\1\2:", source, flags=re.MULTILINE)  # required, so only a comment
-    table = ["| value | default | meaning |", "| --- | --- | --- |"]
-    for path, default, meaning in _rows(yaml.compose(source), yaml.safe_load(source), source.splitlines()):
-        shown = "" if default in (None, "") else f"`{json.dumps(default)}`"
-        table.append(f"| `{path}` | {shown} | {meaning} |")
-    return renewed(CHART / "README.md", "values", "\n".join(table) + "\n")
+    """README.md with the tables of values renewed, one for each group that values.yaml has a heading for."""
+    tables = []
+    for heading, group in re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", source, flags=re.MULTILINE):
+        tables.append(f"\n### {heading}\n\n| value | default | meaning |\n| --- | --- | --- |\n")
+        for path, default, meaning in _rows(yaml.compose(group), yaml.safe_load(group), group.splitlines()):
+            shown = "" if default in (None, "") else f"`{json.dumps(default)}`"
+            tables.append(f"| `{path}` | {shown} | {meaning} |\n")
+    return renewed(CHART / "README.md", "values", "".join(tables))
 
 
 # Any: the nodes of PyYAML are not typed, and values are any JSON.

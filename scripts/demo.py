@@ -1,108 +1,245 @@
-"""Run the CronJob's command against Datadog, W&B and AWS on loopback, then show what arrived.
+"""Run the CronJob's command against Datadog, W&B and AWS on loopback, and account for every point.
 
 Started by `scripts/demo`, which makes the environment first.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import logging
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
+from common.execution.health import METRICS as SELF_METRICS  # noqa: E402
+from common.execution.health import SENT  # noqa: E402
 from common.execution.live import LiveRun  # noqa: E402
 from common.job import Job, Mode  # noqa: E402
 from common.process.environment import child_environment  # noqa: E402
 from common.show.report import number  # noqa: E402
-from fleetgauge.records import RecordWriter  # noqa: E402
+from scripts.demo_records import Clock, write_records  # noqa: E402
 from servers.aws import Aws  # noqa: E402
-from servers.datadog import Intake  # noqa: E402
+from servers.datadog import Intake, PointKey  # noqa: E402
 from servers.fleet import plausible_day  # noqa: E402
 from servers.wandb import Wandb  # noqa: E402
 
 PREFIX = "demo/datadog/collectors"
 KEY = "a-key-of-forty-characters-for-demo-only-"
+APP_KEY = "an-application-key-for-the-demo-only-123"
+RUN_COLLECTOR = str(ROOT / "scripts" / "run_collector.py")
+KEPT = 3600.0  # seconds
+HIGHLIGHTS = (
+    *("data_plane.bytes_outstanding", "data_plane.wall_ms.p95", "gpu_memory.alerts"),
+    *("gpu_memory.utilization_pct", "host.memory_used_pct", "wandb.idle.cost_per_hour"),
+    *("wandb.push_to_main.success_rate_pct", "wandb.runs.active", "wandb.training.gpus_in_use"),
+    *("xenna.pipeline.progress", "xenna.runs.active"),
+)
+SELF_NAMES = {metric.name for metric in SELF_METRICS}
 
 
-def main() -> int:
-    """The exit code of the run that is shown."""
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar."""
+    made = argparse.ArgumentParser(prog="scripts/demo", description=__doc__, allow_abbrev=False)
+    made.add_argument("--all", action="store_true", help="list every series, not only a few")
+    made.add_argument("--html", metavar="FILE", help="draw the last hour on a page to look at")
+    made.add_argument(
+        "--values", metavar="FILE", help="write a value of every metric, as docs/metrics.md has"
+    )
+    made.add_argument(
+        "--keep",
+        metavar="SECONDS",
+        type=float,
+        nargs="?",
+        const=KEPT,
+        help="leave the servers running for an hour, or so long, or until Ctrl-C",
+    )
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """The exit code of the run that is shown; 1 where its points are not accounted for."""
+    options = parser().parse_args(argv)
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(prefix="fleetgauge-demo-") as folder,
         Aws() as aws,
-        Intake(key=KEY) as intake,
+        Intake(key=KEY, app_key=APP_KEY) as intake,
         Wandb(key=KEY) as wandb,
     ):
-        records, checkpoints = Path(folder, "records"), Path(folder, "checkpoints")
-        for made in (records, checkpoints):
-            made.mkdir()
-        write_records(str(records))
-        wandb.add("acme", "ants", plausible_day(time.time()))
-        datadog_secret = {"DD_API_KEY": KEY}
-        wandb_secret = {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
-        aws.put_secret(f"{PREFIX}/datadog", datadog_secret)
-        aws.put_secret(f"{PREFIX}/wandb", wandb_secret)
-        environment = {
-            "PATH": os.environ.get("PATH", ""),
-            "DD_ENV": "demo",
-            "FLEETGAUGE_DD_URL": intake.url,
-            "FLEETGAUGE_SECRET_PREFIX": PREFIX,
-            "FLEETGAUGE_NODE_NAME": "demo-node",
-            "FLEETGAUGE_CHECKPOINTS": str(checkpoints),
-            "FLEETGAUGE_XENNA_PATHS": str(records),
-            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100-80gb=1.79",
-            "WANDB_BASE_URL": wandb.url,
-            **aws.environment,
-        }
-        print(f"Embedded: Datadog at {intake.url}, W&B at {wandb.url}, AWS at {aws.url}\n")
-        push_the_hour_before(environment | datadog_secret | wandb_secret)
-        print("$ scripts/run_collector.py all --push", flush=True)
-        command = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "all", "--push"]
-        code = subprocess.run(command, env=environment, check=False).returncode
-        print(f"exit code {code}\n\nWhat Datadog holds now:\n")
-        show(intake)
+        environment = prepare(Path(folder), aws, intake, wandb)
+        print(f"Embedded: Datadog at {intake.url}, W&B at {wandb.url}, AWS at {aws.url}\n", flush=True)
+        code = run(["all", "--push"], environment)
+        print(f"exit code {code}\n", flush=True)
+        if options.html:
+            past = ["data_plane", "gpu_memory", "wandb", "xenna", "--since", "1h", "--step", "1m"]
+            code = max(code, run([*past, "--html", options.html], environment, quiet=True))
+            print()
+        code = max(code, show(intake, everything=options.all))
+        if options.values:
+            Path(options.values).write_text(
+                json.dumps(dict(values(intake)), indent=1) + "\n", encoding="utf-8"
+            )
+        if options.keep is not None:
+            keep(environment, options.keep)
     return code
 
 
-def push_the_hour_before(environment: dict[str, str]) -> None:
-    """Push the ticks before this one, as the CronJob would have: who idles is known after an hour."""
-    for earlier in (3600, 2700, 1800, 900):
-        job = Job("wandb", Mode.PUSH, int(time.time()) - earlier, timeout=60)
-        LiveRun(job, child_environment(job, environment)).run()
-
-
-def write_records(folder: str) -> None:
-    """What a small cosmos-xenna pipeline leaves on disk: two stages at work, then the end."""
+def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, str]:
+    """Fill the servers and the disk, and push the hour before; answers the environment of the CronJob."""
     now = time.time()
-    with RecordWriter(folder, "xenna", run_id="demo", clock=lambda: now) as writer:
-        body = {"pipeline_kind": "curate", "run_hash": "3f9d", "stages": ["download", "caption"]}
-        for minute in (3, 2, 1):
-            now = time.time() - 60 * minute
-            done = 120 - 40 * minute
-            stages = {"stage/download/tasks_completed": done + 20, "stage/caption/tasks_completed": done}
-            writer.write(
-                "stats", {**body, "metrics": {"progress": done / 1.2, "num_outputs": done, **stages}}
-            )
-        writer.write("end", {**body, "status": "ok", "metrics": {}})
+    (folder / "checkpoints").mkdir()
+    write_records(folder, now)
+    wandb.add("acme", "ants", plausible_day(now))
+    datadog_secret = {"DD_API_KEY": KEY, "DD_APP_KEY": APP_KEY}
+    wandb_secret = {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
+    aws.put_secret(f"{PREFIX}/datadog", datadog_secret)
+    aws.put_secret(f"{PREFIX}/wandb", wandb_secret)
+    environment = {
+        "DD_ENV": "demo",
+        "FLEETGAUGE_DD_URL": intake.url,
+        "FLEETGAUGE_SECRET_PREFIX": PREFIX,
+        "FLEETGAUGE_NODE_NAME": "demo-node",
+        "FLEETGAUGE_CHECKPOINTS": str(folder / "checkpoints"),
+        "FLEETGAUGE_DATA_PLANE_PATHS": str(folder / "data_plane"),
+        "FLEETGAUGE_GPU_MEMORY_PATHS": str(folder / "gpu_memory"),
+        "FLEETGAUGE_XENNA_PATHS": str(folder / "xenna"),
+        "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100-80gb=1.79",
+        "WANDB_BASE_URL": wandb.url,
+        **aws.environment,
+    }
+    push_the_hour_before(intake, environment | datadog_secret | wandb_secret)
+    return environment
 
 
-def show(intake: Intake) -> None:
-    """The latest point of each series; of what the runs say about themselves, only whether they are up."""
-    shown = [name for name in intake.names() if not name.startswith("collector.") or name == "collector.up"]
-    rows = []
-    for name in shown:
-        for (tags, host), points in sorted(intake.series(name).items(), key=str):
-            labels = " ".join([*tags, *([f"host:{host}"] if host else [])])
-            rows.append((name, number(points[max(points)]), labels))
+def push_the_hour_before(intake: Intake, environment: Mapping[str, str]) -> None:
+    """Push the ticks before this one, as the CronJob would have: who idles is known after an hour.
+
+    The intake's clock is set back as ours is, so that the points are as young as they were then.
+    """
+    logging.disable(logging.INFO)
+    for earlier in (3600, 2700, 1800, 900):
+        clock = Clock(time.time() - earlier)
+        intake.clock = clock
+        job = Job("wandb", Mode.PUSH, int(clock.now), timeout=60)
+        LiveRun(job, child_environment(job, environment), clock=clock).run()
+    intake.clock = time.time
+    logging.disable(logging.NOTSET)
+
+
+def run(arguments: list[str], environment: Mapping[str, str], *, quiet: bool = False) -> int:
+    """Run the service's command as the CronJob does; its exit code. Quiet, it shows only its last line."""
+    print("$ scripts/run_collector.py", shlex.join(arguments), flush=True)
+    ran = subprocess.run(
+        [sys.executable, RUN_COLLECTOR, *arguments],
+        env={**environment, "PATH": os.environ.get("PATH", ""), "COLUMNS": os.environ.get("COLUMNS", "120")},
+        stdout=subprocess.PIPE if quiet else None,
+        text=True,
+        check=False,
+    )
+    if quiet:
+        print(ran.stdout.strip().rpartition("\n")[2], flush=True)
+    return ran.returncode
+
+
+class Account(NamedTuple):
+    """The points of one collector: as it says it sent, those about itself that came, and what is held."""
+
+    sent: int
+    about_itself: int
+    held: int
+
+
+def accounts(intake: Intake) -> dict[str, Account]:
+    """What every collector sent, by its own word, beside what the intake holds of it."""
+    held = Counter(map(sender, intake.points))
+    about = Counter(sender(write.key) for write in intake.write_log if write.key.metric in SELF_NAMES)
+    sent: Counter[str] = Counter()
+    for key, value in intake.points.items():
+        sent[sender(key)] += int(value) if key.metric == SENT.name else 0
+    return {name: Account(sent[name], about[name], held[name]) for name in sorted(held | about)}
+
+
+def sender(key: PointKey) -> str:
+    """Who sent a point: metrics begin with the collector's name, those about itself have it as a tag."""
+    if key.metric in SELF_NAMES:
+        return next(tag.partition(":")[2] for tag in key.tags if tag.startswith("collector:"))
+    return key.metric.partition(".")[0]
+
+
+def show(intake: Intake, *, everything: bool) -> int:
+    """Print some values, then the accounts; 1 where a point is missing, or nobody sent it."""
+    print("What Datadog holds now:\n" if everything else "What Datadog holds now, for example:\n")
+    rows = list(latest(intake) if everything else highlights(intake))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, text, labels in rows:
-        print(f"  {name:<{widths[0]}}  {text:>{widths[1]}}  {labels}")
-    print(f"\n{len(intake.points)} points in {len(intake.requests)} requests; nothing left this machine.")
+    for name, text, whose in rows:
+        print(f"  {name:<{widths[0]}}  {text:>{widths[1]}}  {whose}".rstrip())
+    print(f"\n  {'collector':<12}{'points sent':>13}{'about itself':>14}{'held':>9}")
+    found = accounts(intake)
+    total = Account(*(sum(column) for column in zip(*found.values(), strict=True)))
+    for name, account in [*found.items(), ("all", total)]:
+        print(f"  {name:<12}{account.sent:>13,}{account.about_itself:>14,}{account.held:>9,}")
+    wrong = [name for name, one in found.items() if one.sent + one.about_itself != one.held]
+    if wrong or intake.dropped:
+        print(f"\nNot accounted for: {', '.join(wrong) or 'nobody'}; {intake.dropped} points were too old.")
+        return 1
+    print(
+        f"\nEvery point is accounted for: {total.sent:,} + {total.about_itself:,} = {total.held:,}, "
+        f"in {len(intake.requests)} requests. Nothing left this machine."
+    )
+    return 0
+
+
+def latest(intake: Intake) -> Iterator[tuple[str, str, str]]:
+    """The latest point of each series: metric, value, and whose it is."""
+    for name in intake.names():
+        for (tags, host), points in sorted(intake.series(name).items(), key=str):
+            yield name, number(points[max(points)]), labels(tags, host)
+
+
+def labels(tags: tuple[str, ...], host: str | None) -> str:
+    """What tells a series from others: the tags that not all of them have, and the host."""
+    own = [tag for tag in tags if tag not in ("env:demo", "service:fleetgauge")]
+    return " ".join([*own, *([f"host:{host}"] if host else [])])
+
+
+def highlights(intake: Intake) -> Iterator[tuple[str, str, str]]:
+    """A few metrics, each with one of its series."""
+    rows = list(latest(intake))
+    for name in HIGHLIGHTS:
+        first, *others = [row for row in rows if row[0] == name]
+        more = f"  (and {len(others)} more)" if others else ""
+        yield name, first[1], first[2] + more
+
+
+def values(intake: Intake) -> Iterator[tuple[str, list[str]]]:
+    """For each metric the largest value that a series has now, and whose it is."""
+    for name in intake.names():
+        last = {series: points[max(points)] for series, points in intake.series(name).items()}
+        series = max(last, key=lambda one: (last[one], str(one)))
+        yield name, [number(last[series]), labels(*series)]
+
+
+def keep(environment: Mapping[str, str], seconds: float) -> None:
+    """Leave the servers running, and say how to reach them."""
+    print("\nThe servers stay. Paste this into another terminal, then try run_collector.py:\n")
+    for name, value in environment.items():
+        print(f"export {name}={shlex.quote(value)}")
+    print(f"\nThey end with Ctrl-C, or after {seconds:,.0f} s.", flush=True)
+    try:
+        time.sleep(seconds)
+    except KeyboardInterrupt:
+        print()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

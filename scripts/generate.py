@@ -5,39 +5,48 @@ Started by `scripts/generate`. With `--check` nothing is written, and a stale do
 
 from __future__ import annotations
 
-import csv
-import io
+import json
+import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from pydantic_core import PydanticUndefined  # noqa: E402
-
 from common import registry  # noqa: E402
 from common.collector import load_collector  # noqa: E402
 from common.config.settings import CoreSettings, DatadogSettings, Settings, secret_variables  # noqa: E402
+from common.config.shown import written  # noqa: E402
+from common.datadog.provision_settings import ProvisionSettings  # noqa: E402
 from common.execution import health  # noqa: E402
 from common.metric import Metric  # noqa: E402
 from common.process import cli  # noqa: E402
-from scripts import chart_documents  # noqa: E402
+from fleetgauge import __version__  # noqa: E402
+from scripts import chart_documents, datadog_documents, licences, metric_examples  # noqa: E402
 from scripts.marked import renewed  # noqa: E402
 
 NOTE = "<!-- Made by scripts/generate from the code; edit that instead. -->\n"
-COLUMNS = (
-    *("metric_name", "metric_type", "interval", "unit_name", "per_unit_name", "description"),
-    *("orientation", "integration", "short_name", "curated_metric", "sample_tags"),
-)
 METRICS = """\
 Every point also carries the tags `env` and `service`. Of a metric whose `past` is yes, a backfill sends what
-live ticks would have sent; the others are true only at the time of the tick itself.
+live ticks would have sent; the others are true only at the time of the tick itself. `over tags` says which
+number stands for several series of a metric at once: their sum, max, min or mean, or none.
+"""
+EXAMPLES = """\
+How each is worked out, a query for Datadog, and the value that one of its series had in `./scripts/demo`:
 """
 SETTINGS = """\
 A value is looked for in the environment, then in AWS Secrets Manager, then in the file given with
 `--config`, and is the default otherwise. A variable set to nothing counts as unset. Unknown names under
 `FLEETGAUGE_`, in a secret or in the file are errors. Secrets: see [secrets](secrets.md).
+"""
+
+
+EXAMPLE = """\
+# Made by scripts/generate from the code. Every setting with its default; what you set, loses its `#`.
+# Use it with `run_collector.py NAME --config FILE`, and look at the result with `--print-config`.
+# Durations are 90s, 15m, 1h30m, 7d; several values are separated by commas, or are a list.
 """
 
 
@@ -54,16 +63,28 @@ def known_for_the_past() -> set[Metric]:
     }
 
 
+COMPLETION = """
+## Completion
+Names and options are completed after one line in `~/.bashrc`, or in `~/.zshrc` behind `compinit`:
+
+```console
+$ eval "$(scripts/run_collector.py --completion bash)"
+$ eval "$(scripts/run_collector.py --completion zsh)"
+```
+"""
+
+
 def metric_table(metrics: Iterable[Metric]) -> str:
     """A Markdown table of metrics, in the order of their declaration."""
-    rows = ["| metric | kind | unit | tags | meaning | past |", "| --- | --- | --- | --- | --- | --- |"]
+    rows = ["| metric | kind | unit | tags | over tags | meaning | past |", f"|{' --- |' * 7}"]
     known = known_for_the_past()
     for metric in metrics:
         tags = ", ".join(
             [*(f"`{tag}`" for tag in metric.tags), *(["those configured"] if metric.open_tags else [])]
         )
         past = "yes" if metric in known else "no"
-        rows.append(f"| `{metric.name}` | {metric.kind} | {metric.unit} | {tags} | {metric.help} | {past} |")
+        cells = (f"`{metric.name}`", metric.kind, metric.unit, tags, metric.combines, metric.help, past)
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -71,29 +92,8 @@ def metrics_page() -> str:
     """docs/metrics.md"""
     parts = [NOTE, "# Metrics\n", METRICS]
     for name, metrics in families().items():
-        parts += [f"## {name}\n", metric_table(metrics)]
+        parts += [f"## {name}\n", metric_table(metrics), EXAMPLES, metric_examples.table(metrics)]
     return "\n".join(parts)
-
-
-def metadata() -> str:
-    """docs/metadata.csv, in the form of Datadog's integrations."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n", restval="")
-    writer.writeheader()
-    for metric in sorted((m for ms in families().values() for m in ms), key=lambda metric: metric.name):
-        writer.writerow(
-            {
-                "metric_name": metric.name,
-                "metric_type": metric.kind.value,
-                "unit_name": metric.unit,
-                "description": metric.help,
-                "orientation": 0,
-                "integration": "fleetgauge",
-                "short_name": metric.name.rpartition(".")[2].replace("_", " "),
-                "sample_tags": ",".join(metric.tags),
-            }
-        )
-    return out.getvalue()
 
 
 def settings_table(model: type[Settings]) -> str:
@@ -101,54 +101,86 @@ def settings_table(model: type[Settings]) -> str:
     secret = secret_variables(model)
     rows = ["| variable | key in the file | default | meaning |", "| --- | --- | --- | --- |"]
     for name, info in model.model_fields.items():
-        if info.default is PydanticUndefined:
-            default = "required"
-        else:
-            default = "" if info.default in (None, "", ()) else f"`{info.default}`"
+        default = "required" if info.is_required() else written(info.default, info)
+        default = f"`{default}`" if default and not info.is_required() else default
         text = (info.description or "") + (" Secret." if info.validation_alias in secret else "")
         rows.append(f"| `{info.validation_alias}` | `{name}` | {default} | {text} |")
     return "\n".join(rows) + "\n"
 
 
+TITLES = {"": "Every run", "datadog": "Datadog", "provision": "Dashboards and monitors"}
+
+
+def models() -> dict[str, type[Settings]]:
+    """Every settings class, by its table of the file; that of every run has none."""
+    collectors = {name: load_collector(name).settings for name in registry.names()}
+    return {"": CoreSettings, "datadog": DatadogSettings, "provision": ProvisionSettings, **collectors}
+
+
 def settings_page() -> str:
     """docs/settings.md"""
-    models: dict[str, tuple[type[Settings], str]] = {
-        "Every run": (CoreSettings, "the top level"),
-        "Datadog": (DatadogSettings, "[datadog]"),
-    }
-    for name in registry.names():
-        models[f"Collector {name}"] = (load_collector(name).settings, f"[{name}]")
     parts = [NOTE, "# Settings\n", SETTINGS]
-    for title, (model, table) in models.items():
+    for table, model in models().items():
+        title = TITLES.get(table, f"Collector {table}")
+        place = f"[{table}]" if table else "the top level"
         parts.append(f"## {title}\n")
-        parts.append(f"In the file: {table}.\n\n{settings_table(model)}" if model.model_fields else "None.\n")
+        parts.append(f"In the file: {place}.\n\n{settings_table(model)}" if model.model_fields else "None.\n")
     return "\n".join(parts)
+
+
+def example_file() -> str:
+    """docs/fleetgauge.example.toml: every setting, commented out, with its default."""
+    parts = [EXAMPLE]
+    for table, model in models().items():
+        parts += [f"\n[{table}]\n"] if table else []
+        secret = secret_variables(model)
+        for name, info in model.model_fields.items():
+            variable = str(info.validation_alias)
+            lines = textwrap.wrap(f"{info.description} Or {variable}.", 100)
+            if info.is_required() or variable in secret:
+                lines[-1] += " Required." if info.is_required() else ""
+                lines[-1] += " A secret: rather in the environment or in AWS." if variable in secret else ""
+            text = "" if info.is_required() else written(info.default, info)
+            plain = isinstance(info.default, int | float) and text[-1] not in "smhd"
+            value = text if plain else json.dumps(text)
+            parts.append("\n" + "".join(f"# {line}\n" for line in lines) + f"# {name} = {value}\n")
+    return "".join(parts)
 
 
 def command_line_page() -> str:
     """docs/command-line.md"""
-    return f"{NOTE}\n# Command line\n\n```text\n{cli.parser(width=100).format_help()}```\n"
+    return f"{NOTE}\n# Command line\n\n```text\n{cli.parser(width=100).format_help()}```\n{COMPLETION}"
 
 
 def readmes() -> Iterator[tuple[Path, str]]:
-    """The README with its table of collectors renewed, and each collector's with that of its metrics."""
+    """The README with its collectors and version renewed, and each collector's with its metrics."""
     rows = ["| name | reads |", "| --- | --- |"]
     for name in registry.names():
         path = Path("collectors", name, "README.md")
-        yield ROOT / path, renewed(ROOT / path, "metrics", metric_table(load_collector(name).metrics))
+        collector = load_collector(name)
+        text = renewed(ROOT / path, "metrics", metric_table(collector.metrics))
+        if "settings:begin" in text:
+            text = renewed(ROOT / path, "settings", settings_table(collector.settings), text)
+        yield ROOT / path, text
         rows.append(f"| [{name}]({path}) | {registry.declaration(name).summary} |")
-    yield ROOT / "README.md", renewed(ROOT / "README.md", "collectors", "\n".join(rows) + "\n")
+    text = renewed(ROOT / "README.md", "collectors", "\n".join(rows) + "\n")
+    text, count = re.subn(r"^Version \S+:", f"Version {__version__}:", text, flags=re.MULTILINE)
+    if count != 1:
+        raise SystemExit("README.md: write one line that begins with `Version 0.0.0:`")
+    yield ROOT / "README.md", text
 
 
 def main(check: bool) -> int:
     """0 when every document is up to date, or has been made so."""
     documents = {
         ROOT / "docs" / "metrics.md": metrics_page(),
-        ROOT / "docs" / "metadata.csv": metadata(),
         ROOT / "docs" / "settings.md": settings_page(),
         ROOT / "docs" / "command-line.md": command_line_page(),
+        ROOT / "docs" / "licences.md": f"{NOTE}\n{licences.page()}",
+        ROOT / "docs" / "fleetgauge.example.toml": example_file(),
         **dict(readmes()),
         **chart_documents.documents(),
+        **datadog_documents.documents(),
     }
     stale = [
         path
@@ -158,8 +190,16 @@ def main(check: bool) -> int:
     for path in stale:
         print(f"{'stale' if check else 'wrote'}: {path.relative_to(ROOT)}", file=sys.stderr)
         if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(documents[path], encoding="utf-8")
-    if stale and check:
+    left = datadog_documents.stale()
+    for path in left:
+        print(f"{'stale' if check else 'removed'}: {path.relative_to(ROOT)}", file=sys.stderr)
+        if not check:
+            path.unlink()
+            if not [*path.parent.iterdir()]:
+                path.parent.rmdir()
+    if (stale or left) and check:
         print("run scripts/generate and commit what it writes", file=sys.stderr)
         return 1
     return 0

@@ -30,6 +30,7 @@ from rendering import HELM, ROOT, Document, container
 TOOLS = ("buildah", "catatonit", "mmdebstrap", "podman", "runc")
 USER = 10001
 NODE = "node-of-the-test"
+SOURCE = "https://example.com/acme/fleetgauge"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # crun fails on machines with hybrid cgroups, and the default limits need a capability that containers lack.
 CONFIGURATION = """\
@@ -143,15 +144,8 @@ def build(engine: Engine, folder: Path) -> str:
         *("--build-context", f"{written}=container-image://{base}"),
         *("--build-context", f"{filled_in}=container-image://{base}"),
         *("--volume", f"{folder / 'pip.conf'}:/etc/pip.conf:ro", *mounts),
-        *(
-            "--build-arg",
-            f"VERSION={__version__}",
-            "--build-arg",
-            "REVISION=0123456",
-            "--tag",
-            reference,
-            str(ROOT),
-        ),
+        *("--build-arg", f"VERSION={__version__}", "--build-arg", "REVISION=0123456"),
+        *("--build-arg", f"SOURCE={SOURCE}", "--tag", reference, str(ROOT)),
     )
     return reference
 
@@ -234,9 +228,9 @@ def running(
 def filled_in(
     template: Document, secrets: Mapping[str, Mapping[str, str]], claims: Mapping[str, Path]
 ) -> Document:
-    """The template with what a cluster puts in: secrets, the node's name, and volumes bound to claims."""
+    """The template with what a cluster puts in: secrets and config maps, the node's name, bound volumes."""
     filled = copy.deepcopy(template)
-    for variable in container(filled)["env"]:
+    for variable in container(filled).get("env", []):
         source = variable.pop("valueFrom", {})
         if "secretKeyRef" in source:
             reference = source["secretKeyRef"]
@@ -244,6 +238,10 @@ def filled_in(
         elif "fieldRef" in source:
             assert source == {"fieldRef": {"fieldPath": "spec.nodeName"}}
             variable["value"] = NODE
+    for source in container(filled).pop("envFrom", []):
+        [reference] = source.values()
+        held = secrets[reference["name"]]
+        container(filled)["env"] += [{"name": name, "value": value} for name, value in held.items()]
     for volume in filled["spec"]["volumes"]:
         claim = volume.pop("persistentVolumeClaim", None)
         if claim is not None:

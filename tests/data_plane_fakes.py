@@ -6,6 +6,9 @@ failure. The client is a true store: it knows, per partition, key and field, the
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
+from project import ROOT
 
 
 class Tensor:
@@ -176,34 +180,13 @@ class Store:
             raise self.error
         return self.result
 
-    def register_partition(
-        self,
-        partition_id: str,
-        fields: list[str],
-        num_samples: int,
-        consumer_tasks: list[str],
-        grpo_group_size: int | None = None,
-        enums: object = None,
-    ) -> Any:
+    def register_partition(self, partition_id: str, *arguments: object, **options: object) -> Any:
         with self._lock:
             self.rows.pop(partition_id, None)
-        return self._called(
-            "register", partition_id, fields, num_samples, consumer_tasks, grpo_group_size, enums
-        )
+        return self._called("register", partition_id, *arguments, options)
 
-    def claim_meta(
-        self,
-        partition_id: str,
-        task_name: str,
-        required_fields: list[str],
-        batch_size: int,
-        dp_rank: int | None = None,
-        blocking: bool = True,
-        timeout_s: float = 60.0,
-    ) -> Any:
-        return self._called(
-            "claim", partition_id, task_name, required_fields, batch_size, dp_rank, blocking, timeout_s
-        )
+    def claim_meta(self, *arguments: object, **options: object) -> Any:
+        return self._called("claim", *arguments, options)
 
     def get_data(self, meta: object, select_fields: list[str] | None = None) -> Any:
         return self._called("get_data", meta, select_fields)
@@ -302,3 +285,18 @@ def held(client: MetricsDataPlaneClient) -> int:
     assert outstanding == sum(client.bytes_outstanding_by_partition().values())
     assert isinstance(outstanding, int)
     return outstanding
+
+
+def in_a_process_of_its_own(program: str, *arguments: str, **environment: str) -> str:
+    """What a program prints that finds the project and these fakes."""
+    script = f"import sys\nsys.path[:0] = {[str(ROOT), str(ROOT / 'tests')]!r}\n{program}"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -156,7 +156,7 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         opened.append(Path(path))
         return open(path, *arguments, **options)  # type: ignore[call-overload]  # noqa: PTH123
 
-    monkeypatch.setattr("common.records.file.open", watched, raising=False)
+    monkeypatch.setattr("common.records.local.open", watched, raising=False)
     return opened
 
 

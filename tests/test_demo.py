@@ -1,29 +1,132 @@
-"""The demo, as the README shows it."""
+"""The demo: it is the whole job, all of its points are accounted for, and the README shows it as it is."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from project import ROOT
+from scripts import demo, metric_examples
+from servers.datadog import Intake, PointKey, Write
+
+DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
+COLLECTORS = ["data_plane", "gpu_memory", "host", "wandb", "xenna"]
 
 
 def shape(text: str) -> list[str]:
-    """The lines of an output without what differs from machine to machine: numbers, the kernel, GPUs."""
-    lines = [line for line in text.strip().splitlines() if "host.gpu" not in line]
-    named = [re.sub(r"(kernel|arch|gpu_type):\S+", r"\1", re.sub(r" +", " ", line)) for line in lines]
-    return [re.sub(r"\d[\d.,:e-]*", "N", line).strip() for line in named]
+    """The lines of an output without what differs from machine to machine: numbers and how wide they are."""
+    return [re.sub(r"\d[\d.,:e-]*", "N", re.sub(r" +", " ", line)).strip() for line in text.splitlines()]
 
 
-def test_the_demo_prints_what_the_readme_shows() -> None:
-    ran = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "demo.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def closing(text: str) -> dict[str, list[int]]:
+    """The figures of the closing table, by collector."""
+    rows = re.findall(r"^  (\w+) +([\d,]+) +([\d,]+) +([\d,]+)$", text, re.MULTILINE)
+    return {name: [int(figure.replace(",", "")) for figure in figures] for name, *figures in rows}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What the demo prints, and a folder with what it writes."""
+    folder = tmp_path_factory.mktemp("demo")
+    more = ["--html", str(folder / "demo.html"), "--values", str(folder / "values.json"), "--all"]
+    ran = subprocess.run([*DEMO, *more], capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stderr
+    return ran.stdout, folder
+
+
+def test_the_closing_lines_of_the_demo_add_up(whole: tuple[str, Path]) -> None:
+    text, _ = whole
+    figures = closing(text)
+    assert list(figures) == [*COLLECTORS, "all"]
+    for sent, about_itself, held in figures.values():
+        assert sent > 0 < about_itself
+        assert sent + about_itself == held
+    columns = zip(*(figures[name] for name in COLLECTORS), strict=True)
+    assert [sum(column) for column in columns] == figures["all"]
+    # The run that is shown tells its points too; the four ticks of wandb before it are the rest.
+    [pushed] = re.findall(r"; ([\d,]+) points sent;", text)
+    before = figures["all"][0] - int(pushed.replace(",", ""))
+    assert 0 < before < figures["wandb"][0]
+
+
+def test_every_series_is_listed_and_every_metric_has_a_value(whole: tuple[str, Path]) -> None:
+    text, folder = whole
+    values = json.loads((folder / "values.json").read_text())
+    listed = re.findall(r"^  ([a-z_]+\.[\w.]+) ", text, re.MULTILINE)
+    assert {*listed} == {*values}
+    assert {name.partition(".")[0] for name in values} == {"collector", *COLLECTORS}
+    assert values["collector.up"] == ["1", "collector:xenna"]
+    assert values["xenna.runs.ended_ok_24h"] == ["1", ""]
+    assert values["gpu_memory.oom_dumps_24h"] == ["1", ""]
+    written = {name for name in metric_examples.values() if not name.startswith("host.gpu")}
+    assert written == {name for name in values if not name.startswith("host.gpu")}
+
+
+def test_the_page_of_the_demo_shows_the_four_collectors_that_know_the_past(whole: tuple[str, Path]) -> None:
+    text, folder = whole
+    page = (folder / "demo.html").read_text()
+    for name in COLLECTORS:
+        assert (f"<h2>{name}</h2>" in page) == (name != "host")
+    assert f"--html {folder / 'demo.html'}" in text
+
+
+def test_a_point_that_nobody_sent_and_one_that_is_missing_are_noticed(
+    intake: Intake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tags = ("collector:host", "env:demo")
+    sent = PointKey("collector.points_sent", tags, None, 1)
+    highlighted = [PointKey(name, (), None, 1) for name in demo.HIGHLIGHTS if name.startswith("host.")]
+    intake.points |= dict.fromkeys(highlighted, 5.0) | {sent: float(len(highlighted))}
+    intake.write_log += [Write(sent, 1.0, None)]
+    assert demo.accounts(intake) == {"host": demo.Account(1, 1, 2)}
+    assert demo.show(intake, everything=True) == 0
+    stranger = PointKey("host.load_1m", (), None, 1)
+    for change in (lambda: intake.points.update({stranger: 1.0}), lambda: intake.points.pop(highlighted[0])):
+        before = dict(intake.points)
+        change()
+        assert demo.show(intake, everything=True) == 1
+        assert "Not accounted for: host" in capsys.readouterr().out
+        intake.points = before
+    intake.dropped = 1
+    assert demo.show(intake, everything=True) == 1
+
+
+def test_the_readme_shows_the_demo_and_whoever_keeps_its_servers_can_use_them(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*DEMO, "--keep"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as kept:
+        assert kept.stdout is not None
+        printed = ""
+        for line in kept.stdout:
+            printed += line
+            if line.startswith("They end with Ctrl-C, or after 3,600 s."):
+                break
+        environment = tmp_path / "environment"
+        environment.write_text("".join(re.findall(r"^export .*\n", printed, re.MULTILINE)))
+        command = f". {environment} && {sys.executable} {ROOT}/scripts/run_collector.py all --check"
+        only = {"PATH": os.environ["PATH"]}
+        checked = subprocess.run(
+            ["/bin/sh", "-c", command], env=only, capture_output=True, text=True, check=False
+        )
+        [checkpoints] = re.findall(r"FLEETGAUGE_CHECKPOINTS=(\S+)", printed)
+        was_there = Path(checkpoints).is_dir()
+        kept.send_signal(signal.SIGINT)
+        assert kept.wait(60) == 0
+    assert checked.returncode == 0, checked.stderr
+    assert was_there
+    assert not Path(checkpoints).exists()
     [shown] = re.findall(r"```text\n(Embedded:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert shape(ran.stdout) == shape(shown)
+    assert shape(printed.partition("\nThe servers stay.")[0]) == shape(shown)
+    assert len(shown.splitlines()) < 40
+
+
+def test_servers_end_by_themselves_when_their_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    demo.keep({"DD_ENV": "a b"}, 0)
+    assert "export DD_ENV='a b'" in capsys.readouterr().out

@@ -223,12 +223,12 @@ def as_eks_mounts_a_role(template: Document, folder: Path) -> Document:
 
 def test_helm_test_says_whether_all_is_well_and_sends_nothing(engine: Engine, release: Release) -> None:
     release.fill()
-    with running(engine, release.template("Pod"), secrets=SECRETS, claims=release.claims) as pod:
+    with running(engine, release.template("Test"), secrets=SECRETS, claims=release.claims) as pod:
         assert pod.wait(120) == 0, pod.log()
         assert f"the API key is valid at {release.intake.url}" in pod.log()
     assert release.intake.points == {}
     release.aws.put_secret(f"{PREFIX}/wandb", {"WANDB_ENTITY": "acme"})
-    with running(engine, release.template("Pod"), secrets=SECRETS, claims=release.claims) as pod:
+    with running(engine, release.template("Test"), secrets=SECRETS, claims=release.claims) as pod:
         assert pod.wait(120) == 2, pod.log()
         assert (
             f"WANDB_API_KEY is not set; looked in: the environment; the AWS secret {PREFIX}/wandb"

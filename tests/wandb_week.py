@@ -12,6 +12,7 @@ from collectors.wandb.evaluate import Rules, evaluate_many
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project
+from common.show.boards import boards
 from common.show.dry_run_file import DryRunFile
 from common.show.dry_run_sink import FileSink
 from common.span import Span
@@ -45,7 +46,8 @@ def _day(end: int, number: int) -> Iterator[Row]:
 
 def write_week(path: Path, span: Span = WEEK) -> DryRunFile:
     """The samples of the span as the child would write them: a batch per day."""
-    sink = FileSink(path, METRICS, 20_000, span.since, span.until)
+    looked = boards("wandb", METRICS, "https://api.datadoghq.com")
+    sink = FileSink(path, METRICS, 20_000, span.since, span.until, boards=looked)
     fleet = runs(span)
     for start in range(span.since, span.until, DAY):
         day = Span(start, min(start + DAY, span.until), span.step)

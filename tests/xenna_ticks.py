@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,27 @@ class Ticks:
         self.points |= points
         return points
 
+    def be_killed(self, after: int, unsaved: int) -> None:
+        """Die after so many items of a tick; some of what followed the last mark may have been delivered."""
+        items = list(islice(self.collector.collect(self.context()), after))
+        marks = [place for place, item in enumerate(items) if isinstance(item, Mark)]
+        last = marks[-1] if marks else -1
+        for item in items[: last + 1 + unsaved]:
+            if isinstance(item, Mark):
+                self.save(item)
+            else:
+                self.points[item.metric.name, item.tags, item.timestamp] = item.value
+
     def save(self, mark: Mark) -> None:
         merged = {**self.state, **json.loads(json.dumps(mark.changes))}
         self.state = {key: value for key, value in merged.items() if value is not None}
 
     def write(self, *records: Mapping[str, Any], to: str = "a.jsonl") -> None:
-        with (self.path / to).open("a") as file:
+        path = self.path / to
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
-        os.utime(self.path / to, (NOW, NOW))
+        os.utime(path, (NOW, NOW))
 
 
 def record(seq: int, ago: float, metrics: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:

@@ -8,17 +8,16 @@ from itertools import chain, repeat
 from pydantic import Field
 
 from collectors.data_plane import metrics as emitted
-from collectors.data_plane.holdings import MAX_STANDING, Holdings, Tagging
-from collectors.data_plane.record import BUCKETS, Held, Operations, Totals, interpret, plus, saved_totals
+from collectors.data_plane.holdings import Holdings, Tagging
+from collectors.data_plane.record import BUCKETS, Held, Operations, SavedTotals, Totals, interpret, plus
 from common.collector import Context
 from common.config.settings import Duration, named
-from common.intake import MAX_AHEAD
 from common.metric import Sample, sample
 from common.records.buckets import Key
 from common.records.collector import collector_over
 from common.records.engine import Ingest
+from common.records.entry import Entry
 from common.records.settings import RecordSettings
-from common.records.tail import Entry
 from common.records.window import Tick
 from fleetgauge.data_plane.operation_totals import percentiles
 
@@ -43,7 +42,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
 
     name, metrics, live_only = "data_plane", emitted.METRICS, emitted.LIVE_ONLY
     reading = emitted.READING
-    parse_cell, add_cells = staticmethod(saved_totals), staticmethod(plus)
+    cell, add_cells = SavedTotals, staticmethod(plus)
     streams = False
 
     def __init__(self, context: Context[DataPlaneSettings], tick: Tick, known: None = None) -> None:
@@ -60,8 +59,8 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         return 1 if settings.tag_job and settings.tag_rank else settings.aggregate_interval
 
     @classmethod
-    def history(cls, settings: DataPlaneSettings) -> int:  # noqa: ARG003
-        return 2 * MAX_STANDING + MAX_AHEAD  # a word that stands, and how often its source spoke before it
+    def history(cls, settings: DataPlaneSettings) -> int:
+        return settings.forget_after  # as far as a live tick that is the first looks back for doubts
 
     def interpret(self, entry: Entry) -> Operations | Held | None:
         return interpret(entry)

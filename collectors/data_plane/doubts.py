@@ -1,59 +1,53 @@
 """From when on what a job holds cannot be known from its clients.
 
-A client knows which of its own keys it has cleared. Where one clears keys that another put, the other goes on
-counting them; where one has given up keys, its figure is without them. Either makes every figure of the whole
-job worth nothing, for as long as the job goes on.
+A client knows its own puts and clears. Where another one writes too, it may have put the same keys or have
+cleared them, and neither can tell; where keys were given up, the figure is without them. Either makes every
+figure of the whole job worth nothing, for as long as the job goes on.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import inf
-from typing import Any
 
-import orjson
+from pydantic import Json, TypeAdapter
 
-from collectors.data_plane.record import Held
+from collectors.data_plane.record import MAX_STANDING, Held, stands_until
 from common.records.buckets import dumps
-from common.records.saved import SavedState, text, time
+from common.records.saved import SavedState, Time
 
-DOUBTED = "doubted"  # of the state: since when each job has been
+DOUBTED = "doubted"  # of the state: of each job since when it has been, and its last word
+_KNOWN: TypeAdapter[dict[str, tuple[float, float]]] = TypeAdapter(Json[dict[str, tuple[Time, Time]]])
+MAX_SILENCE = MAX_STANDING  # seconds after which a job begins anew
+REMEMBERED = 86400  # seconds: a reader that was away for so long has other worries
 
 
 class Doubts:
-    """Since when the figures of a job are in doubt, and of which times they may be."""
+    """In which stretches of time the figures of a job are in doubt."""
 
-    def __init__(self, saved: SavedState, jobs: Iterable[str]) -> None:
-        known = saved.part(DOUBTED, _since) or {}
-        self._since = {job: known[job] for job in jobs if job in known}  # others have been silent for long
+    def __init__(self, saved: SavedState, oldest: float) -> None:
+        known = saved.part(DOUBTED, _KNOWN) or {}
+        self._known = {job: times for job, times in known.items() if times[1] >= oldest - REMEMBERED}
         self._spans: dict[str, list[tuple[float, float]]] = {}
 
-    def hear(self, word: Held) -> None:
-        if word.foreign_clears or word.keys_overflowed:
-            (job, _) = word.group
-            self._since[job] = min(word.timestamp, self._since.get(job, inf))
-
     def weigh(self, sources: Mapping[str, list[Held]]) -> None:
-        """Look for clients that put and never clear in a job where another clears.
-
-        They may well write to keys that the other has put too, and clears: neither can tell.
-        """
-        self._spans = {job: [(since, inf)] for job, since in self._since.items()}
-        first_clear: dict[str, float] = {}
-        unclear: list[tuple[str, float, float]] = []
+        """Look at all the words that are known of each job."""
+        clients: dict[str, list[list[Held]]] = {}
         for words in sources.values():
-            job, _ = words[0].group
-            place = bisect_left(words, True, key=_has_cleared)  # once it has, it has
-            cleared = words[place].timestamp if place < len(words) else inf
-            first_clear[job] = min(cleared, first_clear.get(job, inf))
-            unclear_words = words[:place] if place and words[place - 1].clears == 0 else []
-            holds = next((word.timestamp for word in unclear_words if word.keys), inf)
-            if holds < cleared:
-                unclear.append((job, holds, cleared))
-        for job, holds, cleared in unclear:
-            if first_clear[job] < cleared:
-                self._spans.setdefault(job, []).append((max(holds, first_clear[job]), cleared))
+            clients.setdefault(words[0].group[0], []).append(words)
+        for job, words_of_job in clients.items():
+            since, last = self._known.pop(job, (inf, -inf))
+            times = sorted({last, *(word.timestamp for words in words_of_job for word in words)})
+            doubted = [since, *_doubted(words_of_job)]
+            begins = [after for before, after in pairwise(times) if after - before > MAX_SILENCE]
+            spans = self._spans[job] = [
+                (min(known), end)
+                for begin, end in pairwise([-inf, *begins, inf])
+                if (known := [one for one in doubted if begin <= one < end])
+            ]
+            if spans and spans[-1][1] == inf:
+                self._known[job] = (spans[-1][0], times[-1])
 
     def concern(self, words: Iterable[Held], end: float) -> bool:
         """Whether figures of any of these words' jobs are in doubt just before a time."""
@@ -61,12 +55,22 @@ class Doubts:
         return any(start < end <= until for start, until in spans)
 
     def changes(self) -> dict[str, object]:
-        return {DOUBTED: dumps(self._since) if self._since else None}
+        return {DOUBTED: dumps(self._known) if self._known else None}
 
 
-def _has_cleared(word: Held) -> bool:
-    return bool(word.clears)
-
-
-def _since(saved: Any) -> dict[str, float]:  # Any: parsed JSON
-    return {text(job): time(since) for job, since in orjson.loads(saved).items()}
+def _doubted(clients: Sequence[Sequence[Held]]) -> Iterator[float]:
+    """The times of words that tell that nobody can know."""
+    writing: list[tuple[float, float, float]] = []  # since, perhaps since, and until when
+    for words in clients:
+        for word in words:
+            if word.foreign_clears or word.keys_overflowed or (word.writers or 0) > 1:
+                yield word.timestamp
+        place = next((place for place, word in enumerate(words) if word.writers), None)
+        if place is not None:
+            before = words[max(0, place - 1)].timestamp
+            writing.append((words[place].timestamp, before, stands_until(words, len(words) - 1)))
+    others_until = -inf
+    for since, perhaps_since, until in sorted(writing):
+        if perhaps_since <= others_until:
+            yield since
+        others_until = max(others_until, until)

@@ -10,26 +10,24 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise, takewhile
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import orjson
+from pydantic import Field, Json, TypeAdapter
 
 from collectors.data_plane import metrics
 from collectors.data_plane.doubts import Doubts
-from collectors.data_plane.record import Held, by_partition
+from collectors.data_plane.record import MAX_STANDING, STANDS_FOR, Held, stands_until
 from common.metric import Sample
 from common.records.buckets import dumps
-from common.records.saved import SavedState, number, text, time
+from common.records.saved import SavedState, Time
 
 PREFIX = "source:"
 UNSENT = "unsent"  # the key that tells from when on sums have not been sent
-MAX_INTERVAL = 600  # seconds: words further apart are of a source that was silent
-STANDS_FOR = 3  # intervals
-MAX_STANDING = STANDS_FOR * MAX_INTERVAL
 SAVED = 10  # fields of a word
 _TIME = attrgetter("timestamp")
+_WORDS: TypeAdapter[list[Held]] = TypeAdapter(Json[Annotated[list[Held], Field(min_length=1)]])
+_UNSENT: TypeAdapter[float] = TypeAdapter(Time)
 
 Writer = tuple[str, str]  # job and rank; empty where not known, or not a tag
 
@@ -64,14 +62,15 @@ class Holdings:
         self._sources: dict[Writer, set[str]] = {}
         self._touched: set[str] = set()
         self._dirty: dict[Writer, int] = {}  # since when sums have changed
-        for source, words in saved.parts(PREFIX, _words):
+        for source, words in saved.parts(PREFIX, _WORDS):
             self._load(saved, source, words)
-        self._doubts = Doubts(saved, {word.group[0] for words in self._words.values() for word in words})
-        unsent = saved.part(UNSENT, time)
+        self._doubts = Doubts(saved, oldest)
+        unsent = saved.part(UNSENT, _UNSENT)
         if unsent is not None:
             self._dirty = dict.fromkeys(self._sources, int(unsent))
 
     def _load(self, saved: SavedState, source: str, words: list[Held]) -> None:
+        words.sort(key=_TIME)
         horizon = self._oldest - MAX_STANDING
         if words[-1].timestamp < horizon:
             saved.forgotten[PREFIX + source] = None
@@ -87,7 +86,6 @@ class Holdings:
         place = bisect_right(words, word.timestamp, key=_TIME)
         words.insert(place, word)
         self._touched.add(word.source)
-        self._doubts.hear(word)
         self._sources.setdefault(self._tagging.writer(word.group), set()).add(word.source)
         start = int(word.timestamp) // self._width * self._width
         for one in words[max(0, place - 1) : place + 1]:  # what it said before may be another's sum
@@ -111,7 +109,10 @@ class Holdings:
                 standing = [word for words in spoken if (word := self._standing(words, start))]
                 standing = [word for word in standing if self._tagging.writer(word.group) == writer]
                 yield from self._so_far(writer, start, standing)
-                known = [word for word in standing if word.bytes_by_partition is not None]
+                # Who only reads knows nothing of what is held.
+                known = [
+                    word for word in standing if word.bytes_by_partition is not None and word.writers != 0
+                ]
                 if known and not self._doubts.concern(known, start + self._width):
                     yield from self._sums(writer, start, known)
 
@@ -121,14 +122,7 @@ class Holdings:
         if place < 0:
             return None
         word = words[place]
-        interval = word.interval
-        if interval is None:
-            times = [one.timestamp for one in words[max(0, place - STANDS_FOR) : place + 1]]
-            gaps = [after - before for before, after in pairwise(times)]
-            # What it said before it was silent for long tells nothing.
-            interval = max(takewhile(lambda gap: gap <= MAX_INTERVAL, reversed(gaps)), default=0.0)
-        until = word.timestamp if word.ended else word.timestamp + STANDS_FOR * min(interval, MAX_INTERVAL)
-        return word if word.timestamp >= start or until > start else None
+        return word if word.timestamp >= start or stands_until(words, place) > start else None
 
     def _so_far(self, writer: Writer, at: int, standing: list[Held]) -> Iterator[Sample]:
         for metric, counts in (
@@ -164,21 +158,3 @@ class Holdings:
             since = since if since is not None and spoken >= since else None
             self._dirty = {}
         return {**changes, **self._doubts.changes(), UNSENT: since}
-
-
-def _words(saved: Any) -> list[Held]:  # Any: parsed JSON
-    """The words that were saved, of which there is one at least; raises where they are not ours."""
-    words = sorted(map(_word, orjson.loads(saved)), key=_TIME)
-    if not words:
-        raise ValueError("no words")
-    return words
-
-
-def _word(value: Any) -> Held:  # Any: parsed JSON
-    timestamp, (job, rank), interval, ended, peak_bytes, keys, held, *so_far = value
-    interval = None if interval is None else number(interval)
-    numbers = (int(number(peak_bytes)), int(number(keys)))
-    held = None if held is None else by_partition(held)
-    foreign_clears, keys_overflowed, clears = (None if one is None else int(number(one)) for one in so_far)
-    word = Held(time(timestamp), (text(job), text(rank)), interval, bool(ended), *numbers, held)
-    return word._replace(foreign_clears=foreign_clears, keys_overflowed=keys_overflowed, clears=clears)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.metric import count, gauge
+from common.metric import Combine, count, gauge
 from common.records.reading_metrics import IngestMetrics
 
 WRITER_TAGS = ("job", "rank")
@@ -24,42 +24,45 @@ OPERATIONS = (
         )
     ),
     *(
-        gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS)
-        for name, text in (
-            ("avg", "Mean time of the operations that succeeded."),
-            *(
-                (f"p{n}", f"Time that {n} % of the operations that succeeded did not exceed, to within 19 %.")
+        gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS, combines=combines)
+        for name, combines, text in (
+            ("avg", Combine.NONE, "Mean time of the operations that succeeded."),
+            *(  # of several series the highest: what all of them together did not exceed is at most that
+                (
+                    *(f"p{n}", Combine.MAX),
+                    f"Time that {n} % of the operations that succeeded did not exceed, to within 19 %.",
+                )
                 for n in PERCENTS
             ),
-            ("max", "Longest time of an operation that succeeded."),
+            ("max", Combine.MAX, "Longest time of an operation that succeeded."),
         )
     ),
 )
 
 BYTES_OUTSTANDING = gauge(
-    "data_plane.bytes_outstanding", "byte", "Bytes that were put and not cleared.", *PARTITION_TAGS
-)
-PEAK_BYTES_OUTSTANDING = gauge(
-    "data_plane.peak_bytes_outstanding",
+    "data_plane.bytes_outstanding",
     "byte",
-    "Most bytes that were ever outstanding at once; of several clients, the sum of their peaks.",
-    *WRITER_TAGS,
+    "Bytes that were put and not cleared.",
+    *PARTITION_TAGS,
+    combines=Combine.SUM,
 )
-KEYS_OUTSTANDING = gauge(
-    "data_plane.keys_outstanding", "key", "Keys that were put and not cleared.", *WRITER_TAGS
-)
-
-FOREIGN_CLEARS = gauge(
-    "data_plane.foreign_clears",
-    "key",
-    "Keys that clients had not put and cleared so far. Above 0, what the job holds is not known, and absent.",
-    *WRITER_TAGS,
-)
-KEYS_OVERFLOWED = gauge(
-    "data_plane.keys_overflowed",
-    "key",
-    "Held keys that clients gave up so far. Above 0, what the job holds is not known, and absent.",
-    *WRITER_TAGS,
+PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING, FOREIGN_CLEARS, KEYS_OVERFLOWED = (
+    gauge(f"data_plane.{name}", unit, text, *WRITER_TAGS, combines=Combine.SUM)
+    for name, unit, text in (
+        (
+            *("peak_bytes_outstanding", "byte"),
+            "Most bytes that were ever outstanding at once; of several clients, the sum of their peaks.",
+        ),
+        ("keys_outstanding", "key", "Keys that were put and not cleared."),
+        (
+            *("foreign_clears", "key"),
+            "Keys that clients cleared but had not put. Above 0, what the job holds is unknown, and absent.",
+        ),
+        (
+            *("keys_overflowed", "key"),
+            "Held keys that clients gave up so far. Above 0, what the job holds is not known, and absent.",
+        ),
+    )
 )
 
 READING = IngestMetrics("data_plane")

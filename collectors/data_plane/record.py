@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
+from typing import Annotated, NamedTuple
 
+from pydantic import AfterValidator
+
+from common.records.entry import Entry
 from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, is_number, text
-from common.records.saved import number
-from common.records.tail import Entry
+from common.records.saved import Number, Time, Whole
 from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.jsonl import KIND
 from fleetgauge.records import Event, Json
+
+MAX_INTERVAL = 600  # seconds: words further apart are of a source that was silent
+STANDS_FOR = 3  # intervals
+MAX_STANDING = STANDS_FOR * MAX_INTERVAL
 
 BUCKETS = {str(index): index for index in range(len(BUCKET_ENDS_MS) + 1)}
 
 # Operations that add up: how many succeeded, their keys and bytes; the sum of their times, the shortest, the
 # longest, and how many there are in each bucket of times; then how many failed, and how many timed out.
-Totals = tuple[int, int, int, float, float, float, dict[str, int], int, int]
+Totals = tuple[Whole, Number, Number, Number, Number, Number, dict[str, Whole], Whole, Whole]
 _NONE = (0, 0, 0, 0.0, 0.0, 0.0)
 _NUMBERS = {int, float}
 
@@ -34,18 +42,32 @@ class Operations(NamedTuple):
 class Held(NamedTuple):
     """What the clients of one source hold; its next word replaces this one, in whichever run it says it."""
 
-    timestamp: float
-    group: tuple[str, ...]
-    interval: float | None  # between two words, where it is told
+    timestamp: Time
+    group: tuple[str, str]
+    interval: Number | None  # between two words, where it is told
     ended: bool
-    peak_bytes: int
-    keys: int
-    bytes_by_partition: dict[str, int] | None  # None of a source that has no client
-    foreign_clears: int | None = None  # keys so far; None where it is not told, as the next two
-    keys_overflowed: int | None = None
-    clears: int | None = None  # operations so far
+    peak_bytes: Whole
+    keys: Whole
+    bytes_by_partition: dict[str, Whole] | None  # None of a source that has no client
+    foreign_clears: Whole | None = None  # keys so far; None where it is not told, as the next two
+    keys_overflowed: Whole | None = None
+    writers: Whole | None = None  # clients, once one of them has put or cleared
     writer: str = ""  # which is not saved, and nor is the source
     source: str = ""
+
+
+def stands_until(words: Sequence[Held], place: int) -> float:
+    """When a source that said nothing after one of its words counts as gone."""
+    word = words[place]
+    if word.ended:
+        return word.timestamp
+    interval = word.interval
+    if interval is None:
+        times = [one.timestamp for one in words[max(0, place - STANDS_FOR) : place + 1]]
+        gaps = [after - before for before, after in pairwise(times)]
+        # What it said before it was silent for long tells nothing.
+        interval = max(takewhile(lambda gap: gap <= MAX_INTERVAL, reversed(gaps)), default=0.0)
+    return word.timestamp + STANDS_FOR * min(interval, MAX_INTERVAL)
 
 
 def interpret(entry: Entry) -> Operations | Held | None:
@@ -69,10 +91,10 @@ def interpret(entry: Entry) -> Operations | Held | None:
         event is Event.END,
         whole(value, "peak_bytes_outstanding") if has_client else 0,
         whole(value, "keys_outstanding") if has_client else 0,
-        by_partition(value.get("bytes_outstanding")) if has_client else None,
+        _by_partition(value.get("bytes_outstanding")) if has_client else None,
         _so_far(value, "foreign_clears"),
         _so_far(value, "keys_overflowed"),
-        _so_far(value, "clears"),
+        _so_far(value, "writers"),
         run,
         text(value, "source") or run,
     )
@@ -119,16 +141,17 @@ def plus(one: Totals, other: Totals) -> Totals:
     )
 
 
-def saved_totals(value: Any) -> Totals:  # Any: parsed JSON
-    """Totals out of a saved state."""
-    *numbers, buckets, errors, timeouts = value
-    count = sum(map(number, buckets.values()))
-    if len(numbers) != 6 or not buckets.keys() <= BUCKETS.keys() or count != numbers[0]:
+def _add_up(totals: Totals) -> Totals:
+    """Refuse saved totals that contradict themselves."""
+    if not totals[6].keys() <= BUCKETS.keys() or sum(totals[6].values()) != totals[0]:
         raise ValueError("not totals")
-    return (*map(number, numbers), buckets, number(errors), number(timeouts))
+    return totals
 
 
-def by_partition(value: object) -> dict[str, int]:
+SavedTotals = Annotated[Totals, AfterValidator(_add_up)]
+
+
+def _by_partition(value: object) -> dict[str, int]:
     """Bytes by partition."""
     if not isinstance(value, dict):
         raise UnusableRecordError("bad_body", "bytes_outstanding", value)

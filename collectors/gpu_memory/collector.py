@@ -16,10 +16,11 @@ from common.metric import Sample, sample
 from common.records.buckets import Key, Sum
 from common.records.collector import collector_over
 from common.records.engine import Ingest
+from common.records.entry import Entry
 from common.records.envelope import UnusableRecordError
 from common.records.saved import MAX_TIME
 from common.records.settings import RecordSettings
-from common.records.tail import Entry
+from common.records.storages import Files
 from common.records.window import Tick
 from fleetgauge.gpu_memory import BadEvent, parse_event
 from fleetgauge.records import SCHEMA_VERSION
@@ -62,12 +63,12 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         self._session = ("", "")  # of the segment under way
 
     @classmethod
-    def patterns(cls, settings: GpuMemorySettings) -> Sequence[str]:
-        return patterns(settings.paths)
+    def patterns(cls, settings: GpuMemorySettings, files: Files) -> Sequence[str]:
+        return patterns(settings.paths, files)
 
     @classmethod
-    def survey(cls, context: Context[GpuMemorySettings]) -> Sinks:
-        return Sinks(context.settings.paths)
+    def survey(cls, context: Context[GpuMemorySettings], files: Files) -> Sinks:
+        return Sinks(context.settings.paths, files)
 
     @classmethod
     def width(cls, settings: GpuMemorySettings) -> int:
@@ -104,10 +105,9 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def _peak(self, writer: str, allocated: int | None) -> int | None:
         """The most a session that was heard has allocated, now that it has allocated this much."""
         more = self.owners.lives[writer].more
-        peak = more.get("peak")
-        if allocated is not None and (type(peak) is not int or allocated > peak):
-            more["peak"] = peak = allocated
-        return peak if type(peak) is int else None
+        if allocated is not None:
+            more["peak"] = max(allocated, more.get("peak", allocated))
+        return more.get("peak")
 
     def take(self, record: Measurement) -> Sequence[Sample]:
         event, source = record.event, record.source

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import os
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from glob import escape
-from pathlib import Path
+from itertools import islice
+from pathlib import PurePath
 
 from collectors.gpu_memory.metrics import INTERRUPTED, OOM_DUMPS, SESSIONS
 from common.collector import Context, S
 from common.metric import Sample
-from common.records.paths import MAX_DEPTH, find, shown
-from fleetgauge.gpu_memory import (
-    Manifest,
-    ManifestError,
-    SessionSummary,
-    find_oom_dumps,
-    read_manifest,
-    read_oom_dump,
-)
+from common.records.paths import shown
+from common.records.storage import MAX_DOCUMENT
+from common.records.storages import Files
+from fleetgauge.gpu_memory import Manifest, ManifestError, SessionSummary
+from fleetgauge.gpu_memory.oom import dump_created_at
+from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, parse_manifest
 
 DAY = 86400
 STATUSES = ("running", "completed", "interrupted", "incomplete")
 SEGMENTS = "segment-*.jsonl"
+DUMP = "oom_dump_"
+OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
 
 
-def patterns(paths: Sequence[str]) -> list[str]:
+def patterns(paths: Sequence[str], files: Files) -> list[str]:
     """Where the segments are; of a directory, all in it and below."""
     return [
-        f"{escape(path.rstrip('/'))}/**/{SEGMENTS}" if path.endswith("/") or Path(path).is_dir() else path
+        f"{escape(path.rstrip('/'))}/**/{SEGMENTS}" if files.of(path).is_directory(path) else path
         for path in paths
     ]
 
@@ -37,23 +38,52 @@ def patterns(paths: Sequence[str]) -> list[str]:
 class Sinks:
     """The manifests and dumps that were there when the tick began."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._manifests: dict[Path, Manifest] = {}
-        self._dumps: set[Path] = set()
+    def __init__(self, paths: Sequence[str], files: Files) -> None:
+        self._files = files
+        self._manifests: dict[str, Manifest] = {}
+        self._dumps: dict[str, datetime | None] = {}
         self._broken: list[tuple[str, str]] = []
-        for directory, is_sink in _directories(paths):
-            try:
-                if is_sink and (manifest := read_manifest(directory)):
-                    self._manifests[directory] = manifest
-                self._dumps.update(find_oom_dumps(directory))
-            except (ManifestError, OSError) as error:
-                self._broken.append((shown(str(directory)), shown(str(error))))
+        for directory, below, names in _directories(paths, files):
+            if MANIFEST_NAME in names and any(name.startswith("segment-") for name in names):
+                self._read_manifest(directory)
+            dumps = {f"{directory}/{name}" for name in below if name.startswith(DUMP)}
+            if PurePath(directory).name.startswith(DUMP) or {*names} >= OF_A_DUMP:
+                dumps = {directory}
+            for dump in dumps - self._dumps.keys():
+                self._dumps[dump] = self._created_at(dump)
+
+    def _read_manifest(self, directory: str) -> None:
+        path = f"{directory}/{MANIFEST_NAME}"
+        try:
+            self._manifests[directory] = parse_manifest(self._document(path), path)
+        except FileNotFoundError:
+            return  # gone since it was listed
+        except ManifestError as error:
+            self._broken.append((shown(directory), shown(str(error))))
+        except (OSError, ValueError) as error:
+            self._broken.append((shown(directory), shown(f"cannot read the manifest {path}: {error}")))
+
+    def _created_at(self, dump: str) -> datetime | None:
+        try:
+            manifest = self._document(f"{dump}/{MANIFEST_NAME}")
+        except (OSError, ValueError):
+            manifest = None  # a dump that was cut short has none
+        return dump_created_at(PurePath(dump).name, manifest if isinstance(manifest, dict) else {})
+
+    def _document(self, path: str) -> object:
+        content = self._files.of(path).read(path)
+        if len(content) > MAX_DOCUMENT:
+            raise ValueError(f"it has more than the {MAX_DOCUMENT:,} bytes that this reads")
+        try:
+            return json.loads(content.decode())
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
 
     def session_of(self, path: str) -> str:
         """The session of events that do not say theirs: by the manifest, or else the sink itself."""
-        segment = Path(path)
-        manifest = self._manifests.get(segment.parent)
-        return (manifest and manifest.session_of_segment.get(segment.name)) or str(segment.parent)
+        directory, _, name = path.rpartition("/")
+        manifest = self._manifests.get(directory)
+        return (manifest and manifest.session_of_segment.get(name)) or directory
 
     def samples(self, context: Context[S]) -> Iterator[Sample]:
         """Sessions by status and what went wrong lately, now. Sessions of a broken manifest are missing."""
@@ -68,7 +98,7 @@ class Sinks:
         for status in STATUSES:
             yield SESSIONS(statuses[status], now, status=status)
         yield INTERRUPTED(sum(_interrupted_since(one, now - DAY) for one in sessions.values()), now)
-        created = [read_oom_dump(dump).created_at for dump in sorted(self._dumps)]
+        created = list(self._dumps.values())
         if undated := created.count(None):
             context.drop("undated_oom_dump", undated)
         yield OOM_DUMPS(sum(moment is not None and moment.timestamp() > now - DAY for moment in created), now)
@@ -79,17 +109,12 @@ def _interrupted_since(session: SessionSummary, since: int) -> bool:
     return session.status == "interrupted" and ended is not None and ended > since * 1_000_000_000
 
 
-def _directories(paths: Sequence[str]) -> Iterator[tuple[Path, bool]]:
-    """The directories to look into, and whether each is a sink. What cannot be entered, the tail reports."""
+def _directories(paths: Sequence[str], files: Files) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The directories to look into, with the names of what is in each: of a file, the one it is in."""
     for path in paths:
-        if not Path(path).is_dir():
-            for parent in sorted({Path(file).parent for file in find([path]).files}):
-                yield parent, True
-            continue
-        top = Path(path).absolute()
-        for name, below, files in os.walk(top):
-            directory = Path(name)
-            if directory.name.startswith("oom_dump_") or len(directory.parts) - len(top.parts) >= MAX_DEPTH:
-                below.clear()
-            below[:] = sorted(one for one in below if not one.startswith("."))
-            yield directory, any(file.startswith("segment-") for file in files)
+        storage = files.of(path)
+        if storage.is_directory(path):
+            yield from storage.tree(path)
+        else:
+            for parent in sorted({file.rpartition("/")[0] for file in files.find([path]).files}):
+                yield from islice(storage.tree(parent), 1)

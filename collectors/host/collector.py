@@ -76,7 +76,7 @@ class Node:
         root = _root(context.settings)
         yield f"metrics will carry the host {context.node_name}"
         yield f"a single run looks at the CPUs for {machine.CPU_SECONDS:g} s, --every for its whole interval"
-        if context.settings.gpu_processes and self._processes(context, root):
+        if self._processes(context, root):
             yield "processes on GPUs can be told by their jobs"
         listed = self._ask(context, Wanted()).boards
         if listed is None:
@@ -123,8 +123,10 @@ class Node:
     def _processes(self, context: Context[HostSettings], root: Path | None) -> Path | None:
         """Where the processes that the driver names are to be found; None where that is not asked for."""
         proc = (root or Path("/")) / "proc"
-        if not context.settings.gpu_processes or host_pids(proc):
-            return proc if context.settings.gpu_processes else None
+        if not context.settings.gpu_processes:
+            return None
+        if host_pids(proc):
+            return proc
         if not self._pids_said:
             self._pids_said = True
             context.log.warning(

@@ -2,38 +2,84 @@
 
 from __future__ import annotations
 
-from common.metric import Kind, Metric, gauge
+from functools import partial
 
-CPU_COUNT = gauge("host.cpu_count", "core", "Logical CPUs of the node.")
-CPU_UTILIZATION = gauge(
+from common.metric import Combine, Kind, Metric, gauge
+
+_of_node = partial(gauge, on_node=True)
+
+CPU_COUNT = _of_node("host.cpu_count", "core", "Logical CPUs of the node.", combines=Combine.SUM)
+CPU_UTILIZATION = _of_node(
     "host.cpu_utilization_pct",
     "percent",
     "Share of the node's CPU time in use since the last tick; in a single run, over half a second.",
+    combines=Combine.MEAN,
 )
-LOAD_1M = gauge("host.load_1m", "process", "Processes running or waiting to run, averaged over one minute.")
-MEMORY = gauge("host.memory_gb", "gibibyte", "Memory of the node, in GiB.")
-MEMORY_AVAILABLE = gauge(
-    "host.memory_available_gb", "gibibyte", "Memory that can be given out without swapping, in GiB."
+LOAD_1M = _of_node(
+    "host.load_1m",
+    "process",
+    "Processes running or waiting to run, averaged over one minute.",
+    combines=Combine.SUM,
 )
-MEMORY_USED = gauge("host.memory_used_pct", "percent", "Share of the node's memory that is not available.")
-DISK_FREE = gauge(
-    "host.disk.free_gb", "gibibyte", "Space left for unprivileged users on a file system, in GiB.", "path"
+MEMORY = _of_node("host.memory_gb", "gibibyte", "Memory of the node, in GiB.", combines=Combine.SUM)
+MEMORY_AVAILABLE = _of_node(
+    "host.memory_available_gb",
+    "gibibyte",
+    "Memory that can be given out without swapping, in GiB.",
+    combines=Combine.SUM,
 )
-DISK_USED = gauge("host.disk.used_pct", "percent", "Share of a file system in use, as df reckons it.", "path")
-INFO = gauge(
+MEMORY_USED = _of_node(
+    "host.memory_used_pct",
+    "percent",
+    "Share of the node's memory that is not available.",
+    combines=Combine.MEAN,
+)
+DISK_FREE = _of_node(
+    "host.disk.free_gb",
+    "gibibyte",
+    "Space left for unprivileged users on a file system, in GiB.",
+    "path",
+    combines=Combine.MIN,
+)
+DISK_USED = _of_node(
+    "host.disk.used_pct",
+    "percent",
+    "Share of a file system in use, as df reckons it.",
+    "path",
+    combines=Combine.MAX,
+)
+INFO = _of_node(
     "host.info",
     "",
     "Always 1; the tags describe the node. The OS is known where FLEETGAUGE_HOST_ROOT is set.",
     *("kernel", "os", "arch", "gpu_type", "slurm_partition"),
+    combines=Combine.SUM,
 )
-GPU_COUNT = gauge("host.gpu_count", "device", "GPU boards that answer; absent where no driver can be asked.")
-GPU_COUNT_LISTED = gauge(
-    "host.gpu_count_listed", "device", "GPU boards that the driver lists, those that are lost among them."
+GPU_COUNT = _of_node(
+    "host.gpu_count",
+    "device",
+    "GPU boards that answer; absent where no driver can be asked.",
+    combines=Combine.SUM,
+)
+GPU_COUNT_LISTED = _of_node(
+    "host.gpu_count_listed",
+    "device",
+    "GPU boards that the driver lists, those that are lost among them.",
+    combines=Combine.SUM,
 )
 
 
-def _per_gpu(name: str, unit: str, text: str, *tags: str, kind: Kind = Kind.GAUGE) -> Metric:
-    return Metric(f"host.gpu.{name}", kind, unit, text, ("gpu", "gpu_type", "gpu_uuid", *tags))
+def _per_gpu(
+    name: str,
+    unit: str,
+    text: str,
+    *tags: str,
+    kind: Kind = Kind.GAUGE,
+    combines: Combine = Combine.SUM,
+) -> Metric:
+    """A metric of a board; of a 0 or 1, the sum over boards is how many of them it holds for."""
+    tags = ("gpu", "gpu_type", "gpu_uuid", *tags)
+    return Metric(f"host.gpu.{name}", kind, unit, text, tags, combines=combines, on_node=True)
 
 
 GPU_LOST = _per_gpu(
@@ -43,14 +89,20 @@ GPU_UTILIZATION = _per_gpu(
     "utilization_pct",
     "percent",
     "Share of the last sampling period it was busy; absent for a board that MIG divides.",
+    combines=Combine.MEAN,
 )
 GPU_MEMORY_UTILIZATION = _per_gpu(
     "memory_utilization_pct",
     "percent",
     "Share of the last sampling period its memory was read or written; absent for a board that MIG divides.",
+    combines=Combine.MEAN,
 )
-GPU_ENCODER = _per_gpu("encoder_pct", "percent", "Use of the video encoder, where it is asked for.")
-GPU_DECODER = _per_gpu("decoder_pct", "percent", "Use of the video decoder, where it is asked for.")
+GPU_ENCODER = _per_gpu(
+    "encoder_pct", "percent", "Use of the video encoder, where it is asked for.", combines=Combine.MEAN
+)
+GPU_DECODER = _per_gpu(
+    "decoder_pct", "percent", "Use of the video decoder, where it is asked for.", combines=Combine.MEAN
+)
 _OF = "of the GPU or of a MIG instance, in GiB."
 GPU_MEMORY = _per_gpu("memory_total_gb", "gibibyte", f"Memory {_OF}")
 GPU_MEMORY_USED = _per_gpu("memory_used_gb", "gibibyte", f"Memory in use {_OF} Reserved memory is not in it.")
@@ -64,15 +116,17 @@ GPU_JOB_MEMORY = _per_gpu(
     "Memory that the processes of one Slurm job or Kubernetes pod use, in GiB, where it is asked for.",
     *("slurm_job", "pod_uid"),
 )
-GPU_TEMPERATURE = _per_gpu("temperature_c", "degree celsius", "Temperature of the GPU.")
-GPU_MEMORY_TEMPERATURE = _per_gpu("memory_temperature_c", "degree celsius", "Temperature of its memory.")
+GPU_TEMPERATURE = _per_gpu("temperature_c", "degree celsius", "Temperature of the GPU.", combines=Combine.MAX)
+GPU_MEMORY_TEMPERATURE = _per_gpu(
+    "memory_temperature_c", "degree celsius", "Temperature of its memory.", combines=Combine.MAX
+)
 GPU_POWER = _per_gpu("power_watts", "watt", "Power the board draws.")
 GPU_POWER_LIMIT = _per_gpu("power_limit_watts", "watt", "Power the board may draw.")
 GPU_ENERGY = _per_gpu(
     "energy_joules", "", "Energy in joules since the tick before, in a process that stays.", kind=Kind.COUNT
 )
-GPU_SM_CLOCK = _per_gpu("sm_clock_mhz", "megahertz", "Clock of the multiprocessors.")
-GPU_MEMORY_CLOCK = _per_gpu("memory_clock_mhz", "megahertz", "Clock of the memory.")
+GPU_SM_CLOCK = _per_gpu("sm_clock_mhz", "megahertz", "Clock of the multiprocessors.", combines=Combine.MEAN)
+GPU_MEMORY_CLOCK = _per_gpu("memory_clock_mhz", "megahertz", "Clock of the memory.", combines=Combine.MEAN)
 GPU_THROTTLED = _per_gpu(
     "throttled",
     "",

@@ -107,6 +107,8 @@ class Fleet:
         """Count what was lost of single runs."""
         for reason, number in listing.dropped.items():
             self.context.drop(reason, number)
+            self.context.tally.examples.setdefault(reason, listing.example(reason))
+            self.context.log.debug("dropped %d %s, first: %s", number, reason, listing.example(reason))
 
     def first_row(self, project: Project, missing: frozenset[Extra]) -> tuple[Page, frozenset[Extra]]:
         """The first run of a project, and what the server turned out to lack."""
@@ -143,4 +145,6 @@ def open_fleet(context: Context[WandbSettings], sleep: Sleep) -> Fleet:
     settings = context.settings
     reading = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners)
     api = Api(settings, reading, context.http(settings.base_url))
+    if any(project.name == "*" for project in settings.chosen()):
+        context.parent.progress("listing projects", 0, None)
     return Fleet(context, sleep, reading, api, choose(settings, api, context.deadline, sleep))

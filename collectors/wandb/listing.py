@@ -43,6 +43,14 @@ class Listing:
         lost.update(unserved_run=self.unserved, graphql_error=self.errors)
         return +lost
 
+    def example(self, reason: str) -> str:
+        """Where something was lost for the first time."""
+        for key, flaws in self._flaws.items():
+            if reason in flaws:
+                run = self._runs[key]
+                return f"{self.project}, run {run.id if run else key}"
+        return f"{self.project}"
+
     def __contains__(self, name: object) -> bool:
         return name in self._runs
 

@@ -6,7 +6,7 @@ is its last heartbeat, once its state is terminal.
 
 from __future__ import annotations
 
-from common.metric import Metric, gauge
+from common.metric import Combine, Metric, gauge
 
 _TAGS = ("entity", "project")
 
@@ -14,8 +14,9 @@ _TAGS = ("entity", "project")
 _GROUP_TAGS = ("user", "gpu_type", "group", "job_type", "kind")
 
 
-def _gauge(name: str, unit: str, text: str, *tags: str) -> Metric:
-    return gauge(f"wandb.{name}", unit, text, *_TAGS, *tags)
+def _gauge(name: str, unit: str, text: str, *tags: str, combines: Combine = Combine.SUM) -> Metric:
+    """A metric of a project; a rate or a mean of several projects is not to be had from theirs."""
+    return gauge(f"wandb.{name}", unit, text, *_TAGS, *tags, combines=combines)
 
 
 ACTIVE = _gauge(
@@ -41,6 +42,7 @@ OLDEST_PENDING = _gauge(
     "runs.oldest_pending_seconds",
     "second",
     "How long ago the run was created that waits longest of those in runs.pending. Absent when none waits.",
+    combines=Combine.MAX,
 )
 STALE = _gauge(
     "runs.stale",
@@ -58,14 +60,15 @@ AVG_DURATION = _gauge(
     "hour",
     "Mean duration of the runs that ended in the window: computeSeconds where positive, else the summary's "
     "_wandb.runtime where positive, else end - start. Absent when none ended.",
+    combines=Combine.NONE,
 )
 _LASTING = "of the runs that ended in the window. Absent when none ended."
 DURATION_P50, DURATION_P95, DURATION_MAX = (
-    _gauge(f"training.duration_hours.{name}", "hour", f"{what} {_LASTING}")
-    for name, what in (
-        ("p50", "Median duration (nearest rank)"),
-        ("p95", "Duration that 95 % stay within (nearest rank)"),
-        ("max", "Longest duration"),
+    _gauge(f"training.duration_hours.{name}", "hour", f"{what} {_LASTING}", combines=combines)
+    for name, what, combines in (
+        ("p50", "Median duration (nearest rank)", Combine.NONE),
+        ("p95", "Duration that 95 % stay within (nearest rank)", Combine.NONE),
+        ("max", "Longest duration", Combine.MAX),
     )
 )
 DURATIONS = {DURATION_P50: 50, DURATION_P95: 95, DURATION_MAX: 100}
@@ -89,6 +92,7 @@ UTILIZATION = _gauge(
     "training.gpu_utilization_pct",
     "percent",
     "100 x usage.gpus_busy / usage.gpus_reporting over the project. Absent when no GPU reports.",
+    combines=Combine.NONE,
 )
 
 PUSH_COMPLETED = _gauge(
@@ -101,33 +105,50 @@ PUSH_SUCCESS = _gauge(
     "push_to_main.success_rate_pct",
     "percent",
     "100 x runs_completed_24h / (runs_completed_24h + runs_failed_24h). Absent when both are 0.",
+    combines=Combine.NONE,
 )
 PUSH_AVG_DURATION = _gauge(
     "push_to_main.avg_duration_hours",
     "hour",
     "Mean duration of the push-to-main runs that ended in the window. Absent when none ended.",
+    combines=Combine.NONE,
 )
 _OF_ONE_RUN = (
     "of the push-to-main run that ended last in the window, finished or crashed, and has any of the five "
     "throughput keys. Absent when that run lacks this one."
 )
 PUSH_STEPS = _gauge(
-    "push_to_main.overview.steps_per_second", "", f"Summary key overview/steps_per_second {_OF_ONE_RUN}"
+    "push_to_main.overview.steps_per_second",
+    "",
+    f"Summary key overview/steps_per_second {_OF_ONE_RUN}",
+    combines=Combine.NONE,
 )
 PUSH_EPOCH_STEPS = _gauge(
     "push_to_main.overview.epoch_steps_per_second",
     "",
     f"Summary key overview/epoch_steps_per_second {_OF_ONE_RUN}",
+    combines=Combine.NONE,
 )
-PUSH_SPS = _gauge("push_to_main.overview.sps", "", f"Summary key overview/sps {_OF_ONE_RUN}")
+PUSH_SPS = _gauge(
+    "push_to_main.overview.sps", "", f"Summary key overview/sps {_OF_ONE_RUN}", combines=Combine.NONE
+)
 PUSH_CUMULATIVE_SPS = _gauge(
-    "push_to_main.timing_cumulative.sps", "", f"Summary key timing_cumulative/sps {_OF_ONE_RUN}"
+    "push_to_main.timing_cumulative.sps",
+    "",
+    f"Summary key timing_cumulative/sps {_OF_ONE_RUN}",
+    combines=Combine.NONE,
 )
 PUSH_EPOCH_SPS = _gauge(
-    "push_to_main.timing_per_epoch.sps", "", f"Summary key timing_per_epoch/sps {_OF_ONE_RUN}"
+    "push_to_main.timing_per_epoch.sps",
+    "",
+    f"Summary key timing_per_epoch/sps {_OF_ONE_RUN}",
+    combines=Combine.NONE,
 )
 PUSH_SPS_AGE = _gauge(
-    "push_to_main.sps_age_seconds", "second", "How long ago the run ended whose throughput is shown."
+    "push_to_main.sps_age_seconds",
+    "second",
+    "How long ago the run ended whose throughput is shown.",
+    combines=Combine.MAX,
 )
 PUSH_CONFIG_STEPS = _gauge(
     "push_to_main.config.steps_per_second",
@@ -136,6 +157,7 @@ PUSH_CONFIG_STEPS = _gauge(
     "config that ended in the window, finished or crashed, and has it; both are read from the run's name.",
     "ref",
     "config",
+    combines=Combine.NONE,
 )
 
 SWEEP_TOTAL = _gauge(
@@ -152,12 +174,13 @@ SWEEP_SUCCESS = _gauge(
     "sweep.success_rate_pct",
     "percent",
     "100 x runs_completed_24h / (runs_completed_24h + runs_failed_24h). Absent when both are 0.",
+    combines=Combine.NONE,
 )
 ACTIVE_SWEEPS = _gauge("sweep.active_sweeps", "", "Distinct sweeps that have an active run.")
 
 
 def _usage(name: str, unit: str, text: str) -> Metric:
-    return gauge(f"wandb.{name}", unit, text, *_TAGS, *_GROUP_TAGS, open_tags=True)
+    return gauge(f"wandb.{name}", unit, text, *_TAGS, *_GROUP_TAGS, open_tags=True, combines=Combine.SUM)
 
 
 USAGE_ACTIVE = _usage("usage.runs_active", "run", "The group's part of runs.active.")
@@ -223,7 +246,11 @@ IDLE_GPUS = _gauge(
     *_IDLE_TAGS,
 )
 IDLE_SECONDS = _gauge(
-    "idle.run_seconds", "second", "How long each of these runs is known to have been idle.", *_IDLE_TAGS
+    "idle.run_seconds",
+    "second",
+    "How long each of these runs is known to have been idle.",
+    *_IDLE_TAGS,
+    combines=Combine.MAX,
 )
 
 # The summary key of a throughput metric is its name with a slash for the last dot.

@@ -6,6 +6,7 @@ Knows offsets, because W&B's cursors are such; knows no network.
 from __future__ import annotations
 
 import base64
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from itertools import pairwise
 from math import inf
 
 from collectors.wandb.runs import Run
+
+log = logging.getLogger(__name__)
 
 _OFFSET = re.compile(r"arrayconnection:(\d+)")
 
@@ -135,6 +138,7 @@ class PageSize:
         """So many rows were too many."""
         self.failed = min(self.failed, asked) if asked > 1 else self.most + 1
         self.fits = max(1, min(self.fits, asked // 2))
+        log.debug("%d runs were too many for one request: %d at most from now on", asked, self.fits)
 
     def forget(self) -> None:
         """It was one row that was too large, and that one has been dealt with."""

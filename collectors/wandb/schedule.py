@@ -214,8 +214,10 @@ class Schedule:
     def _put_off(self, reading: _Reading, error: TransientError, failures: int) -> None:
         """Wait before the next try: all together where the server says how long, this project otherwise."""
         now = self.deadline.elapsed()
+        log.debug("%s is to be asked again (failure %d): %s", reading.request.project, failures, error)
         if isinstance(error, RateLimitedError):
             self._gate.halve()
+            log.debug("requests under way together: %d at most from now on", self._gate.allowed)
         if error.wait is not None:
             # A little jitter on top of what was asked keeps a fleet from coming back as one.
             self._gate.hold(now + error.wait + random.uniform(0, 0.5), error)  # noqa: S311

@@ -13,9 +13,9 @@ from common.config.settings import Duration, named
 from common.metric import Metric, Sample, sample
 from common.records.collector import collector_over
 from common.records.engine import Ingest
+from common.records.entry import Entry
 from common.records.paths import first_name
 from common.records.settings import RecordSettings
-from common.records.tail import Entry
 from common.records.window import Tick
 
 MAX_KEYS = 10_000  # keys remembered of runs with the same tags

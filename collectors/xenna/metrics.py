@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from common.metric import Metric, gauge
+from common.metric import Combine, Metric, gauge
 from common.records.reading_metrics import IngestMetrics
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
@@ -17,18 +17,18 @@ class Keyed(NamedTuple):
     """The metric of a key, and how several runs' values of it combine."""
 
     metric: Metric
-    combine: str  # of several runs: the sum or the mean
+    combine: Combine  # of several runs: the sum or the mean
 
 
-def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, str, str]) -> dict[str, Keyed]:
+def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Keyed]:
     """Metrics named after the keys of a record, which may have a `/` where a metric has a dot."""
     return {
-        key: Keyed(gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags), combine)
+        key: Keyed(gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, combines=combine), combine)
         for key, unit, combine, text in rows
     }
 
 
-SUM, MEAN = "sum", "mean"
+SUM, MEAN = Combine.SUM, Combine.MEAN
 
 PIPELINE = _family(
     "xenna.pipeline",
@@ -85,16 +85,23 @@ LAST_RECORD_AGE = gauge(
     "second",
     "Time since the last record of a run that has not ended.",
     *RUN_TAGS,
+    combines=Combine.MAX,
 )
 STALLED = gauge(
     "xenna.run.stalled",
     "",
     "1 when a run that has not ended has written nothing for longer than stalled_after, 0 otherwise.",
     *RUN_TAGS,
+    combines=SUM,
 )
-ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not stalled.")
-ENDED_OK = gauge("xenna.runs.ended_ok_24h", "run", "Runs that ended well in the last 24 hours.")
-ENDED_ERROR = gauge("xenna.runs.ended_error_24h", "run", "Runs that ended in an error in the last 24 hours.")
+ACTIVE, ENDED_OK, ENDED_ERROR = (
+    gauge(f"xenna.runs.{name}", "run", text, combines=SUM)
+    for name, text in (
+        ("active", "Runs that have not ended and are not stalled."),
+        ("ended_ok_24h", "Runs that ended well in the last 24 hours."),
+        ("ended_error_24h", "Runs that ended in an error in the last 24 hours."),
+    )
+)
 
 READING = IngestMetrics("xenna")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from collectors.xenna.metrics import RUN_TAGS
+from common.records.entry import Entry
 from common.records.envelope import UnusableRecordError, envelope, text, timestamp
-from common.records.tail import Entry
 from fleetgauge.records import Event
 
 KIND = "xenna"
@@ -26,31 +27,21 @@ class Record(NamedTuple):
 
 def interpret(entry: Entry, head: str) -> Record | None:
     """The record a line holds; None for another kind's. `head` tells plain runs of different files apart."""
-    value = entry.value
+    value, metrics = entry.value, entry.value.get("metrics")
+    kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
     if "schema_version" in value:
-        return _record(entry)
-    if isinstance(value.get("metrics"), dict) and "timestamp" in value:
-        kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
+        known = envelope(entry, KIND)
+        if known is None:
+            return None
+        run, at, event, _, rank = known
+        ended_well = value.get("status") == "ok" if event is Event.END else None
+        metrics = metrics if isinstance(metrics, dict) else {}
+        return Record(run, at, _tags(kind, rank, run_hash), kind, metrics, ended_well=ended_well)
+    if isinstance(metrics, dict) and "timestamp" in value:
         run = f"plain:{head}:{kind}:{run_hash}"
-        return Record(run, timestamp(value), _tags(kind, run_hash), kind, value["metrics"], plain=True)
-    raise UnusableRecordError("not_a_record", "metrics", value.get("metrics"))
+        return Record(run, timestamp(value), _tags(kind, None, run_hash), kind, metrics, plain=True)
+    raise UnusableRecordError("not_a_record", "metrics", metrics)
 
 
-def _record(entry: Entry) -> Record | None:
-    value, known = entry.value, envelope(entry, KIND)
-    if known is None:
-        return None
-    kind, metrics = text(value, "pipeline_kind"), value.get("metrics")
-    return Record(
-        writer=known.run,
-        timestamp=known.timestamp,
-        group=_tags(kind, text(value, "run_hash"), known.rank or ""),
-        pipeline_kind=kind,
-        metrics=metrics if isinstance(metrics, dict) else {},
-        ended_well=value.get("status") == "ok" if known.event is Event.END else None,
-    )
-
-
-def _tags(kind: str, run_hash: str, rank: str = "") -> tuple[str, ...]:
-    named = (("pipeline_kind", kind), ("rank", rank), ("run_hash", run_hash))
-    return tuple(f"{name}:{value}" for name, value in named if value)
+def _tags(*values: str | None) -> tuple[str, ...]:
+    return tuple(f"{name}:{value}" for name, value in zip(RUN_TAGS, values, strict=True) if value)

@@ -59,7 +59,7 @@ class Configuration:
             return self._datadog
         problems = []
         try:
-            self._datadog = self._with_secrets(DatadogSettings, DATADOG_TABLE)
+            self._datadog = self.datadog_alone()
         except ConfigurationError as error:
             problems.append(str(error))
         if self.core.env is None:
@@ -71,6 +71,10 @@ class Configuration:
             raise ConfigurationError("; ".join(problems)) from None
         return self._datadog
 
+    def datadog_alone(self) -> DatadogSettings:
+        """The same, where nothing is to be sent."""
+        return self._with_secrets(DatadogSettings, DATADOG_TABLE)
+
     def collector(self, name: str, model: type[S], others: Callable[[], Iterable[str]] = tuple) -> S:
         """Settings of one collector. A misspelt variable is refused before anything is read from AWS.
 
@@ -78,6 +82,10 @@ class Configuration:
         """
         refuse_unknown_variables(self._environ, (CoreSettings, DatadogSettings, model), others)
         return self._with_secrets(model, name)
+
+    def table(self, model: type[M], table: str) -> M:
+        """Settings of a table that no collector runs by, with its secrets."""
+        return self._with_secrets(model, table)
 
     def _with_secrets(self, model: type[M], table: str) -> M:
         prefix = self.core.secret_prefix

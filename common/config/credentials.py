@@ -7,6 +7,7 @@ KeyError. Here every way a secret can be bad is one sentence that names the secr
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ _DENIED = {
     "InvalidSignatureException",
     "ExpiredTokenException",
 }
+
+
+log = logging.getLogger(__name__)
 
 
 class AwsSecrets:
@@ -77,6 +81,7 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
     try:
         with signals.doing(f"{doing} from {client.meta.endpoint_url}"):
             answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
+            log.debug("%s from %s: there it is", doing, client.meta.endpoint_url)
     except NoCredentialsError:
         raise ConfigurationError(
             f"{doing}: no AWS credentials were found; give the pod a role or set AWS_ACCESS_KEY_ID"
@@ -84,6 +89,7 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
     except ClientError as error:
         code = error.response["Error"].get("Code", "unknown")
         if code == "ResourceNotFoundException":
+            log.debug("%s from %s: there is none", doing, client.meta.endpoint_url)
             raise _NoSuchSecretError from None
         if code in _DENIED:
             raise ConfigurationError(

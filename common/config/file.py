@@ -18,6 +18,7 @@ from common.errors import ConfigurationError
 from common.registry import nearest
 
 DATADOG_TABLE = "datadog"
+PROVISION_TABLE = "provision"
 MAX_BYTES = 2**18
 MAX_DEPTH = 8  # tables and lists inside each other; ours need three
 
@@ -42,8 +43,8 @@ class ConfigurationFile:
         return cls() if path is None else cls(path, read_tables(path))
 
     def refuse_unknown_tables(self, known: Iterable[str]) -> None:
-        """Every table must belong to a collector, or be [datadog]; other keys are checked with the core."""
-        names = [*known, DATADOG_TABLE]
+        """Every table must be a collector's or one of two more; other keys are checked with the core."""
+        names = [*known, DATADOG_TABLE, PROVISION_TABLE]
         wrong = [
             unknown("table", name, names)
             for name, value in self.tables.items()

@@ -7,6 +7,7 @@ one name, its environment variable; secrets use the same names, and the file the
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
@@ -30,6 +31,8 @@ from common.errors import ConfigurationError, NotConfiguredError
 from common.logs import remember_secret
 from common.registry import PREFIX, nearest
 from common.times import parse_duration
+
+log = logging.getLogger(__name__)
 
 
 class _FromSecret:
@@ -131,6 +134,12 @@ class Settings(BaseSettings):
 
     model_config = named(PREFIX)
     _looked: tuple[str, ...] = ()
+    _origins: Mapping[str, str] = {}
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each variable that is not at its default was found."""
+        return self._origins
 
     def not_set(self, variable: str) -> str:
         """What to say where an optional value turns out to be needed."""
@@ -306,6 +315,13 @@ def load(
     try:
         settings = model()
         settings._looked = tuple(looked)
+        settings._origins = {
+            name: "the environment" if origin == name else origin.removesuffix(f": {name}")
+            for name, origin in origins.items()
+            if name in names.values()
+        }
+        for name, origin in settings._origins.items():
+            log.debug("%s is from %s", name, origin)
         return settings
     except ValidationError as error:
         raise _explain(error, looked, origins) from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from common.config.settings import CoreSettings, DatadogSettings
-from common.errors import DeliveryError, RefusedError, SourceError
+from common.errors import ConfigurationError, DeliveryError, RefusedError, SourceError
 from common.logs import redact
 from common.net.http import TooLargeError, proxy_for, sort_failure
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
@@ -183,6 +183,26 @@ class DatadogClient:
                 configuration.proxy_headers = self._proxy.headers
             self._made = Client(configuration)
         return self._made
+
+
+class ApplicationClient(DatadogClient):
+    """Asks with the application key as well, and only for what needs it; `purpose` says what that is."""
+
+    purpose = ""
+
+    def _keys(self, settings: DatadogSettings) -> dict[str, SecretStr]:
+        if settings.app_key is None:
+            raise ConfigurationError(f"{self.purpose}: {settings.not_set('DD_APP_KEY')}")
+        return {**super()._keys(settings), "appKeyAuth": settings.app_key}
+
+    def blame(self, refused: RefusedError, permission: str) -> ConfigurationError:
+        """Which key was refused: the answer does not tell, but the API key can be asked about by itself."""
+        self.validate()
+        said = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
+        return ConfigurationError(
+            f"{self.address} answered {refused.status}, though DD_API_KEY is good: check that "
+            f"DD_APP_KEY is valid, is of the same organisation and has the permission {permission}{said}"
+        )
 
 
 def _problems(body: object) -> tuple[str, ...]:

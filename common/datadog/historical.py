@@ -7,14 +7,11 @@ them without a word, so it is asked about before a backfill and never assumed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr
-
-from common.config.settings import DatadogSettings
-from common.datadog.client import DatadogClient
-from common.errors import ConfigurationError, RefusedError
+from common.datadog.client import ApplicationClient
+from common.errors import RefusedError
 from common.net.retry import TransientError
 
 if TYPE_CHECKING:
@@ -32,18 +29,12 @@ _HOUR = 3600
 _DAY = 24 * _HOUR
 
 
-class HistoricalIngestion(DatadogClient):
+class HistoricalIngestion(ApplicationClient):
     """Asks about the switch of each metric, and turns it on; only this sends the application key."""
 
     previews = ("get_historical_metrics_configuration", "create_historical_metrics_configuration")
 
-    def _keys(self, settings: DatadogSettings) -> dict[str, SecretStr]:
-        if settings.app_key is None:
-            raise ConfigurationError(
-                "Datadog says only to an application key which metrics take points older than an hour: "
-                + settings.not_set("DD_APP_KEY")
-            )
-        return {**super()._keys(settings), "appKeyAuth": settings.app_key}
+    purpose = "Datadog says only to an application key which metrics take points older than an hour"
 
     def enabled(self, names: Iterable[str]) -> set[str]:
         """The names among these that take old points, each asked about once."""
@@ -63,7 +54,7 @@ class HistoricalIngestion(DatadogClient):
             self._ask_about(name, lambda api: api.get_historical_metrics_configuration(name))
         except RefusedError as refused:
             if refused.status in _FORBIDDEN:
-                raise self._blame(refused, READING) from None
+                raise self.blame(refused, READING) from None
             if refused.status == 404 and refused.problems:
                 return False
             raise
@@ -86,7 +77,7 @@ class HistoricalIngestion(DatadogClient):
     def _reason(self, refused: RefusedError) -> str:
         """A refusal in plain words; raises what is no answer to the question at all."""
         if refused.status in _FORBIDDEN:
-            return str(self._blame(refused, WRITING))
+            return str(self.blame(refused, WRITING))
         if not refused.problems:
             raise refused
         said = f"; Datadog said: {'; '.join(refused.problems)}"
@@ -96,20 +87,11 @@ class HistoricalIngestion(DatadogClient):
             return f"it has a tag configuration, or is a distribution or a standard metric{said}"
         return str(refused)
 
-    def _blame(self, refused: RefusedError, permission: str) -> ConfigurationError:
-        """Which key was refused: the answer does not tell, but the API key can be asked about by itself."""
-        self.validate()
-        said = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
-        return ConfigurationError(
-            f"{self.address} answered {refused.status}, though DD_API_KEY is good: check that "
-            f"DD_APP_KEY is valid, is of the same organisation and has the permission {permission}{said}"
-        )
 
-
-def refusal(missing: Sequence[str], command: str) -> str:
-    """Why nothing is sent, and what to do."""
+def refusal(missing: int, command: str) -> str:
+    """Why nothing is sent of so many metrics, and what to do."""
     return (
-        f"Historical Metrics Ingestion is off for {', '.join(sorted(missing))}: Datadog would drop every "
+        f"Historical Metrics Ingestion is off for {missing} of the metrics: Datadog would drop every "
         f"point of theirs that is older than an hour, without a word; to turn it on: {command}"
     )
 

@@ -37,15 +37,13 @@ def documents(series: Iterable[Series]) -> Iterator[Document]:
         if frame is None:
             frame = frames[metric.name] = {"metric": metric.name, "type": _TYPES[metric.kind]}
             frame |= {"unit": metric.unit} if metric.unit else {}
-        points = [{"timestamp": second, "value": value} for second, value in every]
-        document = {**frame, "tags": tags, "points": points}
-        if host is not None:
-            document["resources"] = [{"type": "host", "name": host}]
-        if len(points) <= POINT_LIMIT:
+        for start in range(0, len(every), POINT_LIMIT):
+            part = every[start : start + POINT_LIMIT]
+            points = [{"timestamp": second, "value": value} for second, value in part]
+            document = {**frame, "tags": tags, "points": points}
+            if host is not None:
+                document["resources"] = [{"type": "host", "name": host}]
             yield document
-            continue
-        for start in range(0, len(points), POINT_LIMIT):
-            yield {**document, "points": points[start : start + POINT_LIMIT]}
 
 
 class Payload:

@@ -5,6 +5,7 @@ Knows what makes two points one to Datadog; knows no socket, no clock and no pay
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,8 @@ from itertools import chain
 
 from common.metric import Kind, Metric, Sample
 from common.names import is_host, is_stored_as_it_is, normalise_tag
+
+log = logging.getLogger(__name__)
 
 MAX_PLAIN = 2**16
 _EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
@@ -45,6 +48,7 @@ class SeriesTable:
         self._owners: dict[_Key, _Key] = {}
         self._metrics: dict[str, Metric] = {}
         self.dropped: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}  # by reason, the first that was dropped
 
     def take(self, samples: Iterable[Sample], oldest: int, newest: int) -> Iterator[Series]:
         """Group samples by series; of one second the last gauge stands and counts add up."""
@@ -61,10 +65,12 @@ class SeriesTable:
             if not least <= value <= most:
                 value = _as_float(value)
                 if not math.isfinite(value):
-                    self.dropped["not_finite"] += 1
+                    self._drop("not_finite", 1, (metric.name, host, tags), second)
                     continue
             if not oldest <= second <= newest:
-                self.dropped["too_old" if second < oldest else "in_future"] += 1
+                self._drop(
+                    "too_old" if second < oldest else "in_future", 1, (metric.name, host, tags), second
+                )
                 continue
             key = (metric.name, host, tags)
             points = groups.get(key)
@@ -79,9 +85,17 @@ class SeriesTable:
                         overflowed.add((key, second))
             points[second] = value
         for key, second in overflowed:
-            self.dropped["not_finite"] += 1
+            self._drop("not_finite", 1, key, second)
             del groups[key][second]
         return groups
+
+    def _drop(self, reason: str, count: int, key: _Key, second: int) -> None:
+        """Count points, and remember the first."""
+        self.dropped[reason] += count
+        if reason not in self.examples:
+            name, host, tags = key
+            labels = [*tags, *([f"host:{host}"] if host else [])]
+            self.examples[reason] = " ".join([name, *labels, "at", str(second)])
 
     def _claims(self, groups: dict[_Key, _Points]) -> dict[_Key, _Points]:
         """The points of each series on the wire, without those that are refused."""
@@ -123,7 +137,7 @@ class SeriesTable:
         """The series on the wire: tags as they are stored, each once, in order, without the common ones."""
         name, host, tags = key
         if host is not None and not is_host(host):
-            self.dropped["bad_host"] += len(points)  # the points go on without it
+            self._drop("bad_host", len(points), key, next(iter(points)))  # the points go on without it
             host = None
         return name, host, tuple(sorted({*map(normalise_tag, tags)} - {"", *self._common}))
 
@@ -131,11 +145,11 @@ class SeriesTable:
         """What is left of a wire in dispute."""
         if not self._many_ticks:
             self._owners[wire] = _NOBODY
-            self.dropped["tag_collision"] += sum(map(len, claimants))
+            self._drop("tag_collision", sum(map(len, claimants)), wire, next(iter(claimants[0])))
             return {}
         seconds = Counter(second for points in claimants for second in points)
-        if contested := sum(number for number in seconds.values() if number > 1):
-            self.dropped["tag_collision"] += contested
+        if contested := [second for second, number in seconds.items() if number > 1]:
+            self._drop("tag_collision", sum(seconds[second] for second in contested), wire, contested[0])
         return {
             second: value for points in claimants for second, value in points.items() if seconds[second] == 1
         }
@@ -143,8 +157,10 @@ class SeriesTable:
     def _refuse_above_cap(self, claims: dict[_Key, _Points], new: dict[_Key, _Key]) -> None:
         """Remove new series beyond the cap. A stable hash chooses, so that every tick keeps the same ones."""
         if len(new) > self._room:
+            log.debug("%d new series, and room for %d under the cap: a hash chooses", len(new), self._room)
             for wire in sorted(new, key=_stable_hash)[self._room :]:
-                self.dropped["series_cap"] += len(claims.pop(wire))
+                points = claims.pop(wire)
+                self._drop("series_cap", len(points), wire, next(iter(points)))
                 del new[wire]
         self._room -= len(new)
         self._owners |= new

@@ -42,7 +42,7 @@ class DatadogSink(DatadogClient):
         tags = (f"env:{core.env}", f"service:{core.service}")
         self._table = SeriesTable(tags, core.series_cap, many_ticks=many_ticks)
         self._queue = Queue()
-        self.dropped = self._table.dropped
+        self.dropped, self.examples = self._table.dropped, self._table.examples
         self.points_sent = 0
 
     @property

@@ -92,9 +92,16 @@ class Client(ApiClient):
     def _build_rest_client(self) -> Transport:
         return Transport(self.configuration)
 
-    def ask(self, method: str, path: str, ready: bytes | None = None) -> HttpAnswer:
-        """Ask with the API key alone; what comes back is left as it is."""
-        headers = {"Accept": "application/json", "DD-API-KEY": self.configuration.api_key["apiKeyAuth"]}
+    def ask(
+        self, method: str, path: str, ready: bytes | None = None, *, body: Mapping[str, Any] | None = None
+    ) -> HttpAnswer:
+        """Ask with the keys there are; what comes back is left as it is."""
+        keys = self.configuration.api_key
+        headers = {"Accept": "application/json", "DD-API-KEY": keys["apiKeyAuth"]}
+        if "appKeyAuth" in keys:
+            headers["DD-APPLICATION-KEY"] = keys["appKeyAuth"]
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         if ready is not None:
             headers |= {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         self.rest_client.ready = ready
@@ -103,6 +110,7 @@ class Client(ApiClient):
                 path,
                 method,
                 header_params=headers,
+                body=body,
                 preload_content=False,
                 request_timeout=self.configuration.request_timeout,
             )

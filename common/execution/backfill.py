@@ -11,20 +11,20 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from common.errors import ConfigurationError, DeclinedError, DeliveryError
 from common.execution.backfill_state import BackfillCheckpoint, BackfillState, SpanSamples, Survey
-from common.execution.delivery import Delivery, Sink
+from common.execution.delivery import Delivery
 from common.execution.run import SLACK, Run
 from common.intake import MAX_AGE
 from common.job import Backfill, Mode
-from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.span import Span
 from common.state.checkpoint import Checkpoint, Saved
 from common.state.stores import store
+from common.times import duration, iso
 
 if TYPE_CHECKING:
     from common.datadog.historical import HistoricalIngestion
@@ -46,7 +46,13 @@ class BackfillRun(Run):
 
     def _work(self) -> None:
         step = self._job.step or self._core.step
-        span = Span(self._asked.since, self._asked.until, step).part(self._asked.part, self._asked.parts)
+        whole = Span(self._asked.since, self._asked.until, step)
+        if step > whole.seconds and not self._collector.resumes:  # records have times of their own
+            told = f"the step of {duration(step)} is longer than the span, {duration(whole.seconds)}"
+            if not whole.ticks:
+                raise ConfigurationError(f"{told}, in which no tick falls: lower --step, or widen --since")
+            log.warning("%s: it has a single tick", told)
+        span = whole.part(self._asked.part, self._asked.parts)
         if len(span.ticks) > MAX_TICKS:
             raise ConfigurationError(
                 f"{span} has {len(span.ticks):,} steps of {step} s, more than {MAX_TICKS:,}: "
@@ -55,9 +61,13 @@ class BackfillRun(Run):
         if self._job.mode is Mode.DRY_RUN:
             samples = SpanSamples(self._collector, self._context({}, span.until, None), span)
             self._sink = sink = self._open_sink(span.since)
-            self._deliver(self._with_progress(samples.items(), "computing", None), Delivery(sink, None))
+            self._deliver(self._with_progress(samples.items(), "computing samples"), Delivery(sink, None))
             return
+        if span.since < self._clock() - MAX_AGE:
+            self._historical_ingestion()  # raises without its key, before every run is listed for nothing
         place = store(self._core)
+        if place is None and self._asked.once is not None:
+            raise ConfigurationError("--once needs to remember what was done: set FLEETGAUGE_CHECKPOINTS")
         with place.open(self._backfill_key(step)) if place else Checkpoint() as checkpoint:
             while not self._push(checkpoint, span):
                 log.info("metrics that were left out before can be sent now: starting again")
@@ -69,6 +79,9 @@ class BackfillRun(Run):
             span.since, span.until, self._job.now
         )
         span = Span(state.since, state.until, span.step)
+        if state.done:
+            log.info("%s was completed at %s: nothing is left to do", span, iso(state.saved_at))
+            return True
         if state.state:
             log.info("resuming the interrupted backfill: %s", span)
         samples = SpanSamples(self._collector, self._context(state.state, span.until, None), span)
@@ -88,13 +101,14 @@ class BackfillRun(Run):
             self._deliver(items, Delivery(sink, saves))
             self._parent.progress("sending", sink.points_sent, total)
         if not self._tally.lost:  # a project that could not be read is what is left to do
-            checkpoint.save(Saved())
+            done = replace(state, saved_at=int(self._clock()), state={}, done=True)
+            checkpoint.save(Saved() if self._asked.once is None else Saved(asdict(done)))
         return True
 
     def _survey(self, samples: SpanSamples) -> Survey:
         """Look at all that would be sent. What is met on the way is counted when it is sent."""
         dropped, lost = self._tally.dropped.copy(), list(self._tally.lost)
-        items = self._with_progress(samples.items(), "computing", None)
+        items = self._with_progress(samples.items(), "computing samples")
         survey = Survey.of(items, self._clock)
         self._tally.dropped, self._tally.lost[:] = dropped, lost
         return survey
@@ -111,7 +125,7 @@ class BackfillRun(Run):
         off = sorted(names - ingestion.enabled(names))
         if off and not self._asked.enable and not self._asked.only_enabled:
             command = self._job.command(*self._asked.asked, "--push", "--enable-historical")
-            raise ConfigurationError(refusal(off, command))
+            raise _about(off, refusal(len(off), command))
         self._agree(survey, span, off)
         left_out = self._turn_on(ingestion, off) if self._asked.enable else frozenset(off)
         self._tally.requests += ingestion.requests
@@ -125,12 +139,14 @@ class BackfillRun(Run):
         text = f"{kept.points.total():,} points in {len(kept.series):,} series, {span}"
         if kept.oldest is not None:
             text += f"; visible {visible(self._clock() - kept.oldest)}"
+        lines = [text]
         if off:
-            verb = "will be turned on" if self._asked.enable else "is off, and they are left out,"
-            text += f"; Historical Metrics Ingestion {verb} for {', '.join(off)}"
+            verb = "will be turned on for" if self._asked.enable else "is off, so that these are left out:"
+            lines += [f"Historical Metrics Ingestion {verb} {len(off)} metrics", *off]
         if not self._asked.ask or not (survey.points or (off and self._asked.enable)):
-            log.info("%s", text)
-        elif not self._parent.agrees(text):
+            for line in lines:
+                log.info("%s", line)
+        elif not self._parent.agrees("\n  ".join(lines)):
             raise DeclinedError("nothing was sent: it was not agreed to")
 
     def _turn_on(self, ingestion: HistoricalIngestion, off: list[str]) -> frozenset[str]:
@@ -143,10 +159,10 @@ class BackfillRun(Run):
             else:
                 log.info("%s: Historical Metrics Ingestion is on now", name)
         if refused and not self._asked.only_enabled:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-            raise ConfigurationError(
-                f"Historical Metrics Ingestion could not be turned on for {reasons}. "
-                "Nothing was sent; --only-enabled leaves these out"
+            raise _about(
+                [f"{name}: {reason}" for name, reason in refused.items()],
+                f"Historical Metrics Ingestion could not be turned on for {len(refused)} metrics. "
+                "Nothing was sent; --only-enabled leaves these out",
             )
         return frozenset(refused)
 
@@ -160,17 +176,6 @@ class BackfillRun(Run):
         oldest = span.since if survey.needs_historical_ingestion else None
         return self._datadog_sink(Deadline(left), oldest=oldest, many_ticks=True)
 
-    def _with_progress(
-        self, items: Iterator[Sample | Mark], doing: str, total: int | None, sink: Sink | None = None
-    ) -> Iterator[Sample | Mark]:
-        """The same items, telling the parent at every mark what a sink took, or how many went by."""
-        passed = 0
-        for item in items:
-            passed += isinstance(item, Sample)
-            yield item
-            if isinstance(item, Mark):
-                self._parent.progress(doing, sink.points_sent if sink else passed, total)
-
     @contextmanager
     def _explaining_how_to_resume(self) -> Iterator[None]:
         try:
@@ -183,9 +188,20 @@ class BackfillRun(Run):
             raise
 
     def _backfill_key(self, step: int) -> str:
-        """Names an interrupted backfill: a hash of all that decides what is sent where, secrets masked."""
+        """Names a backfill: a hash of all that decides what is sent where, secrets masked.
+
+        Settings that are left alone are no part of it, so that a newer version, which has more, knows it too.
+        """
         asked, core, datadog = self._asked, self._core, self._configuration.datadog()
-        told = [*asked.asked, asked.part, asked.parts, step, self._settings.model_dump_json()]
+        settings = self._settings.model_dump_json(exclude_defaults=True)
+        told = [*asked.asked, asked.part, asked.parts, step, settings]
         told += [core.env, core.service, datadog.address, core.instance]
+        told += [] if asked.once is None else [asked.once]
         digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
         return f"backfill-{self._collector.name}-{digest}"
+
+
+def _about(details: list[str], said: str) -> ConfigurationError:
+    error = ConfigurationError(said)
+    error.details = details
+    return error

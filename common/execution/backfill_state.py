@@ -27,15 +27,16 @@ class BackfillState:
     saved_at: int
     left_out: list[str] = field(default_factory=list)
     state: dict[str, object] = field(default_factory=dict)
+    done: bool = False
 
     @classmethod
     def parse(cls, saved: Mapping[str, object], now: int) -> Self | None:
-        """The backfill to resume; None where there is none, or it is too old."""
+        """The backfill that is done, or to resume; None where there is none, or it is too old to resume."""
         try:
             # Any: a document from outside; what does not fit raises
             document: dict[str, Any] = dict(saved)
             state = cls(**document)
-            return state if 0 <= now - int(state.saved_at) < MAX_RESUME_AGE else None
+            return state if state.done or 0 <= now - int(state.saved_at) < MAX_RESUME_AGE else None
         except (TypeError, ValueError):
             return None
 

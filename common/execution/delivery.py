@@ -27,6 +27,10 @@ class Sink(Protocol):
     points_sent: int
 
     @property
+    def examples(self) -> Mapping[str, str]:
+        """By reason, the first point that did not go."""
+
+    @property
     def dropped(self) -> Mapping[str, int]:
         """Points that did not go, by reason."""
 
@@ -143,3 +147,4 @@ class Delivery:
         with shielded():
             passed, self._passed, self._saved_at = self._passed, {}, now
             self._remember(passed)
+            log.debug("saved how far this came: %d parts of the state changed", len(passed))

@@ -8,26 +8,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.metric import Sample, gauge
+from common.metric import Combine, Sample, gauge
 from common.outcome import Outcome, Status
 
 UP = gauge(
-    "collector.up", "", "1 when all that was asked for was read and delivered, 0 otherwise.", "collector"
+    "collector.up",
+    "",
+    "1 when all that was asked for was read and delivered, 0 otherwise.",
+    "collector",
+    combines=Combine.MIN,
 )
 DURATION = gauge(
-    "collector.duration_seconds", "second", "How long the run of the collector took.", "collector"
+    "collector.duration_seconds",
+    "second",
+    "How long the run of the collector took.",
+    "collector",
+    combines=Combine.MAX,
 )
-SAMPLES = gauge("collector.samples", "item", "Samples the collector yielded in the run.", "collector")
-SENT = gauge("collector.points_sent", "item", "Points the intake accepted in the run.", "collector")
+SAMPLES = gauge(
+    "collector.samples",
+    "item",
+    "Samples the collector yielded in the run.",
+    "collector",
+    combines=Combine.SUM,
+)
+SENT = gauge(
+    "collector.points_sent",
+    "item",
+    "Points the intake accepted in the run.",
+    "collector",
+    combines=Combine.SUM,
+)
 DROPPED = gauge(
     "collector.points_dropped",
     "item",
     "Records and points of the run that were not sent as they were, by reason; never counted as a failure.",
     "collector",
     "reason",
+    combines=Combine.SUM,
 )
-REQUESTS = gauge("collector.requests", "request", "Requests the collector made to its source.", "collector")
-SKEW = gauge(
+REQUESTS = gauge(
+    "collector.requests",
+    "request",
+    "Requests the collector made to its source.",
+    "collector",
+    combines=Combine.SUM,
+)
+SKEW = gauge(  # ahead or behind: neither the highest nor the mean says how wrong the clocks are
     "collector.clock_skew_seconds",
     "second",
     "How far this machine's clock is ahead of the intake's, to about a second.",
@@ -39,6 +66,7 @@ LAST_SUCCESS = gauge(
     "second",
     "Time since a run of the collector last read and delivered everything; needs a checkpoint store.",
     "collector",
+    combines=Combine.MAX,
 )
 
 GAP = gauge(
@@ -47,6 +75,7 @@ GAP = gauge(
     "Time before this run that was missed and could not be filled any more; 0 where nothing is missing; "
     "needs a checkpoint store.",
     "collector",
+    combines=Combine.MAX,
 )
 
 METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, REQUESTS, SKEW, LAST_SUCCESS, GAP)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from common import registry
 from common.collector import Context
 from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings
-from common.errors import FleetgaugeError, Interrupted
+from common.errors import BusyError, FleetgaugeError, Interrupted
 from common.execution import health
 from common.execution.delivery import Delivery
 from common.execution.run import Run, failure_of
@@ -59,6 +60,7 @@ class LiveRun(Run):
 
     _last_success: int | None = None
     _as_of: int | None = None
+    _forgets = False  # whether it does without a store that is there and cannot be used
 
     @cached_property
     def _kept(self) -> Kept:
@@ -101,15 +103,21 @@ class LiveRun(Run):
             )
             step = job.step or self._core.step
             context = self._context(checkpoint.saved.state, tick(job.now, step), step)
+            context = replace(context, remembers=context.remembers and not self._forgets)
             self._sink = sink = self._open_sink(job.now - MAX_AGE)
             context = replace(context, intake_clock=self._intake_clock, stays=job.stays)
 
             def remember(changes: Mapping[str, object]) -> None:
-                checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
+                saved = replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes))
+                try:
+                    checkpoint.save(saved)
+                except FleetgaugeError as error:
+                    self._do_without(error)
 
             self._as_of = context.at
-            self._deliver(self._dated(self._collector.collect(context)), Delivery(sink, remember))
-            if job.mode is Mode.PUSH:
+            items = self._with_progress(self._dated(self._collector.collect(context)), "collecting samples")
+            self._deliver(items, Delivery(sink, remember))
+            if job.mode is Mode.PUSH and not self._forgets:  # or it cannot know what was missed
                 self._note_gap(context)
             if not self._tally.lost:
                 checkpoint.save(replace(checkpoint.saved, last_success=int(self._clock())))
@@ -161,7 +169,25 @@ class LiveRun(Run):
         key = self._key()
         if self._job.mode is Mode.DRY_RUN:
             return Checkpoint(place.peek(key))
-        return place.open(key)
+        try:
+            with ExitStack() as closing:
+                checkpoint = closing.enter_context(place.open(key))
+                if not (self._collector.resumes or self._collector.per_node):
+                    checkpoint.save(checkpoint.saved)  # what will not be kept must not be counted on either
+                closing.pop_all()
+                return checkpoint
+        except FleetgaugeError as error:
+            self._do_without(error)
+            return Checkpoint()
+
+    def _do_without(self, error: FleetgaugeError) -> None:
+        """Go on without a store that cannot be used, where only some of the answer needs it."""
+        if self._collector.resumes or isinstance(error, BusyError):
+            raise error
+        if not self._forgets:
+            self._forgets = True
+            log.warning("what needs the memory of earlier runs is left out: %s", error)
+            self._tally.lost.append(f"what needs the memory of earlier runs: {error}")
 
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:
         if self._job.mode is Mode.DRY_RUN:

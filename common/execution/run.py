@@ -26,13 +26,10 @@ from common.errors import (
     FleetgaugeError,
     Interrupted,
     NotConfiguredError,
-    together,
 )
-from common.execution import health
-from common.execution.backfill_state import no_backfill
 from common.execution.delivery import Delivery, Sink
 from common.intake import MAX_AGE, MAX_AHEAD
-from common.job import DATADOG, Job, Mode
+from common.job import Job, Mode
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Failure, Outcome, Status
@@ -41,11 +38,11 @@ from common.signals import shielded
 from common.state.checkpoint import Store
 from common.state.key import checkpoint_key
 from common.state.stores import store
-from common.times import tick
 
 if TYPE_CHECKING:
     from common.datadog.historical import HistoricalIngestion
     from common.datadog.sink import DatadogSink
+    from common.show.dry_run_file import Board
 
 MAX_NAMED = 20  # lost units that an outcome names; the log names them all
 SLACK = 30  # seconds between our clock and the intake's that a missed tick may lose
@@ -105,15 +102,9 @@ class Run(ABC):
 
     def _do(self) -> None:
         self._configure()
-        if self._job.collector == DATADOG:
-            self._check_datadog()
-            return
         self._collector = load_collector(self._job.collector)
-        if self._job.mode is Mode.CHECK:
-            self._check()
-        else:
-            self._read_settings()
-            self._work()
+        self._read_settings()
+        self._work()
 
     def _configure(self) -> None:
         """Read what every collector shares."""
@@ -138,44 +129,6 @@ class Run(ABC):
     @abstractmethod
     def _work(self) -> None:
         """Do what this kind of run is for."""
-
-    def _check_datadog(self) -> None:
-        """Ask about the keys; about that of the past only where the past is asked for."""
-        self._findings.append(self._datadog_sink(self._deadline).validate())
-        if self._job.backfill:
-            from common.datadog.historical import READING
-
-            history = self._historical_ingestion()
-            history.enabled([health.UP.name])
-            self._findings.append(f"the application key has the permission {READING} at {history.address}")
-
-    def _check(self) -> None:
-        """Look at everything that a push needs, and name all that is wrong with it, not the first."""
-        if self._job.backfill and self._collector.backfill is None:
-            raise no_backfill(self._collector)
-        wrong: list[FleetgaugeError] = []
-        try:
-            self._read_settings()
-            at = tick(self._job.now, self._job.step or self._core.step)
-            for found in self._collector.check(self._context({}, at, None)):
-                if isinstance(found, str):
-                    self._findings.append(found)
-                else:
-                    wrong.append(found)
-        except NotConfiguredError as error:
-            if not self._job.named:  # skipped, whatever else is wrong
-                raise
-            wrong.append(error)
-        except FleetgaugeError as error:
-            wrong.append(error)
-        try:
-            if place := self._store():
-                place.check(self._key())
-                self._findings.append(f"checkpoints can be kept in {self._core.checkpoints}")
-        except FleetgaugeError as error:
-            wrong.append(error)
-        if wrong:
-            raise together(wrong)
 
     def _store(self) -> Store | None:
         """Where this run remembers how far it came; a live run that must remember cannot do without."""
@@ -214,7 +167,7 @@ class Run(ABC):
             remembers=self._core.checkpoints is not None,
             sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
             clock=self._clock,
-            parent=self._parent if job.backfill else Parent(),
+            parent=self._parent,
         )
 
     def _deliver(self, items: Iterable[Sample | Mark], delivery: Delivery) -> None:
@@ -228,6 +181,17 @@ class Run(ABC):
                         )
                     self._samples += 1
                 delivery.take(item)
+
+    def _with_progress(
+        self, items: Iterator[Sample | Mark], doing: str, total: int | None = None, sink: Sink | None = None
+    ) -> Iterator[Sample | Mark]:
+        """The same items, telling the parent at every mark what a sink took, or how many went by."""
+        passed = 0
+        for item in items:
+            passed += isinstance(item, Sample)
+            yield item
+            if isinstance(item, Mark):
+                self._parent.progress(doing, sink.points_sent if sink else passed, total)
 
     def _open_sink(self, oldest: int) -> Sink:
         if self._job.mode is Mode.PUSH:
@@ -243,7 +207,14 @@ class Run(ABC):
             oldest=oldest,
             newest=self._job.now + MAX_AHEAD,
             many_ticks=self._job.backfill is not None,
+            boards=self._boards() if self._job.backfill is not None else None,
         )
+
+    def _boards(self) -> list[Board]:
+        """How the collector is looked at, for a page of what a backfill would send."""
+        from common.show.boards import boards
+
+        return boards(self._collector.name, self._collector.metrics, self._configuration.address)
 
     def _datadog_sink(
         self, deadline: Deadline, *, oldest: int | None = None, many_ticks: bool = False
@@ -263,6 +234,7 @@ class Run(ABC):
         dropped = dict(self._tally.dropped)
         for reason, count in (self._sink.dropped if self._sink else {}).items():
             dropped[reason] = dropped.get(reason, 0) + count
+        examples = {**self._tally.examples, **(self._sink.examples if self._sink else {})}
         if beyond := dropped.get("series_cap"):
             log.warning("%d points of series beyond FLEETGAUGE_SERIES_CAP were not sent; raise it", beyond)
         sent = self._sink.points_sent if self._sink else 0
@@ -274,7 +246,8 @@ class Run(ABC):
         elif failure or lost:
             status = Status.PARTIAL if sent or not failure else Status.FAILED
         else:
-            status = Status.OK if self._samples or self._findings else Status.EMPTY
+            told = self._samples or self._findings or self._job.mode is Mode.SETTINGS
+            status = Status.OK if told else Status.EMPTY
         return Outcome(
             collector=self._job.collector,
             status=status,
@@ -282,6 +255,7 @@ class Run(ABC):
             samples=self._samples,
             points_sent=sent,
             dropped=dropped,
+            examples={reason: logs.redact(said) for reason, said in examples.items() if reason in dropped},
             requests=self._tally.requests,
             lost=lost,
             findings=[logs.redact(finding) for finding in self._findings],
@@ -300,4 +274,5 @@ def _every_variable() -> Iterator[str]:
 def failure_of(error: BaseException) -> Failure:
     configuration = isinstance(error, FleetgaugeError) and error.configuration
     status = getattr(error, "status", None) if getattr(error, "problems", ()) else None  # Datadog's own
-    return Failure(type(error).__name__, logs.redact(str(error)), configuration, status)
+    details = list(getattr(error, "details", ()))
+    return Failure(type(error).__name__, logs.redact(str(error)), configuration, status, details)

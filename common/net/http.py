@@ -6,6 +6,7 @@ Sorts every failure into what may succeed next time (`TransientError`) and what 
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import ssl
@@ -34,6 +35,8 @@ CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 45.0
 MAX_ANSWER_BYTES = 16 * 2**20
 CHUNK = 2**18
+
+log = logging.getLogger(__name__)
 
 
 class RequestCounter(Protocol):
@@ -243,6 +246,8 @@ def exchange(
 
     What was read by then is let go of at once: the error that is raised holds on to this call.
     """
+    started = time.monotonic()
+    log.debug("%s %s: sending %s bytes", method, url, f"{len(body or b''):,}")
     response = pool.request(
         method,
         url,
@@ -261,6 +266,10 @@ def exchange(
                 raise TooLargeError(f"{response.url} sent more than {largest:,} bytes")
             deadline.timeout(READ_TIMEOUT)
         response.release_conn()
+        took = 1000 * (time.monotonic() - started)
+        log.debug(
+            "%s %s: %d after %.0f ms, %s bytes", method, url, response.status, took, f"{len(content):,}"
+        )
         return response.status, Reply(bytes(content), response.headers)
     finally:
         content.clear()

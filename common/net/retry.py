@@ -6,6 +6,7 @@ Knows when waiting can help and how long; the caller decides what is worth anoth
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 RETRIED_STATUSES = frozenset({408, 429}) | frozenset(range(500, 600))
 MAX_WAIT = 60.0
@@ -77,8 +80,6 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
     lowered = {key.lower(): value for key, value in headers.items()}
     for header in ("retry-after", "x-ratelimit-reset", "ratelimit-reset"):
         text = lowered.get(header, "").strip()
-        if not text:
-            continue
         try:
             seconds = float(text)
         except ValueError:
@@ -125,6 +126,7 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
         return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()
 
     def pause(seconds: float) -> None:
+        log.debug("trying again in %.1f s: %s", seconds, error)
         with doing(f"waiting to try again: {error}"):
             sleep(seconds)
 

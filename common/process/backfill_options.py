@@ -25,7 +25,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--step", metavar="INTERVAL", type=interval, help="grid of the answers (default: FLEETGAUGE_STEP)"
     )
     past.add_argument("--csv", metavar="FILE", help="without --push: write every point to a file as well")
-    past.add_argument("--html", metavar="FILE", help="without --push: draw every metric on a page to look at")
+    drawn = "without --push: draw every metric on a page to look at; in a directory it gets a name"
+    past.add_argument("--html", metavar="FILE", help=drawn)
     past.add_argument(
         "--slice",
         metavar="I/N",
@@ -39,6 +40,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     past.add_argument("--only-enabled", action="store_true", help="leave out the metrics for which it is off")
     past.add_argument(
         "--yes", action="store_true", help="send without asking; needed where nobody can be asked"
+    )
+    past.add_argument(
+        "--once",
+        metavar="NAME",
+        help="where this was completed under NAME before, end at once (needs a store)",
     )
 
 
@@ -90,6 +96,7 @@ def parse(
         only_enabled=options.only_enabled,
         enable=options.enable_historical,
         ask=options.push and not options.yes,
+        once=options.once,
     )
 
 
@@ -97,7 +104,7 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     given = [
         f"--{name.replace('_', '-')}" for name, value in vars(options).items() if value not in (None, False)
     ]
-    sending = ("--enable-historical", "--only-enabled", "--yes")
+    sending = ("--enable-historical", "--only-enabled", "--yes", "--once")
     for option in ("--until", "--step", "--csv", "--html", "--slice", *sending):
         if option in given and "--since" not in given:
             raise ConfigurationError(f"{option} goes with --since")
@@ -109,6 +116,11 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     for option in ("--csv", "--html"):
         if option in given and "--push" in given:
             raise ConfigurationError(f"{option} is for looking: leave --push out, and send afterwards")
+    for option in {"--push", "--check", "--json", "--print-config"} & set(given):
+        if "--points" in given:
+            raise ConfigurationError(f"--points is for looking: leave {option} out")
+    if "--since" in given and "--print-config" in given:
+        raise ConfigurationError("--print-config is about settings: leave --since out")
     if "--json" in given and {"--csv", "--html"} & set(given):
         raise ConfigurationError("--json prints the points: --csv and --html are for another run")
 

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 
 from common import logs, registry, signals
 from common.errors import DeliveryError, Interrupted
-from common.job import Job
+from common.job import Job, Mode
 from common.outcome import Failure, Outcome, Status
 from common.parent import Parent
 from common.process.protocol import Progress, Question, decode_job, encode
@@ -90,13 +90,17 @@ def end_group() -> None:
 
 def _execute(job: Job, parent: Parent) -> Outcome:
     """Do what the job is for, importing no more than that takes."""
+    if job.mode in {Mode.CHECK, Mode.SETTINGS}:
+        from common.execution.inspection import InspectionRun
+
+        return InspectionRun(job, os.environ, parent).run()
     if job.backfill is not None:
         from common.execution.backfill import BackfillRun
 
         return BackfillRun(job, os.environ, parent).run()
     from common.execution.live import LiveRun
 
-    run = LiveRun(job, os.environ)
+    run = LiveRun(job, os.environ, parent)
     return run.run() if job.outcome is None else run.report_on(job.outcome)
 
 

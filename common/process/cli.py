@@ -13,64 +13,84 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from common import logs, registry, signals
 from common.errors import ConfigurationError, Interrupted
 from common.process import backfill_options, console, streams
 from common.process.backfill_options import interval
 from common.process.command import FAILED, LIVE, MISCONFIGURED, OK, PAST, Command
+from common.process.completion import SHELLS, script
+from common.registry import nearest
 from common.show.output import check_output
 from fleetgauge import __version__
 
 _EPILOG = """\
 examples:
-  run_collector.py host                 look at this machine; nothing is sent
-  run_collector.py all --check          are settings, secrets and keys good? nothing is sent
-  run_collector.py all --push           what the CronJob does every fifteen minutes
-  run_collector.py wandb --json | jq .  one JSON document on stdout, everything else on stderr
-  run_collector.py wandb --since 7d --html week.html
-                                        the past week, recomputed, to look at before it is sent
-  run_collector.py wandb --since 7d --push
-                                        send it, once you agree; interrupted, the same command goes on
+  run_collector.py host                               look at this machine; nothing is sent
+  run_collector.py wandb --since 7d --html week.html  draw the past week; nothing is sent
+  run_collector.py all --push                         what the CronJob does every fifteen minutes
 
 settings come from the environment, AWS Secrets Manager and --config, in that order; docs/settings.md
-lists them all.
+lists them all, docs/fleetgauge.example.toml is a file to begin with.
 
 exit code: 0 ok, empty or skipped; 1 a collector was partial or failed; 2 configuration;
 130 or 143 interrupted.
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """One whose errors are what is wrong and where to look, without the whole usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        words = [word for word in message.split() if word.startswith("--")]
+        hint = nearest(words[0], [*self._option_string_actions]) if "unrecognized" in message else ""
+        streams.say(f"{message}{hint}")
+        streams.say("--help lists what there is")
+        raise SystemExit(MISCONFIGURED)
+
+
 def parser(width: int | None = None) -> argparse.ArgumentParser:
     """The command line's grammar; docs/command-line.md is generated from it, at a fixed width."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="run_collector.py",
+        usage="run_collector.py NAME... [--push | --check | --print-config] [options]",
         description="Collect fleet metrics: show them (the default) or push them to Datadog.",
         epilog=_EPILOG,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
         allow_abbrev=False,
+        add_help=False,
     )
-    made.add_argument("names", nargs="*", metavar="NAME", help="collectors to run, or `all`")
-    what = made.add_mutually_exclusive_group()
-    what.add_argument("--push", action="store_true", help="deliver to Datadog instead of showing")
-    what.add_argument("--check", action="store_true", help="check settings, secrets and access; send nothing")
-    what.add_argument("--list", action="store_true", help="list the collectors and what each reads")
-    made.add_argument("--json", action="store_true", help="print one JSON document for a program")
-    made.add_argument("--config", metavar="FILE", help="TOML file with a table per collector")
-    made.add_argument(
-        "--timeout",
-        metavar="TIME",
-        type=interval,
-        help=f"deadline of each collector, such as 90 or 2m (default: {LIVE:g}, or {PAST:g} with --since)",
+    add = made.add_argument
+    add("names", nargs="*", metavar="NAME", help="collectors to run, or `all`")
+    what = made.add_argument_group("what to do, besides showing what would be sent")
+    add = what.add_mutually_exclusive_group().add_argument
+    add("--push", action="store_true", help="deliver to Datadog")
+    add("--check", action="store_true", help="check settings, secrets and access; send nothing")
+    add("--print-config", action="store_true", help="show each setting in force, and where it comes from")
+    add("--list", action="store_true", help="list the collectors and what each reads")
+    add(
+        "--completion",
+        metavar="SHELL",
+        choices=SHELLS,
+        help=f"what makes {' or '.join(SHELLS)} complete these",
     )
-    made.add_argument(
-        "--every",
-        metavar="INTERVAL",
-        type=interval,
-        help="stay and run again once in each interval, such as 60s or 15m",
+    add("--version", action="version", version=__version__, help="print the version and exit")
+    add("-h", "--help", action="help", help="show this help and exit")
+    how = made.add_argument_group("how")
+    add = how.add_argument
+    add("--config", metavar="FILE", help="TOML file with a table per collector")
+    timeout = (
+        f"deadline of each collector: 90s, 2m (default: {LIVE / 60:g}m, or {PAST / 3600:g}h with --since)"
     )
-    made.add_argument("--verbose", action="store_true", help="log what is being done")
-    made.add_argument("--version", action="version", version=__version__, help="print the version and exit")
+    add("--timeout", metavar="TIME", type=interval, help=timeout)
+    every = "stay and run again once in each interval, such as 60s or 15m"
+    add("--every", metavar="INTERVAL", type=interval, help=every)
+    see = made.add_argument_group("what to see")
+    add = see.add_argument
+    add("--json", action="store_true", help="one JSON document for a program; the rest goes to stderr")
+    add("--points", action="store_true", help="every point on a line, where a series has several")
+    add("--verbose", action="store_true", help="log requests, files, settings and what is decided")
     backfill_options.add(made)
     return made
 
@@ -101,11 +121,15 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
     options = arguments.parse_args(argv)
     logs.set_up("run_collector", verbose=options.verbose)
     known = registry.names()
+    if options.completion:
+        print(script(options.completion, arguments, [*known, "all"]))
+        return OK
     if options.list:
         return _list(known, as_json=options.json)
     if not options.names:
-        arguments.print_usage(sys.stderr)
-        raise ConfigurationError(f"name a collector, or all; there are: {', '.join(known)}")
+        raise ConfigurationError(
+            f"name a collector, or all; there are: {', '.join(known)} (--help lists the options)"
+        )
     names = registry.expand(options.names, known)
     person = console.find() if options.push and options.since and not options.yes else None
     backfill = backfill_options.parse(options, environ, int(time.time()), person=person is not None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 import shutil
 import socket
 import sys
@@ -23,10 +24,14 @@ from common.outcome import Outcome, Status
 from common.process import progress, streams
 from common.process.console import Console
 from common.process.environment import configured
+from common.process.progress import Lines
+from common.process.protocol import Progress
 from common.process.runner import Runner
 from common.process.staying import MAX_BAD, Watch, delay
 from common.show import report
 from common.show.dry_run_file import DryRunFile
+from common.show.figures import figure
+from common.show.layout import Look
 from common.span import Span
 from common.text import visible
 from common.times import parse_duration
@@ -57,7 +62,8 @@ class Command:
         self._person = person
         self._runner: Runner | None = None
         self._outcomes: list[Outcome] = []  # of the last run
-        self._mode = Mode.PUSH if options.push else Mode.CHECK if options.check else Mode.DRY_RUN
+        asked = {Mode.PUSH: options.push, Mode.CHECK: options.check, Mode.SETTINGS: options.print_config}
+        self._mode = next((mode for mode, chosen in asked.items() if chosen), Mode.DRY_RUN)
 
     def repeat(self, interval: int) -> int:
         """Run at once, then once in every interval until interrupted; whatever may pass does not end it."""
@@ -95,7 +101,7 @@ class Command:
         self._runner = runner = self._runner or Runner(self._environ, watcher)
         with _folder(self._mode) as folder:
             jobs = [self._job(name, folder) for name in self._names]
-            if self._mode is Mode.CHECK:
+            if self._mode in {Mode.CHECK, Mode.SETTINGS}:
                 jobs.append(self._job(DATADOG, folder))
             try:
                 self._outcomes = outcomes = runner.run_and_report(jobs)
@@ -103,10 +109,12 @@ class Command:
                 watcher.close()
             paths = {job.collector: Path(job.samples_path) for job in jobs if job.samples_path}
             files = {name: DryRunFile(path) for name, path in paths.items()}
-            if self._backfill and self._mode is Mode.DRY_RUN and not self._options.json:
-                self._show_past(outcomes, files, self._span(self._backfill, jobs[0]))
+            if self._options.json:
+                pushed = self._mode is not Mode.DRY_RUN
+                report.write_document(outcomes, None if pushed else files, sys.stdout)
             else:
-                self._show(outcomes, files)
+                span = self._span(self._backfill, jobs[0]) if self._backfill else None
+                self._show(outcomes, files, span, watcher)
         return 128 + runner.interrupted if runner.interrupted else exit_code(outcomes)
 
     def _span(self, backfill: Backfill, job: Job) -> Span:
@@ -115,17 +123,6 @@ class Command:
         with suppress(ValueError):
             step = step or parse_duration(configured(job, self._environ, "step"))
         return Span(backfill.since, backfill.until, step or STEP).part(backfill.part, backfill.parts)
-
-    def _show_past(self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Span) -> None:
-        from common.show import csv_file, overview, page
-
-        if self._options.csv:
-            csv_file.write(Path(self._options.csv), outcomes, files)
-        if self._options.html:
-            page.write(Path(self._options.html), outcomes, files, span)
-        for line in overview.show(outcomes, files, span, _width()):
-            print(line)
-        print(report.last_line(outcomes, pushed=False), flush=True)
 
     def _job(self, name: str, folder: Path | None) -> Job:
         return Job(
@@ -147,20 +144,61 @@ class Command:
         asked, every = self._options.timeout or (PAST if self._backfill else LIVE), self._options.every
         return min(asked, every - TO_END) if every and every > 2 * TO_END else asked
 
-    def _show(self, outcomes: list[Outcome], files: Mapping[str, DryRunFile]) -> None:
-        pushed = self._mode is not Mode.DRY_RUN
-        if self._options.json:
-            report.write_document(outcomes, None if pushed else files, sys.stdout)
-            return
-        if self._mode is Mode.CHECK:
-            for outcome in outcomes:
-                print(report.headline(outcome))
-                for finding in outcome.findings:
-                    print(f"  {visible(finding)}")
-            return
-        for line in report.table(outcomes, files, _width()):
+    def _show(
+        self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Span | None, watcher: Lines
+    ) -> None:
+        """For a person: what came of it, what was written where, and what to do next."""
+        from common.show import overview
+
+        look = Look.at(sys.stdout, self._environ)
+        written = [*self._written(outcomes, files, span, watcher)] if span and not self._options.push else []
+        past = span if self._mode is Mode.DRY_RUN else None
+        for line in overview.show(outcomes, files, look, past, points=self._options.points):
             print(line)
-        print(report.last_line(outcomes, pushed=pushed), flush=True)
+        if self._mode in {Mode.DRY_RUN, Mode.PUSH}:
+            for line in report.closing(outcomes, look, pushed=self._mode is Mode.PUSH):
+                print(line)
+        for line in written:
+            print(line)
+        for line in self._next(outcomes) if look.width is not None else ():
+            print(line)
+        sys.stdout.flush()
+
+    def _written(
+        self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Span, watcher: Lines
+    ) -> Iterator[str]:
+        """Write the files that were asked for; a line on each."""
+        from common.show import csv_file, page
+
+        for text in filter(None, (self._options.csv, self._options.html)):
+            watcher.progress("run_collector", Progress(f"writing {text}", 0, None))
+            path = Path(text)
+            if text == self._options.csv:
+                csv_file.write(path, outcomes, files)
+            else:
+                path = page.write(path, outcomes, files, span)
+            size = f", {' '.join(figure(path.stat().st_size, 'byte'))}" if path.is_file() else ""
+            yield f"wrote {visible(str(path))}{size}"
+        watcher.close()
+
+    def _next(self, outcomes: list[Outcome]) -> Iterator[str]:
+        """What a person may want to do now, as command lines."""
+        past, code = self._backfill.asked if self._backfill else (), exit_code(outcomes)
+        if code == MISCONFIGURED:
+            if self._mode is not Mode.CHECK:
+                yield f"next, to see all that is wrong: {self._line('--check')}"
+            return
+        if any(outcome.dropped for outcome in outcomes) and not self._options.verbose:
+            again = ("--push",) if self._mode is Mode.PUSH else ()
+            yield f"next, to see more of what was dropped: {self._line(*past, *again, '--verbose')}"
+        if self._mode is Mode.CHECK and code == OK:
+            yield f"next, to look at what would be sent: {self._line(*past)}"
+        if self._mode is Mode.DRY_RUN and any(outcome.samples for outcome in outcomes):
+            yield f"next, to send it: {self._line(*past, '--push')}"
+
+    def _line(self, *words: str) -> str:
+        config = ("--config", self._options.config) if self._options.config else ()
+        return visible(shlex.join(["run_collector.py", *self._options.names, *words, *config]))
 
 
 @contextmanager
@@ -181,10 +219,6 @@ def _folder(mode: Mode) -> Iterator[Path | None]:
     finally:
         with signals.shielded():
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _width() -> int:
-    return shutil.get_terminal_size((120, 24)).columns
 
 
 def exit_code(outcomes: list[Outcome]) -> int:

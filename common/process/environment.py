@@ -25,7 +25,7 @@ _PROXY = ("HTTPS_PROXY", "NO_PROXY")
 # What the group `service` of pyproject.toml is imported as.
 NEEDED = (
     *("boto3", "datadog_api_client", "orjson", "psutil", "pydantic_settings"),
-    *("pynvml", "rich", "tenacity", "urllib3"),
+    *("pynvml", "tenacity", "urllib3"),
 )
 
 
@@ -40,10 +40,12 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
         secrets.extend(declared)
     if job.collector == DATADOG or job.mode in {Mode.PUSH, Mode.REPORT}:
         secrets.append("DD_API_KEY")
-    if job.backfill and (job.mode is Mode.PUSH or job.collector == DATADOG):
+    past = job.backfill and (job.mode is Mode.PUSH or job.collector == DATADOG)
+    if past or (job.mode is Mode.SETTINGS and job.collector == DATADOG):
         secrets.append("DD_APP_KEY")
     asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
-    needs_aws = bool(asks_aws) or configured(job, environ, "checkpoints").startswith("s3://")
+    in_s3 = "s3://" in configured(job, environ, "checkpoints") + configured(job, environ, "paths", own)
+    needs_aws = bool(asks_aws) or in_s3
     # Whoever talks to a service may do so through a proxy, whose address may hold a password.
     exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets or needs_aws else ())}
     shared = (registry.PREFIX, "AWS_") if needs_aws else (registry.PREFIX,)
@@ -57,13 +59,16 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     return passed | {"PYTHONPATH": str(registry.ROOT)}
 
 
-def configured(job: Job, environ: Mapping[str, str], name: str) -> str:
-    """One core setting, as the child will see it. A file that cannot be read is the child's to report."""
-    text = environ.get(f"FLEETGAUGE_{name.upper()}", "").strip()
+def configured(job: Job, environ: Mapping[str, str], name: str, collector: str | None = None) -> str:
+    """One setting, core or of a collector, as the child will see it. What cannot be read it will report."""
+    variable = f"FLEETGAUGE_{collector}_{name}" if collector else f"FLEETGAUGE_{name}"
+    text = environ.get(variable.upper(), "").strip()
     if text or job.config is None:
         return text
     with suppress(ConfigurationError):
-        return str(read_tables(job.config).get(name, ""))
+        tables = read_tables(job.config)
+        table = tables.get(collector, {}) if collector else tables
+        return str(table.get(name, "")) if isinstance(table, dict) else ""
     return ""
 
 

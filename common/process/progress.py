@@ -1,39 +1,45 @@
-"""What a person sees of work that takes long: bars on a terminal, a line per tenth elsewhere.
+"""What is seen of work that takes long: a line that changes on a terminal, a line now and then elsewhere.
 
-Standard library only, but for rich, imported once there is something to draw; without it the lines do.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, TextIO
+import time
+from collections.abc import Callable
+from shutil import get_terminal_size
+from typing import TextIO
 
+from common.logs import ERASE
 from common.process.console import Console
 from common.process.protocol import Progress, Question
+from common.text import visible
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-    from rich.progress import TaskID
+EVERY = 10.0  # seconds between two lines on one collector; what is quicker says nothing
 
 log = logging.getLogger(__name__)
 
 
 class Lines:
-    """Says how far each collector is, once per tenth, and asks where a person can be."""
+    """Says now and then how far each collector is, and asks where a person can be."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
-        self._said: dict[str, tuple[str, int]] = {}
+        self._clock = clock
+        self._due: dict[str, float] = {}
 
     def progress(self, collector: str, progress: Progress) -> None:
-        """Log it where a tenth more is done; where nobody knows the whole, there are no tenths."""
-        if not progress.total:
-            return
-        tenth = 10 * progress.done // progress.total
-        if self._said.get(collector) != (progress.doing, tenth):
-            self._said[collector] = progress.doing, tenth
-            log.info("%s: %s, %d of %d", collector, progress.doing, progress.done, progress.total)
+        """Log it where the last line on the collector is long ago."""
+        now = self._clock()
+        if self._due.setdefault(collector, now + EVERY) <= now:
+            self._due[collector] = now + EVERY
+            log.info("%s: %s", collector, progress)
+
+    def ended(self, collector: str) -> None:
+        """A collector is done with its job."""
+        self._due.pop(collector, None)
 
     @property
     def answers(self) -> TextIO:
@@ -59,47 +65,35 @@ class Lines:
 
 
 class Terminal(Lines):
-    """Draws a bar per collector instead."""
+    """Keeps one line on all collectors that are at work instead."""
 
     def __init__(self, stream: TextIO, console: Console | None = None) -> None:
         super().__init__(console)
         self._stream = stream
-        self._bars: Bars | None = None
-        self._tasks: dict[str, TaskID] = {}
         self._doing: dict[str, str] = {}
 
     def progress(self, collector: str, progress: Progress) -> None:
-        """Move the collector's bar."""
-        bars = self._bars = self._bars or _bars(self._stream)
-        if bars is None:  # this Python is not the service's own
-            super().progress(collector, progress)
-            return
-        bars.start()
-        doing = f"{collector}: {progress.doing}"
-        if self._doing.get(collector) != doing:
-            # A bar of its own for each thing done: rich takes a total of None for one that did not change.
-            if collector in self._tasks:
-                bars.remove_task(self._tasks[collector])
-            self._tasks[collector] = bars.add_task(doing, total=progress.total)
-            self._doing[collector] = doing
-        bars.update(self._tasks[collector], completed=progress.done, total=progress.total)
+        """Show it in place of what was said of the collector before."""
+        self._doing[collector] = visible(f"{collector}: {progress}")
+        self._draw()
+
+    def ended(self, collector: str) -> None:
+        """Say no more of a collector."""
+        if self._doing.pop(collector, None):
+            self._draw()
 
     def close(self) -> None:
-        """Take the bars away."""
-        if self._bars:
-            self._bars.stop()
+        """Take the line away."""
+        if self._doing:
+            self._doing = {}
+            self._draw()
+
+    def _draw(self) -> None:
+        room = get_terminal_size().columns - 1  # in the last column some terminals begin a new line
+        self._stream.write(ERASE + " · ".join(self._doing.values())[:room])
+        self._stream.flush()
 
 
 def watcher(stream: TextIO, console: Console | None = None) -> Lines:
-    """Bars where a person looks on, lines otherwise."""
+    """A line that changes where a person looks on, lines otherwise."""
     return Terminal(stream, console) if stream.isatty() else Lines(console)
-
-
-def _bars(stream: TextIO) -> Bars | None:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError:
-        return None
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(file=stream), transient=True)

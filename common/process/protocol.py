@@ -21,6 +21,12 @@ class Progress:
     done: int
     total: int | None
 
+    def __str__(self) -> str:
+        done = (
+            f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,} so far" if self.done else ""
+        )
+        return f"{self.doing}, {done}" if done else self.doing
+
 
 @dataclass(frozen=True)
 class Question:

@@ -75,6 +75,7 @@ class Runner:
                     self._pass_on(child)
                 with shielded():
                     for place in [place for place, child in running.items() if child.over()]:
+                        self._watcher.ended(running[place].job.collector)
                         outcomes[place] = self._reap(running.pop(place))
             except Interrupted as error:
                 self.interrupted = number = error.signal_number

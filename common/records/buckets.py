@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from functools import lru_cache
+from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
+from pydantic import Field, Json, TypeAdapter
 
 from common.intake import MAX_AGE
-from common.records.saved import SavedState, number, text, time
+from common.records.saved import Number, SavedState, Second, Whole
 
 MAX_KEPT = 30_000_000  # characters of all saved buckets
 MAX_SPAN = 4 * MAX_AGE  # seconds from the oldest time that a reading takes to the latest
 
 Key = tuple[str, ...]
-Sum = tuple[float, int, float]  # of the writers of a series: their values, how many they are, the highest
+# Of the writers of a series: their values, how many they are, the highest.
+Sum = tuple[Number, Annotated[Whole, Field(ge=1)], Number]
 V = TypeVar("V")
+
+_TEXT: TypeAdapter[str] = TypeAdapter(str)
+_SECOND: TypeAdapter[int] = TypeAdapter(Second)
+_LAST_OF = TypeAdapter(tuple[Second, list[tuple[Key, Number]]])
 
 
 class Cells(Generic[V]):
     """Values by bucket and key that add up. A bucket is saved as text, and parsed only where it grows.
 
-    `parse` makes a value of what was saved, and raises for what is not ours; `add` puts two together and
-    changes neither.
+    `kind` is the type of a saved value; `add` puts two together and changes neither.
     """
 
     def __init__(
@@ -35,20 +41,20 @@ class Cells(Generic[V]):
         saved: SavedState,
         prefix: str,
         oldest: float,
-        parse: Callable[[Any], V],  # Any: parsed JSON
+        kind: Any,  # Any: a type, or one with conditions
         add: Callable[[V, V], V],
     ) -> None:
         self._prefix = prefix
-        self._parse = parse
+        self._schema: TypeAdapter[list[tuple[Key, V]]] = _cells_of(kind)
         self._add = add
         self._before = saved
         self._saved: dict[int, str] = {}
-        for name, said in saved.parts(prefix, text):
+        for name, said in saved.parts(prefix, _TEXT):
             if (start := _start(name)) >= oldest:
                 self._saved[start] = said
             else:
                 saved.forgotten[prefix + name] = None
-        forgotten = saved.part(f"forgotten:{prefix}", time) or 0
+        forgotten = saved.part(f"forgotten:{prefix}", _SECOND) or 0
         self._forgotten = forgotten if forgotten < oldest + MAX_SPAN else 0
         self._open: dict[int, dict[Key, V]] = {}
         self._grown: dict[int, set[Key]] = {}
@@ -104,11 +110,13 @@ class Cells(Generic[V]):
 
     def _opened(self, start: int) -> dict[Key, V]:
         said = self._saved.get(start)
-        cells = self._open[start] = (said and self._before.parsed(said, self._cells)) or {}
+        cells = self._open[start] = dict((said and self._before.parsed(said, self._schema)) or ())
         return cells
 
-    def _cells(self, said: str) -> dict[Key, V]:
-        return {tuple(map(str, key)): self._parse(value) for key, value in orjson.loads(said)}
+
+@lru_cache
+def _cells_of(kind: Any) -> TypeAdapter[Any]:  # Any: see `Cells`
+    return TypeAdapter(Json[list[tuple[Key, kind]]])
 
 
 def dumps(value: object) -> str:
@@ -124,30 +132,21 @@ def plus(one: Sum, other: Sum) -> Sum:
     return one[0] + other[0], one[1] + other[1], max(one[2], other[2])
 
 
-def saved_sum(value: Any) -> Sum:  # Any: parsed JSON
-    """A sum out of a saved state."""
-    total, count, highest = map(number, value)
-    if count < 1:
-        raise ValueError("a sum of nothing")
-    return total, int(count), highest
-
-
 class Shared:
     """Series that several writers share. In each bucket a writer counts once, with its last values there."""
 
     def __init__(self, saved: SavedState, width: int, oldest: float) -> None:
         self._width = width
         self._oldest = oldest
-        self._left = Cells(saved, "bucket:", oldest - width, saved_sum, plus)
-        self._open = dict(saved.parts("open:", self._last_of))  # by writer: its latest bucket
+        self._left = Cells(saved, "bucket:", oldest - width, Sum, plus)
+        self._open: dict[str, tuple[int, dict[Key, float]]] = {}  # by writer: its latest bucket
+        for writer, (start, values) in saved.parts("open:", _LAST_OF):
+            if start < oldest + MAX_SPAN:
+                self._open[writer] = (start, dict(values))
+            else:
+                saved.bad += 1
         self._touched: set[int] = set()
         self._heard: set[str] = set()
-
-    def _last_of(self, saved: Any) -> tuple[int, dict[Key, float]]:  # Any: parsed JSON
-        start, values = saved
-        if not time(start) < self._oldest + MAX_SPAN:
-            raise ValueError("too late")
-        return int(start), {tuple(map(str, series)): number(value) for series, value in values}
 
     def __bool__(self) -> bool:
         """Whether something is to be sent."""

@@ -4,44 +4,48 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from glob import escape
 from itertools import islice
 from typing import Any
 
 from common.collector import Collector, Context
 from common.errors import ConfigurationError, FleetgaugeError
+from common.intake import MAX_AGE
 from common.metric import Mark, Sample
 from common.records.engine import Ingest
 from common.records.grammar import S
-from common.records.paths import find, shown
+from common.records.paths import shown
 from common.records.replay import Replay
 from common.records.saved import SavedState
+from common.records.storages import Files, days
 from common.records.tail import NOT_THERE, Tail
 from common.records.window import Tick, Window
 from common.span import Span
 
 MAX_CHECKED = 10_000  # lines of a file
+DAY = 86400
 
 
 # Any: the records are the collector's own.
 def collector_over(ingest: type[Ingest[S, Any]], settings: type[S]) -> Collector[S]:
     """The collector whose ticks these are."""
 
-    def tick(context: Context[S]) -> Tick:
-        known = context.settings
-        return Tick(Window.of(context.now, known.settle), context.now, known.forget_after)
+    def live(context: Context[S]) -> Ingest[S, Any]:
+        known, now = context.settings, context.now
+        files = Files(context.network, days(now - DAY, now), known.max_objects)
+        tick = Tick(Window.of(now, known.settle), now, known.forget_after, files)
+        return ingest(context, tick, ingest.survey(context, files))
 
     def collect(context: Context[S]) -> Iterator[Sample | Mark]:
-        return ingest(context, tick(context), ingest.survey(context)).collect()
+        return live(context).collect()
 
     def backfill(context: Context[S], span: Span) -> Replay[S]:
-        again = partial(ingest, known=ingest.survey(context))
-        width, history = ingest.width(context.settings), ingest.history(context.settings)
-        return Replay(context, span, again, ingest.live_only, context.settings.settle, width, history)
+        since, until = span.since - ingest.history(context.settings), span.until + MAX_AGE
+        files = Files(context.network, days(since, until), context.settings.max_objects)
+        return Replay(context, span, ingest, files, ingest.survey(context, files))
 
     def check(context: Context[S]) -> Iterator[str | FleetgaugeError]:
-        return _check(ingest(context, tick(context), ingest.survey(context)))
+        return _check(live(context))
 
     return Collector(
         name=ingest.name,
@@ -57,23 +61,25 @@ def collector_over(ingest: type[Ingest[S, Any]], settings: type[S]) -> Collector
 
 def _check(ingest: Ingest[S, Any]) -> Iterator[str | FleetgaugeError]:
     """How many files each path stands for, and what its newest one says; an error for each missing one."""
-    patterns = ingest.patterns(ingest.settings)
-    found = find(patterns)
+    files = ingest.tick.files
+    patterns = ingest.patterns(ingest.settings, files)
+    found = files.find(patterns)
     wrong = [*found.unreadable, *((shown(path), NOT_THERE) for path in found.missing.values())]
     for path, why in wrong:
         yield ConfigurationError(f"FLEETGAUGE_{ingest.name.upper()}_PATHS: cannot look into {path}: {why}")
     for pattern in patterns:
-        files = [path for path, owner in found.pattern_of.items() if owner == pattern and path in found.files]
-        newest = max(files, key=lambda path: found.files[path].st_mtime_ns, default=None)
+        those = [path for path, owner in found.pattern_of.items() if owner == pattern and path in found.files]
+        newest = max(those, key=lambda path: found.files[path].written, default=None)
         said = f"; in the newest, {shown(newest)}: {_understood(ingest, newest)}" if newest else ""
-        yield f"{shown(pattern)}: {len(files)} files{said}"
+        yield f"{shown(pattern)}: {len(those)} files{said}"
 
 
 def _understood(ingest: Ingest[S, Any], path: str) -> str:
     """What the lines of a file are to a collector, in words."""
     told: Counter[str] = Counter()
     now = ingest.tick.now
-    tail = Tail([escape(path)], SavedState({}), now=now, identity=ingest.identity, expire_after=now)
+    files, identity = ingest.tick.files, ingest.identity
+    tail = Tail([escape(path)], SavedState({}), now=now, storage=files, identity=identity, expire_after=now)
     for file in tail.files():
         ingest.path, ingest.head = file.path, file.head
         for entry in islice(file.entries(), MAX_CHECKED):

@@ -6,6 +6,7 @@ marks what was delivered. What a record means is its grammar's business (`common
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -14,11 +15,13 @@ from common.collector import Context
 from common.errors import FleetgaugeError, SourceError
 from common.intake import BATCH_SIZE
 from common.metric import Mark, Sample
+from common.records.entry import Entry
 from common.records.envelope import UnusableRecordError
 from common.records.grammar import Grammar, R, S
 from common.records.paths import shown
-from common.records.tail import Entry, Tail, TailedFile
+from common.records.tail import Tail, TailedFile
 from common.records.window import Tick, Window
+from common.times import iso
 
 MARK_EVERY = 10_000  # samples of one file
 MAX_CELLS = 100_000  # cells that are added up before they are sent; each may be ten samples
@@ -34,9 +37,10 @@ class Ingest(Grammar[S, R]):
         # What is read is delivered only once all of it is; the passes of a replay are short.
         reserve = 0 if self.streams or not tick.live else context.deadline.seconds / 2
         self._tail = Tail(
-            self.patterns(context.settings),
+            self.patterns(context.settings, tick.files),
             self.saved,
             now=tick.now,
+            storage=tick.files,
             bytes_per_tick=context.settings.bytes_per_tick,
             bytes_beyond=context.settings.bytes_per_tick,
             expire_after=tick.forget_after,
@@ -51,6 +55,7 @@ class Ingest(Grammar[S, R]):
         self._unmarked = 0
         self._bad = 0  # entries that were no records
         self._kinds: dict[str, list[int]] = {}  # by pattern: entries that were ours, and of another kind
+        self._late = (0, math.inf, 0.0)  # records that came too late to be sent, the first one and the last
         self._reached = float(tick.window.due)
         self._intake: Window | None = None
 
@@ -63,11 +68,15 @@ class Ingest(Grammar[S, R]):
         """Every file's records, then how the writers and the reading itself are."""
         self._saved |= self.saved.forgotten
         for file in self._tail.files():
+            before = self._tail.bytes, self._tail.taken
             yield from self._read(file)
+            read = self._tail.bytes - before[0], self._tail.taken - before[1]
+            self.context.log.debug("%s: read %d bytes, %d records", shown(file.path), *read)
             yield from self._mark(file)
         for path, why in self._tail.lost:
             self.context.lose(path, why)
         self._warn_of_other_kinds()
+        self._warn_of_late_records()
         self._look_ahead()
         yield from in_batches(self.rest(self._reached))
         if self.tick.live and not self._tail.blind:
@@ -153,15 +162,19 @@ class Ingest(Grammar[S, R]):
 
         Nothing of its time can follow then, and it need not wait.
         """
-        for entry in islice(file.peek(), MAX_PEEKED if self.has_ends and self.tick.live else 0):
-            found = self._interpret(entry)
-            if found is None or isinstance(found, UnusableRecordError):
-                continue
+        for start, found in self._ahead(file, MAX_PEEKED if self.has_ends and self.tick.live else 0):
             if found.writer != record.writer:
                 break
             if self.ends(found):
-                return entry.start
+                return start
         return -1
+
+    def _ahead(self, file: TailedFile, most: int) -> Iterator[tuple[int, R]]:
+        """The records among the next entries, and where each stands; none counts as read."""
+        for entry in islice(file.peek(), most):
+            found = self._interpret(entry)
+            if not isinstance(found, UnusableRecordError | None):
+                yield entry.start, found
 
     def _take(self, record: R, reason: str | None) -> Sequence[Sample]:
         """The points of a record that can leave at once; none where there is a reason against it."""
@@ -171,6 +184,8 @@ class Ingest(Grammar[S, R]):
             self._check_clock(record, reason)
             self.drop(reason, self.points(record), "timestamp", record.timestamp)
             if reason == "too_old":
+                count, since, until = self._late
+                self._late = (count + 1, min(since, record.timestamp), max(until, record.timestamp))
                 self.hear(record)
         except FleetgaugeError:
             raise
@@ -203,12 +218,14 @@ class Ingest(Grammar[S, R]):
 
     def _look_ahead(self) -> None:
         """Find out from when on files that were left for the next tick have records."""
-        for file in self._tail.waiting():
+        deadline = self.context.deadline
+        for file in self._tail.waiting() if not self.streams else ():
+            if deadline.remaining() < deadline.seconds / 4:  # what was read must still be delivered
+                self._reached = 0.0
+                return
             self.path, self.head = file.path, file.head
-            for entry in islice(file.peek(), 1):
-                record = self._interpret(entry)
-                if not isinstance(record, UnusableRecordError | None):
-                    self._reached = min(self._reached, record.timestamp)
+            for _, record in self._ahead(file, 1):
+                self._reached = min(self._reached, record.timestamp)
 
     def _damaged(self, reason: str, path: str, start: int, line: int) -> None:
         self.path, self.entry = path, Entry({}, start, None, line)
@@ -221,6 +238,17 @@ class Ingest(Grammar[S, R]):
                     "%s: all %d records read there are of another kind than %s; is the path right?",
                     *(shown(pattern), others, self.name),
                 )
+
+    def _warn_of_late_records(self) -> None:
+        """Say how to send what was uploaded or written too late: only a backfill can."""
+        count, first, last = self._late
+        if count and self.tick.live:
+            since, until = iso(int(first)), iso(int(last) + 1)
+            self.context.log.warning(
+                "%d records from %s to %s came too late to be sent; to send them: "
+                "run_collector.py %s --since %s --until %s --push --yes",
+                *(count, since, until, self.name, since, until),
+            )
 
 
 def in_batches(samples: Iterable[Sample]) -> Iterator[Sample | Mark]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeGuard
 
+from common.records.entry import Entry
 from common.records.saved import MAX_TIME
-from common.records.tail import Entry
 from fleetgauge.records import SCHEMA_VERSION, Event, Json
 
 MAX_NUMBER = 2**63  # of any whole number; sums of them are exact in JSON

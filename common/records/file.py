@@ -1,4 +1,4 @@
-"""One file on disk, plain or compressed: what identifies it, and the bytes from a place on.
+"""One file, plain or compressed: what identifies it, and the bytes from a place on.
 
 A file is known by its first line, because names change in a rotation and device and inode on another node.
 """
@@ -6,20 +6,23 @@ A file is known by its first line, because names change in a rotation and device
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from io import FileIO
-from typing import Any
+from pathlib import PurePath
+from typing import IO, Annotated, Protocol, cast
 
-from common.records.saved import text
+from pydantic import Field, TypeAdapter
+
+from common.records.saved import Whole
+from common.records.storage import Raw
 
 HEAD = 4096  # bytes of the first line that count: enough to tell files apart, cheap to read again
 PORTION = 4096  # bytes of the first read; each one after it takes up to twice as many as the last
 MAX_READ_BYTES = 1 << 20  # bytes of any read
+MAX_WINDOW = 8 << 20  # bytes that zstd may look back; its own tools need more only for the highest levels
 TAIL = 64  # bytes before the resume point that must still be the same
 
 
@@ -31,44 +34,58 @@ class CorruptFileError(Exception):  # it is handled, never reported
 class Place:
     """Where reading goes on: as saved, so every field is JSON.
 
-    `whole` is the file's size, modification time, device and inode when it was last read to its end, or
-    None: a file that still looks like that is not even opened.
+    `whole` is how the file looked when it was last read to its end, or None: one that still looks like that
+    is not even opened.
     """
 
-    offset: int
+    offset: Annotated[Whole, Field(ge=0)]
     tail: str
-    at: int
+    at: Whole
     skipping: bool = False
-    whole: list[int] | None = None
-
-    @classmethod
-    def from_state(cls, saved: Any) -> Place:  # Any: parsed JSON
-        """The place that was saved; raises where it is not one of ours."""
-        place = cls(**saved)
-        whole = [] if place.whole is None else list(place.whole)
-        if any(type(one) is not int for one in (place.offset, place.at, *whole)) or place.offset < 0:
-            raise ValueError("not a place")
-        return cls(place.offset, text(place.tail), place.at, bool(place.skipping), place.whole)
+    whole: list[Whole | str] | None = None
 
 
-def fingerprint(status: os.stat_result) -> list[int]:
-    """What an unchanged file shows without being opened."""
-    return [status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino]
+PLACE = TypeAdapter(Place)
 
 
 # How files looked of which nothing is due before some time, so that not every tick of a process opens them.
-NotDue = dict[str, tuple[list[int], float]]
+NotDue = dict[str, tuple[list[int | str], float]]
 
 
-@contextmanager
-def opened(path: str) -> Iterator[OpenFile]:
-    """Open a file for as long as the block lasts; raises OSError."""
-    with open(path, "rb", buffering=0) as raw:  # noqa: PTH123  # Path.open has a slower way to the same
-        if path.endswith(".gz"):
-            with gzip.GzipFile(fileobj=raw) as stream:
-                yield OpenFile(raw, stream)
-        else:
-            yield OpenFile(raw, None)
+class Stream(Protocol):
+    """What is in a compressed file."""
+
+    def read1(self, size: int, /) -> bytes:
+        """At most `size` bytes; nothing at the end."""
+
+
+class _Zstd:
+    """What is in a file that zstd has compressed; one that asks for more memory than usual is refused."""
+
+    def __init__(self, raw: Raw) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise OSError(None, "zstandard, which reads .zst, is not installed") from None
+        self._error = zstandard.ZstdError
+        window = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        self._stream = window.stream_reader(cast("IO[bytes]", raw), read_across_frames=True, closefd=False)
+
+    def read1(self, size: int, /) -> bytes:
+        try:
+            return self._stream.read1(size)
+        except self._error as error:
+            raise zlib.error(str(error)) from error
+
+
+def _gzip(raw: Raw) -> Stream:
+    return gzip.GzipFile(fileobj=cast("IO[bytes]", raw))
+
+
+_COMPRESSED: dict[str, tuple[str, Callable[[Raw], Stream]]] = {
+    ".gz": ("corrupt_gzip", _gzip),
+    ".zst": ("corrupt_zstd", _Zstd),
+}
 
 
 class OpenFile:
@@ -77,10 +94,12 @@ class OpenFile:
     `corrupt` is set where a compressed file breaks off before what identifies it was read.
     """
 
-    def __init__(self, raw: FileIO, compressed: gzip.GzipFile | None) -> None:
-        self.status = os.fstat(raw.fileno())
+    def __init__(self, path: str, raw: Raw) -> None:
+        self.status, self.version = raw.status, raw.version
         self._raw = raw
-        self._compressed = compressed
+        self._decompress: Callable[[Raw], Stream] | None
+        self.damage, self._decompress = _COMPRESSED.get(PurePath(path).suffix, ("", None))
+        self._stream = self._decompress(raw) if self._decompress else None
         self._portion = PORTION
         self.corrupt = False
         first = b""
@@ -93,20 +112,24 @@ class OpenFile:
         self.head = _digest(line) if newline or len(first) == HEAD else ""
 
     def resume(self, place: Place) -> bool:
-        """Go to a place; False, and to the start, where the file no longer has what was read before it."""
+        """Go to a place; False, and to the start, where the file no longer has what was read before it.
+
+        A compressed file is the same while its version is, as far as that is known.
+        """
         start = max(0, place.offset - TAIL)
         with suppress(CorruptFileError):
-            if self._compressed or place.offset <= self.status.st_size:
+            if self._stream or place.offset <= self.status.size:
                 self.seek(start)
                 before = self._read_fully(place.offset - start)
-                if len(before) == place.offset - start and place.tail in ("", _digest(before)):
+                same = ("", _digest(before), self.version if self._stream else "")
+                if len(before) == place.offset - start and place.tail in same:
                     return True
         self.seek(0)
         return False
 
     def may_be(self, place: Place) -> bool:
         """Whether a place of another name can be told to be one of this file too."""
-        return bool(place.tail) or (place.whole is not None and place.whole[:1] == [self.status.st_size])
+        return bool(place.tail) or (place.whole is not None and place.whole[:1] == [self.status.size])
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes. The end of a compressed file that is still being written is an end.
@@ -114,30 +137,29 @@ class OpenFile:
         The first bytes come in small portions: often only a few lines of a large file are wanted.
         """
         size, self._portion = min(size, self._portion), min(2 * self._portion, MAX_READ_BYTES)
-        if self._compressed is None:
+        if self._stream is None:
             return self._raw.read(size) or b""
         try:
-            return self._compressed.read1(size)  # read() would keep what came before an error
+            return self._stream.read1(size)  # read() would keep what came before an error
         except EOFError:
             return b""
         except (zlib.error, gzip.BadGzipFile) as error:
             raise CorruptFileError(str(error)) from error
 
     def tail(self, offset: int) -> str:
-        """The digest of what stands before an offset; compressed files do not change, and have none."""
-        if self._compressed is not None:
-            return ""
+        """What tells whether a file still has what stands before an offset."""
+        if self._stream is not None:
+            return self.version
         start = max(0, offset - TAIL)
-        return _digest(os.pread(self._raw.fileno(), offset - start, start))
+        return _digest(self._raw.at(start, offset - start))
 
     def seek(self, offset: int) -> None:
         """Go to a byte, of a compressed file that is still being written as far as it goes."""
-        try:
-            (self._compressed or self._raw).seek(offset)
-        except EOFError:
-            return
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise CorruptFileError(str(error)) from error
+        self._raw.seek(0 if self._decompress else offset)
+        if self._decompress:
+            self._stream = self._decompress(self._raw)
+            while offset > 0 and (passed := len(self.read(offset))):
+                offset -= passed
 
     def _read_fully(self, size: int) -> bytes:
         got = b""

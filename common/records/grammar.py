@@ -14,12 +14,13 @@ from common.collector import Context
 from common.intake import MAX_AHEAD
 from common.metric import Kind, Metric, Sample
 from common.records.buckets import Cells, Key, Shared, Sum
+from common.records.entry import Entry, Identity
 from common.records.owners import Group, Owners
 from common.records.paths import shown
 from common.records.reading_metrics import IngestMetrics
-from common.records.saved import SavedState, number
+from common.records.saved import Number, SavedState
 from common.records.settings import RecordSettings
-from common.records.tail import Entry, Identity
+from common.records.storages import Files
 from common.records.window import Tick
 from fleetgauge.records import identity
 
@@ -55,7 +56,7 @@ class Grammar(ABC, Generic[S, R]):
     streams = True  # samples leave as their records are read; otherwise once all files are
     has_ends = False  # a record may be the last one of its writer, so that nothing of its time can follow
     waits_for = 1  # seconds: a bucket of this width must be over before its records are taken
-    parse_cell: Callable[[Any], Any] = staticmethod(number)  # Any: what adds up is the collector's own
+    cell: Any = Number  # Any: the type of what adds up is the collector's own
     add_cells: Callable[[Any, Any], Any] = staticmethod(operator.add)
 
     def __init__(self, context: Context[S], tick: Tick, known: Any = None) -> None:  # Any: see `survey`
@@ -66,7 +67,7 @@ class Grammar(ABC, Generic[S, R]):
         self.saved = saved = SavedState(context.state)
         oldest = tick.window.oldest
         self.owners = Owners(saved, self.silence(settings), context.now - settings.forget_after)
-        self.cells = Cells[Any](saved, "cell:", oldest, self.parse_cell, self.add_cells)
+        self.cells = Cells[Any](saved, "cell:", oldest, self.cell, self.add_cells)
         self.shared = Shared(saved, settings.aggregate_interval, oldest)
         self._named = {metric.name: metric for metric in self.metrics}
         self._adds_up = self.adds_up(settings)
@@ -92,7 +93,7 @@ class Grammar(ABC, Generic[S, R]):
         return {}
 
     @classmethod
-    def patterns(cls, settings: S) -> Sequence[str]:
+    def patterns(cls, settings: S, files: Files) -> Sequence[str]:  # noqa: ARG003
         """Where the files are."""
         return settings.paths
 
@@ -112,7 +113,7 @@ class Grammar(ABC, Generic[S, R]):
         return max(MAX_AHEAD, cls.silence(settings))
 
     @classmethod
-    def survey(cls, context: Context[S]) -> Any:  # noqa: ARG003  # Any: only the collector looks inside
+    def survey(cls, context: Context[S], files: Files) -> Any:  # noqa: ARG003  # Any: the collector's own
         """What is looked at once, however many passes a replay takes."""
         return None
 
@@ -179,6 +180,7 @@ class Grammar(ABC, Generic[S, R]):
             _, start, _, line = self.entry
             place = f"{shown(self.path)}@{start}" + (f" (line {line})" if line else "")
             said = f": {key} is {_short(value)}" if key else ""
+            self.context.tally.examples.setdefault(reason, f"{place}{said}")
             tell = self.context.log.warning if reason == "unusable_record" else self.context.log.debug
             tell("dropped %s: %s%s", place, reason, said)
 
@@ -196,7 +198,7 @@ class Grammar(ABC, Generic[S, R]):
             except Exception:  # whatever it raises costs that item
                 self.saved.bad += 1
 
-    def cell_samples(self, start: int, key: Key, value: Any) -> Sequence[Sample]:  # Any: see `parse_cell`
+    def cell_samples(self, start: int, key: Key, value: Any) -> Sequence[Sample]:  # Any: see `cell`
         """The points of what was added up: a count."""
         name, host, *tags = key
         metric = self._named.get(name)
@@ -214,7 +216,7 @@ class Grammar(ABC, Generic[S, R]):
         """Add a count to its second."""
         self.add(sample.timestamp, (sample.metric.name, sample.host or "", *sample.tags), sample.value)
 
-    def add(self, start: int, key: Key, value: Any) -> None:  # Any: see `parse_cell`
+    def add(self, start: int, key: Key, value: Any) -> None:  # Any: see `cell`
         """Add to what adds up."""
         if not self.cells.add(start, key, value):
             self.drop("late", 1, "timestamp", start)

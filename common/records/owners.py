@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from common.records.saved import SavedState, text, time
+from pydantic import TypeAdapter
+
+from common.records.saved import SavedState, Time, Whole
 
 PREFIX = "run:"
 
@@ -21,20 +22,13 @@ class Life:
     """What is remembered of a writer; every field is JSON, and `more` is the collector's own."""
 
     group: Group
-    started: float
-    last: float
-    ended: float | None = None
-    more: dict[str, Any] = field(default_factory=dict)  # Any: a collector judges what it saved
+    started: Time
+    last: Time
+    ended: Time | None = None
+    more: dict[str, bool | Whole] = field(default_factory=dict)
 
-    @classmethod
-    def from_state(cls, saved: Any) -> Life:  # Any: parsed JSON
-        """The life that was saved; raises where it is not one of ours."""
-        life = cls(**saved)
-        life.group = tuple(map(text, life.group))
-        life.more = dict(life.more)
-        if not time(life.started) <= time(life.last) or (life.ended is not None and not time(life.ended)):
-            raise ValueError("not a life")
-        return life
+
+LIFE = TypeAdapter(Life)
 
 
 class Owners:
@@ -46,7 +40,7 @@ class Owners:
         self.lives: dict[str, Life] = {}
         self._sharing: dict[Group, dict[str, None]] = {}  # names in order, by what they share
         self._touched: set[str] = set()
-        for name, life in saved.parts(PREFIX, Life.from_state):
+        for name, life in saved.parts(PREFIX, LIFE):
             self._know(name, life)
 
     def _know(self, name: str, life: Life) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from common.metric import Sample, gauge
-from common.records.tail import Tail
+from common.metric import Combine, Sample, gauge
+
+if TYPE_CHECKING:  # whoever declares metrics needs nothing of how files are read
+    from common.records.tail import Tail
 
 _DECLARED = (
     ("files", "file", "Files that the configured paths stand for."),
@@ -22,7 +25,15 @@ class IngestMetrics:
     """The metrics of a collector's own reading."""
 
     def __init__(self, prefix: str) -> None:
-        self.metrics = tuple(gauge(f"{prefix}.ingest.{name}", unit, text) for name, unit, text in _DECLARED)
+        self.metrics = tuple(
+            gauge(
+                f"{prefix}.ingest.{name}",
+                unit,
+                text,
+                combines=Combine.MAX if name == "lag_seconds" else Combine.SUM,
+            )
+            for name, unit, text in _DECLARED
+        )
 
     def samples(self, tail: Tail, unusable: int, other_kind: int, now: int) -> Iterator[Sample]:
         """How a tick's reading went, once it is over; `unusable` lines were objects and still no records.

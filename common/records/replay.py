@@ -8,7 +8,7 @@ Knows no record and no metric.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic
@@ -16,10 +16,11 @@ from typing import Any, Generic
 from common.collector import Context
 from common.errors import DeadlineExceededError
 from common.intake import MAX_AGE, MAX_AHEAD
-from common.metric import Mark, Metric, Sample
+from common.metric import Mark, Sample
 from common.records.engine import Ingest
 from common.records.file import NotDue
 from common.records.grammar import S
+from common.records.storages import Files
 from common.records.window import Tick, Window
 from common.span import Span
 
@@ -33,27 +34,34 @@ class Replay(Generic[S]):
 
     Each call begins at the saved state, and counts into the context's tally again what it drops and loses.
     A mark's changes are the live collector's, and at the end of a pass `REACHED`: with a checkpoint of its
-    own a backfill that was interrupted goes on where it was. A point stands for `width` seconds and has been
-    written `settle` seconds later. Files last written up to `history` seconds before the span matter to it.
+    own a backfill that was interrupted goes on where it was.
     """
 
     context: Context[S]
     span: Span
-    ingest: Callable[[Context[S], Tick], Ingest[S, Any]]  # Any: the records are the collector's own
-    live_only: frozenset[Metric]
-    settle: int
-    width: int = 1
-    history: int = MAX_AHEAD
+    ingest: type[Ingest[S, Any]]  # Any: the records are the collector's own
+    files: Files
+    known: Any  # Any: see `Grammar.survey`
+
+    @property
+    def width(self) -> int:
+        """How much time a point stands for."""
+        return self.ingest.width(self.context.settings)
+
+    @property
+    def settle(self) -> int:
+        """How long after it a point has been written."""
+        return self.context.settings.settle
 
     def __call__(self) -> Iterator[Sample | Mark]:
-        hidden, holds = {metric.name for metric in self.live_only}, self.span.holds
+        hidden, holds = {metric.name for metric in self.ingest.live_only}, self.span.holds
         state, not_due, told = dict(self.context.state), NotDue(), set[str]()
         for due in self._instants():
             behind = True
             while behind:
                 self._check_deadline(state)
                 context = self._context(due, state, told)
-                one = self.ingest(context, self._tick(due, not_due))
+                one = self.ingest(context, self._tick(due, not_due), self.known)
                 changes: dict[str, object] = {}
                 for item in one.collect():
                     if isinstance(item, Mark):
@@ -85,7 +93,8 @@ class Replay(Generic[S]):
         return Tick(
             Window(due, due - self.width - PASS - MAX_AGE, now + MAX_AHEAD),
             now,
-            forget_after=now - self.span.since + self.history,
+            forget_after=now - self.span.since + self.ingest.history(self.context.settings),
+            files=self.files,
             not_due=not_due,
             live=False,
         )

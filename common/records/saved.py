@@ -1,12 +1,22 @@
-"""What earlier ticks saved, part by part. One that is not ours is forgotten and counted; the rest stands."""
+"""What earlier ticks saved, part by part, each judged by its type.
+
+One that is not ours is forgotten and counted; the rest stands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 MAX_TIME = 2**33  # seconds since the epoch
-MAX_SAVED = 1e300  # of any number; what is larger, or none at all, would not come through arithmetic
+MAX_SAVED = 10**300  # of any number; what is larger, or none at all, would not come through arithmetic
+
+Whole = Annotated[int, Field(strict=True, gt=-MAX_SAVED, lt=MAX_SAVED)]
+Number = Whole | Annotated[float, Field(strict=True, gt=-MAX_SAVED, lt=MAX_SAVED)]
+Second = Annotated[int, Field(strict=True, ge=0, lt=MAX_TIME)]
+Time = Second | Annotated[float, Field(strict=True, ge=0, lt=MAX_TIME)]
 
 T = TypeVar("T")
 
@@ -19,46 +29,25 @@ class SavedState:
         self.bad = 0
         self.forgotten: dict[str, object] = {}
 
-    def parts(self, prefix: str, parse: Callable[[Any], T]) -> Iterator[tuple[str, T]]:  # Any: parsed JSON
-        """Every part under a prefix, with the rest of its key; `parse` raises for what is not ours."""
+    def parts(self, prefix: str, schema: TypeAdapter[T]) -> Iterator[tuple[str, T]]:
+        """Every part under a prefix that is as it should be, with the rest of its key."""
         for key in self.state:
             if key.startswith(prefix):
-                found = self.part(key, parse)
+                found = self.part(key, schema)
                 if found is None:
                     self.forgotten[key] = None
                 else:
                     yield key.removeprefix(prefix), found
 
-    def part(self, key: str, parse: Callable[[Any], T]) -> T | None:
+    def part(self, key: str, schema: TypeAdapter[T]) -> T | None:
         """One part; None where it is not there, or not ours, which is for the caller to write anew."""
         saved = self.state.get(key)
-        return None if saved is None else self.parsed(saved, parse)
+        return None if saved is None else self.parsed(saved, schema)
 
-    def parsed(self, saved: Any, parse: Callable[[Any], T]) -> T | None:  # Any: parsed JSON
+    def parsed(self, saved: Any, schema: TypeAdapter[T]) -> T | None:  # Any: parsed JSON
         """What was saved, or None where it is not ours."""
         try:
-            return parse(saved)
-        except Exception:  # whatever somebody else may have written there
+            return schema.validate_python(saved)
+        except ValidationError:
             self.bad += 1
             return None
-
-
-def time(value: Any) -> float:  # Any: parsed JSON
-    """Seconds since the epoch out of a saved state."""
-    if not 0 <= number(value) < MAX_TIME:
-        raise ValueError("not a time")
-    return value  # type: ignore[no-any-return]
-
-
-def number(value: Any) -> float:  # Any: parsed JSON
-    """A number out of a saved state."""
-    if type(value) not in (int, float) or not -MAX_SAVED < value < MAX_SAVED:
-        raise ValueError("not a number that was saved")
-    return value  # type: ignore[no-any-return]
-
-
-def text(value: Any) -> str:  # Any: parsed JSON
-    """A text out of a saved state."""
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value

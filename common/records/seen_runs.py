@@ -6,28 +6,33 @@ The numbers of a run are kept as ranges, usually a single one: whole files may b
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from common.records.saved import SavedState
+from pydantic import AfterValidator, TypeAdapter
+
+from common.records.saved import SavedState, Time, Whole
 
 MAX_RANGES = 1000
 PREFIX = "seen:"
 
 
+def _of_ranges(edges: list[int]) -> list[int]:
+    if len(edges) % 2 or edges != sorted({*edges}):
+        raise ValueError("not the edges of ranges")
+    return edges
+
+
+@dataclass
 class Sequence:
-    """A set of whole numbers, as the sorted edges of its ranges: the first number in, the next one out."""
+    """A set of whole numbers, as the sorted edges of its ranges: the first number in, the next one out.
 
-    def __init__(self, edges: Iterable[int] = ()) -> None:
-        self.edges = [*edges]
+    `at` is when one of its run was last met.
+    """
 
-    @classmethod
-    def from_state(cls, saved: Any) -> Sequence:  # Any: parsed JSON
-        """The set that was saved; raises where it is not one of ours."""
-        edges = saved["edges"]
-        if len(edges) % 2 or any(type(edge) is not int for edge in edges) or edges != sorted({*edges}):
-            raise ValueError("not the edges of ranges")
-        return cls(edges)
+    edges: Annotated[list[Whole], AfterValidator(_of_ranges)] = field(default_factory=list)
+    at: Time = 0
 
     def __contains__(self, number: int) -> bool:
         return bisect_right(self.edges, number) % 2 == 1
@@ -46,29 +51,25 @@ class Sequence:
                 del edges[1:3]
 
 
+_SEQUENCE = TypeAdapter(Sequence)
+
+
 class SeenRuns:
     """The sequences of all runs: those of the saved state, and what this tick adds to them."""
 
     def __init__(self, saved: SavedState, now: int) -> None:
-        self._saved = saved
         self._now = now
-        self._sequences: dict[str, Sequence] = {}
+        self._sequences = defaultdict(Sequence, saved.parts(PREFIX, _SEQUENCE))
 
     def __getitem__(self, run: str) -> Sequence:
-        sequence = self._sequences.get(run)
-        if sequence is None:
-            sequence = self._saved.part(PREFIX + run, Sequence.from_state) or Sequence()
-            self._sequences[run] = sequence
+        sequence = self._sequences[run]
+        sequence.at = self._now
         return sequence
 
     def changes(self, runs: set[str]) -> dict[str, object]:
         """What to save of some runs; a copy, because a mark is saved later than it is made."""
         return {PREFIX + run: {"edges": [*self[run].edges], "at": self._now} for run in runs}
 
-    def expired(self, before: float) -> Iterator[str]:
-        """The saved keys of runs that nothing was read of since `before`."""
-        for key, saved in self._saved.state.items():
-            if key.startswith(PREFIX) and key.removeprefix(PREFIX) not in self._sequences:
-                at = saved.get("at") if isinstance(saved, dict) else None
-                if not isinstance(at, int | float) or at < before:
-                    yield key
+    def expired(self, before: float) -> set[str]:
+        """The keys of runs that nothing was read of since `before`."""
+        return {PREFIX + run for run, sequence in self._sequences.items() if sequence.at < before}

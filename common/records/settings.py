@@ -10,7 +10,10 @@ from common.config.settings import CollectorSettings, Duration, Texts
 class RecordSettings(CollectorSettings):
     """Where the files are, and how they are read."""
 
-    paths: Texts = Field(description="Files, directories and globs that hold records, separated by commas.")
+    paths: Texts = Field(
+        description="Files, directories and globs that hold records, on disk or in S3, separated by commas. "
+        "`{date}` stands for a UTC day."
+    )
     aggregate_interval: Duration = Field(
         60,
         ge=1,
@@ -23,6 +26,11 @@ class RecordSettings(CollectorSettings):
     )
     forget_after: Duration = Field(
         7 * 86400, ge=86400, description="How long a file or writer that nothing was heard of is remembered."
+    )
+    max_objects: int = Field(
+        20_000,
+        ge=1,
+        description="Objects that a pattern in S3 may list; with more, the run is partial.",
     )
     bytes_per_tick: int = Field(
         64_000_000,

@@ -13,23 +13,20 @@ and a digest of its first line, and one per run where the lines are records of o
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
 
-import orjson
-
-from common.records.file import CorruptFileError, NotDue, OpenFile, Place, fingerprint, opened
-from common.records.paths import find, first_name, shown
+from common.records.entry import Entry, Identity, entry_of, loads
+from common.records.file import PLACE, CorruptFileError, NotDue, OpenFile, Place
+from common.records.paths import first_name, shown
 from common.records.saved import SavedState
 from common.records.seen_runs import SeenRuns
-from fleetgauge.records import MAX_LINE_BYTES, Json, Line, lines
+from common.records.storage import ChangedFileError, Raw, Status, Wanted
+from common.records.storages import Files
+from fleetgauge.records import MAX_LINE_BYTES, Line, lines
 
 PREFIX = "file:"
 RACY = 2  # seconds in which a file may change and still look the same
@@ -37,33 +34,7 @@ LINES_PER_LOOK = 64  # lines between two looks at the clock
 
 NOT_THERE = "it is not there; where that is normal, write a wildcard in the path"
 
-Identity = Callable[[Json], tuple[str, int] | None]
 Damaged = Callable[[str, str, int, int], None]  # reason, path, and where: the byte, and the line or 0
-
-
-class Entry(NamedTuple):
-    """One object and where it stands; `identity` is None unless the tail was given a way to tell it.
-
-    `number` is that of its line, or 0 where reading did not begin at the start of the file.
-    """
-
-    value: Json
-    start: int
-    identity: tuple[str, int] | None
-    number: int
-
-
-_entry: Callable[[tuple[Json, int, tuple[str, int] | None, int]], Entry] = partial(tuple.__new__, Entry)
-
-
-def loads(text: bytes) -> Any:  # Any: parsed JSON
-    """Parse strictly and fast; what only the standard library takes (NaN, mostly) is parsed by that."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        value = json.loads(text.decode())
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair could not be saved or sent
-        return value
 
 
 @dataclass
@@ -74,6 +45,7 @@ class Tail:
     saved: SavedState
     _: KW_ONLY
     now: int
+    storage: Files = field(default_factory=Files)
     identity: Identity | None = None
     bytes_per_tick: int = 64_000_000
     bytes_beyond: int = 0  # that may follow until whoever reads has come to a good place to stop
@@ -98,8 +70,8 @@ class Tail:
         self._places: dict[str, dict[str, Place]] = {}  # by path, then by head
         self._by_head: dict[str, Place] = {}
         self._needed: set[str] = set()
-        self._left: list[str] = []  # files that this tick did not come to
-        for name, place in self.saved.parts(PREFIX, Place.from_state):
+        self._left: list[Wanted] = []  # files that this tick did not come to
+        for name, place in self.saved.parts(PREFIX, PLACE):
             head, _, path = name.partition(":")
             self._places.setdefault(path, {})[head] = place
             self.remember(head, place)
@@ -112,51 +84,70 @@ class Tail:
 
     def files(self) -> Iterator[TailedFile]:
         """The files with something to read, oldest first, one open at a time."""
-        found = find(self.patterns)
+        found = self.storage.find(self.patterns)
         gone = {pattern: path for pattern, path in found.missing.items() if not self._remembers(path)}
         self.lost += [*found.unreadable, *((shown(path), NOT_THERE) for path in gone.values())]
         self.blind = {*gone, *found.blind} >= set(self.patterns)
         self.files_found = len(found.files)
         self.pattern_of = found.pattern_of
+        for path, raw in self.storage.opened(self._wanted(found.files)):
+            if self.over:  # since it was fetched
+                self._leave(self._want(path, found.files[path]))
+            else:
+                yield from self._open(path, raw)
+
+    def _wanted(self, files: Mapping[str, Status]) -> Iterator[Wanted]:
+        """The files that have something to read, as far as can be told without opening them."""
         oldest = self.now - self.expire_after
-        news = {self.family(path) for path, status in found.files.items() if status.st_mtime >= oldest}
-        for path, status in sorted(found.files.items(), key=lambda item: (item[1].st_mtime_ns, item[0])):
+        news = {self.family(path) for path, status in files.items() if status.written >= oldest}
+        for path, status in sorted(files.items(), key=lambda item: (item[1].written, item[0])):
             places = self._places.get(path, {})
-            if status.st_size == 0 or any(place.whole == fingerprint(status) for place in places.values()):
+            if status.size == 0 or any(place.whole == status.looks for place in places.values()):
                 continue
             if (not places and self.family(path) not in news) or self._is_not_due(path, status):
                 continue
+            wanted = self._want(path, status)
             if self.spent():
-                self._needed.update(f"{PREFIX}{head}:{path}" for head in places)
-                read = max((place.offset for place in places.values()), default=0)
-                self.wait(max(0, status.st_size - read), status.st_mtime)
-                self._left.append(path)
-                continue
-            yield from self._open(path)
+                self._leave(wanted)
+            else:
+                yield wanted
 
-    def _is_not_due(self, path: str, status: os.stat_result) -> bool:
+    def _want(self, path: str, status: Status) -> Wanted:
+        read = max((place.offset for place in self._places.get(path, {}).values()), default=0)
+        return Wanted(path, status, read)
+
+    def _leave(self, wanted: Wanted) -> None:
+        """Leave a file for the next tick."""
+        path, status, read = wanted
+        self._needed.update(f"{PREFIX}{head}:{path}" for head in self._places.get(path, {}))
+        self.wait(max(0, status.size - read), status.written)
+        self._left.append(wanted)
+
+    def _is_not_due(self, path: str, status: Status) -> bool:
         """Whether a file looks as it did when its time was noted, and that has not come."""
         looks, until = self.not_due.get(path, (None, 0.0))
-        return self.due < until and looks == fingerprint(status)
+        return self.due < until and looks == status.looks
 
     def waiting(self) -> Iterator[TailedFile]:
         """The files that were left for the next tick, to be looked into."""
-        for path in self._left:
-            yield from self._open(path)
+        for path, raw in self.storage.opened(self._left):
+            yield from self._open(path, raw)
 
     def _remembers(self, path: str) -> bool:
         """Whether a file of that path, or of that directory, was ever read."""
         return any(first_name(known) == path or known.startswith(f"{path}/") for known in self._places)
 
-    def _open(self, path: str) -> Iterator[TailedFile]:
+    def _open(self, path: str, raw: Raw | OSError) -> Iterator[TailedFile]:
         try:
-            with opened(path) as stream:
-                if stream.head:
-                    self._needed.add(f"{PREFIX}{stream.head}:{path}")
-                    yield TailedFile(self, path, stream, self._place(path, stream))
-                elif stream.corrupt:
-                    self.hurt("corrupt_gzip", path, 0, 0)
-                    self.not_due[path] = (fingerprint(stream.status), math.inf)
+            if isinstance(raw, OSError):
+                raise raw
+            stream = OpenFile(path, raw)
+            if stream.head:
+                self._needed.add(f"{PREFIX}{stream.head}:{path}")
+                yield TailedFile(self, path, stream, self._place(path, stream))
+            elif stream.corrupt:
+                self.hurt(stream.damage, path, 0, 0)
+                self.not_due[path] = (stream.status.looks, math.inf)
         except FileNotFoundError:
             return  # gone since it was listed; if renamed, the next tick finds it
         except OSError as error:
@@ -215,7 +206,7 @@ class TailedFile:
     def __init__(self, tail: Tail, path: str, stream: OpenFile, place: Place) -> None:
         self.path = path
         self.head = stream.head
-        self.written = stream.status.st_mtime
+        self.written = stream.status.written
         self._tail = tail
         self._stream = stream
         self._offset = place.offset
@@ -241,7 +232,7 @@ class TailedFile:
                     run, seq = identity or ("", 0)
                     seen = runs[run] if identity else None
                     if seen is None or seq not in seen:
-                        yield _entry((value, start, identity, 0 if first else number))
+                        yield entry_of((value, start, identity, 0 if first else number))
                         if seen is not None:
                             seen.add(seq)
                             self._touched.add(run)
@@ -249,7 +240,10 @@ class TailedFile:
                 tail.bytes += end - start
                 self._offset, self._skipping = end, unfinished
         except CorruptFileError:
-            tail.hurt("corrupt_gzip", self.path, self._offset, 0)
+            tail.hurt(self._stream.damage, self.path, self._offset, 0)
+        except ChangedFileError:
+            self.stop()
+            return
         except OSError as error:
             tail.lost.append((shown(self.path), error.strerror or str(error)))
             return
@@ -258,16 +252,20 @@ class TailedFile:
     def stop(self) -> None:
         """Leave the entry under way and all behind it: this tick has had its share."""
         status = self._stream.status
-        self._tail.wait(max(0, status.st_size - self._offset), status.st_mtime)
+        self._tail.wait(max(0, status.size - self._offset), status.written)
 
     def peek(self) -> Iterator[Entry]:
         """The objects from the entry under way on, none of which counts as read."""
-        identify = self._tail.identity
-        with suppress(OSError, CorruptFileError), opened(self.path) as stream:
-            stream.seek(self._offset)
-            for start, _, value, _, _ in self._lines(stream):
-                if value is not None:
-                    yield Entry(value, start, identify(value) if identify else None, 0)
+        identify, wanted = self._tail.identity, Wanted(self.path, self._stream.status, self._offset)
+        with suppress(OSError, CorruptFileError):
+            for _, raw in self._tail.storage.opened([wanted]):
+                if isinstance(raw, OSError):
+                    return
+                stream = OpenFile(self.path, raw)
+                stream.seek(self._offset)
+                for start, _, value, _, _ in self._lines(stream):
+                    if value is not None:
+                        yield Entry(value, start, identify(value) if identify else None, 0)
 
     def _lines(self, stream: OpenFile) -> Iterator[Line]:
         longest = self._tail.max_line_bytes
@@ -275,18 +273,18 @@ class TailedFile:
 
     def wait_until(self, time: float) -> None:
         """Say that nothing is due before a time from the entry on at which the loop was left."""
-        self._tail.not_due[self.path] = (fingerprint(self._stream.status), time)
+        self._tail.not_due[self.path] = (self._stream.status.looks, time)
 
     def changes(self) -> dict[str, object]:
         """What to save so that the next tick goes on behind the last entry that counts as read."""
         status = self._stream.status
-        settled = self._finished and status.st_mtime < self._tail.now - RACY
+        settled = self._stream.version or status.written < self._tail.now - RACY
         place = Place(
             offset=self._offset,
             tail=self._stream.tail(self._offset),
             at=self._tail.now,
             skipping=self._skipping,
-            whole=fingerprint(status) if settled else None,
+            whole=status.looks if self._finished and settled else None,
         )
         self._tail.remember(self.head, place)
         return {f"{PREFIX}{self.head}:{self.path}": {**vars(place)}, **self._tail.runs.changes(self._touched)}

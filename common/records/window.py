@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from common.intake import MAX_AGE, MAX_AHEAD
 from common.records.file import NotDue
+from common.records.storages import Files
 from common.records.tail import TailedFile
 
 
@@ -44,6 +45,7 @@ class Tick:
     window: Window
     now: int
     forget_after: int  # files that nobody wrote to for so long are neither read nor remembered
+    files: Files = field(default_factory=Files)
     not_due: NotDue = field(default_factory=dict)
     live: bool = True
 

@@ -21,6 +21,26 @@ class Declared(NamedTuple):
     type: str
     unit: str
     help: str
+    combines: str = "none"
+
+
+class Chart(NamedTuple):
+    """Metrics under one title, as their collector declares it; `by` is None for a line per series."""
+
+    title: str
+    metrics: tuple[str, ...] = ()
+    by: tuple[str, ...] | None = None
+    share_of: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    text: str = ""
+
+
+class Board(NamedTuple):
+    """A dashboard: its title, where it is in Datadog, and its charts by the titles of its sections."""
+
+    title: str
+    url: str
+    sections: tuple[tuple[str, tuple[Chart, ...]], ...]
 
 
 class SeriesKey(NamedTuple):
@@ -58,6 +78,19 @@ class DryRunFile:
             return [Declared(**metric) for metric in first["metrics"]]
         return []
 
+    def boards(self) -> list[Board]:
+        """How the metrics are looked at, in order; where nobody declared it, in a chart for each."""
+        first = next(self._lines(), None)
+        if first is None:
+            return []
+        if "boards" not in first:
+            charts = tuple(Chart(metric["name"], (metric["name"],)) for metric in first["metrics"])
+            return [Board("", "", (("", charts),))]
+        return [
+            Board(title, url, tuple((name, tuple(map(_chart, charts))) for name, charts in sections))
+            for title, url, sections in first["boards"]
+        ]
+
     def __iter__(self) -> Iterator[SeriesPoints]:
         """The points in the order in which they were written."""
         lines = self._lines()
@@ -76,3 +109,8 @@ class DryRunFile:
                 if not line.endswith("\n"):
                     return  # the child was ended while it wrote; its outcome says so
                 yield json.loads(line)
+
+
+# Any: what JSON makes of a chart
+def _chart(fields: list[Any]) -> Chart:
+    return Chart._make(tuple(one) if isinstance(one, list) else one for one in fields)

@@ -22,10 +22,10 @@ def output_file(path: Path, option: str) -> Iterator[TextIO]:
 def check_output(path: Path, option: str) -> None:
     """Raise before any work is done where its result could not be written."""
     with _explained(path, option):
-        if path.is_dir():
+        if path.is_dir() and option != "--html":  # a page knows what to call itself
             raise IsADirectoryError(0, "it is a directory")
-        if path.is_file() or not path.exists():
-            tempfile.TemporaryFile(dir=path.resolve().parent).close()
+        if path.is_dir() or path.is_file() or not path.exists():
+            tempfile.TemporaryFile(dir=path.resolve() if path.is_dir() else path.resolve().parent).close()
 
 
 @contextmanager

@@ -1,47 +1,64 @@
-"""A span of the past as a table for a person: a row of figures and a sparkline for each series."""
+"""What a dry run found, as a table for a person: a row for each series, or for each point.
+
+A series with one point is its value. One with several is a row of figures, with a sparkline of its course.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from common.outcome import Outcome
-from common.show.dry_run_file import Declared, DryRunFile, SeriesKey
-from common.show.report import headline, number, shorten
-from common.show.summaries import Grid, Shape, Stretch, Summary, in_order, shared_labels
+from common.show.dry_run_file import DryRunFile, SeriesKey, SeriesPoints
+from common.show.figures import digits, figure
+from common.show.layout import Look, Row, lay_out, wrap
+from common.show.report import headline, plural
+from common.show.summaries import Grid, Shape, Summary, in_order, shared_labels
 from common.span import Span
 from common.text import visible
+from common.times import iso
 from fleetgauge.pages.axes import format_duration
 
-HEADS = ("metric", "first", "last", "min", "mean", "max", "over time", "points", "unit", "tags")
-_LEFT = {"metric", "over time", "unit", "tags"}
+HEADS = ("metric", "first", "last", "min", "mean", "max", "over time", "points", "unit")
 _LEVELS = "▁▂▃▄▅▆▇█"
-
-Row = tuple[str, ...]
+_MAX_BLOCKS = 32  # of a sparkline
 
 
 def show(
-    outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Span, width: int
+    outcomes: Iterable[Outcome],
+    files: Mapping[str, DryRunFile],
+    look: Look,
+    span: Span | None = None,
+    *,
+    points: bool = False,
 ) -> Iterator[str]:
     """Lines for a person: one block per collector, in the order of the catalogue."""
-    yield describe(span)
-    grid = Grid.over(span, max(8, min(32, width // 8)))
+    if span:
+        yield describe(span)
     for outcome in outcomes:
-        yield headline(outcome)
-        if outcome.collector in points:
-            yield from _block(points[outcome.collector], grid, width)
+        yield from headline(outcome, look)
+        yield from (f"  {visible(finding)}" for finding in outcome.findings)
+        if outcome.collector in files:
+            yield from _block(files[outcome.collector], look, span, points=points)
+        for name, entries in outcome.tables.items():
+            yield from _table(name, entries, look)
 
 
 def describe(span: Span) -> str:
     """The span in words."""
-    ends = [datetime.fromtimestamp(second, UTC) for second in (span.since, span.until)]
-    since, until = (f"{end:%Y-%m-%d %H:%M:%S}".removesuffix(":00") for end in ends)
-    return f"{since} to {until} UTC, every {format_duration(span.step)}"
+    return f"{_from_to(span.since, span.until)}, every {format_duration(span.step)}"
 
 
-def sparkline(stretches: Iterable[Stretch | None]) -> str:
-    """A block per stretch, between the lowest and the highest mean; a blank where nothing is known."""
-    means = [None if stretch is None else stretch.mean for stretch in stretches]
+def _from_to(*ends: int) -> str:
+    since, until = (
+        f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00") for end in ends
+    )
+    return f"{since} to {until} UTC"
+
+
+def sparkline(means: Sequence[float | None]) -> str:
+    """A block per stretch, between the lowest and the highest; a blank where nothing is known."""
     known = [mean for mean in means if mean is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return "".join(" " if mean is None else _LEVELS[_level(mean, low, high)] for mean in means)
@@ -54,61 +71,112 @@ def _level(mean: float, low: float, high: float) -> int:
     return min(len(_LEVELS) - 1, int(share * len(_LEVELS)))
 
 
-def _block(file: DryRunFile, grid: Grid, width: int) -> Iterator[str]:
-    summaries: dict[SeriesKey, tuple[Summary, Shape]] = {}
+def _block(file: DryRunFile, look: Look, span: Span | None, *, points: bool) -> Iterator[str]:
+    summaries: dict[SeriesKey, Summary] = {}
     for part in file:
-        if part.series not in summaries:
-            summaries[part.series] = (Summary(), Shape(grid))
-        for summary in summaries[part.series]:
-            summary.add(part)
+        summaries.setdefault(part.series, Summary()).add(part)
     if not summaries:
         return
-    declared = file.declared()
-    shared = shared_labels(summaries)
+    # In a file or a pipe every line says all there is to say of its series.
+    shared = () if look.width is None else shared_labels(summaries)
     if shared:
-        yield shorten(f"  every series: {visible(' '.join(shared))}", width)
-    series = in_order(summaries, declared)
-    rows = [*_rows(series, summaries, declared, shared)]
-    heads = HEADS if any(row[-1] for row in rows) else (*HEADS[:-1], "")
-    yield from _aligned([heads, *rows], width)
+        yield from wrap(["every series:", *map(visible, shared)], look.width, indent=2)
+    several = any(one.points > 1 for one in summaries.values())
+    if several and not points:
+        yield from _digest(file, summaries, shared, look, span)
+    else:
+        rows = _Points(file, [*in_order(summaries, file.declared())], shared, with_time=several)
+        right = (2,) if several else (1,)
+        yield from lay_out([""] * (3 + several), rows, right, look.width)
     yield ""
 
 
-def _rows(
-    series: Sequence[SeriesKey],
-    summaries: Mapping[SeriesKey, tuple[Summary, Shape]],
-    declared: Iterable[Declared],
-    shared: tuple[str, ...],
-) -> Iterator[Row]:
+def _digest(
+    file: DryRunFile,
+    summaries: Mapping[SeriesKey, Summary],
+    shared: Sequence[str],
+    look: Look,
+    span: Span | None,
+) -> Iterator[str]:
+    """A row of figures for each series, over the span or over all that there is."""
+    blocks = max(8, min(_MAX_BLOCKS, (look.width or 120) // 8))
+    if span:
+        grid = Grid.over(span, blocks)
+    else:
+        since = min(one.first_at for one in summaries.values())
+        until = max(one.last_at for one in summaries.values())
+        total = sum(one.points for one in summaries.values())
+        yield f"  {plural(total, 'point')} in {plural(len(summaries), 'series')}, {_from_to(since, until)}"
+        closest = min(one.spacing for one in summaries.values())
+        grid = Grid.over(Span(since, until + 1, until + 1 - since), blocks, closest)
+    shapes = {series: Shape(grid) for series in summaries}
+    for part in file:
+        shapes[part.series].add(part)
+    declared = file.declared()
     units = {metric.name: metric.unit for metric in declared}
-    for one in series:
-        summary, shape = summaries[one]
-        figures = (summary.first, summary.last, summary.low, summary.mean, summary.high)
-        yield (
-            one.metric,
-            *map(number, figures),
-            sparkline(shape.stretches()),
-            f"{summary.points:,}",
-            units[one.metric],
-            visible(" ".join(label for label in one.labels if label not in shared)),
+    rows = []
+    for series in in_order(summaries, declared):
+        one, unit = summaries[series], units.get(series.metric, "")
+        means = [None if stretch is None else stretch.mean for stretch in shapes[series].stretches()]
+        values: list[float | None] = [one.first, one.last, one.low, one.mean, one.high]
+        if one.points == 1:
+            values, means = [None, one.last, None, None, None], []
+        texts = [("", "") if value is None else figure(value, unit, series.metric) for value in values]
+        same = len({symbol for text, symbol in texts if text}) == 1
+        cells = [text if same or not text else f"{text} {symbol}" for text, symbol in texts]
+        counted = texts[1][1] if same else ""
+        rows.append(
+            Row((series.metric, *cells, sparkline(means), f"{one.points:,}", counted), _words(series, shared))
         )
+    yield from lay_out(HEADS, rows, (1, 2, 3, 4, 5, 7), look.width)
 
 
-def _aligned(rows: Sequence[Row], width: int) -> Iterator[str]:
-    """Rows in columns; in a narrow terminal, names and tags stand on a line above their figures."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
-    if sum(2 + column for column in widths) <= width:
-        for row in rows:
-            yield _line(row, HEADS, widths)
-        return
-    for name, *figures, tags in rows:
-        yield shorten(f"  {name}  {tags}".rstrip(), width)
-        yield shorten("  " + _line(figures, HEADS[1:-1], widths[1:-1]), width)
+@dataclass(frozen=True)
+class _Points:
+    """A row for each point, as often as they are gone through: there may be more than there is memory."""
+
+    file: DryRunFile
+    order: Sequence[SeriesKey]
+    shared: Sequence[str]
+    with_time: bool
+
+    def __iter__(self) -> Iterator[Row]:
+        if self.with_time:
+            for part in self.file:
+                yield from self._rows(part)
+            return
+        only = {part.series: part for part in self.file}
+        for series in self.order:
+            yield from self._rows(only[series])
+
+    def _rows(self, part: SeriesPoints) -> Iterator[Row]:
+        words = _words(part.series, self.shared)
+        for second, value in zip(part.seconds, part.values, strict=True):
+            time = (iso(second),) if self.with_time else ()
+            yield Row((part.series.metric, *time, *figure(value, part.unit, part.series.metric)), words)
 
 
-def _line(cells: Sequence[str], heads: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (
-        f"  {cell:<{width}}" if head in _LEFT else f"  {cell:>{width}}"
-        for cell, head, width in zip(cells, heads, widths, strict=True)
-    )
-    return "".join(padded).rstrip()
+def _words(series: SeriesKey, shared: Sequence[str]) -> list[str]:
+    return [visible(label) for label in series.labels if label not in shared]
+
+
+def _table(name: str, entries: list[dict[str, object]], look: Look) -> Iterator[str]:
+    """A small table of the collector's own."""
+    yield f"  {name}:" if entries else f"  {name}: nothing"
+    if entries:
+        head, *heads = entries[0]
+        rows = [Row([f"  {first}", *rest]) for first, *rest in (map(_cell, one.values()) for one in entries)]
+        cells = zip(*(entry.values() for entry in entries), strict=True)
+        right = [place for place, column in enumerate(cells) if all(map(_is_number, column))]
+        yield from lay_out([f"  {head}", *heads], rows, right, look.width)
+    yield ""
+
+
+def _is_number(value: object) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int | float):
+        return digits(value)
+    return "" if value is None else visible(str(value))

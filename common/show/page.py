@@ -1,7 +1,8 @@
-"""A span of the past as one self-contained page: a small chart per metric, to look at before it is sent.
+"""A span of the past as one self-contained page: the charts of the dashboards, before anything is sent.
 
-No script, nothing loaded, everything escaped. It stays small and readable for any number of points and
-series: lines are drawn from stretches of time, and of many series only some, which the page then says.
+Nothing loaded, everything escaped; a few lines of script tell what is pointed at. It stays small and readable
+for any number of points and series: lines are drawn from stretches of time, and of many series only some are
+drawn, which the page says, and lists the others.
 """
 
 from __future__ import annotations
@@ -12,41 +13,47 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.outcome import Outcome
-from common.show.dry_run_file import Declared, DryRunFile, SeriesKey
+from common.show import page_title
+from common.show.dry_run_file import Board, Chart, Declared, DryRunFile, SeriesKey
 from common.show.output import output_file
 from common.show.overview import describe
-from common.show.page_style import MAX_DRAWN, STYLE
+from common.show.page_lines import Drawn, Figures, Plan
+from common.show.page_style import STYLE
 from common.show.report import number
-from common.show.summaries import Grid, Shape, Summary, in_order, shared_labels
+from common.show.summaries import Stretch, Summary, shared_labels
 from common.span import Span
 from fleetgauge.pages.axes import byte_axis, clock_axis, format_duration, number_axis
-from fleetgauge.pages.charts import Band, Line, draw_chart, draw_key
+from fleetgauge.pages.charts import Band, Line, Reading, draw_chart, draw_key
 from fleetgauge.pages.page import render_cards, render_document, render_table
 
-MAX_STRETCHES = 672  # every quarter of an hour of a week
+MAX_LISTED = 2000  # series of one collector below its charts, drawn or not
 _HOW_TO_READ = (
     "Times are UTC. A line is the mean of each stretch of time, the shade behind it reaches from the lowest "
-    "to the highest value in it. Where a line is broken, nothing is known."
+    "to the highest value in it. Where a line is broken, nothing is known. Point at a chart, tap it, "
+    "or go along it with the arrow keys, for the time and the value of every line."
 )
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A metric and those of its series that are drawn, of how many."""
+class Picture:
+    """A chart with the lines that are drawn of it, of how many."""
 
-    metric: Declared
-    shapes: Mapping[SeriesKey, Shape]
+    chart: Chart
+    metrics: Sequence[Declared]
+    lines: Sequence[Drawn]
     series: int
+    listed: Sequence[tuple[SeriesKey, Summary]] = ()  # where not every series is a line of its own
+    unlisted: int = 0
 
 
 @dataclass(frozen=True)
 class Account:
-    """What one collector has to show, metrics in the order of the catalogue."""
+    """What one collector has to show: its dashboards, each with the pictures of its sections."""
 
     outcome: Outcome
     declared: Sequence[Declared]
     summaries: Mapping[SeriesKey, Summary]
-    drawn: Sequence[Drawn]
+    boards: Sequence[tuple[Board, Sequence[tuple[str, Sequence[Picture]]]]]
 
     @property
     def points(self) -> int:
@@ -54,29 +61,27 @@ class Account:
         return sum(summary.points for summary in self.summaries.values())
 
     @property
-    def absent(self) -> list[str]:
-        """Metrics that have no value in the span."""
-        present = {drawn.metric.name for drawn in self.drawn}
-        return [metric.name for metric in self.declared if metric.name not in present]
-
-    def groups(self) -> dict[str, list[Drawn]]:
-        """Metrics by the first two parts of their names; those that have no more than two come first."""
-        groups: dict[str, list[Drawn]] = {}
-        for drawn in self.drawn:
-            parts = drawn.metric.name.split(".")
-            groups.setdefault(".".join(parts[:2]) if len(parts) > 2 else "", []).append(drawn)
-        return dict(sorted(groups.items(), key=lambda item: item[0] != ""))
+    def present(self) -> set[str]:
+        """Metrics that have a value in the span."""
+        return {series.metric for series in self.summaries}
 
 
-def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Span) -> None:
-    """Write the page; raises ConfigurationError where it cannot be."""
+def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Span) -> Path:
+    """Write the page, and say where: in a directory it gets a name. Raises where it cannot be written."""
     accounts = [_account(outcome, points.get(outcome.collector), span) for outcome in outcomes]
+    path = path / page_title.file_name(*_told(accounts), span) if path.is_dir() else path
     with output_file(path, "--html") as file:
         file.write(render_page(accounts, span))
+    return path
+
+
+def _told(accounts: Iterable[Account]) -> tuple[list[str], list[SeriesKey]]:
+    """The collectors and all series of a page."""
+    return [one.outcome.collector for one in accounts], [key for one in accounts for key in one.summaries]
 
 
 def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
-    """Read a collector's points twice: for the figures of all series, then for the shapes of some."""
+    """Read a collector's points twice: for the figures of all series, then for the lines that are drawn."""
     if file is None:
         return Account(outcome, (), {}, ())
     summaries: dict[SeriesKey, Summary] = {}
@@ -85,34 +90,32 @@ def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
             summaries[part.series] = Summary()
         summaries[part.series].add(part)
     declared = file.declared()
-    by_metric: dict[str, list[SeriesKey]] = {}
-    for one in in_order(summaries, declared):
-        by_metric.setdefault(one.metric, []).append(one)
-    drawn = [
-        Drawn(metric, _empty_shapes(by_metric[metric.name], summaries, span), len(by_metric[metric.name]))
-        for metric in declared
-        if metric.name in by_metric
+    plan = Plan(declared, summaries, span)
+    known = {metric.name: metric for metric in declared}
+    room = MAX_LISTED
+
+    def picture(chart: Chart) -> Picture:
+        nonlocal room
+        lines, series = plan.lines(chart)
+        every = plan.series(chart)
+        every = every if len(every) > len(lines) else []
+        shown = every[:room]
+        room -= len(shown)
+        figures = [(one, summaries[one]) for one in shown]
+        metrics = [known[name] for name in chart.metrics]
+        return Picture(chart, metrics, lines, series, figures, len(every) - len(shown))
+
+    boards = [
+        (board, [(title, [*map(picture, charts)]) for title, charts in board.sections])
+        for board in file.boards()
     ]
-    shapes = {series: shape for one in drawn for series, shape in one.shapes.items()}
-    for part in file:
-        if part.series in shapes:
-            shapes[part.series].add(part)
-    return Account(outcome, declared, summaries, drawn)
-
-
-def _empty_shapes(
-    series: Sequence[SeriesKey], summaries: Mapping[SeriesKey, Summary], span: Span
-) -> dict[SeriesKey, Shape]:
-    """A shape to be filled for each series of a metric that will be drawn: those that reach highest."""
-    chosen = sorted(series, key=lambda one: -summaries[one].high)[:MAX_DRAWN]
-    grid = Grid.over(span, MAX_STRETCHES, min(summaries[one].spacing for one in chosen))
-    return {one: Shape(grid) for one in series if one in chosen}
+    plan.fill(file)
+    return Account(outcome, declared, summaries, boards)
 
 
 def render_page(accounts: Sequence[Account], span: Span) -> str:
     """The whole page."""
-    names = ", ".join(account.outcome.collector for account in accounts)
-    title = f"Backfill of {names}, not sent"
+    title = page_title.title(*_told(accounts), span)
     body = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{html.escape(describe(span))}. This was a dry run: nothing was sent.</p>",
@@ -120,9 +123,9 @@ def render_page(accounts: Sequence[Account], span: Span) -> str:
         _notes(accounts),
         _contents(accounts),
         f"<p>{_HOW_TO_READ}</p>",
-        *(_section(account, span) for account in accounts),
+        *(_collector(account, span) for account in accounts),
     ]
-    return render_document(title, STYLE, "".join(body))
+    return render_document(title, STYLE, "".join(body), script=True)
 
 
 def _cards(accounts: Sequence[Account], span: Span) -> Iterable[tuple[str, str, str]]:
@@ -131,7 +134,7 @@ def _cards(accounts: Sequence[Account], span: Span) -> Iterable[tuple[str, str, 
     lost = sum(len(account.outcome.lost) for account in accounts)
     yield "Span", format_duration(span.until - span.since), "its end not included"
     yield "Step", format_duration(span.step), f"{len(span.ticks):,} ticks"
-    yield "Metrics", f"{sum(len(account.drawn) for account in accounts):,}", f"of {declared:,} declared"
+    yield "Metrics", f"{sum(len(account.present) for account in accounts):,}", f"of {declared:,} declared"
     yield "Series", f"{sum(len(account.summaries) for account in accounts):,}", "metrics by tags"
     yield "Points", f"{sum(account.points for account in accounts):,}", "none of them sent"
     yield "Dropped", f"{sum(dropped):,}", f"{lost:,} lost"
@@ -152,74 +155,125 @@ def _notes(accounts: Iterable[Account]) -> str:
 
 
 def _contents(accounts: Iterable[Account]) -> str:
-    names = [name or account.outcome.collector for account in accounts for name in account.groups()]
-    links = "".join(f'<a href="#{html.escape(name)}">{html.escape(name)}</a>' for name in names)
-    return f"<nav>{links}</nav>" if len(names) > 1 else ""
+    boards = [(account, board) for account in accounts for board, _ in account.boards]
+    links = "".join(
+        f'<a href="#{html.escape(_anchor(account, board))}">'
+        f"{html.escape(board.title or account.outcome.collector)}</a>"
+        for account, board in boards
+    )
+    return f"<nav>{links}</nav>" if len(boards) > 1 else ""
 
 
-def _section(account: Account, span: Span) -> str:
-    outcome = account.outcome
-    shared = shared_labels(account.summaries)
-    name = html.escape(outcome.collector)
+def _anchor(account: Account, board: Board) -> str:
+    return f"{account.outcome.collector} {board.title}".strip().replace(" ", "-")
+
+
+def _collector(account: Account, span: Span) -> str:
+    outcome, shared = account.outcome, shared_labels(account.summaries)
     badge = f'<span class="status {outcome.status}">{outcome.status}</span>'
-    parts = [f'<section id="{name}"><div class="head"><h2>{name}</h2>{badge}</div>']
+    parts = [f'<div class="head"><h2>{html.escape(outcome.collector)}</h2>{badge}</div>']
     parts += [f"<p>Every series: {html.escape(' '.join(shared))}</p>"] if shared else []
-    parts += [] if account.drawn else ["<p>There is nothing to draw: no sample is of this span.</p>"]
-    for title, group in account.groups().items():
-        parts += [f'<h3 id="{html.escape(title)}">{html.escape(title)}</h3>'] if title else []
-        charts = (_metric(drawn, account.summaries, shared, span) for drawn in group)
-        parts.append(f'<div class="charts">{"".join(charts)}</div>')
-    if account.drawn and account.absent:
-        parts.append(f"<p>Without a value in this span: {html.escape(', '.join(account.absent))}.</p>")
-    return "".join(parts) + "</section>"
+    if not account.summaries:
+        parts.append("<p>There is nothing to draw: no sample is of this span.</p>")
+        return f"<section>{''.join(parts)}</section>"
+    for board, sections in account.boards:
+        parts.append(f'<div class="board" id="{html.escape(_anchor(account, board))}">')
+        if board.title:
+            name = html.escape(board.title)
+            parts.append(f'<h2>Dashboard <a href="{html.escape(board.url)}">{name}</a></h2>')
+        parts += [_section(title, pictures, shared, span) for title, pictures in sections]
+        parts.append("</div>")
+    return f"<section>{''.join(parts)}</section>"
 
 
-def _metric(drawn: Drawn, summaries: Mapping[SeriesKey, Summary], shared: Sequence[str], span: Span) -> str:
-    metric, hidden = drawn.metric, drawn.series - len(drawn.shapes)
-    figures = [summaries[one] for one in drawn.shapes]
-    names = [" ".join(label for label in one.labels if label not in shared) for one in drawn.shapes]
-    names = [_name(place, name, drawn.series) for place, name in enumerate(names, start=1)]
-    several = len(names) > 2  # too many to stand side by side with another metric
-    unit = " · ".join(filter(None, (metric.unit, metric.type)))
+def _section(title: str, pictures: Sequence[Picture], shared: Sequence[str], span: Span) -> str:
+    """Charts under the title that they have on the dashboard; those without a value are only named."""
+    drawn = [_picture(one, shared, span) for one in pictures if one.lines]
+    notes = [f"<p>{html.escape(one.chart.text)}</p>" for one in pictures if one.chart.text]
+    absent = [one.chart.title for one in pictures if not one.lines and not one.chart.text]
+    named = f'<p class="absent">Without a value in this span: {html.escape(" · ".join(absent))}.</p>'
+    head = f"<h3>{html.escape(title)}</h3>" if title else ""
+    charts = f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
+    return head + charts + "".join(notes) + (named if absent else "")
+
+
+def _picture(picture: Picture, shared: Sequence[str], span: Span) -> str:
+    stretches = [line.stretches() for line in picture.lines]
+    figures = [line.figures(each) for line, each in zip(picture.lines, stretches, strict=True)]
+    plain = [" ".join(label for label in line.labels if label not in shared) for line in picture.lines]
+    names = [_name(place, name, picture.series) for place, name in enumerate(plain, start=1)]
+    several, hidden = len(names) > 2, picture.series - len(names)  # too many to stand beside another chart
     listed = _series_table(names, figures) if several else "".join(map(_stats, names, figures))
-    more = f"<p>The {len(names)} series that reach highest are drawn, {hidden:,} are not.</p>"
+    more = (
+        f"<p>The {len(names)} series that reach highest are drawn, {hidden:,} are not.</p>" if hidden else ""
+    )
+    more += _all_series(picture, shared)
+    unit = "percent" if picture.chart.share_of else picture.metrics[0].unit
+    kind = " · ".join(filter(None, (unit, picture.metrics[0].type)))
+    named = ", ".join(name for name in picture.chart.metrics if name != picture.chart.title)
+    named += f" in percent of {', '.join(picture.chart.share_of)}" if picture.chart.share_of else ""
+    text = picture.metrics[0].help if len(picture.metrics) == 1 and not picture.chart.share_of else ""
+    said = " · ".join(filter(None, (named, text)))
     return (
         f'<article class="metric{" several" if several else ""}"><div class="head">'
-        f"<h4>{html.escape(metric.name).replace('.', '.<wbr>')}</h4>"
-        f'<span class="unit">{html.escape(unit)}</span></div><p>{html.escape(metric.help)}</p>'
-        f"{_chart(drawn, figures, span)}{listed}{more if hidden else ''}</article>"
+        f"<h4>{html.escape(picture.chart.title)}</h4>"
+        f'<span class="unit">{html.escape(kind)}</span></div>'
+        f"<p>{html.escape(said).replace('.', '.<wbr>')}</p>"
+        f"{_chart(picture, plain, stretches, figures, unit, span)}{listed}{more}</article>"
     )
 
 
+def _all_series(picture: Picture, shared: Sequence[str]) -> str:
+    """What can be opened below a chart that does not show every series: their figures."""
+    more = f"<p>{picture.unlisted:,} series more are not listed.</p>" if picture.unlisted else ""
+    if not picture.listed:
+        return more
+    several = len({one.metric for one, _ in picture.listed}) > 1
+    names, figures = [], []
+    for one, summary in picture.listed:
+        labels = [label for label in one.labels if label not in shared]
+        names.append(html.escape(" ".join([one.metric, *labels] if several else labels) or "no other tags"))
+        figures.append(Figures.of(summary))
+    table = _series_table(names, figures, "listed")
+    return f"<details><summary>All {len(names) + picture.unlisted:,} series</summary>{table}{more}</details>"
+
+
 def _name(place: int, name: str, series: int) -> str:
-    """How a series is told from the others of its metric: its line, and the tags that not all have."""
+    """How a line is told from the others of its chart: its look, and the tags that not all have."""
     if series == 1 and not name:
         return ""
     return draw_key("line", f"s{place}") + html.escape(name or "no other tags")
 
 
-def _chart(drawn: Drawn, figures: Sequence[Summary], span: Span) -> str:
+def _chart(
+    picture: Picture,
+    names: Sequence[str],
+    each: Sequence[Sequence[Stretch | None]],
+    figures: Sequence[Figures],
+    unit: str,
+    span: Span,
+) -> str:
     low, high = min(one.low for one in figures), max(one.high for one in figures)
     lines, bands = [], []
-    for place, shape in enumerate(drawn.shapes.values(), start=1):
-        grid, kind = shape.grid, f"s{place}"
-        stretches = list(enumerate(shape.stretches()))
-        means = [(grid.middle(at), one and one.mean) for at, one in stretches]
-        lines.append(Line("", kind, means, dots=True))
-        if any(one and one.low < one.high for _, one in stretches):
-            bands.append(
-                Band(kind, [(grid.middle(at), one and (one.low, one.high)) for at, one in stretches])
-            )
+    for place, (line, stretches) in enumerate(zip(picture.lines, each, strict=True), start=1):
+        grid, kind = line.parts[0].grid, f"s{place}"
+        means = [(grid.middle(at), one and one.mean) for at, one in enumerate(stretches)]
+        lines.append(Line(names[place - 1], kind, means, dots=True))
+        if any(one and one.low < one.high for one in stretches):
+            lows = [(grid.middle(at), one and (one.low, one.high)) for at, one in enumerate(stretches)]
+            bands.append(Band(kind, lows))
     text = (
-        f"{drawn.metric.name} over {format_duration(span.until - span.since)}: "
-        f"from {number(low)} to {number(high)} {drawn.metric.unit}"
+        f"{picture.chart.title} over {format_duration(span.until - span.since)}: "
+        f"from {number(low)} to {number(high)} {unit}"
     ).rstrip()
-    of_bytes = drawn.metric.unit == "byte" and low >= 0
-    x, y = clock_axis(span.since, span.until), byte_axis(high) if of_bytes else number_axis(low, high)
-    return draw_chart(x, y, lines, (), (), text, bands, legend=False)
+    x = clock_axis(span.since, span.until)
+    of_bytes = unit == "byte" and low >= 0
+    y = byte_axis(high) if of_bytes else number_axis(low, high)
+    reading = Reading("clock", "byte" if of_bytes else "number", picture.lines[0].parts[0].grid.width / 2)
+    return draw_chart(x, y, lines, (), (), text, bands, legend=False, reading=reading)
 
 
-def _figures(summary: Summary) -> list[tuple[str, str]]:
+def _figures(summary: Figures) -> list[tuple[str, str]]:
     return [
         ("First", number(summary.first)),
         ("Last", number(summary.last)),
@@ -230,15 +284,14 @@ def _figures(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def _stats(name: str, summary: Summary) -> str:
+def _stats(name: str, summary: Figures) -> str:
     cells = "".join(f"<div><dt>{head}</dt><dd>{value}</dd></div>" for head, value in _figures(summary))
     return (f'<p class="name">{name}</p>' if name else "") + f'<dl class="stats">{cells}</dl>'
 
 
-def _series_table(names: Iterable[str], summaries: Iterable[Summary]) -> str:
-    return render_table(
-        [
-            [("Series", name, "name wide"), *((head, value, "number") for head, value in _figures(summary))]
-            for name, summary in zip(names, summaries, strict=True)
-        ]
-    )
+def _series_table(names: Iterable[str], summaries: Iterable[Figures], css_class: str = "") -> str:
+    rows = [
+        [("Series", name, "name wide"), *((head, value, "number") for head, value in _figures(summary))]
+        for name, summary in zip(names, summaries, strict=True)
+    ]
+    return render_table(rows, css_class)

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from fleetgauge.pages.style import page_style
+from fleetgauge.pages.style import SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
 
-MAX_DRAWN = 6  # series of one chart: as many as can be told apart
-
-_LIGHT = "--s1:#1d4ed8;--s2:#c2410c;--s3:#0f766e;--s4:#9333ea;--s5:#be185d;--s6:#4d7c0f"
-_DARK = "--s1:#7aa2ff;--s2:#fdba74;--s3:#4fd1c5;--s4:#d0a2ff;--s5:#f9a8d4;--s6:#bef264"
-_SERIES = "".join(
-    f".s{number}{{stroke:var(--s{number});stroke-width:1.75px}}"
-    f".plot .fill-s{number}{{fill:var(--s{number});stroke:var(--s{number})}}\n"
-    for number in range(1, MAX_DRAWN + 1)
-)
 _RULES = f"""
-{_SERIES}.s4,.s5,.s6{{stroke-dasharray:6 4}}
-main section{{background:none;border:0;padding:0;margin-top:2rem}}
+{SERIES_RULES}main section{{background:none;border:0;padding:0;margin-top:2rem}}
 nav{{display:flex;flex-wrap:wrap;gap:.25rem 1rem;font-size:.875rem;margin-top:.75rem}}
 nav a{{overflow-wrap:anywhere}}
 .ok{{color:var(--good)}}.partial,.failed{{color:var(--bad)}}.empty,.skipped{{color:var(--odd)}}
@@ -44,8 +34,7 @@ td.name::before{{display:none}}
 .metric tr,.stats{{grid-template-columns:repeat(3,minmax(0,1fr))}}
 .stats{{display:grid}}
 }}
-@media (max-width:24rem){{.axis-x span:nth-child(even){{display:none}}}}
 @media print{{.metric{{break-inside:avoid}}.charts{{grid-template-columns:repeat(2,minmax(0,1fr))}}}}
 """
 
-STYLE = page_style(_LIGHT, _DARK, _RULES)
+STYLE = page_style(SERIES_LIGHT, SERIES_DARK, _RULES)

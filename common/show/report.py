@@ -9,10 +9,12 @@ from typing import TextIO
 
 from common.outcome import Outcome, Status
 from common.show.dry_run_file import SeriesPoints
+from common.show.layout import FAINT, GREEN, RED, YELLOW, Look
 from common.text import visible
 from common.times import iso
 
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
+_STYLES = dict(zip(_WORST_FIRST, (RED, YELLOW, GREEN, FAINT, FAINT), strict=True))
 
 
 def overall(outcomes: list[Outcome]) -> Status:
@@ -46,7 +48,11 @@ def write_document(
 
 
 def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
-    error = outcome.error and {"type": outcome.error.type, "message": outcome.error.message}
+    error = outcome.error and {
+        "type": outcome.error.type,
+        "message": outcome.error.message,
+        **({"details": outcome.error.details} if outcome.error.details else {}),
+    }
     entry: dict[str, object] = {
         "collector": outcome.collector,
         "status": outcome.status,
@@ -73,85 +79,50 @@ def _samples(part: SeriesPoints) -> Iterator[str]:
         yield f'{before}, "value": {value!r}, "timestamp": {second}, {behind}'
 
 
-def table(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]], width: int) -> Iterator[str]:
-    """Lines for a person: one block per collector, columns aligned, no row wider than the terminal."""
-    for outcome in outcomes:
-        yield headline(outcome)
-        rows = [row for part in points.get(outcome.collector, ()) for row in _rows(part)]
-        widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-        for metric, value, unit, tags in rows:
-            line = f"  {metric:<{widths[0]}}  {value:>{widths[1]}}  {unit:<{widths[2]}}  {tags}"
-            yield shorten(line.rstrip(), width)
-        if rows:
-            yield ""
-        for name, entries in outcome.tables.items():
-            yield from _table(name, entries)
-
-
-def _table(name: str, entries: list[dict[str, object]]) -> Iterator[str]:
-    """A small table of the collector's own. It is not cut: its last column may be an address to open."""
-    yield f"  {name}:" if entries else f"  {name}: nothing"
-    rows = [list(entries[0]), *(map(_cell, entry.values()) for entry in entries)] if entries else []
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    widths = [max(map(len, column)) for column in columns]
-    for row in zip(*columns, strict=True):
-        yield "    " + "  ".join(map(str.ljust, row, widths)).rstrip()
-    yield ""
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, int | float):
-        return number(value)
-    return "" if value is None else visible(str(value))
-
-
-def headline(outcome: Outcome) -> str:
+def headline(outcome: Outcome, look: Look) -> Iterator[str]:
     """One line on how a collector fared, and more where something went wrong."""
-    lines = [f"{outcome.collector}: {outcome.status} in {outcome.seconds:.1f} s"]
-    if outcome.as_of is not None:
-        lines[0] += f", as of {iso(outcome.as_of)}"
+    status = look.paint(outcome.status, _STYLES[outcome.status])
+    took = "" if outcome.error else f" in {outcome.seconds:.1f} s"
+    as_of = "" if outcome.error or outcome.as_of is None else f", as of {iso(outcome.as_of)}"
+    yield f"{outcome.collector}: {status}{took}{as_of}"
     if outcome.missed_ticks:
-        lines.append(f"  a push would also fill {_plural(outcome.missed_ticks, 'missed tick')}")
+        yield f"  a push would also fill {plural(outcome.missed_ticks, 'missed tick')}"
     if outcome.error:
-        lines[0] = f"{outcome.collector}: {outcome.status}"
-        lines.append(f"  {outcome.error.type}: {visible(outcome.error.message)}")
-    lines += [f"  lost {visible(unit)}" for unit in outcome.lost]
-    return "\n".join(lines)
+        style = None if outcome.status is Status.SKIPPED else RED
+        yield "  " + look.paint(f"{outcome.error.type}: {visible(outcome.error.message)}", style)
+        yield from (f"    {visible(detail)}" for detail in outcome.error.details)
+    yield from ("  " + look.paint(f"lost {visible(unit)}", YELLOW) for unit in outcome.lost)
 
 
-def last_line(outcomes: list[Outcome], *, pushed: bool) -> str:
-    """The run in one line: how many, how long, and what was dropped."""
+def closing(outcomes: list[Outcome], look: Look, *, pushed: bool) -> Iterator[str]:
+    """The run in one line: how many, how long, and what was dropped; then an example of each reason."""
     statuses = [outcome.status for outcome in outcomes]
-    parts = [f"{statuses.count(status)} {status}" for status in Status if status in statuses]
+    parts = [
+        look.paint(f"{statuses.count(status)} {status}", _STYLES[status])
+        for status in Status
+        if status in statuses
+    ]
     points = sum(outcome.points_sent if pushed else outcome.samples for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     dropped = sum((Counter(outcome.dropped) for outcome in outcomes), Counter())
-    what = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items())) or "nothing"
+    what = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
     done = (
-        f"{_plural(points, 'point')} sent"
-        if pushed
-        else f"{_plural(points, 'sample')}, nothing sent (dry run)"
+        f"{plural(points, 'point')} sent" if pushed else f"{plural(points, 'sample')}, nothing sent (dry run)"
     )
-    return f"{', '.join(parts)}; {done}; {seconds:.1f} s; dropped: {what}"
+    lost = look.paint(f"dropped: {what}", YELLOW) if what else "dropped: nothing"
+    yield f"{', '.join(parts)}; {done}; {seconds:.1f} s; {lost}"
+    for outcome in outcomes:
+        for reason, example in sorted(outcome.examples.items()):
+            yield f"  {reason}, first: {visible(example)}"
 
 
-def _plural(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def _rows(part: SeriesPoints) -> Iterator[tuple[str, str, str, str]]:
-    labels = visible(" ".join(part.series.labels))
-    for value in part.values:
-        yield part.series.metric, number(value), part.unit, labels
+def plural(count: int, word: str) -> str:
+    """A number of things."""
+    return f"{count:,} {word}{'' if count == 1 or word == 'series' else 's'}"
 
 
 def number(value: float) -> str:
-    """A value as a person reads it: thousands apart, no more digits than mean something."""
+    """A value with three decimals, thousands apart."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.3f}" if abs(value) >= 0.1 else f"{value:.3g}"
-
-
-def shorten(text: str, room: int) -> str:
-    """The text, cut at its end where it is longer than the room."""
-    return text if len(text) <= room else text[: room - 1] + "…"

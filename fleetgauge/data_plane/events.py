@@ -18,6 +18,9 @@ _nemo_rl_logger = logging.getLogger("nemo_rl.data_plane.observability")
 
 EventStatus = Literal["ok", "error", "timeout"]
 
+# Operations that may change what is held, however they end.
+WRITES = frozenset({"put", "clear", "register"})
+
 
 class DataPlaneEvent(TypedDict):
     """One call of the data plane, told after it returned or raised."""

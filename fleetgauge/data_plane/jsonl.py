@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from os import PathLike
 
-from fleetgauge.data_plane.events import DataPlaneEvent, EventSink, HasSnapshot, Losses
+from fleetgauge.data_plane.events import WRITES, DataPlaneEvent, EventSink, HasSnapshot, Losses
 from fleetgauge.data_plane.operation_totals import OperationTotals
 from fleetgauge.records import Event, Json, RecordWriter, resolve_path
 from fleetgauge.records.background import renewed_in_child
@@ -43,7 +43,8 @@ class JsonlEvents(EventSink):
 
     Intervals end at whole multiples of `interval_s`, on every rank at the same time; one without events is
     written too, for the bytes that are still held. `path` is a file, a directory or a pattern with
-    `{run_id}`; a directory, where every process has a file of its own, is best. Nothing raises or waits once
+    `{run_id}`; a directory, where every process has a file of its own, is best. With `rotate_after` seconds,
+    files are closed by time (`RecordWriter`). Nothing raises or waits once
     this is built: what is lost is counted in `dropped` and said once.
 
     File and threads are opened by the first event, in the process where it happens. A copy out of a pickle,
@@ -58,18 +59,28 @@ class JsonlEvents(EventSink):
         *,
         job: str | None = None,
         rank: int | None = None,
+        rotate_after: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not (math.isfinite(interval_s) and interval_s > 0):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, more than 0")
         resolve_path(path, kind=KIND, run_id="any")  # raises for what can never work
-        self._copy = partial(JsonlEvents, path, interval_s, job=job, clock=clock)
+        if not rotate_after > 0:
+            raise ValueError(f"rotate_after is {rotate_after!r}: it must be a number of seconds, more than 0")
+        self._copy = partial(JsonlEvents, path, interval_s, job=job, rotate_after=rotate_after, clock=clock)
         self._interval_s = interval_s
         self._clock = clock
         self._new_writer = partial(
-            RecordWriter, path, KIND, job=job, queue_size=MAX_QUEUED, clock=lambda: self._stamp
+            RecordWriter,
+            path,
+            KIND,
+            job=job,
+            queue_size=MAX_QUEUED,
+            rotate_after=rotate_after,
+            clock=lambda: self._stamp,
         )
         self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        self._n_attached = 0  # with those that are gone
         self._begin(rank)
         renewed_in_child.add(self)
 
@@ -84,6 +95,7 @@ class JsonlEvents(EventSink):
         self._groups: dict[_Group, OperationTotals] = {}
         self._losses = Losses("an event or its aggregate was not written")
         self._dropped_before = 0
+        self.wrote = False
         # Whoever has the lock adds up for all. An event only joins the queue, which a finalizer or a signal
         # handler may do at any moment; it never waits for the lock.
         self.waiting: deque[tuple[float, DataPlaneEvent]] = deque()
@@ -99,6 +111,7 @@ class JsonlEvents(EventSink):
 
     def attach(self, client: HasSnapshot) -> None:
         self._clients.add(client)
+        self._n_attached += 1
 
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
@@ -168,8 +181,12 @@ class JsonlEvents(EventSink):
                 one = _of_one(event)
                 self._turn(at)
                 self._groups.setdefault(self._group(event), OperationTotals()).add(one)
+                begins = event["op"] in WRITES and not self.wrote
+                self.wrote = self.wrote or begins
                 if self._writer is None:
                     self._open()
+                elif begins:  # at once: from here on, another client cannot know what the job holds
+                    self._write(self._clock(), self.held(set()))
             except Exception as error:
                 self._losses.add(error)
 
@@ -195,7 +212,7 @@ class JsonlEvents(EventSink):
             named = {"op": op, "partition_id": partition_id, "status": status}
             self._write(ended, named | body_of(totals))
         word = self.held({partition_id for _, partition_id, _ in groups})
-        if event is Event.END or "bytes_outstanding" in word:
+        if event is Event.END or self.wrote or "bytes_outstanding" in word:
             self._write(now, word, event)
 
     def _write(self, stamp: float, body: Json, event: Event = Event.STATS) -> None:
@@ -205,7 +222,8 @@ class JsonlEvents(EventSink):
 
     def held(self, partitions: set[str]) -> Json:
         """What all attached clients hold; a partition that was used and holds nothing is told as 0."""
-        word: Json = {"source": self._source, "interval_s": self._interval_s}
+        writers = max(1, self._n_attached) if self.wrote else 0
+        word: Json = {"source": self._source, "interval_s": self._interval_s, "writers": writers}
         by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
         try:
             clients = list(self._clients)
@@ -217,10 +235,7 @@ class JsonlEvents(EventSink):
         except Exception as error:
             self._losses.add(error)
             return word
-        by_op = [one for snapshot in snapshots for one in snapshot.get("by_op", {}).items()]
-        clears = sum(counts["ops"] for op, counts in by_op if op in ("clear", "register"))
-        held |= {"clears": clears, "bytes_outstanding": largest(by_partition)}
-        return word | held if clients else word
+        return word | held | {"bytes_outstanding": largest(by_partition)} if clients else word
 
     def __reduce__(self) -> tuple[Callable[[], JsonlEvents], tuple[()]]:
         return self._copy, ()

@@ -63,10 +63,6 @@ def _total(column: Column, n_rows: int) -> int:
     return column.total if isinstance(column, Uneven) else column * n_rows
 
 
-def sizes_of(column: Column, n_rows: int) -> array[int]:
-    return array("q", [column]) * n_rows if isinstance(column, int) else column.sizes
-
-
 def picked(columns: Columns, rows: list[int]) -> Columns:
     """The same fields of only these rows."""
     return {
@@ -139,7 +135,9 @@ def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[
 
 def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
     try:
-        if _is_tensor(leaf) and not getattr(leaf, "is_nested", False):
+        if getattr(leaf, "is_nested", False) is True:
+            return _fitted(_nested_rows(leaf), n_rows)
+        if _is_tensor(leaf):
             size = leaf.numel() * leaf.element_size()
             if n_rows == 1 and type(size) is int:
                 return size
@@ -150,10 +148,6 @@ def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
             return _fitted(_listed_rows(leaf, unmeasured), n_rows)
         if _is_mapping(leaf):
             return _added(_columns(leaf, n_rows, unmeasured).values())
-        if callable(getattr(leaf, "offsets", None)):
-            return _fitted(_jagged_rows(leaf), n_rows)
-        if getattr(leaf, "is_nested", False) is True:
-            return _fitted(Uneven.of(row.numel() * row.element_size() for row in leaf.unbind()), n_rows)
         size = getattr(leaf, "nbytes", 0)
         return _fitted(size, n_rows) if isinstance(size, int) else 0
     except Exception as error:  # one leaf that cannot be measured costs only itself
@@ -171,20 +165,22 @@ def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception
     return Uneven.of(_total(_rows(row, 1, unmeasured), 1) for row in rows)
 
 
-def _jagged_rows(jagged: Leaf) -> Uneven:
+def _nested_rows(nested: Leaf) -> Uneven:
+    if not callable(getattr(nested, "offsets", None)):
+        return Uneven.of(row.numel() * row.element_size() for row in nested.unbind())
     # The ragged dimension, wherever it stands, is the one whose size is not a plain number.
-    width = math.prod(size for size in jagged.shape[1:] if isinstance(size, int)) * jagged.element_size()
+    width = math.prod(size for size in nested.shape[1:] if isinstance(size, int)) * nested.element_size()
     # A narrowed view keeps its whole buffer and says in `lengths` how much of it is its own.
-    if (lengths := jagged.lengths()) is None:
-        offsets = jagged.offsets()
+    if (lengths := nested.lengths()) is None:
+        offsets = nested.offsets()
         if (ends := _array(offsets)) is None:
             return Uneven.of((end - start) * width for start, end in pairwise(offsets.tolist()))
-        own, total = ends[1:] - ends[:-1], int(ends[-1] - ends[0])
+        own, total = ends[1:] - ends[:-1], ends.item(-1) - ends.item(0)
     elif (own := _array(lengths)) is None:
         return Uneven.of(length * width for length in lengths.tolist())
     else:
         own, total = own.copy(), int(own.sum())  # a copy: the tensor may change
-    largest = int(own.max()) * width if len(own) else 0
+    largest = own.item(own.argmax()) * width if total else 0
     return Uneven(len(own), total * width, largest, lambda: array("q", (own * width).tobytes()))
 
 

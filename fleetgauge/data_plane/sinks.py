@@ -93,6 +93,7 @@ class WandbEvents(EventSink):
         self._interval_s = interval_s
         self._clock = clock
         self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        self._n_attached = 0  # with those that are gone
         self._begin(run)
         renewed_in_child.add(self)
 
@@ -117,6 +118,7 @@ class WandbEvents(EventSink):
     def attach(self, client: HasSnapshot) -> None:
         with self._lock:
             self._clients.add(client)
+            self._n_attached += 1
 
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
@@ -141,7 +143,8 @@ class WandbEvents(EventSink):
             clients = list(self._clients)
         snapshots = [client.snapshot() for client in clients]
         gauges = ["foreign_clears", "keys_overflowed"] * bool(snapshots)
-        if not any(snapshot[gauge] for snapshot in snapshots for gauge in gauges):
+        # Two clients may write to the same keys, and neither can tell.
+        if self._n_attached == 1 and not any(snapshot[gauge] for snapshot in snapshots for gauge in gauges):
             gauges += ["bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"] * bool(snapshots)
         return metrics | {f"data_plane/{one}": sum(snapshot[one] for snapshot in snapshots) for one in gauges}
 

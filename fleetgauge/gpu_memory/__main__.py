@@ -11,6 +11,7 @@ from typing import TextIO
 from fleetgauge.pages.atomic_file import atomic_file
 
 from .attribution import attribution_files
+from .download import at_hand
 from .loader import Loaded, LoadedSession, load_recording
 from .page import render_recording
 from .recording import RecordingError, open_recording
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         "--attribution", action="store_true", help="log which tensors held the memory, if known"
     )
     report = commands.add_parser("report", help="write one HTML page")
-    report.add_argument("sink", type=Path, help=what)
+    report.add_argument("sink", help=f"{what}; or s3://bucket/prefix of one, where boto3 is installed")
     report.add_argument("-o", "--output", type=Path, required=True, help="the page to write")
     return parser
 
@@ -66,14 +67,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 is success, 2 a recording or an option that cannot be used."""
     options = _parser().parse_args(arguments)
     try:
-        loaded = _load(options.sink)
         if options.command == "report":
-            page = render_recording(loaded)
+            with at_hand(options.sink) as sink:
+                loaded = _load(sink)
+                page = render_recording(loaded, script=True)
             with atomic_file(options.output) as file:
                 file.write(page)
             _say(f"{options.output}: {_counted(loaded)}")
         else:
-            _export(options, loaded)
+            _export(options, _load(options.sink))
     except (RecordingError, OSError, ImportError) as error:
         _say(f"error: {error}")
         return 2

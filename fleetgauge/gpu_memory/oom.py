@@ -7,7 +7,7 @@ allocator snapshot, where there is one, is a pickle: it is never opened here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,19 +50,24 @@ def find_oom_dumps(directory: Path) -> Iterator[Path]:
 
 def read_oom_dump(directory: Path) -> OomDump:
     """Read what a dump says about itself. Never raises: what cannot be read is unknown."""
-    named = _NAME.match(directory.name)
-    named_at = _moment(named.group(1), "%Y%m%dT%H%M%SZ") if named else None
     manifest = read_object(directory / MANIFEST_NAME)
     metadata = read_object(directory / "metadata.json")
     return OomDump(
         path=directory,
-        created_at=_moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ") or named_at,
+        created_at=dump_created_at(directory.name, manifest),
         reason=words(manifest.get("reason")) or words(metadata.get("reason")),
         backend=words(manifest.get("backend")) or words(metadata.get("backend")),
         message=words(metadata.get("exception_message")),
         session=parse_session(manifest.get("session")) or parse_session(metadata.get("session")),
         complete=bool(manifest),
     )
+
+
+def dump_created_at(name: str, manifest: Mapping[str, object]) -> datetime | None:
+    """When a dump was written, by its manifest or else by its name."""
+    named = _NAME.match(name)
+    told = _moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ")
+    return told or (_moment(named.group(1), "%Y%m%dT%H%M%SZ") if named else None)
 
 
 def _moment(text: object, form: str) -> datetime | None:

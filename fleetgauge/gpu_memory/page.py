@@ -1,7 +1,8 @@
-"""One self-contained page about GPU memory sessions: no script, nothing loaded, everything escaped.
+"""One self-contained page about GPU memory sessions: nothing loaded, everything escaped.
 
-It is a function of profiles; reading and writing files happens elsewhere. It stays readable for hundreds of
-sessions by drawing only so many and listing the rest.
+It is a function of profiles; reading and writing files happens elsewhere. A script is in it only where it is
+asked for: in a file to open, not in what is logged to W&B. It stays readable for hundreds of sessions by
+drawing only so many and listing the rest.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, time_axis
-from fleetgauge.pages.charts import Limit, Line, Marker, draw_chart
+from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart
 from fleetgauge.pages.page import render_cards, render_document, render_table
+from fleetgauge.pages.style import MAX_SERIES
 
 from .events import ALERT_TYPES, MemoryEvent
 from .loader import Loaded, SessionProfile
@@ -22,6 +24,7 @@ from .page_style import STYLE
 from .profiles import MIN_PEAK_BYTES, SERIES, RankProfile
 
 MAX_DRAWN = 32
+MAX_COMPARED = MAX_SERIES  # sessions and ranks in one chart
 _CSS_CLASSES = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)
@@ -43,7 +46,7 @@ class _Section(NamedTuple):
     summary: Any  # as in PageSession
 
 
-def render_recording(loaded: Loaded) -> str:
+def render_recording(loaded: Loaded, *, script: bool = False) -> str:
     """The page of a whole recording."""
     notes = list(loaded.notes)
     if loaded.losses:
@@ -51,11 +54,26 @@ def render_recording(loaded: Loaded) -> str:
         reasons = ", ".join(f"{reason.replace('_', ' ')} ({count:,})" for reason, count in lost)
         notes.append(f"Left out because it could not be read: {reasons}")
     sessions = [PageSession(session.profile, session.summary) for session in loaded.sessions]
-    return render_page(f"GPU memory of {loaded.path.resolve().name}", sessions, notes, loaded.oom_dumps)
+    title = f"GPU memory of {loaded.path.resolve().name}{_span(sessions)}"
+    return render_page(title, sessions, notes, loaded.oom_dumps, script=script)
+
+
+def _span(sessions: Iterable[PageSession]) -> str:
+    """From when to when a page tells, as the end of its title; nothing where nobody knows."""
+    ranks = [rank for session in sessions for rank in session.profile.ranks.values()]
+    first = min((rank.first_at for rank in ranks if rank.first_at is not None), default=None)
+    last = max((rank.last_at for rank in ranks if rank.last_at is not None), default=None)
+    begin, end = _clock(first)[:16], _clock(last)[:16]
+    return f", {begin} to {end} UTC" if begin and end else ""
 
 
 def render_page(
-    title: str, sessions: Sequence[PageSession], notes: Iterable[str] = (), oom_dumps: Sequence[OomDump] = ()
+    title: str,
+    sessions: Sequence[PageSession],
+    notes: Iterable[str] = (),
+    oom_dumps: Sequence[OomDump] = (),
+    *,
+    script: bool = False,
 ) -> str:
     """The page of some sessions, each of their ranks with its own cards, chart and alerts."""
     sections = [
@@ -65,9 +83,9 @@ def render_page(
     body = [f"<h1>{html.escape(title)}</h1>", f"<p>{_scope(sessions, sections)}</p>"]
     body += [f'<div class="note">{listed}</div>'] if listed else []
     body += [_oom_table(oom_dumps)] if oom_dumps else []
-    body += [_overview(sections)] if len(sections) > 1 else []
-    body += [_section(section) for section in sections[:MAX_DRAWN]]
-    return render_document(title, STYLE, "".join(body))
+    body += [_overview(sections, script)] if len(sections) > 1 else []
+    body += [_section(section, script) for section in sections[:MAX_DRAWN]]
+    return render_document(title, STYLE, "".join(body), script=script)
 
 
 def _ranks(sessions: Iterable[PageSession]) -> Iterable[tuple[RankProfile, Any]]:
@@ -86,11 +104,36 @@ def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str
     return html.escape(" · ".join(words))
 
 
-def _overview(sections: Sequence[_Section]) -> str:
+def _overview(sections: Sequence[_Section], script: bool) -> str:
     rows = [_overview_row(section) for section in sections[: 8 * MAX_DRAWN]]
     hidden = len(sections) - MAX_DRAWN
     more = f"<p>The first {MAX_DRAWN} are drawn below, {hidden:,} are not.</p>" if hidden > 0 else ""
-    return f"<section><h2>Sessions</h2>{render_table(rows)}{more}</section>"
+    table = render_table(rows, "listed" if len(rows) > MAX_COMPARED else "")
+    return f"<section><h2>Sessions</h2>{_side_by_side(sections, script)}{table}{more}</section>"
+
+
+def _side_by_side(sections: Sequence[_Section], script: bool) -> str:
+    """What sessions had allocated, from the beginning of each; of many, those that reached highest."""
+    known = [one for one in sections if one.rank.first_at is not None and one.rank.peak_allocated is not None]
+    chosen = sorted(known, key=lambda one: -(one.rank.peak_allocated or 0))[:MAX_COMPARED]
+    if len(chosen) < 2:
+        return ""
+    lines = [
+        Line(
+            f"{_name(one.summary)}, rank {html.unescape(_rank(one))}",
+            f"s{place}",
+            [(when - (one.rank.first_at or 0), size) for when, size in one.rank.picture.points(0)],
+        )
+        for place, one in enumerate(sorted(chosen, key=lambda one: one.number), start=1)
+    ]
+    longest = max(one.rank.duration or 0.0 for one in chosen)
+    highest = max(one.rank.peak_allocated or 0 for one in chosen)
+    text = f"Allocated memory of {len(chosen)} of {len(sections)} sessions and ranks, side by side"
+    reading = Reading("elapsed", "byte", max(one.rank.picture.bin_seconds for one in chosen))
+    chart = draw_chart(
+        *(time_axis(longest), byte_axis(highest), lines, (), (), text), reading=reading if script else None
+    )
+    return f"<p>{text}, each from its own beginning. The table lists all of them.</p>{chart}"
 
 
 def _overview_row(section: _Section) -> Row:
@@ -108,7 +151,7 @@ def _overview_row(section: _Section) -> Row:
     )
 
 
-def _section(section: _Section) -> str:
+def _section(section: _Section, script: bool) -> str:
     rank, summary = section.rank, section.summary
     status = str(getattr(summary, "status", ""))
     badge = (
@@ -119,11 +162,12 @@ def _section(section: _Section) -> str:
         for name, attribute in _FACTS.items()
         if (value := getattr(summary, attribute, None)) is not None
     ]
+    chart = f"#s{section.number}" if script else ""
     facts += [f"began {_clock(rank.first_at)} UTC"] if rank.first_at is not None else []
     return (
         f'<section id="s{section.number}"><div class="head"><h2>Session {html.escape(_name(summary))}'
         f" · rank {_rank(section)}</h2>{badge}</div><p>{html.escape(' · '.join(facts))}</p>"
-        f"{_cards(rank)}{_chart(rank)}{_alert_table(rank)}</section>"
+        f"{_cards(rank)}{_chart(rank, script)}{_alert_table(rank, chart)}</section>"
     )
 
 
@@ -142,7 +186,7 @@ def _cards(rank: RankProfile) -> str:
     )
 
 
-def _chart(rank: RankProfile) -> str:
+def _chart(rank: RankProfile, script: bool) -> str:
     start = rank.first_at
     if start is None or rank.peak_used is None:
         return "<p>There is nothing to draw: no event has both a time and a size.</p>"
@@ -167,14 +211,16 @@ def _chart(rank: RankProfile) -> str:
     most = ", ".join(f"{format_bytes(peak)} {name}" for peak, name in peaks)
     text = f"Memory over {format_duration(rank.duration)}: at most {most}; {rank.alerts:,} alerts"
     # The least severe marks are painted first, so that none hides a worse one.
-    return draw_chart(time_axis(rank.duration or 0.0), byte_axis(highest), lines, marks[::-1], limits, text)
+    x, y = time_axis(rank.duration or 0.0), byte_axis(highest)
+    reading = Reading("elapsed", "byte", rank.picture.bin_seconds) if script else None
+    return draw_chart(x, y, lines, marks[::-1], limits, text, reading=reading)
 
 
-def _alert_table(rank: RankProfile) -> str:
+def _alert_table(rank: RankProfile, chart: str) -> str:
     shown, small = rank.latest_alerts(), rank.small_peaks
     if not shown and not small.count:
         return "<h3>Alerts</h3><p>There were none.</p>"
-    rows = [_alert_row(event, rank.first_at) for event in shown]
+    rows = [_alert_row(event, rank.first_at, chart) for event in shown]
     missing = rank.alerts - len(shown) - small.count
     more = f"<p>{missing:,} earlier alerts are not listed.</p>" if missing else ""
     if small.count:
@@ -186,10 +232,12 @@ def _alert_table(rank: RankProfile) -> str:
     return f"<h3>Alerts</h3>{more}{render_table(rows) if rows else ''}"
 
 
-def _alert_row(event: MemoryEvent, start: float | None) -> Row:
+def _alert_row(event: MemoryEvent, start: float | None, chart: str) -> Row:
     after = None if event.timestamp is None or start is None else event.timestamp - start
+    when = format_duration(after)
+    zoom = chart and after is not None  # a link to the chart, which a script then zooms to the alert
     return (
-        ("After", format_duration(after), "number"),
+        ("After", f'<a href="{chart}" data-zoom="{after:.3f}">{when}</a>' if zoom else when, "number"),
         ("Kind", html.escape(event.event_type), f"kind {event.event_type}"),
         ("Context", html.escape(event.context or ""), "wide"),
         ("Allocated", format_bytes(event.memory_allocated), "number"),

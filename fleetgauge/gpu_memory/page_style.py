@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetgauge.pages.style import page_style
+from fleetgauge.pages.style import SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
 
 _LIGHT = (
     "--allocated:#1d4ed8;--reserved:#9333ea;--used:#0f766e;"
@@ -31,4 +31,4 @@ _RULES = """
 .plot .mark.error,.legend .mark.error{stroke:var(--error);stroke-linecap:square;stroke-width:9px}
 """
 
-STYLE = page_style(_LIGHT, _DARK, _RULES)
+STYLE = page_style(f"{_LIGHT};{SERIES_LIGHT}", f"{_DARK};{SERIES_DARK}", SERIES_RULES + _RULES)

@@ -57,6 +57,11 @@ class Picture:
         while len(self._bins) > MAX_BINS:
             self._merge()
 
+    @property
+    def bin_seconds(self) -> float:
+        """How long a stretch of time one bin stands for."""
+        return self._width
+
     def points(self, series: int) -> list[Point]:
         """The line of a series in time order; None where events tell of everything but this."""
         points: list[Point] = []

@@ -59,6 +59,11 @@ def read_manifest(directory: Path) -> Manifest | None:
         return None
     except (OSError, ValueError) as error:
         raise ManifestError(f"cannot read the manifest {path}: {error}") from error
+    return parse_manifest(document, path)
+
+
+def parse_manifest(document: object, path: object) -> Manifest:
+    """What a document says as a manifest; raises `ManifestError`, which names the path, where it is none."""
     if not isinstance(document, dict):
         raise ManifestError(f"cannot read the manifest {path}: it is not a JSON object")
     for name in ("sessions", "segments"):

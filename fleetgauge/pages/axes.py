@@ -13,11 +13,12 @@ _TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001,
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
 _CLOCK_STEPS = (
-    *(1, 5, 15, 30, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
+    *(1, 5, 15, 30, _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
     *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, _WEEK, 2 * _WEEK),
 )
 _MONTH_STEPS = (1, 3, 6, 12, 24, 60, 120, 600)
 _MONDAY = 4 * _DAY  # the first one there was
+_MAX_LABELS = 10  # of a time axis; where there is no room for all, every second one is shown
 _MAX_MAGNITUDE = 1e300  # beyond this, differences overflow
 
 
@@ -48,7 +49,7 @@ def time_axis(seconds: float) -> Axis:
     """From zero to a number of seconds, with round labels in one unit and room for a mark at either end."""
     high = seconds if seconds > 0 else 1.0
     size, unit = next(((size, unit) for size, unit in _TIME_UNITS if high >= 2 * size), _TIME_UNITS[-1])
-    steps = _round_steps(0.0, high / size, 4)
+    steps = _round_steps(0.0, high / size, _MAX_LABELS - 1)
     room = high * 0.015
     return Axis(-room, high + room, tuple((step * size, f"{step:g} {unit}") for step in steps))
 
@@ -72,7 +73,7 @@ def clock_axis(since: float, until: float) -> Axis:
 
 
 def _clock_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
-    step = next((step for step in _CLOCK_STEPS if until - since <= 5 * step), None)
+    step = next((step for step in _CLOCK_STEPS if until - since <= _MAX_LABELS * step), None)
     if step is None:
         yield from _month_labels(since, until)
         return
@@ -89,7 +90,7 @@ def _clock_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
 def _month_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
     begin, end = (datetime.fromtimestamp(second, UTC) for second in (since, until))
     first, last = (moment.year * 12 + moment.month - 1 for moment in (begin, end))
-    step = next((step for step in _MONTH_STEPS if last - first <= 5 * step), _MONTH_STEPS[-1])
+    step = next((step for step in _MONTH_STEPS if last - first <= _MAX_LABELS * step), _MONTH_STEPS[-1])
     for month in range(-(-first // step) * step, last + 1, step):
         second = datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp()
         if second >= since:

@@ -37,6 +37,10 @@ CHART_STYLE = """
 .legend span{display:inline-flex;align-items:center;gap:.4rem}
 .legend svg{width:1.6rem;height:.8rem;flex:none;overflow:visible}
 .legend path{fill:none;stroke-linecap:round}
+.frame{container-type:inline-size}
+@container (max-width:32rem){.axis-x:has(:nth-child(6)) :nth-child(even){display:none}}
+@container (max-width:18rem){.axis-x:has(:nth-child(4)) :nth-child(even){display:none}}
+@container (max-width:18rem){.axis-x:has(:nth-child(7)) :nth-child(4n+3){display:none}}
 """
 
 
@@ -80,6 +84,18 @@ class Limit:
     label: str
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a script needs to tell what is pointed at: x is `clock` or `elapsed`, y `number` or `byte`.
+
+    A line has a value at a moment where one of its points is `within` so many seconds of it.
+    """
+
+    x: str
+    y: str
+    within: float
+
+
 def draw_chart(
     x: Axis,
     y: Axis,
@@ -89,6 +105,7 @@ def draw_chart(
     text: str,
     bands: Sequence[Band] = (),
     legend: bool = True,
+    reading: Reading | None = None,
 ) -> str:
     """A figure: the plot, its axes and a legend of whatever is in it. `text` tells it to who cannot see.
 
@@ -99,7 +116,10 @@ def draw_chart(
     drawn += [_path("grid", f"M{_across(x, value)} 0V{_EXTENT}") for value, _ in x.labels]
     drawn += [_path(f"area fill-{line.kind}", _area(x, y, line.points)) for line in lines if line.filled]
     drawn += [_path(f"band fill-{band.kind}", _between(x, y, band.points)) for band in bands]
-    drawn += [_path(f"line {line.kind}", _strokes(x, y, line.points)) for line in lines]
+    drawn += [
+        _path(f"line {line.kind}", _strokes(x, y, line.points), _values(x, line) if reading else "")
+        for line in lines
+    ]
     dots = [(line.kind, _dots(x, y, line.points)) for line in lines if line.dots]
     drawn += [_path(f"dots {kind}", places) for kind, places in dots if places]
     drawn += [_path("limit", f"M0 {_up(y, limit.y)}H{_EXTENT}") for limit in limits]
@@ -113,10 +133,15 @@ def draw_chart(
     keys += [("limit", "", limit.label) for limit in limits] + [("mark", kind, kind) for kind in kinds]
     named = "".join(f"<span>{draw_key(*key)}{html.escape(label)}</span>" for *key, label in keys)
     caption = f'<figcaption class="legend">{named}</figcaption>' if legend else ""
+    told = (
+        f' data-x="{reading.x} {x.low!r} {x.high!r} {reading.within!r}" data-y="{reading.y}"'
+        if reading
+        else ""
+    )
     return (
         f'<figure class="chart"><div class="frame">{_y_axis(y)}'
         f'<svg class="plot" viewBox="0 0 {_EXTENT} {_EXTENT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{html.escape(text)}">{"".join(drawn)}</svg>{_x_axis(x)}</div>{caption}</figure>'
+        f'aria-label="{html.escape(text)}"{told}>{"".join(drawn)}</svg>{_x_axis(x)}</div>{caption}</figure>'
     )
 
 
@@ -134,8 +159,20 @@ def _up(axis: Axis, value: float) -> str:
     return f"{(1 - axis.share(value)) * _EXTENT:.1f}"
 
 
-def _path(kind: str, drawing: str) -> str:
-    return f'<path class="{kind}" d="{drawing}"/>'
+def _path(kind: str, drawing: str, more: str = "") -> str:
+    return f'<path class="{kind}" d="{drawing}"{more}/>'
+
+
+def _values(x: Axis, line: Line) -> str:
+    """The points themselves, for a script: seconds since the one before, and the value. Gaps are left out."""
+    before, told = 0, []
+    for across, up in line.points:
+        if up is not None:
+            at = round((across - x.low) * 1000)
+            value = f"{up:.3f}".rstrip("0").rstrip(".") if 0.1 <= abs(up) < 1e15 else format(up, ".6g")
+            told.append(f"{(at - before) / 1000:.12g} {value}")
+            before = at
+    return f' data-name="{html.escape(line.label)}" data-v="{",".join(told)}"'
 
 
 def _unbroken(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[float, Value]]]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from fleetgauge.pages.hover import HOVER_STYLE, POLICY, SCRIPT
 
-def render_document(title: str, style: str, body: str) -> str:
-    """A whole page; the title is text."""
+
+def render_document(title: str, style: str, body: str, *, script: bool = False) -> str:
+    """A whole page; the title is text. With `script` it shows what is pointed at, where it is a file's."""
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' if script else ""
+    style, body = (style + HOVER_STYLE, f"{body}<script>{SCRIPT}</script>") if script else (style, body)
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{html.escape(title)}</title><style>{style}</style></head>"
@@ -29,14 +33,16 @@ def render_cards(cards: Iterable[tuple[str, str, str]]) -> str:
     return f'<dl class="cards">{listed}</dl>'
 
 
-def render_table(rows: Sequence[Sequence[tuple[str, str, str]]]) -> str:
+def render_table(rows: Sequence[Sequence[tuple[str, str, str]]], css_class: str = "") -> str:
     """A table of at least one row; a cell is the name of its column, its content and its CSS class.
 
-    On a phone the head is not shown, and every cell says itself what it is.
+    On a phone the head is not shown, and every cell says itself what it is. One that is `listed` can be
+    sorted and filtered, on a page with a script.
     """
     head = "".join(f'<th scope="col">{name}</th>' for name, _, _ in rows[0])
     body = "".join(f"<tr>{''.join(_cell(*cell) for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    kind = f' class="{css_class}"' if css_class else ""
+    return f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(name: str, content: str, css_class: str) -> str:

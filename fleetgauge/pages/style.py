@@ -12,6 +12,17 @@ _DARK = (
     "--page:#0b1120;--card:#131c2f;--plot:#0f172a;--text:#e5e9f0;--muted:#a8b3c4;--edge:#2a3650;--link:#93b4ff;"
     "--limit:#94a3b8;--good:#86efac;--bad:#fca5a5;--busy:#93b4ff;--odd:#fcd34d;--note:#2a2413;"
 )
+MAX_SERIES = 6  # series of one chart: as many as can be told apart
+SERIES_LIGHT = "--s1:#1d4ed8;--s2:#c2410c;--s3:#0f766e;--s4:#9333ea;--s5:#be185d;--s6:#4d7c0f"
+SERIES_DARK = "--s1:#7aa2ff;--s2:#fdba74;--s3:#4fd1c5;--s4:#d0a2ff;--s5:#f9a8d4;--s6:#bef264"
+SERIES_RULES = (
+    "".join(
+        f".s{number}{{stroke:var(--s{number});stroke-width:1.75px}}"
+        f".plot .fill-s{number}{{fill:var(--s{number});stroke:var(--s{number})}}\n"
+        for number in range(1, MAX_SERIES + 1)
+    )
+    + ".s4,.s5,.s6{stroke-dasharray:6 4}\n"
+)
 _BASE = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--text);

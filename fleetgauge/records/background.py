@@ -69,23 +69,30 @@ class AppendFile:
     """A file that lines are appended to, one `os.write` each; every method may raise OSError.
 
     A write that failed may have left half a line behind: the next one starts on a new line. A file that
-    was renamed or deleted under us is opened anew by its path.
+    was renamed or deleted under us is opened anew by its path. With `rotate_after` seconds, nothing is left
+    under its path in the end: what has a number is whole.
     """
 
-    def __init__(self, path: Path, rotated_stem: str, rotate_bytes: int) -> None:
+    def __init__(
+        self, path: Path, rotated_stem: str, rotate_bytes: int, rotate_after: float = math.inf
+    ) -> None:
         self.path = path
         self._rotated_stem = rotated_stem
         self._rotate_bytes = rotate_bytes
+        self._rotate_after = rotate_after
+        self._begun: float | None = None
         self._rotations = 0
         self._torn = False
         self._descriptor: int | None = None
 
-    def append(self, line: bytes) -> None:
-        """Write one line, which ends in a newline; rotate first where it would make the file too large."""
+    def append(self, line: bytes, at: float = 0.0) -> None:
+        """Write one line, which ends in a newline; rotate first a file that is old or would be too large."""
         descriptor, size = self._open()
-        if size and size + len(line) > self._rotate_bytes:
+        old = self._begun is not None and at - self._begun >= self._rotate_after
+        if size and (old or size + len(line) > self._rotate_bytes):
             self._rotate()
             descriptor, size = self._open()
+        self._begun = at if self._begun is None else self._begun
         if self._torn:
             line = b"\n" + line
         self._torn = True  # until we know better; at worst a blank line follows
@@ -105,6 +112,14 @@ class AppendFile:
         if descriptor is not None:
             os.close(descriptor)
 
+    def finish(self) -> None:
+        """Close the file, and rotate one that its age would have rotated."""
+        try:
+            if self._descriptor is not None and self._rotate_after < math.inf:
+                self._rotate()
+        finally:
+            self.close()
+
     def _open(self) -> tuple[int, int]:
         """The descriptor of the file that now has our path, and its size."""
         if self._descriptor is not None:
@@ -116,6 +131,7 @@ class AppendFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._descriptor = descriptor
+        self._begun = None
         size = os.fstat(descriptor).st_size
         self._torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         return descriptor, size
@@ -199,11 +215,11 @@ class Worker:
 class BackgroundWriter:
     """Turns what is put into lines of a file, on a thread of its own.
 
-    `encode` runs on the thread and returns a line, and whether to sync.
+    `encode` runs on the thread and returns a line, the time it is of, and whether to sync.
     """
 
     def __init__(
-        self, file: AppendFile, encode: Callable[[Any], tuple[bytes, bool]], queue_size: int
+        self, file: AppendFile, encode: Callable[[Any], tuple[bytes, float, bool]], queue_size: int
     ) -> None:
         self._file = file
         self._encode = encode
@@ -239,15 +255,15 @@ class BackgroundWriter:
         return self.worker.close(timeout)
 
     def _append(self, item: object) -> None:
-        line, sync = self._encode(item)
-        self._file.append(line)
+        line, at, sync = self._encode(item)
+        self._file.append(line, at)
         if sync:
             self._sync()
 
     def _finish(self) -> None:
         self._sync()
         with suppress(OSError):
-            self._file.close()
+            self._file.finish()
 
     def _sync(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 import socket
@@ -60,6 +61,10 @@ class RecordWriter:
     A configuration that can never work raises ValueError here. From then on nothing raises or waits:
     what could not be kept is counted in `dropped`, shows as a gap in `seq`, and is said once in the log.
     `run_id` names this one writer; a job that starts again takes another one.
+
+    A file that would have more than `rotate_bytes` is renamed, with a number before its suffix, and the next
+    one begun. With `rotate_after`, so is one with the first record that comes so many seconds after it was
+    begun, and the last one at `close()`: whatever has a number is whole, and can be uploaded.
     """
 
     def __init__(
@@ -73,10 +78,13 @@ class RecordWriter:
         rank: int | None = None,
         queue_size: int = 1000,
         rotate_bytes: int = 64_000_000,
+        rotate_after: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not kind or queue_size < 1 or rotate_bytes < 1:
             raise ValueError("a writer needs a kind, and room for at least one record")
+        if not rotate_after > 0:
+            raise ValueError(f"rotate_after is {rotate_after!r}: it must be a number of seconds, more than 0")
         self.run_id = uuid.uuid4().hex if run_id is None else run_id
         if not 0 < len(self.run_id) <= MAX_ID or not self.run_id.isprintable():
             raise ValueError(f"run_id {self.run_id!r}: write 1 to {MAX_ID} printable characters")
@@ -87,7 +95,8 @@ class RecordWriter:
         self._clock = clock
         self._numbers = itertools.count()
         stem, name = self.path.stem, file_name(self.run_id)
-        file = AppendFile(self.path, stem if name in stem else f"{stem}.{name}", rotate_bytes)
+        rotated_stem = stem if name in stem else f"{stem}.{name}"
+        file = AppendFile(self.path, rotated_stem, rotate_bytes, rotate_after)
         self._writer = BackgroundWriter(file, self._encode, queue_size)
 
     @property
@@ -113,8 +122,8 @@ class RecordWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _encode(self, item: tuple[int, float, str, Json]) -> tuple[bytes, bool]:
-        """The line of a queued record, and whether the disk must have it before we go on."""
+    def _encode(self, item: tuple[int, float, str, Json]) -> tuple[bytes, float, bool]:
+        """The line of a queued record, its time, and whether the disk must have it before we go on."""
         seq, timestamp, event, body = item
         record = {
             "schema_version": SCHEMA_VERSION,
@@ -129,4 +138,4 @@ class RecordWriter:
         line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"a record of {len(line)} bytes is longer than readers take ({MAX_LINE_BYTES})")
-        return line + b"\n", event == Event.END
+        return line + b"\n", timestamp, event == Event.END

@@ -10,6 +10,7 @@ import pytest
 
 from common.process.runner import AT_ONCE, INTERRUPT_GRACE, REPORT_TIMEOUT
 from common.process.running_child import DEADLINE_GRACE
+from fleetgauge import __version__
 from rendering import SCENARIOS, Document, container, needs_helm, of_kind, pod_templates, render, scenario
 
 pytestmark = needs_helm
@@ -68,6 +69,8 @@ def test_every_pod_satisfies_pod_security_restricted_and_more(name: str) -> None
         assert pod["enableServiceLinks"] is False
         assert {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}} in pod["volumes"]
         assert {"name": "tmp", "mountPath": "/tmp"} in container(template)["volumeMounts"]  # noqa: S108
+        for first in pod.get("initContainers", []):
+            assert list(against_restricted({**pod, "containers": [first]})) == []
         assert container(template)["resources"]["limits"]["memory"] in {"128Mi", "384Mi"}
         assert "command" not in container(template), "the chart passes arguments only"
 
@@ -194,11 +197,11 @@ def test_two_long_releases_that_begin_alike_share_no_name() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_everything_carries_the_standard_labels_and_its_namespace(name: str) -> None:
-    for document in render(scenario(name), release="one"):
+    for document in render(scenario(name), {"extraManifests": []}, release="one"):
         labels = document["metadata"]["labels"]
         assert document["metadata"]["namespace"] == "monitoring"
         assert labels["app.kubernetes.io/name"] == "fleetgauge"
         assert labels["app.kubernetes.io/instance"] == "one"
         assert labels["app.kubernetes.io/managed-by"] == "Helm"
-        assert labels["app.kubernetes.io/version"] == "0.1.0"
-        assert labels["helm.sh/chart"] == "fleetgauge-0.1.0"
+        assert labels["app.kubernetes.io/version"] == __version__
+        assert labels["helm.sh/chart"] == f"fleetgauge-{__version__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 import sys
@@ -10,28 +11,49 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from rendering import CHART, GOLDEN, HELM, ROOT, SCENARIOS, needs_helm, render, rendered_text, scenario
+from rendering import (
+    CHART,
+    GOLDEN,
+    HELM,
+    ROOT,
+    SCENARIOS,
+    Document,
+    golden_chart,
+    kind_of,
+    needs_helm,
+    render,
+    rendered_text,
+    scenario,
+)
 
 pytestmark = needs_helm
 MIN_VERSION, NEWEST = "1.27", "1.37"
 
 
+def of_kubernetes(documents: list[Document]) -> list[Document]:
+    """All but the objects that an operator of the cluster has to know."""
+    return [document for document in documents if not document["apiVersion"].startswith("external-secrets.")]
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_it_renders_to_the_golden_file(name: str) -> None:
     golden = list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")))
-    assert render(scenario(name)) == golden, "right as it is? run tests/rendering.py and read its diff"
+    assert render(scenario(name), chart=golden_chart()) == golden, (
+        "right as it is? run tests/rendering.py and read its diff"
+    )
 
 
 def test_there_is_a_golden_file_for_every_scenario_and_no_other() -> None:
     assert sorted(path.stem for path in GOLDEN.glob("*")) == SCENARIOS
-    wanted = {"default", "production", "dev", "schedules", "daemonset", "s3-checkpoints"}
-    assert wanted | {"existing-secret", "backfill"} <= set(SCENARIOS)
+    wanted = {"default", "production", "dev", "schedules", "daemonset", "s3-checkpoints", "claim"}
+    wanted |= {"existing-secret", "backfill", "external-secrets", "platform", "pod-identity"}
+    assert wanted == set(SCENARIOS)
 
 
 @pytest.mark.parametrize("version", [MIN_VERSION, NEWEST])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(name: str, version: str) -> None:
-    for document in render(scenario(name)):
+    for document in of_kubernetes(render(scenario(name))):
         assert kubernetes_validate.validate(document, version, strict=True) == version
 
 
@@ -50,7 +72,7 @@ def test_a_name_of_digits_is_still_a_name(name: str) -> None:
         numbers |= {"checkpoints": {"persistentVolumeClaim": {"existingClaim": "8"}}}
     if "gp3" in str(scenario(name)):
         numbers |= {"checkpoints": {"persistentVolumeClaim": {"storageClassName": "9"}}}
-    for document in render(scenario(name), numbers, release="123", namespace="456"):
+    for document in of_kubernetes(render(scenario(name), numbers, release="123", namespace="456")):
         assert kubernetes_validate.validate(document, NEWEST, strict=True) == NEWEST
         assert isinstance(document["metadata"]["namespace"], str)
         assert all(isinstance(text, str) for text in document["metadata"]["labels"].values())
@@ -77,6 +99,25 @@ def test_it_lints(name: str) -> None:
     assert not re.search(r"\[(WARNING|ERROR)\]", ran.stdout)
 
 
+def test_it_lints_without_values_as_people_type_it() -> None:
+    command = [str(HELM), "lint", "charts/fleetgauge"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout
+    assert not re.search(r"\[(WARNING|ERROR)\]|recommended", ran.stdout)
+
+
+def test_its_icon_is_a_picture_of_our_own_that_needs_no_address() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    kind, _, content = chart["icon"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(content).startswith(b'<svg xmlns="http://www.w3.org/2000/svg" ')
+    changes = yaml.safe_load(chart["annotations"]["artifacthub.io/changes"])
+    assert {change["kind"] for change in changes} <= {"added", "changed", "fixed", "removed", "security"}
+    assert all(set(change) == {"kind", "description"} for change in changes)
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert licence.startswith(chart["annotations"]["artifacthub.io/license"])
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_what_is_rendered_is_tidy_and_says_nothing_twice(name: str) -> None:
     values = (CHART / "ci" / f"{name}-values.yaml").read_text(encoding="utf-8")
@@ -96,8 +137,16 @@ def test_what_is_rendered_is_tidy_and_says_nothing_twice(name: str) -> None:
 def test_the_values_on_the_page_about_deploying_are_a_release() -> None:
     page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
     [values] = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
-    kinds = [document["kind"] for document in render(yaml.safe_load(values))]
-    assert kinds == ["ServiceAccount", "CronJob", "Pod"]
+    kinds = [kind_of(document) for document in render(yaml.safe_load(values))]
+    assert kinds == ["ServiceAccount", "CronJob", "Test"]
+
+
+def test_the_readme_has_every_value_under_the_heading_that_values_yaml_gives_it() -> None:
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    page = (CHART / "README.md").read_text(encoding="utf-8")
+    for key in yaml.safe_load(text):
+        heading = text[: text.index(f"\n{key}:")].rpartition("\n## ")[2].splitlines()[0]
+        assert page[: page.index(f"| `{key}")].rpartition("\n### ")[2].splitlines()[0] == heading
 
 
 def test_the_examples_do_not_ship_with_the_chart() -> None:

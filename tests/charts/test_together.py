@@ -18,10 +18,7 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
     ("values", "said"),
     [
         ({"image": {"tag": "latest"}}, "image.tag: `latest` names no version"),
-        (
-            {"aws": {"secretPrefix": ""}},
-            "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
-        ),
+        ({"aws": {"secretPrefix": ""}}, "set where the keys are: aws.secretPrefix with aws.region, or exist"),
         (
             {"existingSecret": "keys"},
             "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
@@ -95,7 +92,7 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
         ({"collectors": {"host": {"step": "5m"}}}, "collectors.host.step: it is for a schedule of its own"),
         (
             {"collectors": {"wandb": {"schedule": "7 * * * *", "timeout": 580}}},
-            "activeDeadlineSeconds: wandb may take 600 s",
+            "collectors.wandb.activeDeadlineSeconds: wandb may take 600 s",
         ),
         (
             {"activeDeadlineSeconds": 280, "checkpoints": {"s3": "s3://bucket"}, "collectors": THREE},
@@ -104,6 +101,22 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
         (
             {"backfill": {"enabled": True, "since": "7d", "collectors": ["xenna"]}},
             "collectors.xenna.volume: say which volume holds its files",
+        ),
+        (
+            {
+                "collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a", "/b"]}}},
+                "checkpoints": {"s3": "s3://bucket"},
+            },
+            "collectors.xenna.volume: say which volume holds its files",
+        ),
+        (
+            {
+                "aws": {"region": "", "secretPrefix": ""},
+                "existingSecret": "keys",
+                "collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a"]}}},
+                "checkpoints": CREATED,
+            },
+            "aws.region: set the region of the records in S3 that collectors.xenna reads",
         ),
         *[
             (
@@ -135,6 +148,15 @@ def test_what_goes_together_after_all_is_not_refused() -> None:
         "activeDeadlineSeconds": 141,
     }
     assert len(of_kind(render(scenario("default"), values), "CronJob")) == 2
+
+
+def test_a_collector_whose_records_are_all_in_s3_needs_no_volume() -> None:
+    paths = ["s3://bucket/a/{date}/*.jsonl", "s3://other/b"]
+    values = {
+        "collectors": {"xenna": {"enabled": True, "settings": {"paths": paths}}},
+        "checkpoints": {"s3": "s3://bucket/checkpoints"},
+    }
+    assert len(of_kind(render(scenario("default"), values), "CronJob")) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,15 @@ SPACE = "kubectl --namespace monitoring"
 PREFIX = "production/datadog/collectors"
 
 
-def test_an_environment_and_an_image_must_be_named() -> None:
+def test_without_values_one_sentence_says_what_to_set() -> None:
     with pytest.raises(RefusedError) as error:
-        render({"existingSecret": "keys"})
-    assert "- datadog: env is required" in str(error.value).splitlines()
-    assert "- image: repository is required" in str(error.value).splitlines()
-    assert "- datadog.env: String length must be greater than or equal to 1" in refusal(
-        {"datadog": {"env": ""}}
+        render({})
+    [said] = [line for line in str(error.value).splitlines() if line.startswith("- ")]
+    assert said == (
+        "- set image.repository (the image that you built), datadog.env (the tag `env` of every point), "
+        "and where the keys are: aws.secretPrefix with aws.region, or existingSecret"
     )
+    assert "- set datadog.env (the tag `env` of every point)" in refusal({"datadog": {"env": ""}})
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,12 @@ def test_the_notes_give_the_three_commands_to_run_next(tmp_path: Path) -> None:
         f"job=fleetgauge-now-$(date +%s); {SPACE} create job --from=cronjob/fleetgauge $job",
         f"until {SPACE} logs --follow job/$job; do sleep 2; done",
         f"aws secretsmanager describe-secret --region us-east-1 --secret-id {PREFIX}/datadog",
+        f"helm test fleetgauge --namespace monitoring || {SPACE} logs job/fleetgauge-check",
     ]
+    assert "warning `UnexpectedJob`" in said
+    assert "backfill" not in said
     page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    for command in commands[:2]:
+    for command in (*commands[:2], commands[3]):
         assert f"$ {command.replace('monitoring', 'fleetgauge')}\n" in page
 
 
@@ -182,8 +186,18 @@ def test_the_notes_say_what_mounting_the_host_takes(tmp_path: Path) -> None:
         assert (warning in said) is asked
 
 
-def test_the_notes_of_a_backfill_alone_show_its_progress(tmp_path: Path) -> None:
-    said = notes(tmp_path, scenario("backfill"), {"collectors": {"wandb": {"enabled": False}}})
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_notes_of_a_backfill_show_its_progress(tmp_path: Path, alone: bool) -> None:
+    said = notes(tmp_path, scenario("backfill"), {"collectors": {"wandb": {"enabled": not alone}}})
+    assert "A backfill from 2026-11-07T00:00Z to 2026-11-14T00:00Z has started" in said
+    assert "Once completed it is not repeated" in said
+    assert "WARNING" not in said
     selector = "--selector app.kubernetes.io/instance=fleetgauge,app.kubernetes.io/component=backfill"
     assert f"get jobs {selector}\n" in said
     assert f"logs --follow --prefix --tail=-1 --max-log-requests=32 {selector}\n" in said
+
+
+def test_the_notes_warn_where_nobody_remembers_that_a_backfill_was_completed(tmp_path: Path) -> None:
+    said = notes(tmp_path, scenario("default"), {"backfill": {"enabled": True, "since": "7d"}})
+    assert "A backfill from 7d to now has started" in said
+    assert "WARNING: without checkpoints nobody remembers that it was completed" in said

@@ -6,6 +6,7 @@ A point of `expected.json` is its metric without the collector's name, its tags,
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -40,3 +41,16 @@ def test_a_case_becomes_what_it_says(case: Path, tmp_path: Path) -> None:
 
 def test_every_collector_over_records_has_cases() -> None:
     assert {case.parent.name for case in CASES} == {kind.collector.name for kind in KINDS}
+
+
+def test_debug_lines_name_each_file_with_its_bytes_and_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kind = KINDS[0]
+    lines = [json.dumps(kind.make("a", number, NOW - 100 + number)) for number in range(3)]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n")
+    os.utime(tmp_path / "x.jsonl", (NOW, NOW))
+    with caplog.at_level(logging.DEBUG, "test"):
+        ticks_of(kind, tmp_path).tick()
+    size = (tmp_path / "x.jsonl").stat().st_size
+    assert f"{tmp_path}/x.jsonl: read {size} bytes, 3 records" in caplog.messages

@@ -132,7 +132,7 @@ def test_labels_without_a_value_are_left_out() -> None:
 def test_a_person_sees_the_time_the_level_and_the_collector() -> None:
     stream = Terminal()
     set_up(stream).info("hello %s", "there")
-    assert stream.getvalue()[8:] == " INFO    host: hello there\n"
+    assert stream.getvalue().removeprefix(logs.ERASE)[8:] == " INFO    host: hello there\n"
 
 
 @pytest.mark.parametrize(("verbose", "seen"), [(False, ["info"]), (True, ["debug", "info"])])
@@ -292,7 +292,7 @@ def test_text_of_strangers_reaches_a_terminal_on_one_line_and_without_escape_seq
         raise ValueError(name)
     except ValueError:
         log.exception("unexpected error")
-    lines = stream.getvalue().splitlines()
+    lines = stream.getvalue().replace(logs.ERASE, "").splitlines()
     assert lines[0].endswith(r"cannot read a\x1b[2J\nERROR forged \x9b31m\u202e.jsonl")
     assert all(line.isprintable() for line in lines)
     assert len([line for line in lines if "unexpected error" in line]) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.metric import Kind, Metric, Sample, count, gauge
+from common.metric import Combine, Kind, Metric, Sample, count, gauge
 
 LOAD = gauge("host.load", "process", "How busy it is.", "project", "entity")
 
@@ -81,4 +81,17 @@ def test_a_value_that_is_not_finite_is_data(value: float) -> None:
 
 def test_the_two_declarations_differ_in_kind() -> None:
     assert gauge("a", "byte", "x", "k") == Metric("a", Kind.GAUGE, "byte", "x", ("k",))
-    assert count("a", "byte", "x", "k") == Metric("a", Kind.COUNT, "byte", "x", ("k",))
+    assert count("a", "byte", "x", "k") == Metric("a", Kind.COUNT, "byte", "x", ("k",), combines=Combine.SUM)
+
+
+@pytest.mark.parametrize(
+    ("how", "number"), [("sum", 7), ("max", 4), ("min", 1), ("mean", 7 / 3), ("none", None)]
+)
+def test_several_series_combine_as_the_metric_declares(how: str, number: float | None) -> None:
+    assert Combine(how).of([1, 4, 2]) == (number if number is None else pytest.approx(number))
+
+
+@pytest.mark.parametrize("how", Combine)
+def test_one_series_stands_for_itself_and_of_no_series_nothing_is_known(how: Combine) -> None:
+    assert how.of([3.5]) == 3.5
+    assert how.of([]) is None

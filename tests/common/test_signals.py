@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,16 @@ class TestTheDeadline:
             work("outer")
         with pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed$"), signals.interruptible(7):
             os.kill(os.getpid(), signals.TIME_IS_OVER)
+
+    def test_where_nothing_is_waited_for_it_says_where_our_own_code_is(self) -> None:
+        ours = {"__name__": "collectors.toy"}
+        exec("def work(step):\n    pass\n    step()", ours)  # noqa: S102
+        work: Callable[[Callable[[], None]], None] = ours["work"]  # type: ignore[assignment]
+        with (
+            pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed in collectors.toy, line 3$"),
+            signals.interruptible(7),
+        ):
+            work(lambda: os.kill(os.getpid(), signals.TIME_IS_OVER))
 
     def test_it_is_what_was_under_way_when_it_passed_and_not_when_it_could_be_raised(self) -> None:
         with (

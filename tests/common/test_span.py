@@ -58,6 +58,11 @@ def test_a_tick_exactly_as_old_as_can_be_sent_is_sent() -> None:
     assert missed(last=9000, at=11700, step=900, oldest=9901).ticks == [10800]
 
 
+def test_where_not_even_the_present_tick_can_be_sent_all_before_it_is_a_gap() -> None:
+    found = missed(last=9000, at=11700, step=900, oldest=20_000)
+    assert (found.ticks, found.gap) == ([], Span(9900, 11700, 900))
+
+
 def test_the_next_tick_has_missed_nothing() -> None:
     found = missed(last=9000, at=9900, step=900, oldest=0)
     assert (found.ticks, found.gap.seconds) == ([], 0)

@@ -55,7 +55,7 @@ class Aws(LoopbackServer[Request]):
         """Create or replace a secret: a mapping as JSON, bytes as a binary secret."""
         text = json.dumps(dict(value)) if isinstance(value, Mapping) else value
         content = {"SecretBinary" if isinstance(text, bytes) else "SecretString": text}
-        secrets = self._moto_client("secretsmanager")
+        secrets = self.moto_client("secretsmanager")
         try:
             secrets.create_secret(Name=name, **content)
         except secrets.exceptions.ResourceExistsException:
@@ -64,7 +64,7 @@ class Aws(LoopbackServer[Request]):
             secrets.close()
 
     def make_bucket(self, name: str) -> None:
-        client = self._moto_client("s3")
+        client = self.moto_client("s3")
         client.create_bucket(Bucket=name)
         client.close()
 
@@ -74,7 +74,7 @@ class Aws(LoopbackServer[Request]):
             "Version": "2012-10-17",
             "Statement": {"Effect": "Allow", "Action": list(actions), "Resource": "*"},
         }
-        iam = self._moto_client("iam")
+        iam = self.moto_client("iam")
         iam.create_user(UserName="user")
         iam.put_user_policy(UserName="user", PolicyName="only", PolicyDocument=json.dumps(document))
         key = iam.create_access_key(UserName="user")["AccessKey"]
@@ -120,7 +120,7 @@ class Aws(LoopbackServer[Request]):
             kept["Content-Length"] = answer.getheader("Content-Length", "0")
         return Answer(answer.status, content, kept)
 
-    def _moto_client(self, service: Any) -> Any:  # boto3 makes its clients' classes at run time
+    def moto_client(self, service: Any) -> Any:  # boto3 makes its clients' classes at run time
         return boto3.client(
             service,
             endpoint_url=f"http://{self._moto_address}",

@@ -198,7 +198,7 @@ class _Connection(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         self.server.serve(self)
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_CONNECT = _serve  # noqa: N815  # http.server's spelling
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_CONNECT = _serve  # noqa: N815  # their name
 
     def read_body(self, request: Request) -> bool:
         """Read the whole body; False where the sender went away in the middle of it."""

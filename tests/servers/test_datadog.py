@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,18 +25,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "deflate": zlib.compress,
     "zstd": zstandard.ZstdCompressor().compress,
 }
-
-
-@pytest.fixture
-def intake() -> Iterator[Intake]:
-    with Intake(KEY, clock=lambda: NOW) as running:
-        yield running
-
-
-@pytest.fixture
-def pool() -> Iterator[urllib3.PoolManager]:
-    with urllib3.PoolManager(retries=False, timeout=5) as manager:
-        yield manager
 
 
 def one(value: float = 1, at: int = NOW, metric: str = "host.load", **fields: Any) -> dict[str, Any]:

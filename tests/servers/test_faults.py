@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 
@@ -18,18 +17,6 @@ from servers.faults import Fault
 
 NOW = 1_800_000_000
 KEY = "test-api-key"
-
-
-@pytest.fixture
-def intake() -> Iterator[Intake]:
-    with Intake(KEY, clock=lambda: NOW) as running:
-        yield running
-
-
-@pytest.fixture
-def pool() -> Iterator[urllib3.PoolManager]:
-    with urllib3.PoolManager(retries=False, timeout=5) as manager:
-        yield manager
 
 
 def payload(value: float, *tags: str, at: int = NOW) -> bytes:

@@ -83,3 +83,8 @@ files/settings.yaml, which is made from the code.
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Where runs go: for each kind of pod but those of nodes. */}}
+{{- define "fleetgauge.placement" -}}
+{{- pick .Values "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" | toJson }}
+{{- end }}

@@ -36,12 +36,30 @@ the name of an Indexed Job is part of a host's, which may have none.
 {{- end }}
 {{- end }}
 
+{{/* A registry is what comes before the first slash and has a dot or a port. */}}
 {{- define "fleetgauge.image" -}}
+{{- $repository := .Values.image.repository }}
+{{- with .Values.global.imageRegistry }}
+{{- $repository = printf "%s/%s" . (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") }}
+{{- end }}
 {{- with .Values.image }}
-{{- if .digest }}{{ .repository }}@{{ .digest }}
-{{- else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- if .digest }}{{ $repository }}@{{ .digest }}
+{{- else }}{{ $repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* The names of secrets for the registry, as a JSON list; others' charts write them as objects. */}}
+{{- define "fleetgauge.pullSecrets" -}}
+{{- $names := .Values.image.pullSecrets }}
+{{- range .Values.global.imagePullSecrets }}
+{{- if kindIs "map" . }}
+{{- $names = append $names .name }}
+{{- else }}
+{{- $names = append $names . }}
+{{- end }}
+{{- end }}
+{{- uniq $names | toJson }}
 {{- end }}
 
 {{/* What a pod is found by; it may never change. */}}
@@ -55,4 +73,25 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What the image is, as its points and its pods say. */}}
+{{- define "fleetgauge.version" -}}
+{{- .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Labels of a pod. Datadog joins by some of them; a tag that is no label is left out. What is said of pods wins. */}}
+{{- define "fleetgauge.podLabels" -}}
+{{- $labels := include "fleetgauge.labels" .root | fromYaml }}
+{{- $_ := set $labels "app.kubernetes.io/component" .component }}
+{{- $tags := dict "version" (include "fleetgauge.version" .root) "env" .root.Values.datadog.env "service" .root.Values.datadog.service }}
+{{- range $key, $tag := $tags }}
+{{- if regexMatch "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$" $tag }}
+{{- $_ := set $labels (printf "tags.datadoghq.com/%s" $key) $tag }}
+{{- end }}
+{{- end }}
+{{- merge (deepCopy .root.Values.podLabels) $labels | toYaml }}
 {{- end }}

@@ -1,17 +1,13 @@
 {{/*
 The pod of every kind of run. Takes: root, component, names (collectors), args, step, restartPolicy, checkpoints
-(whether the claim is mounted), resources, placement (nodeSelector, tolerations, affinity, priorityClassName,
-runtimeClassName), variables (more of them, as YAML), hostRoot (whether the node's / is mounted) and ready (the file that
-says that the pod is).
+(whether the claim is mounted), resources, placement (nodeSelector, tolerations, affinity, topologySpreadConstraints,
+priorityClassName, runtimeClassName), variables (more of them, as YAML), hostRoot (whether the node's / is mounted), ready
+(the file that says that the pod is) and bare (whether it needs neither variables nor anything of the operator's).
 */}}
 {{- define "fleetgauge.podTemplate" -}}
 metadata:
   labels:
-    {{- include "fleetgauge.labels" .root | nindent 4 }}
-    app.kubernetes.io/component: {{ .component }}
-    {{- with .root.Values.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "fleetgauge.podLabels" . | nindent 4 }}
   {{- with .root.Values.podAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
@@ -30,15 +26,22 @@ enableServiceLinks: false
 terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
-{{- with .root.Values.image.pullSecrets }}
+{{- with include "fleetgauge.pullSecrets" .root | fromJsonArray }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . | quote }}
   {{- end }}
 {{- end }}
-{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" }}
-{{- with get $.placement $key }}
+{{- $placement := merge (dict) .placement (pick .root.Values "dnsPolicy" "dnsConfig") }}
+{{- range $key := keys $placement | sortAlpha }}
+{{- with get $placement $key }}
 {{ dict $key . | toYaml }}
+{{- end }}
+{{- end }}
+{{- if not .bare }}
+{{- with .root.Values.initContainers }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 containers:
@@ -47,8 +50,14 @@ containers:
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     args:
       {{- toYaml .args | nindent 6 }}
+    {{- if not .bare }}
     env:
       {{- include "fleetgauge.variables" . | trim | nindent 6 }}
+    {{- with .root.Values.extraEnvFrom }}
+    envFrom:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- end }}
     securityContext:
       {{- toYaml .root.Values.securityContext | nindent 6 }}
     resources:
@@ -81,7 +90,7 @@ volumes:
 {{- $pairs := list
   (list "DD_ENV" $values.datadog.env)
   (list "DD_SERVICE" $values.datadog.service)
-  (list "DD_VERSION" ($values.image.tag | default .root.Chart.AppVersion))
+  (list "DD_VERSION" (include "fleetgauge.version" .root))
   (list "DD_SITE" $values.datadog.site)
   (list "FLEETGAUGE_DD_URL" $values.datadog.url)
   (list "FLEETGAUGE_SECRET_PREFIX" $values.aws.secretPrefix)
@@ -142,8 +151,10 @@ volumes:
   mountPropagation: HostToContainer
   readOnly: true
 {{- end }}
+{{- if not .bare }}
 {{- with .root.Values.extraVolumeMounts }}
 {{ toYaml . }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -164,7 +175,9 @@ volumes:
   hostPath:
     path: /
 {{- end }}
+{{- if not .bare }}
 {{- with .root.Values.extraVolumes }}
 {{ toYaml . }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -5,10 +5,18 @@
 {{- $claim := $values.checkpoints.persistentVolumeClaim }}
 {{- $known := .Files.Get "files/settings.yaml" | fromYaml }}
 {{- $enabled := include "fleetgauge.enabled" (dict "root" . "with" "all") | fromJsonArray }}
+{{- $missing := list
+  (ternary "" "image.repository (the image that you built)" (not (empty $values.image.repository)))
+  (ternary "" "datadog.env (the tag `env` of every point)" (not (empty $values.datadog.env)))
+  (ternary "" "and where the keys are: aws.secretPrefix with aws.region, or existingSecret" (not (and (empty $values.aws.secretPrefix) (empty $values.existingSecret))))
+}}
+{{- with compact $missing }}
+{{- $wrong = append $wrong (printf "set %s" (join ", " . | trimPrefix "and ")) }}
+{{- end }}
 {{- if eq $values.image.tag "latest" }}
 {{- $wrong = append $wrong "image.tag: `latest` names no version; write one, or leave it empty for the chart's own" }}
 {{- end }}
-{{- if eq (not $values.aws.secretPrefix) (not $values.existingSecret) }}
+{{- if and $values.aws.secretPrefix $values.existingSecret }}
 {{- $wrong = append $wrong "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret (Kubernetes), one of them" }}
 {{- end }}
 {{- if and (or $values.aws.secretPrefix $values.checkpoints.s3) (not $values.aws.region) }}
@@ -28,9 +36,19 @@
 {{- if gt (len (compact (list $values.checkpoints.s3 $claim.existingClaim (ternary "create" "" $claim.create)))) 1 }}
 {{- $wrong = append $wrong "checkpoints: set one of s3, persistentVolumeClaim.create and persistentVolumeClaim.existingClaim" }}
 {{- end }}
+{{- $live := dict }}
+{{- if $claim.create }}
+{{- $live = lookup "v1" "PersistentVolumeClaim" .Release.Namespace (include "fleetgauge.claimName" .) }}
+{{- end }}
+{{- if and $live (ne (sortAlpha $live.spec.accessModes | join ", ") (sortAlpha $claim.accessModes | join ", ")) }}
+{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim.accessModes: the claim %s has %s, and Kubernetes changes no claim; make another one with %s, name it in existingClaim and set create: false" $live.metadata.name (join ", " $live.spec.accessModes) (join ", " $claim.accessModes)) }}
+{{- end }}
 {{- $mounting := len (include "fleetgauge.runs" . | fromJsonArray) | add ($values.backfill.enabled | ternary 1 0) }}
 {{- if and $claim.create (gt $mounting 1) (not (has "ReadWriteMany" $claim.accessModes)) }}
-{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim: %d workloads would share a claim that one node holds at a time; use checkpoints.s3, or accessModes: [ReadWriteMany] and a storageClassName that offers it" $mounting) }}
+{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim: %d workloads would share a claim that one node holds at a time; use checkpoints.s3, or a claim with ReadWriteMany: of your own in existingClaim, or from the start by accessModes and a storageClassName that offers it" $mounting) }}
+{{- end }}
+{{- if and $values.aws.podIdentity $values.serviceAccount.roleArn }}
+{{- $wrong = append $wrong "aws.podIdentity: serviceAccount.roleArn is another way to the same (IRSA); set one of them" }}
 {{- end }}
 {{- if and (not $values.serviceAccount.create) (or $values.serviceAccount.roleArn $values.serviceAccount.annotations) }}
 {{- $wrong = append $wrong "serviceAccount: with create: false, roleArn and annotations do nothing; annotate the account that exists" }}
@@ -52,11 +70,19 @@
 {{- end }}
 {{- end }}
 {{- range $name := concat $enabled ($values.backfill.enabled | ternary $values.backfill.collectors list) | uniq }}
-{{- if and (get $known $name).resumes (not (or (get $values.collectors $name).volume $values.extraVolumes)) }}
+{{- $paths := join "," (dig "settings" "paths" list (get $values.collectors $name | default dict) | default list) }}
+{{- if and (contains "s3://" $paths) (not $values.aws.region) }}
+{{- $wrong = append $wrong (printf "aws.region: set the region of the records in S3 that collectors.%s reads" $name) }}
+{{- end }}
+{{- $onDisk := or (empty $paths) (regexReplaceAll "s3://[^,]*" $paths "" | replace "," "" | trim) }}
+{{- if and (get $known $name).resumes $onDisk (not (or (get $values.collectors $name).volume $values.extraVolumes)) }}
 {{- $wrong = append $wrong (printf "collectors.%s.volume: say which volume holds its files" $name) }}
 {{- end }}
 {{- end }}
 {{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) }}
+{{- if and $claim.bindNow (not $claim.create) }}
+{{- $wrong = append $wrong "checkpoints.persistentVolumeClaim.bindNow: it is for a claim that the chart makes; set create, or leave it" }}
+{{- end }}
 {{- range $values.extraVolumes }}
 {{- if has .name (concat (list "tmp" "checkpoints" "host-root") (keys $known | join " " | replace "_" "-" | splitList " ")) }}
 {{- $wrong = append $wrong (printf "extraVolumes: %s is the name of a volume of this chart; take another" .name) }}
@@ -109,48 +135,4 @@
 {{- end }}
 {{- end }}
 {{- toJson $taken }}
-{{- end }}
-
-{{/* A duration such as 1h30m in seconds. */}}
-{{- define "fleetgauge.seconds" -}}
-{{- $units := dict "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800 }}
-{{- $sum := 0 }}
-{{- range regexFindAll "[0-9]+[smhdw]?" . -1 }}
-{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[smhdw]" .) | default 1)) }}
-{{- end }}
-{{- $sum }}
-{{- end }}
-
-{{/* What is wrong with steps and deadlines, as a JSON list. */}}
-{{- define "fleetgauge.wrongTimes" -}}
-{{- $wrong := list }}
-{{- $steps := dict "step" .Values.step }}
-{{- range $name, $one := .Values.collectors }}
-{{- range $key := list "step" "timeout" "activeDeadlineSeconds" }}
-{{- if and (get $one $key) (not $one.schedule) }}
-{{- $wrong = append $wrong (printf "collectors.%s.%s: it is for a schedule of its own; set collectors.%s.schedule, or %s for all" $name $key $name $key) }}
-{{- end }}
-{{- end }}
-{{- if $one.step }}
-{{- $_ := set $steps (printf "collectors.%s.step" $name) $one.step }}
-{{- end }}
-{{- end }}
-{{- range $key, $step := $steps }}
-{{- $seconds := include "fleetgauge.seconds" $step | int64 }}
-{{- if or (lt $seconds 1) (gt $seconds 3600) }}
-{{- $wrong = append $wrong (printf "%s: a live run's is at least a second and at most 1h; a rarer schedule keeps 1h" $key) }}
-{{- end }}
-{{- end }}
-{{- range $run := include "fleetgauge.runs" . | fromJsonArray }}
-{{- $timeout := $run.own.timeout | default $.Values.timeout | int64 }}
-{{- $deadline := $run.own.activeDeadlineSeconds | default $.Values.activeDeadlineSeconds | int64 }}
-{{- $longest := mul (div (add (len $run.names) 1) 2) (add $timeout 20) }}
-{{- if ge $longest $deadline }}
-{{- $wrong = append $wrong (printf "activeDeadlineSeconds: %s may take %d s, two at once with a timeout of %d s each, and %d s are allowed; allow more, or shorten the timeout" (join ", " $run.names) $longest $timeout $deadline) }}
-{{- end }}
-{{- end }}
-{{- if lt (include "fleetgauge.seconds" .Values.daemonSet.every | int64) 1 }}
-{{- $wrong = append $wrong "daemonSet.every: it is at least a second" }}
-{{- end }}
-{{- toJson $wrong }}
 {{- end }}

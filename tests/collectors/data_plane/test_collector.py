@@ -10,12 +10,8 @@ import pytest
 from data_plane_ticks import START, DataPlaneTicks, added_up, held, operations, short, the
 from xenna_ticks import NOW, named
 
-from collectors.data_plane.collector import COLLECTOR, DataPlaneSettings
 from collectors.data_plane.metrics import METRICS
-from common.config.settings import ConfigurationFile, load
-from common.errors import ConfigurationError, NotConfiguredError
 from common.metric import Kind
-from common.records.tail import NOT_THERE
 
 TAGS = ("job:ants", "op:put", "partition_id:p", "rank:0")
 WRITER = ("job:ants", "rank:0")
@@ -171,25 +167,3 @@ def test_the_reading_reports_on_itself(ticks: DataPlaneTicks) -> None:
         ("data_plane.ingest.lag_seconds", (), NOW): 0,
     }
     assert ticks.tally.dropped == {"not_json": 1}
-
-
-def test_what_cannot_be_looked_into_is_lost_and_the_rest_is_read(tmp_path: Path) -> None:
-    ticks = DataPlaneTicks(tmp_path, paths=f"{tmp_path}/a.jsonl, {tmp_path}/gone/")
-    ticks.write(operations(0, 100))
-    assert len(the(ticks.tick(), "ops")) == 1
-    assert ticks.tally.lost == [f"{tmp_path}/gone: {NOT_THERE}"]
-    [error, *_] = COLLECTOR.check(ticks.context())
-    assert isinstance(error, ConfigurationError)
-    assert str(error).startswith(f"FLEETGAUGE_DATA_PLANE_PATHS: cannot look into {ticks.path}")
-
-
-def test_the_check_tells_how_many_files_there_are(ticks: DataPlaneTicks) -> None:
-    ticks.write(operations(0, 100))
-    assert list(COLLECTOR.check(ticks.context())) == [
-        f"{ticks.path}: 1 files; in the newest, {ticks.path}/a.jsonl: 1 records of data_plane"
-    ]
-
-
-def test_without_paths_the_collector_is_not_configured() -> None:
-    with pytest.raises(NotConfiguredError, match="FLEETGAUGE_DATA_PLANE_PATHS is not set"):
-        load(DataPlaneSettings, "data_plane", environ={}, file=ConfigurationFile())

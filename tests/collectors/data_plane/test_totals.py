@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from xenna_ticks import NOW, Points
 
 from collectors.data_plane.collector import COLLECTOR
-from collectors.data_plane.holdings import MAX_STANDING
+from collectors.data_plane.record import MAX_STANDING
 from common.metric import Mark
 from common.records import engine
 from fleetgauge.data_plane import OperationTotals
@@ -235,7 +235,7 @@ def test_unchanged_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.Monk
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("opened")
 
-    monkeypatch.setattr("common.records.file.open", refuse, raising=False)
+    monkeypatch.setattr("common.records.local.open", refuse, raising=False)
     assert ticks.tick()["data_plane.ingest.files", (), NOW] == 1
 
 
@@ -320,7 +320,7 @@ def test_wherever_a_tick_is_killed_the_intake_ends_equal_to_a_straight_read(
                 if path.exists():
                     path.rename(directory / f"{one}.{step:06d}.jsonl")
             else:
-                killed(ticks, after=one, unsaved=other)
+                ticks.be_killed(after=one, unsaved=other)
         ticks.now += 100
         ticks.tick()
         truth = straight_read(written, on, 1 if on["job"] and on["rank"] else 60)
@@ -330,24 +330,12 @@ def test_wherever_a_tick_is_killed_the_intake_ends_equal_to_a_straight_read(
         shutil.rmtree(directory)
 
 
-def killed(ticks: DataPlaneTicks, after: int, unsaved: int) -> None:
-    """A tick that dies after so many items; some of what followed its last mark may have been delivered."""
-    items = list(itertools.islice(COLLECTOR.collect(ticks.context()), after))
-    marks = [place for place, item in enumerate(items) if isinstance(item, Mark)]
-    last = marks[-1] if marks else -1
-    for item in items[: last + 1 + unsaved]:
-        if isinstance(item, Mark):
-            ticks.save(item)
-        else:
-            ticks.points[item.metric.name, item.tags, item.timestamp] = item.value
-
-
 def test_sums_larger_than_any_number_of_64_bits_stop_nothing(ticks: DataPlaneTicks) -> None:
     most = 2**63 - 1
     ticks.write(*(operations(seq, 100, (1, most, 1.0)) for seq in range(5)), held(5, 100, {"p": most}))
     assert list(the(ticks.tick(), "bytes").values()) == [5 * most]
     ticks.write(operations(6, 100, (1, 0, 1.0)), held(7, 99, {"p": most}))
-    assert list(the(ticks.tick(), "bytes").values()) == [5.0 * most]
+    assert list(the(ticks.tick(), "bytes").values()) == [5 * most]
     assert ticks.tally.dropped == {}
 
 

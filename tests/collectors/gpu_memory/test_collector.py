@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterable
 from itertools import chain, pairwise, repeat
@@ -11,69 +10,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xenna_ticks import NOW, Points
+from xenna_ticks import Ticks as RecordTicks
 
-from collectors.gpu_memory.collector import COLLECTOR, GpuMemorySettings
+from collectors.gpu_memory.collector import COLLECTOR
 from collectors.gpu_memory.metrics import METRICS
-from common.collector import Context, Tally
-from common.config.settings import ConfigurationFile, load
-from common.errors import ConfigurationError, NotConfiguredError
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 
-NOW = 1_794_790_000
 DATA = Path(__file__).parents[2] / "data" / "stormlog"
 GIB = 2**30
 TAGS = ("gpu:0", "job_id:j1", "rank:0")
 
-Points = dict[tuple[str, tuple[str, ...], int], float]
 
+class Ticks(RecordTicks):
+    """Ticks over sinks; points by name without its first word, each sent at most once in a tick."""
 
-class Ticks:
-    """Runs the collector again and again, as the runner would, over sinks a test writes."""
+    collector = COLLECTOR
 
     def __init__(self, path: Path, **settings: str) -> None:
-        environ = {f"FLEETGAUGE_GPU_MEMORY_{name.upper()}": value for name, value in settings.items()}
-        environ.setdefault("FLEETGAUGE_GPU_MEMORY_PATHS", str(path))
-        self.path = path
-        self.settings = load(GpuMemorySettings, "gpu_memory", environ=environ, file=ConfigurationFile())
-        self.state: dict[str, object] = {}
-        self.now = NOW
+        super().__init__(path, **settings)
         self.held: Points = {}
         self.hosts: set[str | None] = set()
-        self.tally = Tally()
         self.deadline = Deadline(60, clock=lambda: 0.0)
 
-    def context(self) -> Context[GpuMemorySettings]:
-        self.tally = Tally()
-        log = logging.getLogger("test")
-        return Context(self.settings, self.now, self.now, "node", self.state, self.deadline, log, self.tally)
-
     def tick(self) -> Points:
-        """The points of one tick, by name without its first word; each is sent at most once."""
-        points: Points = {}
-        for item in COLLECTOR.collect(self.context()):
-            if isinstance(item, Mark):
-                merged = {**self.state, **json.loads(json.dumps(item.changes))}
-                self.state = {key: value for key, value in merged.items() if value is not None}
-            else:
-                key = (item.metric.name.removeprefix("gpu_memory."), item.tags, item.timestamp)
-                assert key not in points
-                points[key] = item.value
-                self._note(item)
+        points = {
+            (name.removeprefix("gpu_memory."), tags, at): value
+            for (name, tags, at), value in super().tick().items()
+        }
+        samples = [item for item in self.items if isinstance(item, Sample)]
+        assert len(samples) == len(points)
+        self.hosts |= {sample.host for sample in samples if sample.timestamp < self.now}
         self.held |= points
         return points
 
-    def _note(self, sample: Sample) -> None:
-        if sample.timestamp < self.now:
-            self.hosts.add(sample.host)
-
-    def write(self, *events: dict[str, Any], to: str = "sink/segment-000001.jsonl") -> Path:
-        path = self.path / to
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.writelines(json.dumps(event) + "\n" for event in events)
-        os.utime(path, (NOW - 10, NOW - 10))
-        return path
+    def measure(self, *events: dict[str, Any], to: str = "sink/segment-000001.jsonl") -> Path:
+        self.write(*events, to=to)
+        os.utime(self.path / to, (NOW - 10, NOW - 10))
+        return self.path / to
 
     def manifest(self, *sessions: dict[str, Any], sink: str = "sink", **more: object) -> None:
         (self.path / sink).mkdir(exist_ok=True)
@@ -114,7 +89,7 @@ def ticks(tmp_path: Path) -> Ticks:
 
 
 def test_an_event_becomes_gauges_at_its_own_time_and_under_its_own_host(ticks: Ticks) -> None:
-    ticks.write(event(99.25))
+    ticks.measure(event(99.25))
     at = NOW - 100
     assert events_of(ticks.tick()) == {
         ("allocated_bytes", TAGS, at): GIB,
@@ -130,17 +105,17 @@ def test_an_event_becomes_gauges_at_its_own_time_and_under_its_own_host(ticks: T
 
 
 def test_the_peak_is_remembered_from_tick_to_tick_and_from_events_too_old_to_be_sent(ticks: Ticks) -> None:
-    ticks.write(event(3601, 9), event(100, 5))
+    ticks.measure(event(3601, 9), event(100, 5))
     assert of(ticks.tick(), "peak_allocated_bytes") == {(TAGS, 100): 9}
     assert ticks.tally.dropped == {"too_old": 1}
-    ticks.write(event(50, 6), event(40, 12))
+    ticks.measure(event(50, 6), event(40, 12))
     assert of(ticks.tick(), "peak_allocated_bytes") == {(TAGS, 50): 9, (TAGS, 40): 12}
 
 
 def test_a_device_that_does_not_tell_has_at_least_what_the_allocator_holds_and_no_capacity(
     ticks: Ticks,
 ) -> None:
-    ticks.write(event(100, device_used_bytes=None, device_total_bytes=None, device_id=-1))
+    ticks.measure(event(100, device_used_bytes=None, device_total_bytes=None, device_id=-1))
     tags = ("job_id:j1", "rank:0")
     assert {name: value for (name, found, _), value in events_of(ticks.tick()).items() if found == tags} == {
         "allocated_bytes": GIB,
@@ -151,15 +126,15 @@ def test_a_device_that_does_not_tell_has_at_least_what_the_allocator_holds_and_n
 
 
 def test_a_capacity_of_zero_is_one_that_is_not_known(ticks: Ticks) -> None:
-    ticks.write(event(100, device_total_bytes=0))
+    ticks.measure(event(100, device_total_bytes=0))
     points = ticks.tick()
     assert of(points, "device_total_bytes") == of(points, "utilization_pct") == {}
 
 
 def test_ranks_and_devices_are_told_apart(ticks: Ticks) -> None:
-    ticks.write(event(100, 1), to="a/segment-000001.jsonl")
-    ticks.write(event(100, 2, rank=1, session_id="s2"), to="b/segment-000001.jsonl")
-    ticks.write(event(100, 3, device_id=1), to="c/segment-000001.jsonl")
+    ticks.measure(event(100, 1), to="a/segment-000001.jsonl")
+    ticks.measure(event(100, 2, rank=1, session_id="s2"), to="b/segment-000001.jsonl")
+    ticks.measure(event(100, 3, device_id=1), to="c/segment-000001.jsonl")
     assert of(ticks.tick(), "allocated_bytes") == {
         (TAGS, 100): 1,
         (("gpu:0", "job_id:j1", "rank:1"), 100): 2,
@@ -170,11 +145,11 @@ def test_ranks_and_devices_are_told_apart(ticks: Ticks) -> None:
 def test_of_two_sessions_with_the_same_tags_the_one_that_began_later_is_shown_whichever_is_read_first(
     ticks: Ticks,
 ) -> None:
-    ticks.write(*(event(ago, 1) for ago in (100, 90, 80)), to="old/segment-000001.jsonl")
+    ticks.measure(*(event(ago, 1) for ago in (100, 90, 80)), to="old/segment-000001.jsonl")
     ticks.tick()
-    ticks.write(*(event(ago, 2, session_id="s0") for ago in (90, 85)), to="new/segment-000001.jsonl")
+    ticks.measure(*(event(ago, 2, session_id="s0") for ago in (90, 85)), to="new/segment-000001.jsonl")
     ticks.tick()
-    ticks.write(event(88, 3), event(70, 4), to="old/segment-000002.jsonl")
+    ticks.measure(event(88, 3), event(70, 4), to="old/segment-000002.jsonl")
     ticks.tick()
     assert ticks.tally.dropped == {"superseded": 6}
     shown = {100: 1, 90: 2, 85: 2, 80: 1, 70: 4}
@@ -183,7 +158,7 @@ def test_of_two_sessions_with_the_same_tags_the_one_that_began_later_is_shown_wh
 
 def test_alerts_are_counted_per_second_and_by_type(ticks: Ticks) -> None:
     kinds = ("warning", "warning", "peak", "critical", "error", "sample", "allocation", "collector_degraded")
-    ticks.write(*(event(99.5, kind=kind) for kind in kinds), event(98.5, kind="warning"))
+    ticks.measure(*(event(99.5, kind=kind) for kind in kinds), event(98.5, kind="warning"))
     assert of(ticks.tick(), "alerts") == {
         ((*TAGS, "type:warning"), 100): 2,
         ((*TAGS, "type:peak"), 100): 1,
@@ -194,11 +169,11 @@ def test_alerts_are_counted_per_second_and_by_type(ticks: Ticks) -> None:
 
 
 def test_alerts_of_a_second_that_two_segments_share_add_up_even_when_one_is_read_late(ticks: Ticks) -> None:
-    ticks.write(event(100, kind="warning"), event(99.9, kind="warning"), to="sink/segment-000001.jsonl")
-    ticks.write(event(99.8, kind="warning"), to="sink/segment-000002.jsonl")
+    ticks.measure(event(100, kind="warning"), event(99.9, kind="warning"), to="sink/segment-000001.jsonl")
+    ticks.measure(event(99.8, kind="warning"), to="sink/segment-000002.jsonl")
     warning = (*TAGS, "type:warning")
     assert of(ticks.tick(), "alerts") == {(warning, 100): 3}
-    ticks.write(event(99.7, kind="warning", session_id="s2"), to="late/segment-000001.jsonl")
+    ticks.measure(event(99.7, kind="warning", session_id="s2"), to="late/segment-000001.jsonl")
     assert of(ticks.tick(), "alerts") == {(warning, 100): 4}
     assert [key for key in ticks.state if key.startswith("cell:")] == [f"cell:{NOW - 100}"]
     ticks.now += 3600
@@ -210,7 +185,7 @@ def test_however_many_seconds_there_are_marks_let_them_be_delivered_bit_by_bit(
     ticks: Ticks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.records.engine.BATCH_SIZE", 10)
-    ticks.write(*(event(100 - ago, kind="warning") for ago in range(50)))
+    ticks.measure(*(event(100 - ago, kind="warning") for ago in range(50)))
     items = list(COLLECTOR.collect(ticks.context()))
     marks = [place for place, item in enumerate(items) if isinstance(item, Mark)]
     assert len(marks) == 50 * 7 // 10 + 1
@@ -219,9 +194,9 @@ def test_however_many_seconds_there_are_marks_let_them_be_delivered_bit_by_bit(
 
 
 def test_a_second_that_may_grow_waits_and_is_then_sent_whole(ticks: Ticks) -> None:
-    ticks.write(event(6, 1), event(4.5, 2, kind="warning"))
+    ticks.measure(event(6, 1), event(4.5, 2, kind="warning"))
     assert of(ticks.tick(), "allocated_bytes") == {(TAGS, 6): 1}
-    ticks.write(event(4.25, 3, kind="warning"))
+    ticks.measure(event(4.25, 3, kind="warning"))
     ticks.now += 10
     points = ticks.tick()
     assert of(points, "allocated_bytes") == {(TAGS, 5): 3}
@@ -229,7 +204,7 @@ def test_a_second_that_may_grow_waits_and_is_then_sent_whole(ticks: Ticks) -> No
 
 
 def test_the_second_at_the_edge_of_settling_waits_as_a_whole(ticks: Ticks) -> None:
-    ticks.write(event(5, 1), event(4.75, 2))
+    ticks.measure(event(5, 1), event(4.75, 2))
     assert of(ticks.tick(), "allocated_bytes") == {}
     ticks.now += 1
     assert of(ticks.tick(), "allocated_bytes") == {(TAGS, 5): 2}
@@ -241,8 +216,8 @@ def test_a_tick_that_has_had_its_share_of_bytes_reads_the_second_under_way_to_it
     ticks = Ticks(tmp_path, bytes_per_tick="1000000")
     padded: dict[str, Any] = {"kind": "warning", "context": "x" * 1000}
     many = [event(100 - number // 300 - number % 300 / 1000, **padded) for number in range(2100)]
-    ticks.write(*many[:1500], {}, *many[1500:])
-    ticks.write(event(92, kind="warning"), to="sink/segment-000002.jsonl")
+    ticks.measure(*many[:1500], {}, *many[1500:])
+    ticks.measure(event(92, kind="warning"), to="sink/segment-000002.jsonl")
     warning = (*TAGS, "type:warning")
     counts = [of(ticks.tick(), "alerts") for _ in range(4)]
     assert [list(found.values()) for found in counts] == [[300] * 3, [300] * 3, [300, 1], []]
@@ -251,7 +226,7 @@ def test_a_tick_that_has_had_its_share_of_bytes_reads_the_second_under_way_to_it
 
 def test_a_second_larger_than_a_tick_s_share_is_sent_in_parts_that_add_up(tmp_path: Path) -> None:
     ticks = Ticks(tmp_path, bytes_per_tick="1000000")
-    ticks.write(*(event(99.5, kind="warning", context="x" * 1000) for _ in range(2400)))
+    ticks.measure(*(event(99.5, kind="warning", context="x" * 1000) for _ in range(2400)))
     first, second = (of(ticks.tick(), "alerts")[(*TAGS, "type:warning"), 100] for _ in range(2))
     assert 1200 < first < 1600
     assert second == 2400
@@ -259,7 +234,7 @@ def test_a_second_larger_than_a_tick_s_share_is_sent_in_parts_that_add_up(tmp_pa
 
 def test_reading_ends_at_half_the_deadline_so_that_what_was_read_can_be_delivered(ticks: Ticks) -> None:
     for rank in range(3):
-        ticks.write(event(100, rank=rank), to=f"{rank}/segment-000001.jsonl")
+        ticks.measure(event(100, rank=rank), to=f"{rank}/segment-000001.jsonl")
     times = chain([0.0, 29.9], repeat(30.0))
     ticks.deadline = Deadline(60, clock=lambda: next(times))
     points = ticks.tick()
@@ -270,7 +245,7 @@ def test_reading_ends_at_half_the_deadline_so_that_what_was_read_can_be_delivere
 
 
 def test_a_torn_line_is_read_once_it_is_whole(ticks: Ticks) -> None:
-    path = ticks.write(event(100, 1))
+    path = ticks.measure(event(100, 1))
     line = json.dumps(event(90, 2)) + "\n"
     for cut in (1, len(line) // 2, len(line) - 1):
         with path.open("a") as file:
@@ -294,9 +269,9 @@ def test_a_torn_line_is_read_once_it_is_whole(ticks: Ticks) -> None:
     ],
 )
 def test_a_bad_line_costs_itself_and_is_counted(ticks: Ticks, line: str, reason: str) -> None:
-    with ticks.write(event(100)).open("a") as file:
+    with ticks.measure(event(100)).open("a") as file:
         file.write(line + "\n")
-    ticks.write(event(90))
+    ticks.measure(event(90))
     points = ticks.tick()
     assert ticks.tally.dropped == {reason: 1}
     assert ticks.tally.lost == []
@@ -306,7 +281,7 @@ def test_a_bad_line_costs_itself_and_is_counted(ticks: Ticks, line: str, reason:
 
 
 def test_an_event_of_the_future_is_dropped_and_no_session_of_it_is_known(ticks: Ticks) -> None:
-    ticks.write(event(-601), event(100))
+    ticks.measure(event(-601), event(100))
     assert set(of(ticks.tick(), "allocated_bytes")) == {(TAGS, 100)}
     assert ticks.tally.dropped == {"in_future": 1}
     [known] = [saved for key, saved in ticks.state.items() if key.startswith("run:")]
@@ -316,8 +291,8 @@ def test_an_event_of_the_future_is_dropped_and_no_session_of_it_is_known(ticks: 
 
 def test_an_event_without_a_session_belongs_to_the_one_the_manifest_gives_its_segment(ticks: Ticks) -> None:
     ticks.manifest(segments=[{"filename": "segment-000001.jsonl", "session_id": "mine"}])
-    ticks.write(event(100, session_id=None))
-    ticks.write(event(90, session_id=None, rank=1), to="sink/segment-000002.jsonl")
+    ticks.measure(event(100, session_id=None))
+    ticks.measure(event(90, session_id=None, rank=1), to="sink/segment-000002.jsonl")
     ticks.tick()
     sessions = {json.loads(key.partition(":")[2])[0] for key in ticks.state if key.startswith("run:")}
     assert sessions == {"mine", str(ticks.path / "sink")}
@@ -333,11 +308,11 @@ class TestWithoutJobId:
         return Ticks(tmp_path, tag_job_id="false")
 
     def first(self, ticks: Ticks) -> None:
-        ticks.write(event(100, 3, "warning"), event(90, 1, "warning"), to="a/segment-000001.jsonl")
+        ticks.measure(event(100, 3, "warning"), event(90, 1, "warning"), to="a/segment-000001.jsonl")
 
     def second(self, ticks: Ticks, **more: Any) -> None:
         other = {"job_id": "j2", "session_id": "s2", "device_used_bytes": 6 * GIB, **more}
-        ticks.write(event(100, 10, "warning", **other), to="b/segment-000001.jsonl")
+        ticks.measure(event(100, 10, "warning", **other), to="b/segment-000001.jsonl")
 
     def bucket(self, points: Points) -> dict[str, float]:
         start = (NOW - 100) // 60 * 60
@@ -384,20 +359,20 @@ class TestWithoutJobId:
     def test_a_late_file_adds_to_a_bucket_that_another_session_has_left(self, ticks: Ticks) -> None:
         self.first(ticks)
         ticks.tick()
-        ticks.write(event(20, 50), to="a/segment-000002.jsonl")
+        ticks.measure(event(20, 50), to="a/segment-000002.jsonl")
         ticks.tick()
         self.second(ticks)
         assert self.bucket(ticks.tick())["allocated_bytes"] == 11
 
     def test_what_a_session_measured_in_a_bucket_it_has_left_is_late(self, ticks: Ticks) -> None:
-        ticks.write(event(20, 50))
+        ticks.measure(event(20, 50))
         ticks.tick()
-        ticks.write(event(200, 5), to="sink/segment-000002.jsonl")
+        ticks.measure(event(200, 5), to="sink/segment-000002.jsonl")
         assert of(ticks.tick(), "allocated_bytes") == {}
         assert ticks.tally.dropped == {"late": 6}
 
     def test_buckets_that_can_no_longer_be_sent_leave_the_state(self, ticks: Ticks) -> None:
-        ticks.write(event(200), event(20))
+        ticks.measure(event(200), event(20))
         ticks.tick()
         kept = {key.partition(":")[0] for key in ticks.state}
         assert kept == {"file", "run", "bucket", "open"}
@@ -413,8 +388,8 @@ def session(name: str, status: str, ended_ago: float | None = None) -> dict[str,
 
 
 def test_sessions_are_counted_by_status_and_none_is_zero(ticks: Ticks) -> None:
-    ticks.write(event(100))
-    ticks.write(event(100, rank=1), to="other/segment-000001.jsonl")
+    ticks.measure(event(100))
+    ticks.measure(event(100, rank=1), to="other/segment-000001.jsonl")
     ticks.manifest(
         session("a", "running"), session("b", "interrupted", 3600), session("c", "interrupted", 86401)
     )
@@ -431,8 +406,8 @@ def test_sessions_are_counted_by_status_and_none_is_zero(ticks: Ticks) -> None:
 
 
 def test_a_bad_manifest_loses_its_sessions_and_no_event(ticks: Ticks) -> None:
-    ticks.write(event(100))
-    ticks.write(event(100, rank=1), to="other/segment-000001.jsonl")
+    ticks.measure(event(100))
+    ticks.measure(event(100, rank=1), to="other/segment-000001.jsonl")
     ticks.manifest(session("a", "running"), sink="other")
     (ticks.path / "sink" / "manifest.json").write_text("{")
     points = ticks.tick()
@@ -443,7 +418,7 @@ def test_a_bad_manifest_loses_its_sessions_and_no_event(ticks: Ticks) -> None:
 
 
 def test_dumps_of_the_last_day_are_counted_by_when_they_were_written(ticks: Ticks) -> None:
-    ticks.write(event(100))
+    ticks.measure(event(100))
     for name in ("20261115T010000Z_7", "20261116T004000Z_7", "20261114T004000Z_7", "undated"):
         (ticks.path / "sink" / f"oom_dump_{name}").mkdir()
     dated = ticks.path / "dumps" / "oom_dump_unnamed"
@@ -457,7 +432,7 @@ def test_dumps_of_the_last_day_are_counted_by_when_they_were_written(ticks: Tick
 
 def test_a_glob_finds_sinks_their_manifests_and_dumps(tmp_path: Path) -> None:
     ticks = Ticks(tmp_path, paths=f"{tmp_path}/*/segment-*.jsonl")
-    ticks.write(event(100))
+    ticks.measure(event(100))
     ticks.manifest(session("a", "running"))
     (tmp_path / "sink" / "oom_dump_20261116T004000Z_7").mkdir()
     points = ticks.tick()
@@ -467,7 +442,7 @@ def test_a_glob_finds_sinks_their_manifests_and_dumps(tmp_path: Path) -> None:
 
 
 def test_other_files_of_a_directory_are_not_segments(ticks: Ticks) -> None:
-    ticks.write({"kind": "xenna"}, to="sink/xenna.jsonl")
+    ticks.measure({"kind": "xenna"}, to="sink/xenna.jsonl")
     assert ticks.tick()["ingest.files", (), NOW] == 0
     assert ticks.tally.dropped == {}
 
@@ -488,35 +463,17 @@ def test_what_is_saved_and_is_not_ours_does_no_harm(tmp_path: Path, tag_job_id: 
     for value in saved:
         prefixes = ("run", "count", "bucket", "open")
         ticks.state = {f"{prefix}:{name}": value for prefix in prefixes for name in names}
-        ticks.write(event(100, kind="warning"), to=f"{len(list(tmp_path.iterdir()))}/segment-000001.jsonl")
+        ticks.measure(event(100, kind="warning"), to=f"{len(list(tmp_path.iterdir()))}/segment-000001.jsonl")
         assert sum(name == "allocated_bytes" for name, _, _ in ticks.tick()) == 1
 
 
 def test_sessions_not_heard_of_for_long_are_forgotten(ticks: Ticks) -> None:
-    path = ticks.write(event(100))
+    path = ticks.measure(event(100))
     ticks.tick()
     path.unlink()
     ticks.now += 7 * 86400 + 1
     ticks.tick()
     assert ticks.state == {}
-
-
-def test_a_check_tells_how_many_segments_there_are(ticks: Ticks) -> None:
-    ticks.write(event(100))
-    [said] = map(str, COLLECTOR.check(ticks.context()))
-    assert said.startswith(
-        f"{ticks.path}/**/segment-*.jsonl: 1 files; in the newest, {ticks.path}/sink/segment-"
-    )
-    assert said.endswith(": 1 records of gpu_memory")
-    missing = Ticks(ticks.path, paths=f"{ticks.path}/none/")
-    [error, *_] = COLLECTOR.check(missing.context())
-    assert isinstance(error, ConfigurationError)
-    assert str(error).startswith(f"FLEETGAUGE_GPU_MEMORY_PATHS: cannot look into {ticks.path}")
-
-
-def test_without_paths_the_collector_is_not_configured() -> None:
-    with pytest.raises(NotConfiguredError, match="FLEETGAUGE_GPU_MEMORY_PATHS is not set"):
-        load(GpuMemorySettings, "gpu_memory", environ={}, file=ConfigurationFile())
 
 
 def shifted(source: Path, target: Path, seconds: int) -> None:
@@ -580,14 +537,3 @@ def test_real_sinks_become_what_a_straight_read_of_them_says(real: Ticks) -> Non
 def test_every_declared_metric_is_emitted_and_no_other(real: Ticks) -> None:
     emitted = {f"gpu_memory.{name}" for name, _, _ in real.tick()}
     assert emitted == {metric.name for metric in METRICS}
-
-
-def test_the_readme_tells_every_metric_setting_and_reason() -> None:
-    root = Path(__file__).parents[3] / "collectors" / "gpu_memory"
-    readme = (root / "README.md").read_text()
-    for metric in METRICS:
-        assert f"| `{metric.name}` |" in readme
-        assert f"| {metric.help} |" in readme
-    for name, field in GpuMemorySettings.model_fields.items():
-        assert f"| `FLEETGAUGE_GPU_MEMORY_{name.upper()}` |" in readme
-        assert field.description

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from record_crashes import KILLS, TornLines, Truth, case, finish, harness_of, held
 
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
-from growing_file import KEY
-from project import Project
-from servers.datadog import Intake
+from crash_harness import CrashHarness, Kill
 
 RANKS = ("0", "1")
-MEASURED = {"allocated": "gpu_memory.allocated_bytes", "peak": "gpu_memory.peak_allocated_bytes"}
+ALLOCATED, PEAK = "gpu_memory.allocated_bytes", "gpu_memory.peak_allocated_bytes"
 WARNINGS = "gpu_memory.alerts"
 INTERVAL = 10
-Truth = dict[tuple[str, str, int], float]
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
-    root = tmp_path_factory.mktemp("service")
-    project = Project(root, {"DD_ENV": "test", "DD_API_KEY": KEY})
-    project.keep("gpu_memory")
-    project.set_constant("intake.py", "BATCH_SIZE", "5")
-    project.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
-    with Intake() as unused, CrashHarness(project, unused, "gpu_memory") as harness:
+    with harness_of("gpu_memory", tmp_path_factory) as harness:
         yield harness
 
 
@@ -42,26 +33,18 @@ class Trackers:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.said: list[tuple[str, int, int]] = []  # rank, second and bytes, each with a warning
+        self.lines = TornLines()
         self._second = int(time.time()) - 3000
         self._segment = dict.fromkeys(RANKS, 1)
-        self._torn: dict[str, str] = {}
 
     def append(self, rank: str, values: list[int], *, torn: bool) -> None:
         """Write events, three to a second; the last one perhaps only in part."""
-        sink = self.folder / f"sink-{rank}"
-        sink.mkdir(exist_ok=True)
-        with (sink / f"segment-{self._segment[rank]:06d}.jsonl").open("a") as file:
-            file.write(self._torn.pop(rank, ""))
-            for place, value in enumerate(values):
-                self._second += place % 3 == 2  # so that rounds, and segments, share a second
-                line = json.dumps(self._event(rank, value)) + "\n"
-                self.said.append((rank, self._second, value))
-                cut = len(line) // 2 if torn and place == len(values) - 1 else len(line)
-                file.write(line[:cut])
-                if line[cut:]:
-                    self._torn[rank] = line[cut:]
+        path = self.folder / f"sink-{rank}" / f"segment-{self._segment[rank]:06d}.jsonl"
+        self.lines.append(path, [self._event(rank, *one) for one in enumerate(values)], torn=torn)
 
-    def _event(self, rank: str, value: int) -> dict[str, object]:
+    def _event(self, rank: str, place: int, value: int) -> dict[str, object]:
+        self._second += place % 3 == 2  # so that rounds, and segments, share a second
+        self.said.append((rank, self._second, value))
         return {
             "schema_version": 4,
             "event_type": "warning",
@@ -76,12 +59,8 @@ class Trackers:
 
     def roll_over(self, rank: str) -> None:
         """Go on in the next segment, as trackers do between two lines."""
-        self.finish_lines()
+        self.lines.finish()
         self._segment[rank] += 1
-
-    def finish_lines(self) -> None:
-        for rank in list(self._torn):
-            self.append(rank, [], torn=False)
 
     def truth(self, interval: int) -> Truth:
         """A straight read: the last value of each interval, the peak by then, and warnings by the second."""
@@ -90,22 +69,12 @@ class Trackers:
         for rank, second, value in self.said:
             peaks[rank] = max(peaks[rank], value)
             at = second // interval * interval
-            found[MEASURED["allocated"], rank, at] = value
-            found[MEASURED["peak"], rank, at] = peaks[rank]
+            found[ALLOCATED, rank, at] = value
+            found[PEAK, rank, at] = peaks[rank]
             found[WARNINGS, rank, second] = found.get((WARNINGS, rank, second), 0) + 1
         return found
 
 
-def held(intake: Intake) -> Truth:
-    found: Truth = {}
-    for name in (*MEASURED.values(), WARNINGS):
-        for (tags, _), points in intake.series(name).items():
-            [rank] = [tag.removeprefix("rank:") for tag in tags if tag.startswith("rank:")]
-            found |= {(name, rank, second): value for second, value in points.items()}
-    return found
-
-
-KILLS = st.builds(Kill, st.sampled_from(AT_THE_INTAKE + AT_THE_STORE), st.just(1))
 ROUND = st.tuples(
     st.sampled_from(RANKS),
     st.lists(st.integers(0, 99), min_size=3, max_size=12),
@@ -120,26 +89,16 @@ ROUND = st.tuples(
 def test_the_intake_ends_with_a_straight_read_of_all_whole_events(
     shared: CrashHarness, rounds: list[tuple[str, list[int], bool, bool, Kill]], tag_job_id: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as name, Intake(key=KEY) as intake:
-        folder = Path(name)
-        (folder / "sinks").mkdir()
-        (folder / "checkpoints").mkdir()
-        shared.at(
-            intake,
-            FLEETGAUGE_GPU_MEMORY_PATHS=str(folder / "sinks"),
-            FLEETGAUGE_GPU_MEMORY_TAG_JOB_ID=str(tag_job_id).lower(),
-            FLEETGAUGE_GPU_MEMORY_AGGREGATE_INTERVAL=str(INTERVAL),
-            FLEETGAUGE_CHECKPOINTS=str(folder / "checkpoints"),
-        )
-        trackers = Trackers(folder / "sinks")
+    tagged: dict[str, Any] = {"tag_job_id": str(tag_job_id).lower(), "aggregate_interval": str(INTERVAL)}
+    with case(shared, **tagged) as (folder, intake):
+        trackers = Trackers(folder)
         for rank, values, torn, rolls_over, kill in rounds:
             trackers.append(rank, values, torn=torn)
             assert shared.run(kill) is None, f"{kill} did not happen"
             assert shared.run() is not None
             if rolls_over:
                 trackers.roll_over(rank)
-        trackers.finish_lines()
-        outcome = shared.run()
-        assert outcome is not None
-        assert outcome["status"] == "ok", outcome
-        assert held(intake) == trackers.truth(1 if tag_job_id else INTERVAL)
+        trackers.lines.finish()
+        finish(shared)
+        truth = trackers.truth(1 if tag_job_id else INTERVAL)
+        assert held(intake, "rank", ALLOCATED, PEAK, WARNINGS) == truth

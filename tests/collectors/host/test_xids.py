@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from data.nvml.compiled import CompiledDriver
 from host_node import CODES, NOW, Ticks, by_gpu, collected
@@ -35,6 +37,11 @@ def test_an_xid_error_is_counted_at_the_second_it_was_reported_and_none_is_not_z
     assert sorted(xids(found)) == [(("gpu:0", H100, "xid:31"), 70, 1), (("gpu:4", H100, "xid:79"), 70, 2)]
     assert {sample.host for sample in found} == {"node-7"}
     assert xids(ticks.tick()) == []
+
+
+def test_listening_keeps_no_process_from_ending(driver: CompiledDriver) -> None:
+    Ticks().tick()
+    assert {thread.daemon for thread in threading.enumerate() if thread.name == "xid-listener"} == {True}
 
 
 def test_a_second_that_may_still_grow_waits_for_the_next_tick(driver: CompiledDriver) -> None:
@@ -132,6 +139,19 @@ def test_a_driver_that_refuses_events_costs_only_the_xid_errors(
         found = ticks.tick()
         assert xids(found) == []
         assert len(by_gpu(found, metrics.GPU_TEMPERATURE)) == 6, code
+
+
+def test_a_driver_that_could_not_be_listened_to_at_first_is_listened_to_later(driver: CompiledDriver) -> None:
+    others = {*threading.enumerate()}
+    driver.refuse("nvmlEventSetCreate", 9)
+    ticks = Ticks()
+    ticks.tick()
+    for listener in {*threading.enumerate()} - others:
+        listener.join()
+    driver.refuse("", 0)
+    ticks.tick()
+    driver.report(0, 31)
+    assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 120, 1)]
 
 
 def test_without_a_driver_a_process_that_stays_measures_the_rest() -> None:

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from wandb_runs import AT, HOUR, Ran, check, collect, row, settings
+from wandb_runs import AT, HOUR, Ran, check, collect, context, row, settings
 
-from collectors.wandb import metrics
+from collectors.wandb import collector, metrics
 from common.errors import ConfigurationError
 from servers.faults import Fault
 from servers.fleet import Row, client_config, plausible_day, system_row
@@ -136,6 +137,19 @@ class TestUsage:
         assert metrics.UTILIZATION not in {sample.metric for sample in ran.samples}
         [text] = asked_for(server)
         assert not [word for word in ("user", "tags", "jobType", "systemMetrics") if word in text]
+
+    @pytest.mark.parametrize(
+        ("fills", "usage", "tables"),
+        [(True, "true", set()), (False, "true", {"usage", "idle"}), (False, "false", {"idle"})],
+    )
+    def test_tables_are_for_whoever_looks_at_a_dry_run(
+        self, server: Wandb, fills: bool, usage: str, tables: set[str]
+    ) -> None:
+        server.add("acme", "ants", [running("a", 50.0)])
+        ran = Ran()
+        given = replace(context(server, ran, FLEETGAUGE_WANDB_USAGE=usage), fills=fills)
+        assert len(list(collector.collect(given))) > 0
+        assert {*ran.tally.tables} == tables
 
     def test_utilisation_alone_is_by_the_same_groups(self, server: Wandb) -> None:
         server.add("acme", "ants", [running("a", 50.0, user="ann")])

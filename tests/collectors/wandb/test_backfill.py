@@ -195,7 +195,8 @@ class Listener(Parent):
 def test_listing_tells_how_far_it_is(server: Wandb) -> None:
     server.add("acme", "ants", [row(f"r{number}") for number in range(25)])
     listener = Listener([])
-    asked = replace(context(server, Ran(), FLEETGAUGE_WANDB_PAGE_SIZE="10"), parent=listener)
+    one: dict[str, Any] = {"FLEETGAUGE_WANDB_PAGE_SIZE": "10", "FLEETGAUGE_WANDB_CONNECTIONS": "1"}
+    asked = replace(context(server, Ran(), **one), parent=listener)
     backfill(asked, Span(AT - 3600, AT, STEP))
     doing = "listing the runs of acme/ants"
     assert listener.told == [(doing, 10, 25), (doing, 19, 25), (doing, 25, 25)]

@@ -320,26 +320,24 @@ class TestCheck:
         assert isinstance(check(server).error, SourceError)
 
 
+def dry_run(server: Wandb, **environ: str) -> subprocess.CompletedProcess[str]:
+    """What a person sees who looks at the runs of a server, as JSON."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", "--json"],
+        env={"PATH": os.environ["PATH"], "WANDB_API_KEY": KEY, "WANDB_BASE_URL": server.url, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 class TestCommandLine:
     def test_a_dry_run_over_the_demo_prints_exactly_the_declared_metrics(self, server: Wandb) -> None:
         import time
 
         server.add("acme", "ants", plausible_day(time.time()))
-        environ = {
-            "PATH": os.environ["PATH"],
-            "WANDB_API_KEY": KEY,
-            "WANDB_PROJECTS": "acme/ants",
-            "WANDB_BASE_URL": server.url,
-            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49",
-        }
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", "--json"],
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = dry_run(server, WANDB_PROJECTS="acme/ants", FLEETGAUGE_WANDB_GPU_PRICES="h100=2.49")
         assert done.returncode == 0
         [outcome] = json.loads(done.stdout)["collectors"]
         assert outcome["status"] == "ok"
@@ -357,21 +355,7 @@ class TestCommandLine:
     def test_more_series_than_the_cap_are_said_with_its_name(self, server: Wandb) -> None:
         for place in range(20):
             server.add("acme", f"p{place}", rows(1))
-        environ = {
-            "PATH": os.environ["PATH"],
-            "WANDB_API_KEY": KEY,
-            "WANDB_PROJECTS": "acme/*",
-            "WANDB_BASE_URL": server.url,
-            "FLEETGAUGE_SERIES_CAP": "100",
-        }
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", "--json"],
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = dry_run(server, WANDB_PROJECTS="acme/*", FLEETGAUGE_SERIES_CAP="100")
         [outcome] = json.loads(done.stdout)["collectors"]
         assert outcome["dropped"]["series_cap"] >= 280
         assert "FLEETGAUGE_SERIES_CAP" in done.stderr

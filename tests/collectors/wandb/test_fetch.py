@@ -317,6 +317,16 @@ class TestServersThatKnowLess:
         assert "runInfo" in json.loads(server.requests[0].body)["query"]
         assert "runInfo" not in json.loads(server.requests[1].body)["query"]
 
+    def test_a_server_that_goes_on_about_what_it_is_not_asked_for_is_an_error(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(3))
+        said = {"errors": [{"message": "Cannot query field 'runInfo' on type 'Run'."}], "data": None}
+        for _ in range(2):
+            server.faults.add(Fault(body=json.dumps(said)))
+        ran = collect(server)
+        assert isinstance(ran.error, SourceError)
+        assert f"{server.url}/graphql rejects what it was not asked for: " in str(ran.error)
+        assert ran.tally.requests == 2
+
     def test_a_core_field_that_is_missing_is_an_error(self, server: Wandb) -> None:
         server.remove("Run.heartbeatAt")
         server.add("acme", "ants")

@@ -80,6 +80,8 @@ def after(*looks: See | int | None) -> int | None:
         ([See(0, 10.0), See(0, 10.0), See(90, 11.0)], None),
         # but for a busy one of a clock that was set back
         ([See(0, 10.0), See(90, 9.0)], None),
+        ([See(0, 10.0), See(5.0, 9.0)], None),
+        ([See(0, 10.0), See(4.9, 9.0)], 0),
         ([See(0, 10.0), IDLE], STEP),
         ([IDLE, See(0, 10.0)], STEP),
         # late: a gap of two steps is bridged, a longer one is not
@@ -158,7 +160,14 @@ def test_one_unsaved_look_is_bridged_where_nothing_else_happened_at_it(
         lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
     )
 )
-def test_whatever_a_checkpoint_holds_is_read_or_forgotten(saved: object) -> None:
-    for memory in remembered(saved).values():
-        assert memory.seconds == memory.counted - memory.since
-        look_again({"r": memory}, {"r": look(IDLE, T0)}, T0, 5.0, 2 * STEP)
+def test_whatever_a_checkpoint_holds_is_forgotten_and_costs_no_memory_beside_it(saved: object) -> None:
+    good = Memory(T0, T0, T0, 5.0, None, 7)
+    beside = {**(saved if isinstance(saved, dict) else {"a": saved}), "r": list(good)}
+    assert remembered(beside) == {**remembered(saved), "r": good}
+
+
+@given(st.tuples(*[st.integers() | st.floats()] * 4, *[st.none() | st.integers() | st.floats()] * 2))
+def test_whatever_numbers_a_memory_holds_the_next_look_does_not_fail(saved: tuple[float, ...]) -> None:
+    (memory,) = remembered({"r": [*saved]}).values()
+    assert list(map(repr, memory)) == list(map(repr, saved))
+    look_again({"r": memory}, {"r": look(IDLE, T0)}, T0, 5.0, 2 * STEP)

@@ -160,7 +160,8 @@ class TestNames:
         ],
     )
     def test_they_tell_what_a_run_is_for(self, name: str, sweep: str | None, kind: RunKind) -> None:
-        assert good(displayName=name, sweepName=sweep).kind is kind
+        made = good(displayName=name, sweepName=sweep)
+        assert (made.kind, made.sweep) == (kind, sweep or None)
 
     def test_a_run_without_a_display_name_goes_by_its_own(self) -> None:
         assert good(displayName=None, name="github.sky.x").kind is RunKind.PUSH_TO_MAIN

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from wandb_runs import AT, Ran, collect, context, row, rows
 
-from collectors.wandb import collector
+from collectors.wandb import collector, schedule
 from collectors.wandb.api import Answer, Api, Ask
 from collectors.wandb.query import touched_since
 from collectors.wandb.runs import RunReader
@@ -195,14 +195,24 @@ class TestOverload:
     ) -> None:
         if status is None:
             monkeypatch.setattr("common.net.http.READ_TIMEOUT", 2.0)
-        server.add("acme", "ants", rows(3000))
+        server.add("acme", "ants", rows(600))
         server.too_many = (60, status, said)
         ran = collect(server)
-        assert (ran.value("runs.completed_24h"), ran.value("runs.unseen"), ran.dropped) == (3000, 0, {})
-        assert ran.tally.requests <= 120
+        assert (ran.value("runs.completed_24h"), ran.value("runs.unseen"), ran.dropped) == (600, 0, {})
+        assert ran.tally.requests <= 40
+
+    @pytest.mark.parametrize(("connections", "asked"), [("1", [60]), ("4", [60, 30, 31])])
+    def test_answers_that_are_under_way_together_share_the_memory_of_one(
+        self, server: Wandb, monkeypatch: pytest.MonkeyPatch, connections: str, asked: list[int]
+    ) -> None:
+        server.add("acme", "ants", rows(60))
+        monkeypatch.setattr(schedule, "MAX_ANSWER_BYTES", 60_000)
+        options = {"FLEETGAUGE_WANDB_CONNECTIONS": connections, "FLEETGAUGE_WANDB_PAGE_SIZE": "60"}
+        assert collect(server, 60, **options).value("runs.completed_24h") == 60
+        assert [query.variables["first"] for query in server.requests] == asked
 
     def test_what_works_is_remembered_for_the_rest_of_the_listing(self, server: Wandb) -> None:
-        server.add("acme", "ants", rows(3000))
+        server.add("acme", "ants", rows(1200))
         server.too_many = (60, 504, "")
         collect(server)
         failed = [query.variables["first"] for query in server.requests if query.status == 504]

@@ -80,7 +80,9 @@ def shares_of(fleet: Iterable[tuple[Project, Run]], at: list[int], options: Wand
     usage = Usage(at, options)
     for project, run in fleet:
         usage.enter(project, [run])
-    return list(usage.shares())
+    told = list(usage.shares())
+    assert [shares.at for shares in told] == sorted(set(at))
+    return told
 
 
 def by_group(fleet: Iterable[tuple[Project, Run]]) -> dict[Group, list[Run]]:

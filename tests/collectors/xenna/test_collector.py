@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 from xenna_ticks import NOW, Ticks, named, record
 
-from collectors.xenna.collector import COLLECTOR, XennaSettings
 from collectors.xenna.metrics import METRICS, STAGE
 from common.config.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
 from common.datadog.sink import DatadogSink
-from common.errors import ConfigurationError, NotConfiguredError
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
-from common.records.tail import NOT_THERE
 from servers.datadog import Intake
 
 DATA = Path(__file__).parents[2] / "data" / "xenna"
@@ -372,28 +369,6 @@ def test_a_large_file_is_marked_on_the_way_between_two_seconds(ticks: Ticks) -> 
     assert sum(isinstance(item, Mark) for item in ticks.items) == 4
 
 
-def test_what_cannot_be_looked_into_is_lost_and_the_rest_is_read(tmp_path: Path) -> None:
-    ticks = Ticks(tmp_path, paths=f"{tmp_path}/a.jsonl, {tmp_path}/gone/")
-    ticks.write(record(0, 100))
-    assert len(named(ticks.tick(), "xenna.pipeline")) == 1
-    assert ticks.tally.lost == [f"{tmp_path}/gone: {NOT_THERE}"]
-    [error, *_] = COLLECTOR.check(ticks.context())
-    assert isinstance(error, ConfigurationError)
-    assert str(error).startswith(f"FLEETGAUGE_XENNA_PATHS: cannot look into {ticks.path}")
-
-
-def test_the_check_tells_how_many_files_there_are(ticks: Ticks) -> None:
-    ticks.write(record(0, 100))
-    assert list(COLLECTOR.check(ticks.context())) == [
-        f"{ticks.path}: 1 files; in the newest, {ticks.path}/a.jsonl: 1 records of xenna"
-    ]
-
-
-def test_without_paths_the_collector_is_not_configured() -> None:
-    with pytest.raises(NotConfiguredError, match="FLEETGAUGE_XENNA_PATHS is not set"):
-        load(XennaSettings, "xenna", environ={}, file=ConfigurationFile())
-
-
 def test_damaged_lines_are_dropped_by_name(ticks: Ticks) -> None:
     ticks.write(record(0, 100))
     with (ticks.path / "a.jsonl").open("ab") as file:
@@ -506,16 +481,5 @@ def test_unchanged_files_are_not_opened(tmp_path: Path, monkeypatch: pytest.Monk
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("opened")
 
-    monkeypatch.setattr("common.records.file.open", refuse, raising=False)
+    monkeypatch.setattr("common.records.local.open", refuse, raising=False)
     assert ticks.tick()["xenna.ingest.files", (), NOW] == 100
-
-
-def test_the_readme_tells_every_metric_setting_and_reason() -> None:
-    root = Path(__file__).parents[3] / "collectors" / "xenna"
-    readme = (root / "README.md").read_text()
-    for metric in METRICS:
-        assert f"| `{metric.name}` |" in readme
-        assert f"| {metric.help} |" in readme
-    for name, field in XennaSettings.model_fields.items():
-        assert f"| `FLEETGAUGE_XENNA_{name.upper()}` |" in readme
-        assert field.description

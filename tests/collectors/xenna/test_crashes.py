@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from record_crashes import KILLS, TornLines, Truth, case, finish, harness_of, held
+from record_objects import Bucket
 
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
-from growing_file import KEY
-from project import Project
-from servers.datadog import Intake
+from crash_harness import CrashHarness, Kill
+from servers.aws import Aws
 
 RUNS = ("r1", "r2")
-Truth = dict[tuple[str, str, int], float]
+Round = tuple[str, list[int], bool, str, Kill]
+COMPLETED, PROGRESS = "xenna.stage.tasks_completed", "xenna.pipeline.progress"
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
-    root = tmp_path_factory.mktemp("service")
-    project = Project(root, {"DD_ENV": "test", "DD_API_KEY": KEY})
-    project.keep("xenna")
-    project.set_constant("intake.py", "BATCH_SIZE", "5")
-    project.set_constant("execution/delivery.py", "SAVE_EVERY", "0")
-    with Intake() as unused, CrashHarness(project, unused, "xenna") as harness:
+    with harness_of("xenna", tmp_path_factory) as harness:
         yield harness
 
 
@@ -38,9 +32,9 @@ class Writers:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.truth: Truth = {}
+        self.lines = TornLines()
         self._second = int(time.time()) - 3000
         self._seq = dict.fromkeys(RUNS, 0)
-        self._torn: dict[str, str] = {}
         self._rotations = 0
 
     def path(self, run: str) -> Path:
@@ -48,20 +42,13 @@ class Writers:
 
     def append(self, run: str, values: list[int], *, torn: bool) -> None:
         """Write records, two to a second; the last one perhaps only in part."""
-        with self.path(run).open("a") as file:
-            file.write(self._torn.pop(run, ""))
-            for place, value in enumerate(values):
-                self._second += place % 2 == 0
-                line = json.dumps(self._record(run, value)) + "\n"
-                self.truth["xenna.stage.tasks_completed", run, self._second] = value
-                self.truth["xenna.pipeline.progress", run, self._second] = value / 2
-                cut = len(line) // 2 if torn and place == len(values) - 1 else len(line)
-                file.write(line[:cut])
-                if line[cut:]:
-                    self._torn[run] = line[cut:]
+        self.lines.append(self.path(run), [self._record(run, *one) for one in enumerate(values)], torn=torn)
 
-    def _record(self, run: str, value: int) -> dict[str, object]:
+    def _record(self, run: str, place: int, value: int) -> dict[str, object]:
+        self._second += place % 2 == 0
         self._seq[run] += 1
+        self.truth[COMPLETED, run, self._second] = value
+        self.truth[PROGRESS, run, self._second] = value / 2
         return {
             "schema_version": 1,
             "kind": "xenna",
@@ -77,12 +64,8 @@ class Writers:
             "stages": ["sort"],
         }
 
-    def finish_lines(self) -> None:
-        for run in list(self._torn):
-            self.append(run, [], torn=False)
-
     def rotate(self, run: str) -> None:
-        self.finish_lines()
+        self.lines.finish()
         self._rotations += 1
         if self.path(run).exists():
             self.path(run).rename(self.folder / f"xenna-{run}.{self._rotations:06d}.jsonl")
@@ -99,16 +82,6 @@ class Writers:
             self.path(run).write_text("".join(kept))
 
 
-def held(intake: Intake) -> Truth:
-    found: Truth = {}
-    for name in ("xenna.stage.tasks_completed", "xenna.pipeline.progress"):
-        for (tags, _), points in intake.series(name).items():
-            [run] = [tag.removeprefix("run_hash:") for tag in tags if tag.startswith("run_hash:")]
-            found |= {(name, run, second): value for second, value in points.items()}
-    return found
-
-
-KILLS = st.builds(Kill, st.sampled_from(AT_THE_INTAKE + AT_THE_STORE), st.just(1))
 ROUND = st.tuples(
     st.sampled_from(RUNS),
     st.lists(st.integers(0, 99), min_size=3, max_size=12),
@@ -121,29 +94,42 @@ ROUND = st.tuples(
 @settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(rounds=st.lists(ROUND, min_size=4, max_size=7))
 def test_the_intake_ends_with_a_straight_read_of_all_whole_records(
-    shared: CrashHarness, rounds: list[tuple[str, list[int], bool, str, Kill]]
+    shared: CrashHarness, rounds: list[Round]
 ) -> None:
-    with tempfile.TemporaryDirectory() as name, Intake(key=KEY) as intake:
-        folder = Path(name)
-        (folder / "records").mkdir()
-        (folder / "checkpoints").mkdir()
-        shared.at(
-            intake,
-            FLEETGAUGE_XENNA_PATHS=str(folder / "records"),
-            FLEETGAUGE_CHECKPOINTS=str(folder / "checkpoints"),
-        )
-        writers = Writers(folder / "records")
-        for run, values, torn, change, kill in rounds:
-            writers.append(run, values, torn=torn)
-            assert shared.run(kill) is None, f"{kill} did not happen"
-            if change in {"truncate", "replace"}:
-                # What is thrown away before anyone read it is nobody's to know.
-                writers.finish_lines()
-                assert shared.run() is not None
-            if change != "nothing":
-                getattr(writers, change)(run)
-        writers.finish_lines()
-        outcome = shared.run()
-        assert outcome is not None
-        assert outcome["status"] == "ok", outcome
-        assert held(intake) == writers.truth
+    with case(shared) as (folder, intake):
+        writers = Writers(folder)
+        be_killed(shared, writers, rounds, lambda: None)
+        assert held(intake, "run_hash", COMPLETED, PROGRESS) == writers.truth
+
+
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(rounds=st.lists(ROUND, min_size=4, max_size=6))
+def test_the_intake_ends_with_a_straight_read_of_all_whole_records_in_s3(
+    shared: CrashHarness, aws: Aws, rounds: list[Round]
+) -> None:
+    aws.reset()
+    bucket = Bucket(aws)
+    with case(shared, "s3://records/run/**/*.jsonl", aws) as (folder, intake):
+        writers = Writers(folder)
+        be_killed(shared, writers, rounds, lambda: bucket.mirror(folder, "run"))
+        assert held(intake, "run_hash", COMPLETED, PROGRESS) == writers.truth
+
+
+def be_killed(
+    shared: CrashHarness, writers: Writers, rounds: list[Round], upload: Callable[[], None]
+) -> None:
+    """Write, kill the ingestor and change the files, round by round; the last run is left alone."""
+    for run, values, torn, change, kill in rounds:
+        writers.append(run, values, torn=torn)
+        upload()
+        assert shared.run(kill) is None, f"{kill} did not happen"
+        if change in {"truncate", "replace"}:
+            # What is thrown away before anyone read it is nobody's to know.
+            writers.lines.finish()
+            upload()
+            assert shared.run() is not None
+        if change != "nothing":
+            getattr(writers, change)(run)
+    writers.lines.finish()
+    upload()
+    finish(shared)

@@ -190,7 +190,7 @@ def test_wherever_a_tick_is_killed_the_intake_ends_equal_to_a_straight_read(
                 if path.exists():
                     path.rename(directory / f"{one}.{step:06d}.jsonl")
             else:
-                killed(ticks, after=one, unsaved=other)
+                ticks.be_killed(after=one, unsaved=other)
         ticks.now += 100
         ticks.tick()
         held = {
@@ -199,18 +199,6 @@ def test_wherever_a_tick_is_killed_the_intake_ends_equal_to_a_straight_read(
         assert held == straight_read(written, shared)
     finally:
         shutil.rmtree(directory)
-
-
-def killed(ticks: Ticks, after: int, unsaved: int) -> None:
-    """A tick that dies after so many items; some of what followed its last mark may have been delivered."""
-    items = list(itertools.islice(COLLECTOR.collect(ticks.context()), after))
-    marks = [place for place, item in enumerate(items) if isinstance(item, Mark)]
-    last = marks[-1] if marks else -1
-    for item in items[: last + 1 + unsaved]:
-        if isinstance(item, Mark):
-            ticks.save(item)
-        else:
-            ticks.points[item.metric.name, item.tags, item.timestamp] = item.value
 
 
 def test_a_tick_that_is_not_saved_leaves_the_saved_state_as_it_was(ticks: Ticks) -> None:

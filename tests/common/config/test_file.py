@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from common import registry
+from common.collector import load_collector
+from common.config.configuration import Configuration
 from common.config.file import MAX_BYTES, ConfigurationFile, read_tables
+from common.config.settings import CoreSettings, DatadogSettings, Settings, load
 from common.errors import ConfigurationError
+from project import ROOT
 from standins import everything
 
 CANARY = "canary-secret-value"
@@ -112,3 +119,20 @@ def test_whatever_it_holds_it_is_read_or_refused(tmp_path: Path, content: bytes)
     except ConfigurationError as error:
         said = str(error).replace(str(path), "the path")
     assert said.startswith(("dict_keys(", "the configuration file the path"))
+
+
+def test_the_example_loads_as_it_is_and_says_every_default() -> None:
+    text = (ROOT / "docs" / "fleetgauge.example.toml").read_text()
+    core = Configuration({}, str(ROOT / "docs" / "fleetgauge.example.toml")).core
+    assert core.model_dump() == CoreSettings().model_dump()
+    tables = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
+    file = ConfigurationFile("example", tables)
+    models: dict[str | None, type[Settings]] = {None: CoreSettings, "datadog": DatadogSettings}
+    for table, model in (models | {name: load_collector(name).settings for name in registry.names()}).items():
+        required = [str(info.validation_alias) for info in model.model_fields.values() if info.is_required()]
+        environ = dict.fromkeys(required, "a-value") | ({"WANDB_PROJECTS": "a/b"} if table == "wandb" else {})
+        told = load(model, table, environ=environ, file=file)
+        for name, info in model.model_fields.items():
+            if str(info.validation_alias) not in environ:
+                assert (name, getattr(told, name)) == (name, info.default)
+        assert set(tables[table] if table else tables) >= set(model.model_fields)

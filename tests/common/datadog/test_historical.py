@@ -188,9 +188,9 @@ class TestTryingAgain:
 
 
 class TestWords:
-    def test_the_refusal_names_every_metric_and_the_command(self) -> None:
-        assert refusal(["jobs.done", "host.load"], "run_collector.py wandb --enable-historical") == (
-            "Historical Metrics Ingestion is off for host.load, jobs.done: Datadog would drop every point of "
+    def test_the_refusal_names_the_command(self) -> None:
+        assert refusal(2, "run_collector.py wandb --enable-historical") == (
+            "Historical Metrics Ingestion is off for 2 of the metrics: Datadog would drop every point of "
             "theirs that is older than an hour, without a word; to turn it on: "
             "run_collector.py wandb --enable-historical"
         )

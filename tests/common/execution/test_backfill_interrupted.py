@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -74,6 +75,51 @@ class TestInterrupted:
             ran = fleet.run("wandb", *fixed(2), "--push", "--yes")
             assert "resuming" not in ran.stderr
         assert len(intake.write_log) == 2 * len(intake.points)
+
+    def test_what_is_done_only_once_recognises_itself_with_the_span_it_had(
+        self, fleet: Project, intake: Intake
+    ) -> None:
+        command = ("wandb", "--since", "2h", "--push", "--yes")
+        assert fleet.run(*command, "--once", "first").returncode == 0
+        sent = len(intake.write_log)
+        assert sent == len(intake.points) > 0
+        requests = len(intake.requests)
+        again = fleet.run(*command, "--once", "first", WANDB_API_KEY="a-key-that-nobody-asks-about")
+        assert again.returncode == 0, again.stdout
+        assert re.search(r"20\S+Z to 20\S+Z was completed at 20\S+Z: nothing is left to do", again.stderr)
+        assert len(intake.requests) == requests, "not even a question"
+        assert fleet.run(*command, "--once", "second").returncode == 0
+        assert len(intake.write_log) == 2 * sent
+
+    def test_what_is_done_once_and_was_interrupted_is_not_done(self, fleet: Project, intake: Intake) -> None:
+        intake.faults.add(Fault(status=403), match="/api/v2/series")
+        command = ("wandb", *fixed(2), "--push", "--yes", "--once", "first")
+        assert fleet.run(*command).returncode == 2
+        assert fleet.run(*command).returncode == 0
+        assert len(intake.write_log) == len(intake.points) > 0
+
+    def test_a_setting_that_is_left_alone_does_not_make_it_another_one(
+        self, fleet: Project, intake: Intake
+    ) -> None:
+        """A newer version has more settings than the one that completed it."""
+        command = ("wandb", *fixed(2), "--push", "--yes", "--once", "first")
+        assert fleet.run(*command).returncode == 0
+        settings = fleet.root / "collectors" / "wandb" / "settings.py"
+        text = settings.read_text()
+        head = "class WandbSettings(CollectorSettings):"
+        assert head in text
+        start = text.index("    model_config", text.index(head))
+        settings.write_text(f"{text[:start]}    newer: int = 7\n{text[start:]}")
+        assert "nothing is left to do" in fleet.run(*command).stderr
+        other = fleet.run(*command, FLEETGAUGE_WANDB_STALE_AFTER="20m")
+        assert "nothing is left to do" not in other.stderr
+        assert other.returncode == 0, other.stdout
+
+    def test_without_a_store_nothing_can_be_done_only_once(self, fleet: Project) -> None:
+        command = ("wandb", *fixed(2), "--push", "--yes", "--once", "first")
+        ran = fleet.run(*command, FLEETGAUGE_CHECKPOINTS="")
+        assert ran.returncode == 2
+        assert "--once needs to remember what was done: set FLEETGAUGE_CHECKPOINTS" in ran.stdout
 
     def test_what_was_left_out_and_can_be_sent_now_is_sent_from_the_start(
         self, fleet: Project, wandb: Wandb, intake: Intake

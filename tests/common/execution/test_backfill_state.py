@@ -38,12 +38,19 @@ def test_an_interrupted_backfill_is_read_back() -> None:
 
 @pytest.mark.parametrize("age", [0, MAX_RESUME_AGE - 1])
 def test_what_was_interrupted_within_a_day_is_resumed(age: int) -> None:
-    assert BackfillState.parse(asdict(BackfillState(1, 2, NOW - age)), NOW) is not None
+    interrupted = BackfillState(1, 2, NOW - age)
+    assert BackfillState.parse(asdict(interrupted), NOW) == interrupted
 
 
 @pytest.mark.parametrize("age", [MAX_RESUME_AGE, MAX_RESUME_AGE + 1, -1])
 def test_what_was_interrupted_earlier_or_by_a_wrong_clock_is_not(age: int) -> None:
     assert BackfillState.parse(asdict(BackfillState(1, 2, NOW - age)), NOW) is None
+
+
+@pytest.mark.parametrize("age", [0, 400 * MAX_RESUME_AGE])
+def test_what_is_done_stays_done(age: int) -> None:
+    done = BackfillState(1, 2, NOW - age, done=True)
+    assert BackfillState.parse(asdict(done), NOW) == done
 
 
 @pytest.mark.parametrize("saved", [{}, {"since": 1}, {"since": 1, "until": 2, "began": "soon"}, {"else": 1}])
@@ -143,7 +150,7 @@ def test_every_save_renews_the_time_in_which_a_backfill_can_be_resumed() -> None
     )
     memory({"b": 2})
     memory({"a": None})
-    assert [save.state for save in kept.saves] == [
-        {"since": 1, "until": 2, "saved_at": NOW + 100, "left_out": ["toy.one"], "state": {"a": 1, "b": 2}},
-        {"since": 1, "until": 2, "saved_at": NOW + 200, "left_out": ["toy.one"], "state": {"b": 2}},
+    assert [BackfillState.parse(save.state, NOW + 300) for save in kept.saves] == [
+        BackfillState(1, 2, NOW + 100, ["toy.one"], {"a": 1, "b": 2}),
+        BackfillState(1, 2, NOW + 200, ["toy.one"], {"b": 2}),
     ]

@@ -35,6 +35,7 @@ class Journal:
         self.time = Time()
         self._queue: list[float] = []
         self.settled = 0
+        self.examples: dict[str, str] = {}
 
     @property
     def taken(self) -> int:

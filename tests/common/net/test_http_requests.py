@@ -56,9 +56,25 @@ class TestAnswers:
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
 
+    def test_after_the_end_nothing_is_asked(self, echo: Echo) -> None:
+        http = Http(None, Tally())
+        http.close()
+        with pytest.raises(TransientError, match="no more requests are made"):
+            http.post(f"{echo.url}/x", b"hello", {}, Deadline(10))
+        assert echo.requests == []
+
     def test_a_compressed_body_is_decompressed(self, echo: Echo) -> None:
         echo.faults.add(Fault(body=gzip.compress(b"z" * 9000), headers={"Content-Encoding": "gzip"}))
         assert post(echo) == b"z" * 9000
+
+    def test_where_nothing_else_is_said_sixteen_mebibytes_are_taken(self, echo: Echo) -> None:
+        for more in (0, 1):
+            body = gzip.compress(b"z" * (16 * 2**20 + more), 1)
+            echo.faults.add(Fault(body=body, headers={"Content-Encoding": "gzip"}))
+        http = Http(None, Tally())
+        assert len(http.post(f"{echo.url}/x", b"", {}, Deadline(10)).body) == 16 * 2**20
+        with pytest.raises(TooLargeError):
+            http.post(f"{echo.url}/x", b"", {}, Deadline(10))
 
     @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 599])
     def test_what_may_pass_is_worth_another_try(self, echo: Echo, status: int) -> None:

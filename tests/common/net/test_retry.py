@@ -132,18 +132,16 @@ class TestPersist:
         assert len(set(time.naps)) == 20
 
     def test_without_it_the_waits_are_random_and_their_bound_doubles_up_to_fifteen_seconds(
-        self, time: Time
+        self, time: Time, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        taken = []
         for _ in range(30):
+            persist(failing(1), Deadline(1e6, time), time.sleep)
+        assert len(set(time.naps)) == 30
+        for bound, expected in ((max, [0.5, 1, 2, 4, 8, 15, 15, 15, 15]), (min, [0] * 9)):
             time.naps.clear()
+            monkeypatch.setattr("random.uniform", bound)
             persist(failing(9), Deadline(1e6, time), time.sleep)
-            taken.append(list(time.naps))
-        bounds = [min(15, 0.5 * 2**attempt) for attempt in range(9)]
-        for naps in taken:
-            assert all(0 <= nap <= bound for nap, bound in zip(naps, bounds, strict=True))
-        assert len({naps[-1] for naps in taken}) == 30
-        assert max(naps[-1] for naps in taken) > 5
+            assert time.naps == expected
 
 
 def test_timeouts_limits_and_server_errors_are_worth_another_try() -> None:

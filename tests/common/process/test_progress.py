@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
-import re
 
 import pytest
 
 from common.process.console import Console
 from common.process.progress import Lines, Terminal, watcher
 from common.process.protocol import Progress, Question, encode, message
+from standins import Time
 
 
 class Screen(io.StringIO):
@@ -41,20 +41,24 @@ def test_anything_else_is_no_message(line: bytes) -> None:
     assert message(line) is None
 
 
-def test_without_a_terminal_there_is_one_line_per_tenth(caplog: pytest.LogCaptureFixture) -> None:
-    lines = watcher(io.StringIO())
+def test_without_a_terminal_there_is_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    time = Time(0)
+    lines = Lines(clock=time)
     with caplog.at_level(logging.INFO, "common.process.progress"):
-        for done in range(0, 1001, 20):
-            lines.progress("wandb", Progress("sending", done, 1000))
-        lines.progress("wandb", Progress("listing", 7, None))
-        lines.progress("xenna", Progress("sending", 500, 1000))
+        for done in range(0, 2500, 100):
+            lines.progress("wandb", Progress("sending", done, 2400))
+            time.sleep(1)
+        lines.progress("xenna", Progress("collecting samples", 7, None))
+        time.sleep(10)
+        lines.progress("xenna", Progress("collecting samples", 1234, None))
+        lines.ended("xenna")
+        lines.progress("xenna", Progress("collecting samples", 8, None))
     said = [record.getMessage() for record in caplog.records]
-    assert said[:3] == [
-        "wandb: sending, 0 of 1000",
-        "wandb: sending, 100 of 1000",
-        "wandb: sending, 200 of 1000",
+    assert said == [
+        "wandb: sending, 1,000 of 2,400",
+        "wandb: sending, 2,000 of 2,400",
+        "xenna: collecting samples, 1,234 so far",
     ]
-    assert said[10:] == ["wandb: sending, 1000 of 1000", "xenna: sending, 500 of 1000"]
 
 
 def test_where_nobody_can_be_asked_the_answer_is_no() -> None:
@@ -76,17 +80,30 @@ def test_only_a_yes_is_a_yes(answer: str, agreed: bool) -> None:
     assert screen.getvalue() == 2 * "wandb: 7 points\nSend it? [y/N] "
 
 
-def test_on_a_terminal_there_is_a_bar_per_collector() -> None:
+def test_on_a_terminal_one_line_says_what_all_are_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     screen = Screen()
     terminal = Terminal(screen)
     terminal.progress("wandb", Progress("sending", 5, 10))
-    terminal.progress("xenna", Progress("listing", 3, 4))
-    terminal.progress("xenna", Progress("computing", 7, None))
+    terminal.progress("xenna", Progress("collecting samples", 3, None))
+    terminal.progress("wandb", Progress("a\x1b[2J\nb", 0, None))
+    terminal.progress("host", Progress("x" * 60, 0, None))
+    terminal.ended("wandb")
+    terminal.ended("nobody")
     terminal.close()
-    *_, wandb, xenna = re.sub(r"\x1b\[[0-9;?]*\w|[━╸╺]", "", screen.getvalue()).split("\r")[-2].splitlines()
-    assert " ".join(wandb.split()[:-1]) == "wandb: sending 5/10"
-    assert " ".join(xenna.split()[:-1]) == "xenna: computing 7/?"
+    terminal.close()
+    first, *drawn = screen.getvalue().split("\r\x1b[K")
+    assert first == ""
+    assert drawn[:3] == [
+        "wandb: sending, 5 of 10",
+        "wandb: sending, 5 of 10 · xenna: collecting samples, 3 so f",
+        r"wandb: a\x1b[2J\nb · xenna: collecting samples, 3 so far",
+    ]
+    assert all(len(line) < 60 for line in drawn)
+    assert drawn[4].startswith("xenna: collecting samples, 3 so far · host: xxx")
+    assert drawn[5:] == [""]
 
 
-def test_whoever_looks_on_gets_bars() -> None:
+def test_whoever_looks_on_gets_that_line() -> None:
     assert isinstance(watcher(Screen()), Terminal)
+    assert not isinstance(watcher(io.StringIO()), Terminal)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from common.process.cli import parser
 from fleetgauge import __version__
 from project import ROOT, Project
 from servers.aws import Aws
 from servers.datadog import Intake
+from servers.wandb import Wandb
 
 SCRIPT = ROOT / "scripts" / "run_collector.py"
 
@@ -33,6 +38,41 @@ def test_the_version_is_that_of_the_probes_and_needs_no_third_party_module() -> 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{__version__}\n", "")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pusch"], "unrecognized arguments: --pusch (did you mean '--push'?)"),
+        (["host", "--push", "--check"], "argument --check: not allowed with argument --push"),
+        (["hots"], "there is no collector 'hots' (did you mean 'host'?); there are:"),
+        ([], "name a collector, or all; there are:"),
+        (["host", "--csv", "x"], "--csv goes with --since"),
+        (["host", "--push", "--points"], "--points is for looking: leave --push out"),
+    ],
+)
+def test_an_error_of_the_command_line_is_two_lines_at_most_and_needs_no_third_party_module(
+    arguments: list[str], said: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-S", SCRIPT, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"run_collector.py: {said}")
+    assert ran.stderr.count("\n") <= 2
+
+
+def test_help_has_groups_and_three_examples() -> None:
+    text = parser(100).format_help()
+    assert len(re.findall(r"^  run_collector.py ", text, re.MULTILINE)) == 3
+    assert re.findall(r"^(\w.*):$", text, re.MULTILINE) == [
+        "positional arguments",
+        "what to do, besides showing what would be sent",
+        "how",
+        "what to see",
+        "the past (docs/backfill.md)",
+        "examples",
+    ]
+
+
 def test_list_names_every_collector_with_what_it_reads(project: Project) -> None:
     project.keep("host")
     project.add("toy", "yield")
@@ -50,8 +90,8 @@ def test_a_dry_run_shows_an_aligned_table_and_sends_nothing(project: Project, in
     assert ran.returncode == 0
     lines = ran.stdout.splitlines()
     assert re.fullmatch(r"toy: ok in \d+\.\d s, as of 20\S+T\d\d:(00|15|30|45):00Z", lines[0])
-    assert lines[1] == "  toy.value  1,234,567  item  kind:first"
-    assert lines[2] == "  toy.value      0.500  item  kind:b"
+    assert lines[1] == "  toy.value        0.5  item  kind:b"
+    assert lines[2] == "  toy.value  1,234,567  item  kind:first"
     assert re.fullmatch(r"1 ok; 2 samples, nothing sent \(dry run\); \d+\.\d s; dropped: nothing", lines[-1])
     assert intake.requests == []
 
@@ -108,7 +148,9 @@ def test_a_timeout_that_is_no_time_is_refused_with_what_to_write(
 ) -> None:
     ran = project.run("toy", f"--timeout={value}")
     assert ran.returncode == 2
-    assert f"error: argument --timeout: {said}" in ran.stderr
+    assert ran.stderr.startswith(f"run_collector.py: argument --timeout: {said}")
+    assert ran.stderr.endswith("\nrun_collector.py: --help lists what there is\n")
+    assert ran.stderr.count("\n") == 2
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("2m", 120)])
@@ -218,7 +260,11 @@ raise RuntimeError("it broke with " + context.settings.token.get_secret_value())
 
 
 @pytest.mark.parametrize(
-    "options", [("--push", "--verbose"), ("--verbose",), ("--check", "--verbose"), ("--json",)]
+    "options",
+    [
+        *(("--push", "--verbose"), ("--verbose",), ("--check", "--verbose"), ("--json",)),
+        *(("--print-config", "--verbose"), ("--print-config", "--json")),
+    ],
 )
 def test_a_secret_is_never_seen(
     project: Project, intake: Intake, aws: Aws, tmp_path: Path, options: tuple[str, ...]
@@ -243,7 +289,11 @@ def test_a_secret_is_never_seen(
     ran = project.run("all", *options, **extra)
     assert CANARY not in ran.stdout
     assert CANARY not in ran.stderr
-    if "--check" not in options:
+    if "--print-config" in options:
+        assert "********" in ran.stdout
+        assert "the AWS secret test/spy" in ran.stdout
+        assert "the AWS secret test/datadog" in ran.stdout
+    elif "--check" not in options:
         assert "[redacted]" in ran.stdout + ran.stderr
         assert CANARY not in json.dumps(json.loads(spied.read_text())["argv"])
     for request in intake.requests:
@@ -303,3 +353,72 @@ def test_a_child_sees_only_the_credentials_it_needs(project: Project, aws: Aws, 
     assert seen("plain") == set()
     extra["FLEETGAUGE_CHECKPOINTS"] = "s3://checkpoints/test"
     assert seen("plain") == {"AWS_SESSION_TOKEN", "HTTPS_PROXY"}
+
+
+def test_the_settings_in_force_are_shown_with_where_they_come_from(project: Project, tmp_path: Path) -> None:
+    project.keep("host")
+    file = tmp_path / "fleetgauge.toml"
+    file.write_text('step = "5m"\n[host]\npaths = ["/", "/tmp"]\n')
+    document = project.document("host", "--print-config", "--config", str(file), FLEETGAUGE_HOST_GPU_UUID="1")
+    told, datadog = document["collectors"]
+    assert told["settings"][:3] == [
+        {"setting": "FLEETGAUGE_HOST_PATHS", "value": "/,/tmp", "from": f"{file}: paths in [host]"},
+        {"setting": "FLEETGAUGE_HOST_ROOT", "value": "", "from": "not set"},
+        {"setting": "FLEETGAUGE_HOST_GPU_UUID", "value": "true", "from": "the environment"},
+    ]
+    core = {row["setting"]: (row["value"], row["from"]) for row in datadog["core"]}
+    assert core["FLEETGAUGE_STEP"] == ("5m", f"{file}: step in the top level")
+    assert core["DD_SERVICE"] == ("fleetgauge", "default")
+    keys = {row["setting"]: (row["value"], row["from"]) for row in datadog["datadog"]}
+    assert keys["DD_API_KEY"] == ("********", "the environment")
+    ran = project.run("host", "--print-config", DD_API_KEY="")
+    assert ran.returncode == 0
+    assert "nothing can be pushed: DD_API_KEY is not set; looked in: the environment" in ran.stdout
+
+
+def test_verbose_says_what_was_asked_answered_and_found_where(fleet: Project, wandb: Wandb) -> None:
+    quiet, loud = fleet.run("wandb"), fleet.run("wandb", "--verbose")
+    assert '"status": "debug"' not in quiet.stderr
+    said = [json.loads(line)["message"] for line in loud.stderr.splitlines()]
+    assert "WANDB_API_KEY is from the environment" in said
+    assert any(re.fullmatch(rf"POST {wandb.url}/graphql: sending [\d,]+ bytes", line) for line in said)
+    assert any(
+        re.fullmatch(rf"POST {wandb.url}/graphql: 200 after \d+ ms, [\d,]+ bytes", line) for line in said
+    )
+
+
+def test_a_table_in_a_pipe_has_what_the_document_has(fleet: Project) -> None:
+    samples = fleet.document("wandb")["collectors"][0]["samples"]
+    rows = fleet.run("wandb").stdout.splitlines()
+    for tag in ("ref:main", "user:ann"):
+        found = [sample for sample in samples if tag in sample["tags"]]
+        assert found
+        assert len([row for row in rows if tag in row]) == len(found)
+
+
+def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project) -> None:
+    project.add("toy", "context.drop('odd')\nyield VALUE(1, context.at, kind='a')")
+    environ = {**project.environment, "TERM": "xterm", "COLUMNS": "60"}
+    code, shown = on_a_pty(project.command("toy"), environ)
+    assert code == 0
+    *_, total, more, send = shown.splitlines()
+    assert "\x1b[33mdropped: 1 odd\x1b[0m" in total
+    assert more == "next, to see more of what was dropped: run_collector.py toy --verbose"
+    assert send == "next, to send it: run_collector.py toy --push"
+    code, shown = on_a_pty(project.command("toy", "--push"), {**environ, "DD_API_KEY": "", "NO_COLOR": "1"})
+    assert code == 2
+    assert shown.splitlines()[-1] == "next, to see all that is wrong: run_collector.py toy --check"
+    assert "\x1b[3" not in shown
+
+
+def on_a_pty(command: list[str], environ: dict[str, str]) -> tuple[int, str]:
+    """Run with a terminal for its output; the exit code, and what it showed there."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(command, env=environ, stdout=slave, stderr=subprocess.DEVNULL) as run:
+        os.close(slave)
+        shown = b""
+        with suppress(OSError):  # the other end is closed
+            while chunk := os.read(master, 65536):
+                shown += chunk
+        os.close(master)
+    return run.returncode, shown.decode()

@@ -40,6 +40,15 @@ def child_of(run: subprocess.Popen[str]) -> int:
     return int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()[0])
 
 
+def end(run: subprocess.Popen[str]) -> None:
+    """Ask a run to end; it does, and leaves nobody behind."""
+    group = child_of(run)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=30)
+    assert run.returncode == 143
+    assert group_is_empty(group)
+
+
 def finish(project: Project, intake: Intake, path: Path) -> None:
     """A later run completes what an interrupted one began."""
     intake.faults.clear()
@@ -84,11 +93,7 @@ def test_a_signal_while_waiting_to_try_again_leaves_time_for_one_more_try(
     intake.faults.add(Fault(status=503, headers={"Retry-After": "60"}))
     run = project.start("numbers", "--push")
     assert refused.wait(30)
-    group = child_of(run)
-    run.send_signal(signal.SIGTERM)
-    run.communicate(timeout=30)
-    assert run.returncode == 143
-    assert group_is_empty(group)
+    end(run)
     assert held(intake) != {}
     finish(project, intake, numbers)
 
@@ -100,11 +105,7 @@ def test_a_signal_while_the_intake_hangs(project: Project, intake: Intake, numbe
     intake.faults.add(Fault(hang=True), times=None)
     run = project.start("numbers", "--push")
     assert read.wait(30)
-    group = child_of(run)
-    run.send_signal(signal.SIGTERM)
-    run.communicate(timeout=30)
-    assert run.returncode == 143
-    assert group_is_empty(group)
+    end(run)
     finish(project, intake, numbers)
 
 

@@ -18,9 +18,11 @@ from xenna_ticks import NOW, Ticks, named, record
 from collectors.xenna.collector import XennaIngest, XennaSettings
 from collectors.xenna.record import Record
 from common.errors import SourceError
-from common.metric import Sample
+from common.metric import Mark, Sample
+from common.records import engine
 from common.records.collector import collector_over
-from common.records.tail import NOT_THERE, Entry
+from common.records.entry import Entry
+from common.records.tail import NOT_THERE
 from project import Project
 from servers.datadog import Intake
 
@@ -218,3 +220,15 @@ def test_names_that_are_not_utf_8_are_on_the_page_in_a_form_that_can_be_shown(tm
     assert "records/d\\xff/segment-000001.jsonl: its name is not UTF-8" in ran.stdout
     live = project.run("xenna", "gpu_memory", "--json", **paths)
     assert [one["status"] for one in json.loads(live.stdout)["collectors"]] == ["partial", "partial"]
+
+
+def test_a_great_many_samples_of_one_file_are_marked_on_the_way_between_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "MARK_EVERY", 4)
+    ticks = Ticks(tmp_path)
+    ticks.write(*(record(seq, 200 - seq // 2) for seq in range(14)))
+    ticks.tick()
+    seconds = [None if isinstance(item, Mark) else NOW - item.timestamp for item in ticks.items]
+    first, second, third = [*[200] * 2, *[199] * 2], [*[198] * 2, *[197] * 2], [*[196] * 2, *[195] * 2]
+    assert seconds[:18] == [*first, None, *second, None, *third, None, 194, 194, None]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from common.records import paths
-from common.records.paths import find, first_name, former_names, shown
+from common.records import local
+from common.records.paths import first_name, former_names, shown
+from common.records.storages import Files
 
 
 def found(*patterns: object) -> list[str]:
-    return sorted(find([str(pattern) for pattern in patterns]).files)
+    return sorted(Files().find([str(pattern) for pattern in patterns]).files)
 
 
 def make(root: Path, *names: str) -> None:
@@ -88,7 +89,7 @@ def test_a_path_must_exist_up_to_its_first_wildcard(tmp_path: Path) -> None:
     make(tmp_path, "rotated.000001.jsonl", "there.jsonl")
     plain = [f"{tmp_path}/gone/", f"{tmp_path}/gone", f"{tmp_path}/gone.jsonl"]
     patterns = [f"{tmp_path}/gone/*.jsonl", f"{tmp_path}/x*/y.jsonl", f"{tmp_path}/*.txt"]
-    result = find([*plain, *patterns, f"{tmp_path}/there.jsonl", f"{tmp_path}/rotated.jsonl"])
+    result = Files().find([*plain, *patterns, f"{tmp_path}/there.jsonl", f"{tmp_path}/rotated.jsonl"])
     assert result.missing == {
         f"{tmp_path}/gone/": f"{tmp_path}/gone",
         f"{tmp_path}/gone": f"{tmp_path}/gone",
@@ -108,7 +109,7 @@ def test_a_name_that_is_not_text_is_told_and_left(tmp_path: Path) -> None:
     make(tmp_path, "a.jsonl")
     name = os.fsencode(tmp_path) + b"/\xff.jsonl"
     os.close(os.open(name, os.O_CREAT))
-    result = find([str(tmp_path)])
+    result = Files().find([str(tmp_path)])
     assert list(result.files) == [f"{tmp_path}/a.jsonl"]
     assert result.unreadable == [(f"{tmp_path}/\\xff.jsonl", "its name is not UTF-8")]
 
@@ -117,7 +118,7 @@ def test_more_files_than_can_be_kept_in_mind_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl")
-    monkeypatch.setattr(paths, "MAX_FILES", 2)
-    result = find([str(tmp_path)])
+    monkeypatch.setattr(local, "MAX_FILES", 2)
+    result = Files().find([str(tmp_path)])
     assert len(result.files) == 2
     assert result.unreadable == [(str(tmp_path), "more than 2 files")]

@@ -164,10 +164,10 @@ def test_metrics_of_the_tick_itself_are_never_among_the_samples(simulation: Simu
     assert COLLECTOR.live_only == LIVE_ONLY
 
 
-def test_a_file_last_written_before_the_span_is_not_opened(
+def test_a_file_last_written_long_before_the_span_is_not_opened(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(simulation, 100, to="old.jsonl", written=100)
+    put(simulation, 100, to="old.jsonl", written=-7 * 24 * HOUR)
     put(simulation, 5 * HOUR - 1, to="edge.jsonl", written=5 * HOUR - 600)
     opened = opens(monkeypatch)
     assert replayed(simulation, 5 * HOUR, 6 * HOUR) == []

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from common.records.entry import loads
 from common.records.file import NotDue
 from common.records.saved import SavedState
-from common.records.tail import LINES_PER_LOOK, Tail, loads
+from common.records.tail import LINES_PER_LOOK, Tail
 from fleetgauge.records import identity
 
 NOW = 2_000_000_000
@@ -351,7 +352,7 @@ def test_an_unreadable_directory_or_file_is_lost_and_the_rest_is_read(
         return opener(path, *arguments, **options)
 
     monkeypatch.setattr(os, "scandir", no_scandir)  # the tests may run as root, whom no mode keeps out
-    monkeypatch.setattr("common.records.file.open", no_open, raising=False)
+    monkeypatch.setattr("common.records.local.open", no_open, raising=False)
     reader = Reader(tmp_path)
     assert reader.tick() == [1]
     assert reader.tail.lost == [

@@ -16,8 +16,9 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from common.records.entry import Entry
 from common.records.saved import SavedState
-from common.records.tail import Entry, Tail
+from common.records.tail import Tail
 from fleetgauge import records
 from fleetgauge.records import identity
 

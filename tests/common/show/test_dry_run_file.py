@@ -40,7 +40,7 @@ def test_pieces_are_read_as_often_as_asked(path: Path) -> None:
 
 def test_declarations_come_in_the_order_of_the_catalogue(path: Path) -> None:
     assert DryRunFile(path).declared() == [
-        Declared("jobs.done", "count", "job", "Jobs that ended."),
+        Declared("jobs.done", "count", "job", "Jobs that ended.", "sum"),
         Declared("host.load", "gauge", "process", "Processes that wait."),
     ]
 

@@ -62,8 +62,8 @@ def test_the_first_line_declares_the_metrics_in_order_whatever_is_sent(tmp_path:
     open_sink(tmp_path / "samples")
     assert json.loads((tmp_path / "samples").read_text()) == {
         "metrics": [
-            {"name": "host.load", "type": "gauge", "unit": "process", "help": "x"},
-            {"name": "jobs.done", "type": "count", "unit": "job", "help": "y"},
+            {"name": "host.load", "type": "gauge", "unit": "process", "help": "x", "combines": "none"},
+            {"name": "jobs.done", "type": "count", "unit": "job", "help": "y", "combines": "sum"},
         ]
     }
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from wandb_week import END, WEEK, write_week
 
 from browser import Browser
+from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
+from common.dashboard import Draw
+from common.errors import ConfigurationError
 from common.metric import gauge
 from common.outcome import Failure, Outcome, Status
 from common.show.dry_run_file import DryRunFile
 from common.show.dry_run_sink import FileSink
+from common.show.output import check_output
 from common.show.page import write
 from common.show.report import number
 from common.span import Span
+from fleetgauge.pages.hover import SCRIPT
 
 HOURS = Span(END - 6 * 3600, END, 900)
 NASTY = "<img src=x onerror=document.title='ran'><script>console.log('ran')</script>&amp;\"'" + "w" * 2000
@@ -46,7 +53,7 @@ def test_nothing_scrolls_sideways_and_nothing_sticks_out(
 
 def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browser: Browser) -> None:
     browser.show(week[0])
-    assert browser.look("document.scripts.length") == 0
+    assert browser.every("script", "e.textContent") == [SCRIPT]
     assert browser.look("performance.getEntriesByType('resource').length") == 0
     assert browser.every("link, img, iframe, object, embed, [src], [onload]", "e.outerHTML") == []
     assert browser.requests == [week[0].as_uri()]
@@ -55,7 +62,9 @@ def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browse
 
 def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Browser) -> None:
     browser.show(week[0])
-    assert browser.texts("h1") == ["Backfill of wandb, not sent"]
+    assert browser.texts("h1") == [
+        "Backfill of wandb of acme/ants, 2026-11-07 00:00 to 2026-11-14 00:00 UTC, not sent"
+    ]
     assert browser.texts("h1 + p") == [
         "2026-11-07 00:00 to 2026-11-14 00:00 UTC, every 15 min. This was a dry run: nothing was sent."
     ]
@@ -70,31 +79,52 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
         ["Dropped", "0", "0 lost"],
     ]
     assert browser.texts("section .status") == ["ok"]
-    series, unseen = browser.texts("section > p")
-    assert series == "Every series: entity:acme project:ants"
-    assert unseen.startswith(
-        "Without a value in this span: wandb.runs.pending, wandb.runs.oldest_pending_seconds, "
-        "wandb.runs.stale, wandb.runs.unseen, wandb.training.gpu_utilization_pct, wandb.usage.runs_active, "
-    )
-    assert len(unseen.split(", ")) == 54 - 32
+    assert browser.texts("section > p") == ["Every series: entity:acme project:ants"]
 
 
-def test_metrics_stand_in_the_order_of_the_catalogue_under_what_they_are_about(
+def test_sections_and_titles_are_those_of_the_dashboards(
     week: tuple[Path, DryRunFile], browser: Browser
 ) -> None:
     browser.show(week[0])
-    seen = {piece.series.metric for piece in week[1]}
-    declared = [metric for metric in week[1].declared() if metric.name in seen]
-    assert len(declared) == 32
-    assert browser.every("h4", "e.textContent") == [metric.name for metric in declared]
-    assert browser.texts(".metric .head + p") == [metric.help for metric in declared]
-    assert browser.texts(".unit") == [
-        " · ".join(filter(None, (metric.unit, metric.type))) for metric in declared
+    looks = [FLEET, PUSH_TO_MAIN, SWEEPS]
+    assert browser.texts("nav a") == browser.texts(".board h2 a") == [board.title for board in looks]
+    leads = "document.getElementById(e.getAttribute('href').slice(1)).querySelector('h2').innerText"
+    assert browser.every("nav a", leads) == [f"Dashboard {board.title}" for board in looks]
+    assert browser.every(".board h2 a", "e.getAttribute('href')") == [
+        f"https://app.datadoghq.com/dashboard/lists?q={quote(board.title)}" for board in looks
     ]
-    groups = ["wandb.runs", "wandb.training", "wandb.push_to_main", "wandb.sweep"]
-    assert browser.texts("h3") == browser.texts("nav a") == groups
-    leads = "document.getElementById(e.getAttribute('href').slice(1)).innerText"
-    assert browser.every("nav a", leads) == groups
+    assert browser.texts("h3") == [section.title for board in looks for section in board.sections]
+    drawn = browser.every(".metric", "e.querySelector('h4').textContent")
+    absent = [
+        title
+        for text in browser.texts(".absent")
+        for title in text.removeprefix("Without a value in this span: ").removesuffix(".").split(" · ")
+    ]
+    declared = [one.title for board in looks for one in board.widgets() if one.draw is not Draw.NOTE]
+    assert Counter(drawn) + Counter(absent) == Counter(declared)
+    rest = iter(declared)
+    assert all(title in rest for title in drawn)  # in the same order
+    assert "Active runs" in drawn
+    assert "Idle GPUs" in absent
+    assert (
+        browser.every(".board p", "e.textContent").count(
+            "A crash is in the run's log in W&B; open the project and sort by end."
+        )
+        == 1
+    )
+
+
+def test_a_chart_names_its_metrics_and_says_what_one_of_them_means(
+    week: tuple[Path, DryRunFile], browser: Browser
+) -> None:
+    browser.show(week[0])
+    said = dict(
+        browser.every(".metric", "[e.querySelector('h4').textContent, e.querySelector('p').textContent]")
+    )
+    assert said["GPU hours by project"].startswith("wandb.training.total_gpu_hours_24h · GPU hours worked in")
+    assert (
+        said["Runs that ended"] == "wandb.push_to_main.runs_completed_24h, wandb.push_to_main.runs_failed_24h"
+    )
 
 
 def test_the_figures_beside_a_chart_are_those_of_its_points(
@@ -113,18 +143,16 @@ def test_the_figures_beside_a_chart_are_those_of_its_points(
         return [*map(number, shown), f"{len(values):,}"]
 
     assert browser.texts(".metric dt")[:6] == ["First", "Last", "Min", "Mean", "Max", "Points"]
-    assert browser.texts(".metric dd")[:6] == figures("wandb.runs.active", "entity:acme", "project:ants")
-    rows = browser.every("tbody tr", "[...e.cells].map(cell => cell.innerText.trim())")
-    series = [row[0].split() for row in rows]
-    assert series == [
-        ["config:arena", "ref:pr"],
-        ["config:cvc.fixed", "ref:main"],
-        ["config:cvc.fixed", "ref:pr"],
-        ["config:navigation", "ref:main"],
-        ["config:navigation", "ref:pr"],
-    ]
+    chart = "[...document.querySelectorAll('.metric')].find(e => e.querySelector('h4').textContent == {!r})"
+    active = browser.look(f"[...{chart.format('Active runs')}.querySelectorAll('dd')].map(e => e.innerText)")
+    assert active == figures("wandb.runs.active", "entity:acme", "project:ants")
+    cells = "e => [...e.cells].map(cell => cell.innerText.trim())"
+    pulls = chart.format("Steps per second of pull requests")
+    rows = browser.look(f"[...{pulls}.querySelectorAll('tbody tr')].map({cells})")
+    configs = [row[0].split() for row in rows]
+    assert configs == [[f"config:{name}", "ref:pr"] for name in ("arena", "cvc.fixed", "navigation")]
     metric = "wandb.push_to_main.config.steps_per_second"
-    for (config, ref), row in zip(series, rows, strict=True):
+    for (config, ref), row in zip(configs, rows, strict=True):
         assert row[1:] == figures(metric, config, "entity:acme", "project:ants", ref)
 
 
@@ -141,18 +169,17 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
     for width in (360, 1000):
         browser.show(tmp_path / "page.html", width)
         assert browser.look("document.documentElement.scrollWidth") == width
-        assert browser.every("img, script", "e.outerHTML") == []
+        assert browser.every("img, script", "e.textContent") == [SCRIPT]
         assert (browser.requests, browser.complaints) == ([(tmp_path / "page.html").as_uri()], [])
-        assert browser.look("document.title") == f"Backfill of {NASTY}, not sent"
+        moments = "2026-11-13 18:00 to 2026-11-14 00:00 UTC"
+        assert browser.look("document.title") == f"Backfill of {NASTY}, {moments}, not sent"
         assert browser.every("h4", "e.textContent") == names
         assert browser.every(".metric .head + p", "e.textContent") == [NASTY] * 2
         assert browser.every(".unit", "e.textContent") == [f"{NASTY} · {NASTY}"] * 2
         assert browser.every("p.name", "e.textContent") == ["no other tags", f"host:{NASTY}", "host:node"]
         assert browser.every("h2", "e.textContent") == [NASTY]
-        assert browser.every("section > p", "e.textContent") == [
-            f"Every series: {NASTY}",
-            f"Without a value in this span: b{NASTY}.",
-        ]
+        assert browser.every("section > p", "e.textContent") == [f"Every series: {NASTY}"]
+        assert browser.every(".absent", "e.textContent") == [f"Without a value in this span: b{NASTY}."]
         assert browser.every(".plot", "e.getAttribute('aria-label')") == [
             f"{name} over 6 h: from 1.500 to 1.500 {NASTY}" for name in names
         ]
@@ -168,7 +195,9 @@ def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser
     ]
     write(tmp_path / "page.html", outcomes, {"wandb": DryRunFile(tmp_path / "wandb")}, HOURS)
     browser.show(tmp_path / "page.html")
-    assert browser.texts("h1") == ["Backfill of wandb, host, not sent"]
+    assert browser.texts("h1") == [
+        "Backfill of wandb, host, 2026-11-13 18:00 to 2026-11-14 00:00 UTC, not sent"
+    ]
     assert browser.texts(".note p") == [
         "wandb lost acme/bees: gone",
         "wandb dropped 1 bad, 2,000 too_old",
@@ -178,3 +207,39 @@ def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser
     assert browser.texts("section .status") == ["partial", "failed"]
     assert browser.texts("section > p") == ["There is nothing to draw: no sample is of this span."]
     assert len(browser.every("svg.plot", "1")) == 1
+
+
+def test_a_page_in_a_directory_is_named_by_what_it_shows(tmp_path: Path) -> None:
+    written = write(
+        tmp_path, [Outcome("wandb", Status.OK)], {"wandb": write_week(tmp_path / "samples")}, WEEK
+    )
+    assert written == tmp_path / "wandb-acme-ants-2026-11-07-00-00-to-2026-11-14-00-00.html"
+    assert written.is_file()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_a_chart_that_is_reached_by_key_tells_its_last_value_in_any_window(
+    week: tuple[Path, DryRunFile], width: int, scheme: str, browser: Browser
+) -> None:
+    browser.show(week[0], width, scheme)
+    last = "[...e.querySelectorAll('.stats')].map(one => one.querySelectorAll('dd')[1].innerText)"
+    charts = browser.every(".metric:not(.several)", last)
+    assert len(charts) > 20
+    for place, values in enumerate(charts):
+        browser.look(
+            f"document.querySelectorAll('.metric:not(.several)')[{place}].querySelector('.plot').focus()"
+        )
+        _, *told = browser.texts(".tip:not([hidden]) b, .tip:not([hidden]) span")
+        pairs = [*zip((one.rpartition(": ")[2] for one in told), values, strict=True)]
+        assert any(one == value for one, value in pairs)
+        assert all(one in (value, "unknown") for one, value in pairs)
+    assert browser.look("document.documentElement.scrollWidth") == width
+    assert browser.complaints == []
+
+
+def test_only_a_page_may_be_asked_for_by_its_directory(tmp_path: Path) -> None:
+    check_output(tmp_path, "--html")
+    with pytest.raises(ConfigurationError, match=r"--csv: .* cannot be written"):
+        check_output(tmp_path, "--csv")
+    assert [*tmp_path.iterdir()] == []

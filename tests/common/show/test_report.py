@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from common.outcome import Failure, Outcome, Status
 from common.show.dry_run_file import SeriesKey, SeriesPoints
-from common.show.report import headline, last_line, number, overall, table, write_document
+from common.show.layout import Look
+from common.show.overview import show
+from common.show.report import closing, headline, number, overall, write_document
 
 AT = 1794786458
 ACTIVE = SeriesPoints(
     SeriesKey("wandb.runs.active", ("entity:acme", "project:ants"), None), "gauge", "run", (AT,), (3,)
 )
-LOAD = SeriesPoints(SeriesKey("host.load_1m", (), "n1"), "gauge", "process", (AT,), (12345.5,))
-BARE = SeriesPoints(SeriesKey("m", (), None), "gauge", "", (AT,), (12345.5,))
 
 
 def document(outcomes: list[Outcome], pieces: Mapping[str, Iterable[SeriesPoints]] | None) -> str:
@@ -57,6 +57,13 @@ class TestDocument:
                 }
             ],
         }
+
+    def test_what_an_error_is_about_is_a_list_of_its_own(self) -> None:
+        failed = Outcome(
+            "wandb", Status.FAILED, error=Failure("ConfigurationError", "off", details=["a", "b"])
+        )
+        [entry] = json.loads(document([failed], None))["collectors"]
+        assert entry["error"] == {"type": "ConfigurationError", "message": "off", "details": ["a", "b"]}
 
     def test_a_failure_names_its_class_and_a_push_its_points(self) -> None:
         failed = Outcome(
@@ -145,62 +152,64 @@ def test_the_whole_run_is_as_bad_as_its_worst_collector(statuses: tuple[Status, 
         assert overall([Outcome("x", status) for status in order]) is worst
 
 
-class TestTable:
-    def test_columns_are_aligned_and_blocks_follow_their_collectors(self) -> None:
-        outcomes = [Outcome("wandb", Status.OK, seconds=1.26), Outcome("host", Status.EMPTY)]
-        assert list(table(outcomes, {"wandb": [ACTIVE, LOAD, BARE]}, 80)) == [
-            "wandb: ok in 1.3 s",
-            "  wandb.runs.active           3  run      entity:acme project:ants",
-            "  host.load_1m       12,345.500  process  host:n1",
-            "  m                  12,345.500",
-            "",
-            "host: empty in 0.0 s",
-        ]
+PLAIN = Look()
 
-    def test_every_point_of_a_series_has_a_row(self) -> None:
-        twice = ACTIVE._replace(seconds=(AT, AT + 1), values=(3, 14))
-        assert list(table([Outcome("wandb", Status.OK)], {"wandb": [twice]}, 80))[1:] == [
-            "  wandb.runs.active   3  run  entity:acme project:ants",
-            "  wandb.runs.active  14  run  entity:acme project:ants",
-            "",
-        ]
 
-    def test_tags_are_shortened_to_the_width(self) -> None:
-        outcomes = [Outcome("wandb", Status.OK)]
-        whole = "  wandb.runs.active  3  run  entity:acme project:ants"
-        assert list(table(outcomes, {"wandb": [ACTIVE]}, len(whole)))[1] == whole
-        assert list(table(outcomes, {"wandb": [ACTIVE]}, len(whole) - 1))[1] == whole[:-2] + "…"
-        for width in (10, 30):
-            assert len(list(table(outcomes, {"wandb": [ACTIVE]}, width))[1]) == width
-
+class TestHeadline:
     def test_a_dry_run_says_as_of_when_and_what_a_push_would_fill(self) -> None:
         outcome = Outcome("wandb", Status.OK, seconds=0.41, as_of=AT)
-        assert headline(outcome) == "wandb: ok in 0.4 s, as of 2026-11-15T23:47:38Z"
+        assert [*headline(outcome, PLAIN)] == ["wandb: ok in 0.4 s, as of 2026-11-15T23:47:38Z"]
         for missed, said in ((1, "1 missed tick"), (3, "3 missed ticks")):
             outcome = Outcome("wandb", Status.OK, seconds=0.41, as_of=AT, missed_ticks=missed)
-            assert headline(outcome).splitlines()[1] == f"  a push would also fill {said}"
+            assert [*headline(outcome, PLAIN)][1] == f"  a push would also fill {said}"
         [entry] = json.loads(document([outcome], {}))["collectors"]
         assert (entry["as_of"], entry["missed_ticks"]) == (AT, 3)
 
     def test_nothing_of_a_stranger_reaches_the_terminal_raw(self) -> None:
         odd = "a\x1b[2J\nb\x9b"
-        lost = Outcome("host", Status.PARTIAL, lost=[odd], error=Failure("SourceError", odd))
-        assert headline(lost).splitlines() == [
+        lost = Outcome("host", Status.PARTIAL, lost=[odd], error=Failure("SourceError", odd, details=[odd]))
+        assert [*headline(lost, PLAIN)] == [
             "host: partial",
             r"  SourceError: a\x1b[2J\nb\x9b",
+            r"    a\x1b[2J\nb\x9b",
             r"  lost a\x1b[2J\nb\x9b",
         ]
-        part = SeriesPoints(SeriesKey("m", (f"run:{odd}",), odd), "gauge", "", (AT,), (1,))
-        assert all(line.isprintable() for line in table([lost], {"host": [part]}, 200) if "lost" not in line)
+        lines = closing([Outcome("host", Status.OK, examples={"bad": odd})], PLAIN, pushed=True)
+        assert all(line.isprintable() for line in lines)
 
     def test_what_went_wrong_stands_under_the_headline(self) -> None:
         outcome = Outcome(
             "wandb", Status.PARTIAL, lost=["a: gone", "b: gone"], error=Failure("SourceError", "no answer")
         )
-        assert headline(outcome) == "wandb: partial\n  SourceError: no answer\n  lost a: gone\n  lost b: gone"
+        assert [*headline(outcome, PLAIN)] == [
+            "wandb: partial",
+            "  SourceError: no answer",
+            "  lost a: gone",
+            "  lost b: gone",
+        ]
+
+    @pytest.mark.parametrize(
+        ("status", "painted"),
+        [
+            (Status.OK, "\x1b[32mok\x1b[0m"),
+            (Status.PARTIAL, "\x1b[33mpartial\x1b[0m"),
+            (Status.FAILED, "\x1b[31mfailed\x1b[0m"),
+            (Status.SKIPPED, "\x1b[2mskipped\x1b[0m"),
+        ],
+    )
+    def test_the_status_has_a_colour(self, status: Status, painted: str) -> None:
+        [line] = headline(Outcome("host", status), Look(80, colour=True))
+        assert line == f"host: {painted} in 0.0 s"
+
+    def test_what_was_lost_dropped_or_failed_has_a_colour_too(self) -> None:
+        bad = Outcome("a", Status.FAILED, lost=["b"], dropped={"c": 1}, error=Failure("SourceError", "no"))
+        _, error, lost = headline(bad, Look(80, colour=True))
+        assert (error, lost) == ("  \x1b[31mSourceError: no\x1b[0m", "  \x1b[33mlost b\x1b[0m")
+        [line] = closing([bad], Look(80, colour=True), pushed=True)
+        assert line == "\x1b[31m1 failed\x1b[0m; 0 points sent; 0.0 s; \x1b[33mdropped: 1 c\x1b[0m"
 
 
-class TestLastLine:
+class TestClosing:
     OUTCOMES = (
         Outcome("a", Status.OK, seconds=1.0, samples=1, points_sent=1000, dropped={"too_old": 2}),
         Outcome(
@@ -210,18 +219,27 @@ class TestLastLine:
     )
 
     def test_a_dry_run(self) -> None:
-        assert last_line(list(self.OUTCOMES), pushed=False) == (
+        assert [*closing(list(self.OUTCOMES), PLAIN, pushed=False)] == [
             "2 ok, 1 skipped; 3 samples, nothing sent (dry run); 1.5 s; dropped: 1 not_finite, 3 too_old"
-        )
+        ]
 
     def test_a_push(self) -> None:
-        assert last_line(list(self.OUTCOMES), pushed=True) == (
+        assert [*closing(list(self.OUTCOMES), PLAIN, pushed=True)] == [
             "2 ok, 1 skipped; 1,234 points sent; 1.5 s; dropped: 1 not_finite, 3 too_old"
-        )
+        ]
 
     def test_one_is_not_several_and_nothing_dropped_is_said(self) -> None:
         one = Outcome("a", Status.FAILED, points_sent=1)
-        assert last_line([one], pushed=True) == "1 failed; 1 point sent; 0.0 s; dropped: nothing"
+        assert [*closing([one], PLAIN, pushed=True)] == ["1 failed; 1 point sent; 0.0 s; dropped: nothing"]
+
+    def test_the_first_of_each_reason_is_named(self) -> None:
+        examples = {"too_old": "m at 3", "not_finite": "n host:a at 4"}
+        one = Outcome("a", Status.OK, dropped={"too_old": 1200, "not_finite": 1}, examples=examples)
+        assert [*closing([one], PLAIN, pushed=False)] == [
+            "1 ok; 0 samples, nothing sent (dry run); 0.0 s; dropped: 1 not_finite, 1,200 too_old",
+            "  not_finite, first: n host:a at 4",
+            "  too_old, first: m at 3",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -260,15 +278,23 @@ class TestTablesOfACollector:
     )
 
     def test_they_stand_below_the_samples_with_their_columns_aligned(self) -> None:
-        lines = list(table([self.OUTCOME], {}, 20))
+        lines = list(show([self.OUTCOME], {}, Look(60)))
         assert lines[1:] == [
             "  usage:",
             "    user        gpu_hours  utilization_pct",
-            "    ann         1,234.500  83.250",
-            "    b\\x1b[2Job  6",
+            "    ann           1,234.5             83.2",
+            "    b\\x1b[2Job          6",
             "",
             "  idle: nothing",
             "",
+        ]
+
+    def test_where_they_do_not_fit_each_cell_has_its_head_beside_it(self) -> None:
+        assert list(show([self.OUTCOME], {}, Look(30)))[2:6] == [
+            "    ann",
+            "      gpu_hours 1,234.5",
+            "      utilization_pct 83.2",
+            "    b\\x1b[2Job",
         ]
 
     def test_a_program_finds_them_under_their_names(self) -> None:

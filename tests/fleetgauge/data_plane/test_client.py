@@ -23,21 +23,6 @@ from fleetgauge.data_plane import (
 N_KEYS_UP_FRONT = {"register": 4, "get_data": 2, "put": 2, "get": 3, "clear": 1}
 
 
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def events() -> Events:
-    return Events()
-
-
-@pytest.fixture
-def client(store: Store, events: Events) -> MetricsDataPlaneClient:
-    return MetricsDataPlaneClient(store, on_event=events)
-
-
 # What is passed on
 
 
@@ -54,8 +39,8 @@ def test_every_argument_reaches_the_inner_client_in_its_place(store: Store) -> N
     client.clear_samples(None, "p")
     client.close()
     assert store.calls == [
-        ("register", "p", ["x"], 4, ["t"], 2, {"e": ["u"]}),
-        ("claim", "p", "t", ["x"], 8, 3, False, 1.5),
+        ("register", "p", ["x"], 4, ["t"], {"grpo_group_size": 2, "enums": {"e": ["u"]}}),
+        ("claim", "p", "t", ["x"], 8, {"dp_rank": 3, "blocking": False, "timeout_s": 1.5}),
         ("get_data", meta, ["x"]),
         ("check", "p", ["t"]),
         ("put", ["a"], "p", fields, tags),
@@ -102,8 +87,8 @@ def test_defaults_are_those_of_the_interface(store: Store) -> None:
     client.claim_meta("p", "t", ["x"], 8)
     client.get_data(Meta("p", []))
     client.put_samples([], "p")
-    assert store.calls[0][-2:] == (None, None)
-    assert store.calls[1][-3:] == (None, True, 60.0)
+    assert store.calls[0][-1] == {"grpo_group_size": None, "enums": None}
+    assert store.calls[1][-1] == {"dp_rank": None, "blocking": True, "timeout_s": 60.0}
     assert store.calls[2][-1] is None
     assert store.calls[3][-2:] == (None, None)
 
@@ -149,7 +134,7 @@ def test_ids_that_can_be_read_again_are_passed_on_as_they_came(
     client.put_samples(ids, "p", fields={"x": Tensor(2, 1)})
     client.get_samples(ids, "p", ["x"])
     client.clear_samples(ids, "p")
-    assert all(call[1] is ids for call in store.calls)
+    assert [call[1] is ids for call in store.calls] == [True] * 3
 
 
 def test_a_generator_that_fails_is_told_as_an_error(

@@ -12,38 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_fakes import PicklableStore, Tensor
+from data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
 
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 from fleetgauge.data_plane.jsonl import rank_here
+from project import ROOT
 
-ROOT = Path(__file__).parents[3]
-PRELUDE = f"""
+PRELUDE = """
 import json, os, pickle, sys, threading, time
-sys.path[:0] = {[str(ROOT), str(ROOT / "tests")]!r}
 from data_plane_fakes import Tensor
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 class Inner:
     def put_samples(self, *arguments, **options): pass
     clear_samples = get_samples = put_samples
 def put(client, *keys):
-    client.put_samples(list(keys), "p", fields={{"x": Tensor(len(keys))}})
+    client.put_samples(list(keys), "p", fields={"x": Tensor(len(keys))})
 folder = sys.argv[1]
 """
 
 
 def run(program: str, folder: Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PRELUDE + program, f"{folder}/"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env=os.environ | environment,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return in_a_process_of_its_own(PRELUDE + program, f"{folder}/", **environment)
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
@@ -189,7 +179,8 @@ if sys.argv[2:]: os.kill(os.getpid(), 9)
     assert (last["event"], last["interval_s"], last["source"]) == ("end", 0.01, first["source"])
     (tmp_path / "killed").mkdir()
     command = [sys.executable, "-c", PRELUDE + program, f"{tmp_path}/killed/", "be killed"]
-    assert subprocess.run(command, check=False, timeout=120).returncode == -9
+    importable = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    assert subprocess.run(command, check=False, timeout=120, env=importable).returncode == -9
     events = {one["event"] for one in written(tmp_path / "killed")}
     assert "end" not in events
 
@@ -213,7 +204,18 @@ def test_keys_that_overflowed_and_foreign_clears_are_in_the_record(tmp_path: Pat
     clients[1].clear_samples(["d"], "p")
     sink.close()
     *_, end = written(tmp_path)
-    assert (end["keys_overflowed"], end["foreign_clears"], end["clears"]) == (1, 4, 2)
+    assert (end["keys_overflowed"], end["foreign_clears"], end["writers"]) == (1, 4, 2)
+
+
+def test_the_first_operation_that_writes_is_told_at_once(tmp_path: Path) -> None:
+    sink = JsonlEvents(f"{tmp_path}/", 60.0)
+    client = MetricsDataPlaneClient(PicklableStore(), sink)
+    client.get_samples(["a"], "p", ["x"])
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    client.clear_samples(["a"], "p")
+    sink.close()
+    words = [(one["event"], one["writers"]) for one in written(tmp_path) if "op" not in one]
+    assert words == [("start", 0), ("stats", 1), ("end", 1)]
 
 
 # Forks

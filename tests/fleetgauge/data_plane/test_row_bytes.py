@@ -31,7 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.data_plane import MetricsDataPlaneClient
-from fleetgauge.data_plane.row_bytes import Uneven, largest_row, measure, sizes_of, total_bytes
+from fleetgauge.data_plane.row_bytes import Column, Uneven, largest_row, measure, total_bytes
 
 SIZES = {"int64": 8, "float32": 4, "bfloat16": 2, "bool": 1}
 
@@ -151,10 +151,14 @@ def make(request: pytest.FixtureRequest) -> Makes:
     return maker
 
 
+def sizes_of(column: Column, n_rows: int) -> list[int]:
+    return [column] * n_rows if isinstance(column, int) else list(column.sizes)
+
+
 def rows(fields: Any, n_rows: int) -> dict[Any, list[int]]:
     measured = measure(fields, n_rows)
     assert measured.unmeasured == []
-    by_field = {name: list(sizes_of(column, n_rows)) for name, column in measured.columns.items()}
+    by_field = {name: sizes_of(column, n_rows) for name, column in measured.columns.items()}
     assert measured.total == sum(map(sum, by_field.values())) == measure(fields, 1).total
     per_row = [sum(sizes) for sizes in zip(*by_field.values(), strict=True)]
     assert largest_row(measured.columns, at_least=0) == max(per_row, default=0)
@@ -282,7 +286,7 @@ def test_offsets_that_are_used_again_after_the_put_change_no_count(buffer: int |
     for numbers in (jagged.offsets(), jagged.lengths()):
         if isinstance(numbers, SharedNumbers):
             numbers.numpy()[:] = 7
-    assert list(sizes_of(measured.columns["x"], 3)) == [20, 360, 4]
+    assert sizes_of(measured.columns["x"], 3) == [20, 360, 4]
 
 
 @pytest.mark.parametrize("numbers", [SharedNumbers, DeviceNumbers])

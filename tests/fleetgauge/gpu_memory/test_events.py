@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 
 from fleetgauge.gpu_memory import BadEvent, parse_event, read_event
 
-SINK = {
-    "schema_version": 4,
+SAME = {
     "session_id": "s",
-    "timestamp_ns": 1_500_000_000,
     "event_type": "warning",
-    "allocator_allocated_bytes": 60,
-    "allocator_reserved_bytes": 80,
-    "allocator_change_bytes": -5,
-    "device_used_bytes": 90,
-    "device_total_bytes": 100,
     "context": "large",
     "job_id": "j",
     "rank": 3,
@@ -30,23 +23,22 @@ SINK = {
     "pid": 7,
     "metadata": {"backend": "cuda"},
 }
-IN_MEMORY = {
-    "session_id": "s",
+SINK = SAME | {
+    "schema_version": 4,
+    "timestamp_ns": 1_500_000_000,
+    "allocator_allocated_bytes": 60,
+    "allocator_reserved_bytes": 80,
+    "allocator_change_bytes": -5,
+    "device_used_bytes": 90,
+    "device_total_bytes": 100,
+}
+IN_MEMORY = SAME | {
     "timestamp": 1.5,
-    "event_type": "warning",
     "memory_allocated": 60,
     "memory_reserved": 80,
     "memory_change": -5,
     "device_used": 90,
     "device_total": 100,
-    "context": "large",
-    "job_id": "j",
-    "rank": 3,
-    "local_rank": 1,
-    "world_size": 8,
-    "host": "n1",
-    "pid": 7,
-    "metadata": {"backend": "cuda"},
 }
 
 

@@ -223,35 +223,18 @@ def test_the_page_is_not_left_in_the_sink_nor_in_a_temporary_directory(
     temporary.mkdir()
     sink.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    options = {"log_artifacts": True}
-    events = [{"timestamp": 1.0}]
-    stormlog.export_tracking_run_to_wandb(
-        stormlog.WandbExportConfig(True, **options),
-        command_name="t",
-        session_summary=None,
-        stats={},
-        events=events,
-        telemetry_sink_dir=sink,
-    )
-    stormlog.export_tracking_run_to_wandb(
-        stormlog.WandbExportConfig(True, **options),
-        command_name="t",
-        session_summary=None,
-        stats={},
-        events=events,
-    )
+    given: dict[str, Any] = {"command_name": "t", "session_summary": None, "stats": {}}
+    given["events"] = [{"timestamp": 1.0}]
+    for place in (sink, None):
+        config = stormlog.WandbExportConfig(True, log_artifacts=True)
+        stormlog.export_tracking_run_to_wandb(config, telemetry_sink_dir=place, **given)
     [left_in_sink], [left_in_temporary] = sink.iterdir(), temporary.iterdir()
     left_in_sink.unlink()
     (left_in_temporary / left_in_sink.name).unlink()
     left_in_temporary.rmdir()
     for place in (sink, None):
         export_tracking_run_to_wandb(
-            WandbExportConfig(True, log_artifacts=True),
-            command_name="t",
-            session_summary=None,
-            stats={},
-            events=events,
-            telemetry_sink_dir=place,
+            WandbExportConfig(True, log_artifacts=True), telemetry_sink_dir=place, **given
         )
     assert [*sink.iterdir(), *temporary.iterdir()] == []
 

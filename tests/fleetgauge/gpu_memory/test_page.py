@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_the_lines_are_drawn_to_scale_and_the_capacity_with_them(page: Path, bro
     assert [text for text, _ in labels] == ["0 GiB", "5 GiB", "10 GiB", "15 GiB"]
     assert [y for _, y in labels] == sorted((y for _, y in labels), reverse=True)
     times = browser.look("[...document.querySelectorAll('.axis-x span')].map(e => e.innerText)")
-    assert times == ["0 s", "1 s", "2 s", "3 s"]
+    assert times == ["0 s", "0.5 s", "1 s", "1.5 s", "2 s", "2.5 s", "3 s"]
 
 
 @ALL
@@ -139,7 +140,8 @@ def test_labels_are_legible_and_do_not_overlap(page: Path, width: int, browser: 
     browser.show(page, width)
     sizes = "[...document.querySelectorAll('body *')].filter(e => e.innerText && e.children.length == 0)"
     assert browser.look(f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))") >= 12
-    sides = "[...axis.children].map(e => e.getBoundingClientRect()).map(r => [r.left, r.right])"
+    shown = "[...axis.children].filter(e => e.offsetWidth)"
+    sides = f"{shown}.map(e => e.getBoundingClientRect()).map(r => [r.left, r.right])"
     for axis in browser.look(f"[...document.querySelectorAll('.axis-x')].map(axis => {sides})"):
         assert all(before[1] < after[0] for before, after in pairwise(axis))
 
@@ -205,8 +207,12 @@ def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Br
     headings = browser.look("[...document.querySelectorAll('h2')].map(e => e.innerText)")
     assert headings == ["Sessions", *(f"Session s · rank {rank} of 64" for rank in range(MAX_DRAWN))]
     assert browser.look("document.querySelectorAll('section:first-of-type tbody tr').length") == MAX_DRAWN + 3
-    said = browser.look("document.querySelector('section:first-of-type > p').innerText")
-    assert said == "The first 32 are drawn below, 3 are not."
+    compared, drawn = browser.texts("section:first-of-type > p")
+    assert compared.startswith("Allocated memory of 6 of 35 sessions and ranks, side by side")
+    assert (
+        browser.texts("section:first-of-type .legend span")[0] == "s, rank 29 of 64"
+    )  # those that reach highest
+    assert drawn == "The first 32 are drawn below, 3 are not."
 
 
 def test_the_latest_alerts_are_listed_in_order_and_the_others_counted(
@@ -292,3 +298,44 @@ def test_a_session_that_died_says_since_when_nothing_was_heard() -> None:
     assert "running: no end was recorded, nothing heard since 2026-11-16 00:00:00.000 UTC" in text
     ended = render_page("page", [PageSession(profile, SessionSummary("s", "completed"))])
     assert "nothing heard" not in ended
+
+
+def test_a_page_to_open_has_the_script_and_one_to_log_has_not(samples: Path) -> None:
+    loaded = load_recording(samples / "gpu-sink")
+    plain, file = render_recording(loaded), render_recording(loaded, script=True)
+    assert not re.search("<script|data-v|data-zoom|Content-Security", plain)
+    assert file.count("<script>") == 1
+    assert file.count("data-zoom=") == file.count('class="kind ')
+
+
+def test_an_alert_in_the_table_zooms_the_chart_to_it(tmp_path: Path, samples: Path, browser: Browser) -> None:
+    loaded = load_recording(samples / "gpu-sink")
+    (tmp_path / "page.html").write_text(render_recording(loaded, script=True))
+    browser.show(tmp_path / "page.html")
+    [after, kind, _, allocated, *_] = browser.texts("tbody tr:last-child td")
+    browser.look("document.querySelector('tbody tr:last-child a').click()")
+    moment, *told = browser.texts(".tip:not([hidden]) b, .tip:not([hidden]) span")
+    assert (moment, kind) == (after, "peak")
+    assert f"allocated: {allocated}" in told
+    assert browser.complaints == []
+
+
+def test_the_title_says_whose_memory_and_from_when_to_when(samples: Path) -> None:
+    page = render_recording(load_recording(samples / "gpu-sink"))
+    assert "<title>GPU memory of gpu-sink, 2026-11-15 23:44 to 2026-11-15 23:44 UTC</title>" in page
+
+
+@pytest.mark.parametrize("width", [360, 800, 1600])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_to_open_fits_any_window_and_complains_of_nothing(
+    width: int, scheme: str, tmp_path: Path, samples: Path, browser: Browser
+) -> None:
+    (tmp_path / "page.html").write_text(render_recording(load_recording(samples), script=True))
+    browser.show(tmp_path / "page.html", width, scheme)
+    for number in range(browser.look("document.querySelectorAll('.plot').length")):
+        browser.look(f"document.querySelectorAll('.plot')[{number}].focus()")
+        assert len(browser.texts(".tip:not([hidden]) b")) == 1
+        least, where = browser.look(f"(() => {{ {LIGHT} {LEAST_CONTRAST} }})()")
+        assert least >= 4.5, where
+    assert browser.look("document.documentElement.scrollWidth") == width
+    assert browser.complaints == []

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from fleetgauge import records
 from fleetgauge.records import Event, RecordWriter
+from fleetgauge.records import writer as writer_module
 from fleetgauge.records.background import AppendFile, json_ready
 
 
@@ -81,7 +82,15 @@ def test_two_writers_have_two_run_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"run_id": ""}, {"run_id": "x" * 201}, {"run_id": "a\nb"}, {"queue_size": 0}, {"rotate_bytes": 0}],
+    [
+        {"run_id": ""},
+        {"run_id": "x" * 201},
+        {"run_id": "a\nb"},
+        {"queue_size": 0},
+        {"rotate_bytes": 0},
+        {"rotate_after": 0},
+        {"rotate_after": math.nan},
+    ],
 )
 def test_a_configuration_that_cannot_work_is_refused_when_built(
     tmp_path: Path, options: dict[str, Any]
@@ -121,6 +130,7 @@ def test_values_that_json_cannot_hold_cost_themselves() -> None:
         "hostile": Hostile(),
         "object": object(),
         "huge": 2**63,
+        "tiny": -(2**63) - 1,
         "large": -(2**63),
         "half": "a\ud800b",
         "list": [1.5, math.nan, (2,)],
@@ -135,7 +145,35 @@ def test_values_that_json_cannot_hold_cost_themselves() -> None:
         "half": "a?b",
         "list": [1.5, None, [2]],
     }
-    assert "again" in json_ready(nested)
+    expected: dict[str, Any] = {}
+    for _ in range(19):  # twenty levels with the innermost
+        expected = {"again": expected}
+    assert json_ready(nested) == expected
+    endless: list[Any] = []
+    endless.append(endless)
+    shown: list[Any] = [None]
+    for _ in range(19):
+        shown = [shown]
+    assert json_ready(endless) == shown
+
+
+def test_a_record_as_long_as_readers_take_is_written_and_no_longer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "MAX_LINE_BYTES", 500)
+
+    def written(text: str) -> tuple[int, int]:
+        """The bytes of the only record's line, and how many were dropped."""
+        path = tmp_path / f"{len(text)}.jsonl"
+        smallest = RecordWriter(path, "k", run_id="r1", clock=lambda: 1.0, queue_size=1, rotate_bytes=1)
+        with smallest as writer:
+            writer.write("progress", {"text": text})
+        return path.stat().st_size if path.exists() else 0, writer.dropped
+
+    short, _ = written("")
+    room = 501 - short  # a line ends in a newline, which is not counted
+    assert written("x" * room) == (501, 0)
+    assert written("x" * (room + 1)) == (0, 1)
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.just(object())
@@ -222,6 +260,28 @@ def test_a_file_that_would_grow_too_large_is_renamed_first(tmp_path: Path) -> No
         "a.000003.jsonl": b"longer than the limit itself\n",
         "a.jsonl": b"fifth\n",
     }
+
+
+def test_a_file_that_is_old_is_renamed_first_and_the_last_one_at_the_end(tmp_path: Path) -> None:
+    file = AppendFile(tmp_path / "a.jsonl", "a", 1000, rotate_after=60)
+    for at, text in ((100, b"1\n"), (159.9, b"2\n"), (160, b"3\n"), (219, b"4\n"), (500, b"5\n")):
+        file.append(text, at)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.000001.jsonl", "a.000002.jsonl", "a.jsonl"]
+    file.finish()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "a.000001.jsonl": b"1\n2\n",
+        "a.000002.jsonl": b"3\n4\n",
+        "a.000003.jsonl": b"5\n",
+    }
+
+
+def test_a_writer_that_rotates_by_time_leaves_only_whole_files(tmp_path: Path) -> None:
+    times = iter(range(100, 1000, 50))
+    with RecordWriter(f"{tmp_path}/", "k", run_id="r", rotate_after=60, clock=lambda: next(times)) as writer:
+        for _ in range(3):
+            writer.write("stats", {})
+    found = {path.name: len(read(path)) for path in tmp_path.iterdir()}
+    assert found == {"k-r.000001.jsonl": 2, "k-r.000002.jsonl": 1}
 
 
 def test_a_rotated_name_that_is_taken_is_passed_over(tmp_path: Path) -> None:

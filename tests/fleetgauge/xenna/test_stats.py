@@ -17,7 +17,7 @@ from xenna_pipeline.standin import dumps, metrics, one, read, stats
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE, find
 from collectors.xenna.record import interpret
-from common.records.tail import Entry
+from common.records.entry import Entry
 from fleetgauge.records import identity
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook
 from fleetgauge.xenna.names import stage_keys

@@ -17,15 +17,8 @@ class TQDataPlaneClient(DataPlaneClient):
     def register_partition(self, partition_id: str, *_: Any, **__: Any) -> None:
         self.rows[partition_id] = {}
 
-    def claim_meta(
-        self,
-        partition_id: str,
-        task_name: str,
-        required_fields: list[str],
-        batch_size: int,
-        *_: Any,
-        **__: Any,
-    ) -> KVBatchMeta:
+    def claim_meta(self, partition_id: str, task_name: str, *rest: Any, **__: Any) -> KVBatchMeta:
+        batch_size = rest[1]
         return KVBatchMeta(partition_id, task_name, list(self.rows[partition_id])[:batch_size])
 
     def get_data(self, meta: KVBatchMeta, select_fields: list[str] | None = None) -> Any:

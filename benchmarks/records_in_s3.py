@@ -1,0 +1,136 @@
+"""Records in S3 cost little more than fetching and reading them, unchanged objects little more than listing.
+
+S3 is moto's server on loopback, in this process, so that its cost is nobody's. Every way runs in a process of
+its own. The floor of reading is boto3's own `get_object` of every object plus the collector over the same
+files on disk; that of a tick in which nothing is new is boto3's paginator alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+
+from benchmarks.measure import Claim, judge, medians, python, smallest  # noqa: E402
+
+WRITERS = 32
+OBJECTS = 20_000
+ROUNDS = 5
+PLACE = "s3://records/run/"
+
+_CHILD = """
+import gc, json, logging, os, resource, sys, time
+gc.set_threshold(100_000)
+way, path, now = sys.argv[1], sys.argv[2], int(sys.argv[3])
+from common.collector import Context, load_collector
+from common.config import aws
+from common.config.configuration import Configuration
+from common.net.retry import Deadline
+found = Configuration({**os.environ, "DD_ENV": "bench", "FLEETGAUGE_XENNA_PATHS": path}, None)
+collector = load_collector("xenna")
+settings = found.collector("xenna", collector.settings)
+aws.client("s3", found.core, "importing")
+client = aws.client("s3", found.core, "benchmark")
+pages = client.get_paginator("list_objects_v2")
+def listed():
+    return [one for page in pages.paginate(Bucket="records", Prefix="run/") for one in page["Contents"]]
+objects, state = [], {}
+if way in ("get", "unchanged"):
+    objects = listed()
+if way == "unchanged":
+    for one in objects:
+        place = {"offset": one["Size"], "tail": "", "at": now, "whole": [one["Size"], one["ETag"]]}
+        state["file:0123456789abcdef:s3://records/" + one["Key"]] = place
+begun, taken = time.process_time(), 0
+if way in ("get", "list"):
+    client = aws.client("s3", found.core, "benchmark")  # as every run of its own needs one
+    pages = client.get_paginator("list_objects_v2")
+if way == "get":
+    for one in objects:
+        taken += len(client.get_object(Bucket="records", Key=one["Key"])["Body"].read())
+elif way == "list":
+    taken = len(listed())
+else:
+    context = Context(
+        settings, now, now, "node", state, Deadline(600), logging.getLogger("bench"), network=found.core
+    )
+    for item in collector.collect(context):
+        taken += 1
+    assert not context.tally.lost, context.tally.lost
+cpu = time.process_time() - begun
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"cpu": cpu, "taken": taken, "peak_mb": peak}))
+"""
+
+
+def run(way: str, path: str, environment: dict[str, str]) -> dict[str, float]:
+    """One way in a process of its own."""
+    command = [*python(_CHILD), way, path, str(int(time.time()))]
+    kept = {**os.environ, **environment}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=kept)
+    return dict(json.loads(done.stdout))
+
+
+def _cpu(way: str, path: str, environment: dict[str, str]) -> float:
+    return run(way, path, environment)["cpu"]
+
+
+def reading(writers: int, rounds: int) -> list[Claim]:
+    """CPU against the floor, and memory against that of half as many objects."""
+    from record_objects import Bucket
+
+    from record_files import write
+    from servers.aws import Aws
+
+    peaks = []
+    for share in (writers // 2 or 1, writers):
+        with Aws() as aws, tempfile.TemporaryDirectory() as folder:
+            bucket, here = Bucket(aws), aws.environment
+            size = write("xenna", Path(folder), share, int(time.time()))
+            bucket.mirror(Path(folder), "run")
+            peaks.append(run("s3", PLACE, here)["peak_mb"])
+            if share == writers:
+                ways = {"s3": PLACE, "get": PLACE, "local": folder}
+                cpu = medians(rounds, {way: partial(_cpu, way, path, here) for way, path in ways.items()})
+    print(f"{writers} objects, {size / 1e6:.0f} MB; CPU s: {cpu}; peak MB: {peaks}")
+    return [
+        Claim(
+            "reading: CPU, of get_object and the files on disk", cpu["s3"] / (cpu["get"] + cpu["local"]), 1.5
+        ),
+        Claim("reading: peak memory, of half as many objects", peaks[1] / peaks[0], 1.2),
+    ]
+
+
+def listing(objects: int, rounds: int) -> Claim:
+    """The CPU of a tick over unchanged objects, against the paginator alone."""
+    from record_objects import Bucket
+
+    from servers.aws import Aws
+
+    with Aws() as aws:
+        bucket, here = Bucket(aws), aws.environment
+        for number in range(objects):
+            bucket.put_bytes(f"run/{number % 100:02d}/{number}.jsonl", b"{}\n")
+        cpu = medians(rounds, {way: partial(_cpu, way, PLACE, here) for way in ("unchanged", "list")})
+    print(f"{objects} unchanged objects; CPU s: {cpu}")
+    return Claim(f"{objects:,} unchanged objects: CPU, of the listing", cpu["unchanged"] / cpu["list"], 1.3)
+
+
+def main(argv: list[str]) -> int:
+    """All claims about records in S3."""
+    tiny = smallest(argv, __doc__)
+    claims = reading(2 if tiny else WRITERS, 1 if tiny else ROUNDS)
+    claims.append(listing(5 if tiny else OBJECTS, 1 if tiny else ROUNDS))
+    return judge(claims)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+{{/* Times: how often a schedule fires, the grid that follows from it, and what does not fit either. */}}
+
+{{/* A duration such as 1h30m in seconds. */}}
+{{- define "fleetgauge.seconds" -}}
+{{- $units := dict "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+[smhdw]?" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[smhdw]" .) | default 1)) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{/*
+The fewest seconds between two runs of a schedule that is the same in every hour; 0 for any other, such as a daily one.
+*/}}
+{{- define "fleetgauge.interval" -}}
+{{- $minute := regexReplaceAll " \\* \\* \\* \\*$" . "" }}
+{{- $every := regexFind "^\\*/[1-9][0-9]*$" $minute | trimPrefix "*/" | int64 }}
+{{- if or (eq . "@hourly") (regexMatch "^[0-9]+$" $minute) (ge $every 60) }}3600
+{{- else if eq $minute "*" }}60
+{{- else if $every }}{{ min $every (sub 60 (mul $every (div 59 $every))) | mul 60 }}
+{{- else if regexMatch "^[0-9]+(,[0-9]+)+$" $minute }}
+{{- $minutes := list }}
+{{- range splitList "," $minute }}
+{{- $minutes = append $minutes (printf "%02d" (int .)) }}
+{{- end }}
+{{- $minutes = $minutes | uniq | sortAlpha }}
+{{- $before := sub (last $minutes | int64) 60 }}
+{{- $fewest := 60 }}
+{{- range $minutes }}
+{{- $fewest = min $fewest (sub (int64 .) $before) }}
+{{- $before = int64 . }}
+{{- end }}
+{{- mul $fewest 60 }}
+{{- else }}0
+{{- end }}
+{{- end }}
+
+{{/* The grid of a run's points: what was said of it, of all runs, or what follows from its schedule. */}}
+{{- define "fleetgauge.step" -}}
+{{- $schedule := .own.schedule | default .root.Values.schedule }}
+{{- $minutes := div (include "fleetgauge.interval" $schedule | int64) 60 }}
+{{- $regular := and (gt $minutes 0) (not (contains "," $schedule)) (eq (mod 60 (max $minutes 1)) 0) }}
+{{- if hasPrefix "*/" $schedule }}
+{{- $every := regexFind "[0-9]+" $schedule | int64 }}
+{{- $regular = and $regular (or (eq $every $minutes) (ge $every 60)) }}
+{{- end }}
+{{- $derived := eq $minutes 60 | ternary "1h" (printf "%dm" $minutes) }}
+{{- .own.step | default .root.Values.step | default ($regular | ternary $derived "15m") }}
+{{- end }}
+
+{{/* What is wrong with steps and deadlines, as a JSON list. */}}
+{{- define "fleetgauge.wrongTimes" -}}
+{{- $wrong := list }}
+{{- $steps := dict "step" .Values.step }}
+{{- range $name, $one := .Values.collectors }}
+{{- range $key := list "step" "timeout" "activeDeadlineSeconds" }}
+{{- if and (get $one $key) (not $one.schedule) }}
+{{- $wrong = append $wrong (printf "collectors.%s.%s: it is for a schedule of its own; set collectors.%s.schedule, or %s for all" $name $key $name $key) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $steps (printf "collectors.%s.step" $name) $one.step }}
+{{- end }}
+{{- range $key, $step := $steps }}
+{{- $seconds := include "fleetgauge.seconds" ($step | default "") | int64 }}
+{{- if and $step (or (lt $seconds 1) (gt $seconds 3600)) }}
+{{- $wrong = append $wrong (printf "%s: a live run's is at least a second and at most 1h; a rarer schedule keeps 1h" $key) }}
+{{- end }}
+{{- end }}
+{{- range include "fleetgauge.runs" . | fromJsonArray }}
+{{- $wrong = concat $wrong (include "fleetgauge.wrongRun" (dict "root" $ "run" .) | fromJsonArray) }}
+{{- end }}
+{{- if lt (include "fleetgauge.seconds" .Values.daemonSet.every | int64) 1 }}
+{{- $wrong = append $wrong "daemonSet.every: it is at least a second" }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{/* What is wrong with the times of one CronJob, as a JSON list. */}}
+{{- define "fleetgauge.wrongRun" -}}
+{{- $wrong := list }}
+{{- $own := .run.own }}
+{{- $values := .root.Values }}
+{{- $prefix := $own.schedule | empty | ternary "" (printf "collectors.%s." (first .run.names)) }}
+{{- $schedule := $own.schedule | default $values.schedule }}
+{{- $interval := include "fleetgauge.interval" $schedule | int64 }}
+{{- $step := $own.step | default $values.step }}
+{{- if and $interval $step (gt (include "fleetgauge.seconds" $step | int64) $interval) }}
+{{- $wrong = append $wrong (printf "%sstep: %s is more than the %d s between two runs of `%s`, so that several would answer for the same instant; write less, or leave it empty" $prefix $step $interval $schedule) }}
+{{- end }}
+{{- $timeout := $own.timeout | default $values.timeout | int64 }}
+{{- $deadline := $own.activeDeadlineSeconds | default $values.activeDeadlineSeconds | int64 }}
+{{- if and $interval (ge $deadline $interval) }}
+{{- $wrong = append $wrong (printf "%sactiveDeadlineSeconds: %d s are not less than the %d s between two runs of `%s`, so that one could be in the way of the next; write less, such as %d" $prefix $deadline $interval $schedule (div (mul $interval 2) 3)) }}
+{{- end }}
+{{- $longest := mul (div (add (len .run.names) 1) 2) (add $timeout 20) }}
+{{- if ge $longest $deadline }}
+{{- $wrong = append $wrong (printf "%sactiveDeadlineSeconds: %s may take %d s, two at once with a timeout of %d s each, and %d s are allowed; allow more, or shorten the timeout" $prefix (join ", " .run.names) $longest $timeout $deadline) }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}

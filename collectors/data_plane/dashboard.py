@@ -1,0 +1,64 @@
+"""How the data plane is looked at, and when somebody is told of it."""
+
+from __future__ import annotations
+
+from collectors.data_plane import metrics as m
+from common.dashboard import Dashboard, Looks, Section, heat_map, line, table, toplist, value
+from common.records.reading_dashboard import reading_monitors, reading_section
+
+_OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES, _AVG, _P50, _P95, _P99, _MAX = m.OPERATIONS
+
+DATA_PLANE = Dashboard(
+    "data-plane",
+    "Data plane",
+    "How the data plane of reinforcement learning keeps up: operations, how long they take, and what is put "
+    "and "
+    "not cleared. Of several series a percentile shown is the highest of theirs. Where keys were cleared "
+    "that "
+    "nobody had put, or given up, what a job holds is unknown, and absent.",
+    (
+        Section(
+            "Overview",
+            (
+                value("Operations", _OPS),
+                value("Operations that fail", _ERRORS, _TIMEOUTS, share_of=(_OPS, _ERRORS, _TIMEOUTS)),
+                value("Bytes outstanding", m.BYTES_OUTSTANDING),
+            ),
+        ),
+        Section(
+            "Operations",
+            (
+                line("Operations by kind", _OPS, by=("op",)),
+                line("Errors and timeouts by kind", _ERRORS, _TIMEOUTS, by=("op",)),
+                line("Bytes moved by kind", _BYTES, by=("op",)),
+                line("Keys by kind", _KEYS, by=("op",)),
+            ),
+        ),
+        Section(
+            "Time",
+            (
+                line("Time of an operation", _P50, _P95, _P99, _MAX),
+                line("Slowest operations by kind", _P99, by=("op",)),
+                table("Mean time", _AVG, by=m.OPERATION_TAGS),
+                heat_map("Time by rank", _P95, by=("rank",)),
+            ),
+        ),
+        Section(
+            "What is held",
+            (
+                line("Bytes outstanding by job", m.BYTES_OUTSTANDING, by=("job",)),
+                toplist("Bytes outstanding by partition", m.BYTES_OUTSTANDING, by=("job", "partition_id")),
+                line("Peak by job", m.PEAK_BYTES_OUTSTANDING, by=("job",)),
+                line("Keys outstanding by job", m.KEYS_OUTSTANDING, by=("job",)),
+                line("Doubts by job", m.FOREIGN_CLEARS, m.KEYS_OVERFLOWED, by=("job",)),
+            ),
+        ),
+    ),
+    ("docs/data-plane.md", "docs/metrics.md"),
+)
+
+LOOKS = Looks(
+    (DATA_PLANE,),
+    (reading_section("the data plane", m.READING),),
+    reading_monitors("data_plane", m.READING),
+)

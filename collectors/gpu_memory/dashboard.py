@@ -1,0 +1,68 @@
+"""How the memory of GPUs is looked at, and when somebody is told of it."""
+
+from __future__ import annotations
+
+from collectors.gpu_memory import metrics as m
+from common.dashboard import Dashboard, Looks, Monitor, Section, bars, heat_map, line, table, toplist, value
+from common.records.reading_dashboard import reading_monitors, reading_section
+
+_ALLOCATED, _RESERVED, _USED, _TOTAL, _UTILIZATION, _PEAK = m.GAUGES.values()
+_RANK = ("job_id", "rank", "gpu")
+
+GPU_MEMORY = Dashboard(
+    "gpu-memory",
+    "GPU memory",
+    "What jobs hold of the memory of their GPUs, how near they come to its end, and where they ran out of "
+    "it. "
+    "Allocated is what tensors hold, reserved what the allocator took from the device, used what all jobs on "
+    "it "
+    "hold together.",
+    (
+        Section(
+            "Overview",
+            (
+                value("Fullest device", _UTILIZATION),
+                value("Out-of-memory dumps of the day", m.OOM_DUMPS),
+                value("Sessions interrupted in the day", m.INTERRUPTED),
+            ),
+        ),
+        Section(
+            "Memory",
+            (
+                line("Allocated by job", _ALLOCATED, by=("job_id",)),
+                line("Reserved by job", _RESERVED, by=("job_id",)),
+                line("Utilisation by job", _UTILIZATION, by=("job_id",)),
+                heat_map("Utilisation of all devices", _UTILIZATION, by=_RANK),
+                table("Ranks", _ALLOCATED, _PEAK, _USED, _TOTAL, by=_RANK),
+                toplist("Highest peaks", _PEAK, by=("job_id", "rank")),
+            ),
+        ),
+        Section(
+            "Trouble",
+            (
+                bars("Alerts by type", m.ALERTS, by=("type",)),
+                toplist("Alerts by job", m.ALERTS, by=("job_id",)),
+                line("Sessions by status", m.SESSIONS, by=("status",)),
+                line("Dumps and interrupted sessions", m.OOM_DUMPS, m.INTERRUPTED),
+            ),
+        ),
+    ),
+    ("docs/gpu-memory.md", "docs/metrics.md"),
+)
+
+MONITORS = (
+    Monitor(
+        "oom-dump",
+        "A job ran out of GPU memory",
+        m.OOM_DUMPS,
+        *("max", "1h", ">", 0.0),
+        "each dump is a job that died",
+        "{{value}} out-of-memory dumps were written in the last 24 hours.",
+        "The job ended at once, and what it did since its last checkpoint is lost.",
+        "Open the dump with `python -m fleetgauge.gpu_memory`: its page shows who held what when it ended.",
+        "docs/gpu-memory.md",
+    ),
+    *reading_monitors("gpu_memory", m.READING),
+)
+
+LOOKS = Looks((GPU_MEMORY,), (reading_section("GPU memory", m.READING),), MONITORS)

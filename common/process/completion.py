@@ -1,0 +1,51 @@
+"""What makes bash and zsh complete collectors and options: a script made from the grammar itself.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator
+
+SHELLS = ("bash", "zsh")
+_BASH = """\
+_run_collector() {{
+  local IFS=$' \\n' word=${{COMP_WORDS[COMP_CWORD]}}
+  case ${{COMP_WORDS[COMP_CWORD-1]}} in
+    {files}) IFS=$'\\n'; COMPREPLY=($(compgen -f -- "$word")) ;;
+    {valued}) COMPREPLY=() ;;
+    *) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;
+  esac
+}}
+complete -F _run_collector run_collector.py"""
+_ZSH = """\
+_run_collector() {{
+  _arguments {options} '*:collector:({names})'
+}}
+compdef _run_collector run_collector.py"""
+
+
+def script(shell: str, parser: argparse.ArgumentParser, names: Iterable[str]) -> str:
+    """The script, to be read by the shell as it starts."""
+    actions = [action for action in parser._actions if action.option_strings]
+    if shell == "zsh":
+        return _ZSH.format(options=" ".join(map(_zsh_option, actions)), names=" ".join(names))
+    words = [*names, *(option for action in actions for option in action.option_strings)]
+    files = [*_options(action for action in actions if action.metavar == "FILE")]
+    valued = [*_options(action for action in actions if action.nargs != 0 and action.metavar != "FILE")]
+    return _BASH.format(words=" ".join(words), files="|".join(files), valued="|".join(valued))
+
+
+def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
+    return (option for action in actions for option in action.option_strings)
+
+
+def _zsh_option(action: argparse.Action) -> str:
+    """An option as `_arguments` takes it: what it is for, and what follows it."""
+    said = re.sub(r"[]['`]", "", action.help or "").replace(":", "\\:")
+    follows = f":{action.metavar or ''}:{'_files' if action.metavar == 'FILE' else ''}"
+    if action.choices:
+        follows = f":{action.metavar}:({' '.join(action.choices)})"
+    return f"'{action.option_strings[-1]}[{said}]{'' if action.nargs == 0 else follows}'"

@@ -1,0 +1,256 @@
+"""Files as objects in S3, or in anything that speaks its language.
+
+Objects are listed once, and read in blocks from where they are wanted, at most eight at once. Every read is
+of the version that was listed: one that was uploaded again in between is another file until the next look.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from common.config import aws
+from common.config.settings import CoreSettings
+from common.records.file import HEAD, TAIL
+from common.records.paths import MAGIC, MAX_DEPTH, shown, stands_for
+from common.records.storage import MAX_DOCUMENT, ChangedFileError, Found, Raw, Status, Storage, Wanted
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+MAX_AT_ONCE = 8
+MAX_BLOCK = 8 << 20  # bytes
+BLOCK = 1 << 20  # bytes of the first read: most objects then take one request
+ATTEMPTS = 3  # to read a body whose beginning came; whole requests are tried again by boto3
+
+T = TypeVar("T")
+
+_ROLE = "the role needs s3:ListBucket on the bucket and s3:GetObject on its objects (docs/iam-policy.json)"
+_REGION = "the bucket is in another region; set AWS_REGION to its own"
+_WHY = {
+    "NoSuchBucket": "there is no such bucket",
+    **dict.fromkeys(("AccessDenied", "403"), f"access is denied; {_ROLE}"),
+    **dict.fromkeys(("PermanentRedirect", "301", "AuthorizationHeaderMalformed"), _REGION),
+    **dict.fromkeys(("SlowDown", "503"), "S3 asks to slow down; the next run reads on"),
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch"), "the AWS credentials are not valid"),
+    "ExpiredToken": "the AWS credentials have expired",
+}
+
+
+class S3Storage(Storage):
+    """The objects of all buckets that one account can read."""
+
+    def __init__(self, core: CoreSettings, max_objects: int) -> None:
+        self._core = core
+        self._max_objects = max_objects
+        self._listed: dict[tuple[str, str], dict[str, Status]] = {}
+
+    @cached_property
+    def client(self) -> S3Client:
+        """What asks, at most eight times at once."""
+        made: S3Client = aws.client("s3", self._core, "reading records in S3")
+        return made
+
+    def find(self, pattern: str, found: Found) -> None:
+        bucket, plain, rest = _split(pattern)
+        folder = "".join(plain.rpartition("/")[:2])
+        ways = [(folder, (plain + rest)[len(folder) :].split("/"))]
+        if not rest:
+            below = plain if plain.endswith("/") or not plain else f"{plain}/"
+            ways.append((below, ["**", "*.jsonl"]))
+        try:
+            for key, status in self._list(bucket, plain).items():
+                for start, parts in ways:
+                    if key.startswith(start) and stands_for(parts, key[len(start) :].split("/")):
+                        found.files[f"s3://{bucket}/{key}"] = status
+        except OSError as error:
+            found.unreadable.append((shown(pattern), error.strerror or str(error)))
+            return
+        if len(self._listed[bucket, plain]) > self._max_objects:
+            why = f"there are more than {self._max_objects} objects; narrow it, or raise MAX_OBJECTS"
+            found.unreadable.append((shown(pattern), why))
+
+    def absent(self, pattern: str) -> str | None:
+        bucket, plain, rest = _split(pattern)
+        plain = plain.rpartition("/")[0] if rest else plain
+        try:
+            there = not plain or self._has(bucket, plain)
+        except OSError:
+            there = True  # or may be
+        return None if there else f"s3://{bucket}/{plain.rstrip('/')}"
+
+    def is_directory(self, path: str) -> bool:
+        bucket, plain, rest = _split(path)
+        try:
+            return path.endswith("/") or (not rest and self._has(bucket, f"{plain}/"))
+        except OSError:
+            return True
+
+    def tree(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        bucket, plain, rest = _split(f"{path.rstrip('/')}/")
+        folders: dict[str, tuple[dict[str, None], list[str]]] = {}
+        top = f"s3://{bucket}/{plain}{rest}".rstrip("/")
+        with suppress(OSError):  # which `find` reports
+            for key in self._list(bucket, plain + rest):
+                *names, last = key[len(plain + rest) :].split("/")
+                folder = top
+                for name in names[:MAX_DEPTH]:
+                    if name.startswith("."):
+                        break
+                    folders.setdefault(folder, ({}, []))[0][name] = None
+                    folder = f"{folder}/{name}"
+                else:
+                    folders.setdefault(folder, ({}, []))[1].append(last)
+        for folder, (below, files) in folders.items():
+            yield folder, [*below], files
+
+    def read(self, path: str) -> bytes:
+        bucket, key, rest = _split(path)
+
+        def get() -> bytes:
+            with closing(self.client.get_object(Bucket=bucket, Key=key + rest)["Body"]) as body:
+                return body.read(MAX_DOCUMENT + 1)
+
+        return ask(get)
+
+    def _has(self, bucket: str, prefix: str) -> bool:
+        first = ask(lambda: self.client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1))
+        return bool(first.get("Contents"))
+
+    def _list(self, bucket: str, prefix: str) -> dict[str, Status]:
+        """The objects below a prefix: as many as may be, and what else is on the last page of the listing."""
+        listed = self._listed.get((bucket, prefix))
+        if listed is None:
+            listed = {}
+            pages = iter(self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
+            while len(listed) <= self._max_objects and (page := ask(lambda: next(pages, None))):
+                for one in page.get("Contents", ()):
+                    looks: list[int | str] = [one["Size"], one["ETag"]]
+                    written = one["LastModified"].timestamp()
+                    listed[one["Key"]] = Status(one["Size"], written, looks, (bucket, one["Key"]))
+            self._listed[bucket, prefix] = listed
+        return listed
+
+    def opened(self, files: Iterable[Wanted]) -> Iterator[tuple[str, Raw | OSError]]:
+        """The beginnings of the next files are fetched while one is read."""
+        pool = ThreadPoolExecutor(MAX_AT_ONCE, "s3")
+        waiting: deque[tuple[str, Any]] = deque()  # Any: a future of an object, or of why not
+        try:
+            for wanted in files:
+                waiting.append((wanted.path, pool.submit(self._open, wanted)))
+                if len(waiting) == MAX_AT_ONCE:
+                    path, made = waiting.popleft()
+                    yield path, made.result()
+            for path, made in waiting:
+                yield path, made.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _open(self, wanted: Wanted) -> Raw | OSError:
+        path, status, offset = wanted
+        bucket, key, rest = _split(path)
+        try:
+            try:
+                return Object(self.client, bucket, key + rest, status, offset)
+            except ChangedFileError:  # since it was listed
+                head = ask(lambda: self.client.head_object(Bucket=bucket, Key=key + rest))
+                size, tag = head["ContentLength"], head["ETag"]
+                status = Status(size, head["LastModified"].timestamp(), [size, tag], status.node)
+                return Object(self.client, bucket, key + rest, status, offset)
+        except OSError as error:
+            return error
+
+
+class Object:
+    """One version of an object, of which a block is held, and the beginning."""
+
+    def __init__(self, client: S3Client, bucket: str, key: str, status: Status, offset: int) -> None:
+        self.status = status
+        self.version = str(status.looks[-1])
+        self._client = client
+        self._name = {"Bucket": bucket, "Key": key}
+        self._position = 0
+        begin = max(0, offset - TAIL)
+        far = begin > BLOCK
+        self._head = (0, self._fetch(0, HEAD if far else BLOCK))
+        self._block = (begin, self._fetch(begin, BLOCK)) if far else self._head
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; nothing at the end."""
+        position = self._position
+        for start, held in (self._block, self._head):
+            if start <= position < start + len(held):
+                found = held[position - start : position - start + size]
+                self._position += len(found)
+                return found
+        if position >= self.status.size:
+            return b""
+        self._block = (position, self._fetch(position, MAX_BLOCK))
+        return self.read(size)
+
+    def seek(self, offset: int, /) -> None:
+        """Go to a byte."""
+        self._position = offset
+
+    def at(self, offset: int, size: int) -> bytes:
+        """Some bytes, without going there."""
+        for start, held in (self._block, self._head):
+            if start <= offset and offset + size <= start + len(held):
+                return held[offset - start : offset - start + size]
+        return self._fetch(offset, size) if size else b""
+
+    def _fetch(self, start: int, size: int) -> bytes:
+        """Bytes of this version; a body that breaks off is asked for again."""
+        end = min(start + size, self.status.size)
+        if end <= start:
+            return b""
+
+        def fetch() -> bytes:
+            wanted: Any = {**self._name, "Range": f"bytes={start}-{end - 1}", "IfMatch": self.version}
+            with closing(self._client.get_object(**wanted)["Body"]) as body:
+                return body.read()
+
+        for _ in range(ATTEMPTS - 1):
+            found = ask(fetch, broken=b"")
+            if len(found) == end - start:
+                return found
+        found = ask(fetch)
+        if len(found) != end - start:
+            raise OSError(None, f"S3 sent {len(found)} of {end - start} bytes")
+        return found
+
+
+def ask(call: Callable[[], T], broken: T | None = None) -> T:
+    """What S3 answers; raises OSError in words, or returns `broken` where the body broke off."""
+    from botocore import exceptions as failed
+
+    try:
+        return call()
+    except failed.ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", "unknown"))
+        if code in {"PreconditionFailed", "412", "InvalidRange", "416"}:
+            raise ChangedFileError(None, "it was uploaded again while it was read") from None
+        if code in {"NoSuchKey", "404"}:
+            raise FileNotFoundError(None, "it is gone") from None
+        raise OSError(None, _WHY.get(code, f"S3 answers {code}")) from None
+    except (failed.NoCredentialsError, failed.CredentialRetrievalError):
+        why = "no AWS credentials were found; give the pod a role or set AWS_ACCESS_KEY_ID"
+        raise OSError(None, why) from None
+    except (failed.ReadTimeoutError, failed.ResponseStreamingError, failed.IncompleteReadError) as error:
+        if broken is None:
+            raise OSError(None, f"the answer broke off: {type(error).__name__}") from None
+        return broken
+    except failed.BotoCoreError as error:
+        raise OSError(None, str(error)) from None
+
+
+def _split(pattern: str) -> tuple[str, str, str]:
+    """The bucket, the key up to the first wildcard, and the rest."""
+    bucket, _, key = pattern.removeprefix("s3://").partition("/")
+    magic = MAGIC.search(key)
+    cut = magic.start() if magic else len(key)
+    return bucket, key[:cut], key[cut:]

@@ -1,0 +1,123 @@
+"""What Datadog takes, made from the declarations: dashboards, monitors, metadata.csv, and their page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from common import registry
+from common.collector import load_collector
+from common.dashboard import Dashboard, Draw, Looks, Monitor, looks, short_name, with_itself
+from common.datadog.documents import Place, dashboard_document, monitor_document, monitor_query
+from common.execution import health, health_dashboard
+from common.metric import Metric
+from scripts.marked import renewed
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "datadog"
+PAGE = ROOT / "docs" / "dashboards.md"
+COLUMNS = (
+    *("metric_name", "metric_type", "interval", "unit_name", "per_unit_name", "description"),
+    *("orientation", "integration", "short_name", "curated_metric", "sample_tags"),
+)
+
+
+def every_look() -> list[Looks]:
+    """How everything is looked at: each collector, and last fleetgauge itself."""
+    collectors = [looks(name, load_collector(name).metrics) for name in registry.names()]
+    return [*collectors, with_itself(health_dashboard.LOOKS, collectors)]
+
+
+def every_metric() -> list[Metric]:
+    """Every metric that is declared, by name."""
+    metrics = [metric for name in registry.names() for metric in load_collector(name).metrics]
+    return sorted((*metrics, *health.METRICS), key=lambda metric: metric.name)
+
+
+def documents() -> dict[Path, str]:
+    """Every document, by the file it belongs into."""
+    place = Place()
+    made = {}
+    for look in every_look():
+        for board in look.dashboards:
+            made[FOLDER / "dashboards" / f"{board.key}.json"] = _json(dashboard_document(board, place))
+        for monitor in look.monitors:
+            made[FOLDER / "monitors" / f"{monitor.key}.json"] = _json(monitor_document(monitor, place))
+    families: dict[str, list[Metric]] = {}
+    for metric in every_metric():
+        families.setdefault(metric.name.partition(".")[0], []).append(metric)
+    made |= {FOLDER / name / "metadata.csv": _metadata(metrics) for name, metrics in families.items()}
+    made[PAGE] = renewed(PAGE, "dashboards", "\n".join(_page()) + "\n")
+    return made
+
+
+def stale() -> list[Path]:
+    """Files of the folder that nothing makes any more."""
+    made = documents()
+    return sorted(path for path in FOLDER.rglob("*") if path.is_file() and path not in made)
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _metadata(metrics: list[Metric]) -> str:
+    """In the form of Datadog's integrations."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n", restval="")
+    writer.writeheader()
+    for metric in metrics:
+        writer.writerow(
+            {
+                "metric_name": metric.name,
+                "metric_type": metric.kind.value,
+                "unit_name": metric.unit,
+                "description": metric.help,
+                "orientation": 0,
+                "integration": metric.name.partition(".")[0],
+                "short_name": short_name(metric),
+                "sample_tags": ",".join(metric.tags),
+            }
+        )
+    return out.getvalue()
+
+
+def _page() -> Iterator[str]:
+    looked = every_look()
+    yield "\n## Dashboards"
+    for board in (board for look in looked for board in look.dashboards):
+        yield from _dashboard_part(board)
+    yield "\n## Monitors"
+    yield "A threshold is changed by its key: see [what can be changed](#what-can-be-changed).\n"
+    yield "| key | told when | why this threshold |"
+    yield "| --- | --- | --- |"
+    for monitor in (monitor for look in looked for monitor in look.monitors):
+        key = f"[`{monitor.key}`](datadog/monitors/{monitor.key}.json)"
+        yield f"| {key} | {_condition(monitor)} | {monitor.reason} |"
+    yield "\n## On no dashboard"
+    for metric, reason in ((metric, why) for look in looked for metric, why in look.unseen.items()):
+        yield f"- `{metric.name}`: {reason}"
+
+
+def _dashboard_part(board: Dashboard) -> Iterator[str]:
+    yield f"\n### {board.title}"
+    yield f"{board.about} [{board.key}.json](datadog/dashboards/{board.key}.json)\n"
+    yield "| section | widget | kind | metrics | by |"
+    yield "| --- | --- | --- | --- | --- |"
+    for section in board.sections:
+        for widget in section.widgets:
+            shown = ", ".join(f"`{metric.name}`" for metric in widget.metrics) or widget.text
+            if widget.share_of:
+                shown += f" in percent of {', '.join(f'`{metric.name}`' for metric in widget.share_of)}"
+            by = ", ".join(f"`{key}`" for key in (*widget.by, *widget.where))
+            kind = widget.draw.value if widget.draw is not Draw.VALUE else "value"
+            yield f"| {section.title} | {widget.title} | {kind} | {shown} | {by} |"
+
+
+def _condition(monitor: Monitor) -> str:
+    silent = f", or nothing comes for {monitor.no_data} minutes" if monitor.no_data else ""
+    warned = f"; warns from {monitor.warning:g}" if monitor.warning is not None else ""
+    return f"`{monitor_query(monitor, 'fleetgauge')}`{silent}{warned}"

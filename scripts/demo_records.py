@@ -1,0 +1,217 @@
+"""What the jobs of the demo leave on disk: nearly an hour of a pipeline, of GPU memory and of a data plane.
+
+The records of the pipeline and of the data plane are written by the probes themselves, by a clock that runs
+as fast as it is asked; those of GPU memory have the form that stormlog writes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import gmtime, strftime
+from typing import Any
+
+from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient
+from fleetgauge.records import RecordWriter
+
+SPAN = 3000  # seconds: within the hour that Datadog looks back
+GIB = 2**30
+STAGES = ("download", "caption", "embed")
+
+
+def write_records(folder: Path, now: float) -> None:
+    """The records of all jobs up to now, in a folder for each collector that reads them."""
+    for write, name in ((_xenna, "xenna"), (_gpu_memory, "gpu_memory"), (_data_plane, "data_plane")):
+        directory = folder / name
+        directory.mkdir(parents=True)
+        write(directory, int(now))
+
+
+def _xenna(directory: Path, now: int) -> None:
+    """One pipeline that ended well some minutes ago, and one at work."""
+    for run_hash, began, ended in (("3f9d", now - SPAN, now - 900), ("77b2", now - 1200, None)):
+        clock = Clock(began)
+        body = {"pipeline_kind": "curate", "run_hash": run_hash, "stages": list(STAGES)}
+        with RecordWriter(directory, "xenna", run_id=f"demo-{run_hash}", clock=clock) as writer:
+            while clock.now < (ended or now):
+                writer.write(
+                    "stats", body | {"metrics": _progress(clock.now - began, (ended or now) - began)}
+                )
+                clock.now += 60
+            if ended:
+                writer.write("end", body | {"status": "ok", "metrics": {}})
+
+
+def _progress(elapsed: float, span: float) -> dict[str, float]:
+    """What cosmos-xenna tells of a pipeline of 2,400 inputs that has run for so long."""
+    inputs, done = 2400, int(2400 * min(1.0, elapsed / span))
+    rate = done / elapsed if elapsed else 0.0
+    metrics: dict[str, float] = {
+        "pipeline_duration_s": elapsed,
+        "main_loop_rate_hz": 9.8,
+        "progress": 100 * done / inputs,
+        "num_initial_inputs": inputs,
+        "num_input_remaining": inputs - done,
+        "num_outputs": done,
+        "inputs_processed_per_s": rate,
+        "outputs_per_s": rate,
+        "tasks_failed": done // 800,
+        "progress_stages": 96 * done / inputs,
+        "cluster/total_cpus": 64,
+        "cluster/avail_cpus": 20,
+        "cluster/total_gpus": 8,
+        "cluster/avail_gpus": 2,
+        "cluster/total_mem_gb": 512,
+        "cluster/avail_mem_gb": 310,
+        "cluster/total_obj_store_gb": 150,
+        "cluster/avail_obj_store_gb": 96.5,
+    }
+    for place, stage in enumerate(STAGES):
+        figures = {
+            "actors_target": 0,
+            "actors_pending": 0,
+            "actors_ready": 4,
+            "actors_running": 4 - place,
+            "actors_idle": place,
+            "tasks_completed": max(0, done - 40 * place),
+            "tasks_failed": 0,
+            "queue_in": 12 * place,
+            "queue_out": 3,
+            "slots_used": 8 - 2 * place,
+            "slots_empty": 2 * place,
+            "speed_tasks_per_s": 0.4,
+            "throughput_tasks_per_s": 1.3,
+            "bottleneck": int(place == 1),
+            "resource/cpu_util_pct": 180 - 40 * place,
+            "resource/mem_gb": 6.5,
+            "resource/actor_count": 4,
+        }
+        metrics |= {f"stage/{stage}/{name}": value for name, value in figures.items()}
+    return metrics
+
+
+def _gpu_memory(directory: Path, now: int) -> None:
+    """The sinks of two ranks of a job, of which the second ran out of memory and was started again."""
+    for rank in (0, 1):
+        sink = directory / f"rank-{rank}"
+        sink.mkdir()
+        began = now - SPAN
+        sessions = [_session("demo-session", "running", rank, began, None)]
+        if rank == 1:
+            sessions.insert(0, _session("demo-session-before", "interrupted", rank, began - 7200, began - 60))
+        (sink / "manifest.json").write_text(json.dumps({"schema_version": 2, "sessions": sessions}))
+        events = (json.dumps(event) for event in _memory_events(rank, began, now))
+        (sink / "segment-000001.jsonl").write_text("".join(f"{event}\n" for event in events))
+    moment = gmtime(now - SPAN - 60)
+    dump = directory / f"oom_dump_{strftime('%Y%m%dT%H%M%SZ', moment)}_1"
+    dump.mkdir()
+    created = {"created_at_utc": strftime("%Y-%m-%dT%H:%M:%SZ", moment), "reason": "out of memory"}
+    (dump / "manifest.json").write_text(json.dumps(created | {"backend": "cuda"}))
+
+
+def _session(name: str, status: str, rank: int, began: int, ended: int | None) -> dict[str, Any]:
+    return {
+        "session_id": f"{name}-{rank}",
+        "status": status,
+        "job_id": "ants-7",
+        "host": "gpu-node-3",
+        "pid": 4711 + rank,
+        "rank": rank,
+        "local_rank": rank,
+        "world_size": 2,
+        "source": "stormlog.tracker",
+        "started_at_ns": began * 10**9,
+        "ended_at_ns": ended and ended * 10**9,
+    }
+
+
+def _memory_events(rank: int, began: int, now: int) -> Iterator[dict[str, Any]]:
+    """A sample every thirty seconds, rising to a warning and, on rank 1, to what is critical."""
+    whose = {
+        "schema_version": 4,
+        "session_id": f"demo-session-{rank}",
+        "job_id": "ants-7",
+        "host": "gpu-node-3",
+        "rank": rank,
+        "local_rank": rank,
+        "world_size": 2,
+        "pid": 4711 + rank,
+        "device_id": rank,
+    }
+    for at in range(began, now, 30):
+        elapsed = at - began
+        allocated = int((30 + 12 * math.sin(elapsed / 180) + elapsed / (150 - 30 * rank)) * GIB)
+        reserved = allocated + 6 * GIB
+        share = reserved / (80 * GIB)
+        kind = "critical" if share > 0.92 else "warning" if share > 0.84 else "sample"
+        yield whose | {
+            "timestamp_ns": at * 10**9,
+            "event_type": kind,
+            "context": "a step of training",
+            "allocator_allocated_bytes": allocated,
+            "allocator_reserved_bytes": reserved,
+            "allocator_change_bytes": 0,
+            "device_total_bytes": 80 * GIB,
+            "device_used_bytes": min(79 * GIB, reserved + GIB),
+            "metadata": {"backend": "cuda"},
+        }
+
+
+@dataclass
+class Clock:
+    """A clock that stands until it is moved on."""
+
+    now: float
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """As much of a tensor as tells how large it is."""
+
+    shape: tuple[int, ...]
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    def element_size(self) -> int:
+        return 4
+
+
+@dataclass
+class Store:
+    """A data plane whose calls take a while by the clock."""
+
+    clock: Clock
+
+    def put_samples(self, sample_ids: Sequence[str], *_: object, **__: object) -> None:
+        self.clock.now += 0.004 * len(sample_ids)
+
+    def get_samples(self, sample_ids: Sequence[str], *_: object, **__: object) -> None:
+        self.clock.now += 0.001 * len(sample_ids)
+        if int(self.clock.now) % 97 == 0:
+            raise TimeoutError
+
+    def clear_samples(self, sample_ids: Sequence[str], *_: object) -> None:
+        self.clock.now += 0.0005 * len(sample_ids)
+
+
+def _data_plane(directory: Path, now: int) -> None:
+    """A job that puts 64 rollouts of 1 MiB every twenty seconds, reads them, and clears most of them."""
+    clock = Clock(now - SPAN)
+    sink = JsonlEvents(f"{directory}/", interval_s=10, job="ants-7", rank=0, clock=clock)
+    client = MetricsDataPlaneClient(Store(clock), sink, clock=clock)
+    for step in range(0, SPAN, 20):
+        clock.now = now - SPAN + step
+        keys = [f"rollout-{step}-{number}" for number in range(64)]
+        client.put_samples(keys, "train", {"tokens": Tensor((64, 262_144))})
+        with suppress(TimeoutError):  # as a trainer would, which then goes on
+            client.get_samples(keys, "train", ["tokens"])
+        client.clear_samples(keys[:60], "train")
+    sink.close()

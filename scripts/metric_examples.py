@@ -1,0 +1,64 @@
+"""How each metric is worked out, how it is asked for in Datadog, and what it was in a run of the demo.
+
+The formulas are written by hand in docs/formulas.toml; the values are what `scripts/demo --values` wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from common.metric import Combine, Kind, Metric
+
+ROOT = Path(__file__).resolve().parent.parent
+FORMULAS = ROOT / "docs" / "formulas.toml"
+VALUES = ROOT / "docs" / "demo-values.json"
+ABSENT = "absent: the demo has none"
+_AGGREGATOR = {Combine.SUM: "sum", Combine.MAX: "max", Combine.MIN: "min"}
+
+
+@cache
+def formulas() -> dict[str, str]:
+    """Every formula by the name or the pattern it is of; those of whole names first."""
+    tables = tomllib.loads(FORMULAS.read_text(encoding="utf-8")).values()
+    found = {name: text for table in tables for name, text in table.items()}
+    return dict(sorted(found.items(), key=lambda item: ("*" in item[0], -len(item[0]))))
+
+
+@cache
+def values() -> dict[str, list[str]]:
+    """A value of each metric that the demo sends, and the tags of the series that has it."""
+    found: dict[str, list[str]] = json.loads(VALUES.read_text(encoding="utf-8"))
+    return found
+
+
+def formula(name: str) -> str | None:
+    """How a metric is worked out; None where nobody wrote it down."""
+    for pattern, text in formulas().items():
+        if fnmatchcase(name, pattern):
+            return text.replace("{key}", name[len(pattern.partition("*")[0]) :])
+    return None
+
+
+def query(metric: Metric) -> str:
+    """A query that means something: series that do not combine into one number are kept apart."""
+    if metric.kind is Kind.COUNT:
+        return f"sum:{metric.name}{{env:demo}}.as_count()"
+    apart = metric.tags if metric.combines is Combine.NONE else ()
+    by = f" by {{{','.join(apart)}}}" if apart else ""
+    return f"{_AGGREGATOR.get(metric.combines, 'avg')}:{metric.name}{{env:demo}}{by}"
+
+
+def table(metrics: Iterable[Metric]) -> str:
+    """A Markdown table: metric, formula, query, value."""
+    rows = ["| metric | formula | example query | in the demo |", "| --- | --- | --- | --- |"]
+    for metric in metrics:
+        value, labels = values().get(metric.name, (ABSENT, ""))
+        told = f"{value} `{labels}`" if labels else value
+        how = formula(metric.name) or "as its source tells it"
+        rows.append(f"| `{metric.name}` | {how} | `{query(metric)}` | {told} |")
+    return "\n".join(rows) + "\n"

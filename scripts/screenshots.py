@@ -1,0 +1,92 @@
+"""Make the pictures of the README: the demo's week as `--html` draws it, and a GPU memory page.
+
+Started by `scripts/screenshots`. Needs Chromium; nothing leaves this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+
+from servers.fleet import plausible_day  # noqa: E402
+from servers.wandb import Wandb  # noqa: E402
+
+KEY = "a-key-of-forty-characters-for-demo-only-"
+DAY = 86_400
+MAX_BYTES = 300_000
+FOLDER = ROOT / "docs" / "images"
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--hide-scrollbars"),
+)
+
+
+def draw_week(page: Path) -> None:
+    """The page of `run_collector.py wandb --since 7d --html`, over a week of the demo's fleet."""
+    with Wandb(key=KEY) as wandb:
+        now = time.time()
+        rows = [
+            replace(row, id=f"{number}-{row.id}")
+            for number in range(8)
+            for row in plausible_day(now - number * DAY, runs=200, seed=number)
+            if number == 0 or row.state != "running"
+        ]
+        wandb.add("acme", "ants", rows)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "WANDB_API_KEY": KEY,
+            "WANDB_ENTITY": "acme",
+            "WANDB_PROJECT": "ants",
+            "WANDB_BASE_URL": wandb.url,
+            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100-80gb=1.79",
+        }
+        command = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", "--since", "7d"]
+        subprocess.run(
+            [*command, "--html", str(page)], env=environment, check=True, stdout=subprocess.DEVNULL
+        )
+
+
+def draw_memory(page: Path) -> None:
+    """The page of a recorded session."""
+    sink = ROOT / "tests" / "data" / "stormlog" / "gpu-sink"
+    command = [sys.executable, "-m", "fleetgauge.gpu_memory", "report", str(sink), "-o", str(page)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def photograph(chromium: str, page: Path, picture: Path, height: int, most: int = MAX_BYTES) -> None:
+    """The top of a page, as a browser shows it; raises SystemExit where it is too large for a README."""
+    profile = page.with_suffix(".profile")
+    options = [f"--user-data-dir={profile}", f"--screenshot={picture}", f"--window-size=1280,{height}"]
+    subprocess.run([chromium, *FLAGS, *options, page.as_uri()], check=True, capture_output=True, timeout=120)
+    size = picture.stat().st_size
+    if size > most:
+        raise SystemExit(f"{picture.name} has {size:,} bytes, and {most:,} are the most")
+    print(f"{picture.name}: {size:,} bytes")
+
+
+def main() -> int:
+    """Make both; 1 where there is no browser."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        print("there is no Chromium: install the package chromium", file=sys.stderr)
+        return 1
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, draw, height in (("fleet", draw_week, 1200), ("gpu-memory", draw_memory, 900)):
+            page = Path(folder, f"{name}.html")
+            draw(page)
+            photograph(chromium, page, FOLDER / f"{name}.png", height)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""What Datadog is given: understood by the official models to the last field, and true to the metrics."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from datadog_api_client.v1.model.dashboard import Dashboard as DashboardModel
+from datadog_api_client.v1.model.metric_metadata import MetricMetadata
+from datadog_api_client.v1.model.monitor import Monitor as MonitorModel
+
+from common.dashboard import Dashboard, Draw, Monitor
+from common.datadog.documents import Place, dashboard_document, metadata_document, monitor_document
+from common.metric import Kind, Metric
+from monitor_queries import Query
+from scripts.datadog_documents import every_look, every_metric
+from strict_models import findings
+
+METRICS = {metric.name: metric for metric in every_metric()}
+BOARDS = [board for look in every_look() for board in look.dashboards]
+MONITORS = [monitor for look in every_look() for monitor in look.monitors]
+PLACE = Place("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
+VARIABLES = {"env", "service", "project", "user", "host"}
+
+on_every_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.key)
+on_every_monitor = pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.key)
+
+
+def widgets(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for group in document["widgets"] for one in group["definition"]["widgets"]]
+
+
+def queries(document: dict[str, Any]) -> list[str]:
+    requests = [ask for one in widgets(document) for ask in one["definition"].get("requests", [])]
+    return [query["query"] for ask in requests for query in ask["queries"]]
+
+
+def keys_of(metric: Metric) -> set[str]:
+    return {*metric.tags, "env", "service", *(["host"] if metric.on_node else [])}
+
+
+@on_every_board
+def test_a_dashboard_is_understood_to_the_last_field(board: Dashboard) -> None:
+    assert findings(dashboard_document(board, PLACE), DashboardModel) == []
+
+
+@on_every_monitor
+def test_a_monitor_is_understood_to_the_last_field(monitor: Monitor) -> None:
+    assert findings(monitor_document(monitor, PLACE), MonitorModel) == []
+
+
+def test_metadata_are_understood_and_end_in_our_mark() -> None:
+    for metric in METRICS.values():
+        made = metadata_document(metric)
+        assert findings(made, MetricMetadata) == []
+        assert made["description"].endswith(" [fleetgauge]")
+        assert len(made["description"]) <= 400
+        assert made.get("unit", "") == metric.unit
+
+
+@on_every_board
+def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboard) -> None:
+    document = dashboard_document(board, PLACE)
+    assert queries(document)
+    assert {one["name"] for one in document["template_variables"]} <= VARIABLES
+    for query in queries(document):
+        found = re.fullmatch(
+            r"(avg|sum|min|max):([\w.]+)\{([^{}]*)\}(?: by \{([\w,]+)\})?"
+            r"(\.as_count\(\)|\.rollup\((?:avg|max|min), 900\))",
+            query,
+        )
+        assert found is not None, query
+        metric = METRICS[found[2]]
+        used = [part.lstrip("$").partition(":")[0] for part in found[3].split(",")]
+        assert {*used, *filter(None, (found[4] or "").split(","))} <= keys_of(metric), query
+        assert (found[5] == ".as_count()") is (metric.kind is Kind.COUNT)
+        assert found[1] == {"mean": "avg", "none": "avg"}.get(metric.combines, metric.combines)
+        assert query.count("(") == query.count(")")
+
+
+@on_every_board
+def test_widgets_lie_in_rows_of_twelve_columns_without_overlap(board: Dashboard) -> None:
+    document = dashboard_document(board, PLACE)
+    assert [group["definition"]["title"] for group in document["widgets"]][:2][0] == "About"
+    bottom = 0
+    for group in document["widgets"]:
+        taken: set[tuple[int, int]] = set()
+        for one in group["definition"]["widgets"]:
+            x, y, width, height = (one["layout"][key] for key in ("x", "y", "width", "height"))
+            cells = {(x + across, y + down) for across in range(width) for down in range(height)}
+            assert width >= 4
+            assert x + width <= 12
+            assert not taken & cells
+            taken |= cells
+        assert {x for x, _ in taken} == set(range(12))
+        assert group["layout"]["y"] == bottom
+        bottom += group["layout"]["height"]
+        assert group["layout"]["height"] == 1 + max(y for _, y in taken) + 1
+
+
+@on_every_board
+def test_formulas_name_their_queries_and_carry_the_units_of_the_metrics(board: Dashboard) -> None:
+    made = dashboard_document(board, PLACE)
+    declared = [widget for widget in board.widgets() if widget.draw is not Draw.NOTE]
+    drawn = [one["definition"] for one in widgets(made) if "requests" in one["definition"]]
+    assert [one["title"] for one in drawn] == [widget.title for widget in declared]
+    for widget, definition in zip(declared, drawn, strict=True):
+        [request] = definition["requests"]
+        names = {query["name"] for query in request["queries"]}
+        for formula in request["formulas"]:
+            assert set(re.findall(r"query\d+", formula["formula"])) <= names
+            assert formula["formula"].count("(") == formula["formula"].count(")")
+        if not widget.share_of:
+            units = [
+                one.get("number_format", {}).get("unit", {}).get("unit_name", "")
+                for one in request["formulas"]
+            ]
+            assert units == [metric.unit for metric in widget.metrics]
+
+
+@on_every_monitor
+def test_every_metric_and_tag_of_a_monitors_query_is_declared_and_its_threshold_is_the_querys(
+    monitor: Monitor,
+) -> None:
+    document = monitor_document(monitor, PLACE)
+    query = Query.read(document["query"])
+    metric = METRICS[query.metric]
+    used = {*query.by, *(pair.partition(":")[0] for pair in query.scope)}
+    assert used <= keys_of(metric)
+    assert "service:ant-farm" in query.scope
+    assert query.by[0] == "env"
+    assert query.limit == document["options"]["thresholds"]["critical"]
+    assert 1 <= document["priority"] <= 5
+    named = set(re.findall(r"\{\{(\w+)\.name\}\}", document["name"] + document["message"]))
+    assert named <= set(query.by)
+
+
+@on_every_monitor
+def test_a_message_says_what_why_what_to_do_the_page_and_the_recipients(monitor: Monitor) -> None:
+    message = monitor_document(monitor, PLACE)["message"]
+    link = f"[{monitor.page}](https://git.example.com/fleetgauge/{monitor.page})"
+    assert message == (
+        f"{monitor.what}\n\nWhy it matters: {monitor.why}\n\nWhat to do: {monitor.todo}\n\n"
+        f"Documentation: {link}\n\n@slack-ants"
+    )
+
+
+def test_keys_and_titles_are_each_used_once() -> None:
+    for kind in (BOARDS, MONITORS):
+        keys = [one.key for one in kind]
+        assert len(set(keys)) == len(keys)
+    titles = [board.title for board in BOARDS]
+    assert sorted(titles) == sorted(
+        [
+            "Fleet",
+            "Push to main",
+            "Sweeps",
+            "Pipelines",
+            "GPU memory",
+            "Data plane",
+            "Hosts",
+            "fleetgauge itself",
+        ]
+    )
+
+
+def test_every_metric_is_on_a_dashboard_or_says_why_not() -> None:
+    shown = {m for board in BOARDS for one in board.widgets() for m in (*one.metrics, *one.share_of)}
+    excused = {metric for look in every_look() for metric in look.unseen}
+    assert set(METRICS.values()) == shown | excused
+    assert not shown & excused
+
+
+def group(document: dict[str, Any]) -> Any:
+    return document["widgets"][1]["definition"]
+
+
+def first(document: dict[str, Any]) -> Any:
+    return group(document)["widgets"][0]["definition"]
+
+
+PLANTED: dict[str, Callable[[Any], object]] = {
+    "a widget of no known kind": lambda d: first(d).update(type="query_valu"),
+    "a field nobody knows, deep inside": lambda d: first(d)["requests"][0]["queries"][0].update(
+        agregator="last"
+    ),
+    "a field nobody knows, at the top": lambda d: d.update(reflow="fixed"),
+    "no title": lambda d: d.pop("title"),
+    "no layout type": lambda d: d.pop("layout_type"),
+    "a layout type of no known kind": lambda d: d.update(layout_type="orderd"),
+    "an aggregator of no known kind": lambda d: first(d)["requests"][0]["queries"][0].update(
+        aggregator="newest"
+    ),
+    "a text for a number": lambda d: group(d)["widgets"][0]["layout"].update(width="four"),
+    "a text for a list": lambda d: d.update(widgets="none"),
+    "a group without widgets": lambda d: group(d).pop("widgets"),
+    "a request that is no object": lambda d: first(d).update(requests=["a"]),
+    "a unit of no known kind": lambda d: first(d)["requests"][0]["formulas"][0].update(
+        number_format={"unit": {"type": "canonic", "unit_name": "byte"}}
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
+def test_a_planted_error_of_a_dashboard_is_found(plant: Callable[[Any], object]) -> None:
+    document = dashboard_document(next(board for board in BOARDS if board.key == "sweeps"), PLACE)
+    planted = copy.deepcopy(document)
+    plant(planted)
+    assert findings(planted, DashboardModel) != []
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        lambda d: d.pop("query"),
+        lambda d: d.update(type="metric alrt"),
+        lambda d: d["options"].update(notify_nodata=True),
+        lambda d: d["options"]["thresholds"].update(critical="much"),
+        lambda d: d.update(tags="fleetgauge"),
+    ],
+)
+def test_a_planted_error_of_a_monitor_is_found(plant: Callable[[Any], object]) -> None:
+    planted = copy.deepcopy(monitor_document(MONITORS[0], PLACE))
+    plant(planted)
+    assert findings(planted, MonitorModel) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max(last_1h):max:collector.up{service:x} by {env} < 1)",
+        "max(last_1h):max:collector.up{service:x by {env} < 1",
+        "max(last_1h):max:collector.up{service:x} by {env}",
+    ],
+)
+def test_a_query_that_does_not_read_as_one_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a query of ours"):
+        Query.read(text)
+
+
+def test_a_document_is_json_and_the_same_each_time() -> None:
+    made = [json.dumps([dashboard_document(board, PLACE) for board in BOARDS]) for _ in range(2)]
+    assert made[0] == made[1]
+
+
+def test_the_service_is_spelled_as_its_points_are() -> None:
+    document = monitor_document(MONITORS[0], Place("Ant Farm"))
+    assert "{service:ant_farm" in document["query"]
+    assert document["message"].endswith("`")  # nobody is told by default

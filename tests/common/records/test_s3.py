@@ -1,0 +1,455 @@
+"""Records in object storage: read by range, once, as the same files on disk would be."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tempfile
+import tracemalloc
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from record_objects import BUCKET, Bucket, ObjectTicks
+from xenna_ticks import NOW, Points, Ticks, named, record
+
+from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
+from common.errors import ConfigurationError
+from common.metric import Sample
+from common.records import s3
+from common.records.storages import Files
+from common.span import Span
+from servers.aws import Aws
+from servers.faults import Fault
+
+RUN = ("pipeline_kind:curate", "run_hash:abc")
+
+
+@pytest.fixture
+def bucket(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    return Bucket(aws)
+
+
+@pytest.fixture
+def ticks(bucket: Bucket) -> ObjectTicks:
+    return ObjectTicks(bucket.aws)
+
+
+def progress(points: Points) -> list[int]:
+    """How long ago the records were written whose points these are."""
+    return sorted(NOW - at for _, _, at in named(points, "xenna.pipeline.progress"))
+
+
+def lines(*agos: int) -> list[dict[str, Any]]:
+    return [record(5000 - ago, ago) for ago in agos]
+
+
+def test_an_object_that_grows_is_read_on_from_where_it_ended(bucket: Bucket, ticks: ObjectTicks) -> None:
+    first = bucket.put("run/a.jsonl", *lines(500, 400))
+    assert progress(ticks.tick()) == [400, 500]
+    bucket.put("run/a.jsonl", *lines(500, 400, 300))
+    assert progress(ticks.tick()) == [300]
+    assert ticks.tally.lost == []
+    assert len(first) < s3.BLOCK  # so that one request has it all
+    assert len(bucket.read()) == 1
+
+
+def test_of_a_large_object_only_its_beginning_and_what_is_new_is_read(
+    bucket: Bucket, ticks: ObjectTicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "BLOCK", 1 << 16)
+    old = lines(*range(1900, 500, -1))
+    size = len(bucket.put("run/a.jsonl", *old))
+    assert size > 2 * s3.BLOCK
+    assert len(progress(ticks.tick())) == 1400
+    whole = len(bucket.put("run/a.jsonl", *old, *lines(300)))
+    assert progress(ticks.tick()) == [300]
+    assert bucket.read() == [
+        ("run/a.jsonl", "bytes=0-4095"),
+        ("run/a.jsonl", f"bytes={size - 64}-{whole - 1}"),
+    ]
+
+
+def test_unchanged_objects_cost_their_line_in_the_listing_and_nothing_else(
+    bucket: Bucket, ticks: ObjectTicks
+) -> None:
+    for number in range(5):
+        bucket.put(f"run/{number}.jsonl", record(0, 500, run_id=str(number), run_hash=str(number)))
+    assert len(progress(ticks.tick())) == 5
+    bucket.aws.requests.clear()
+    assert ticks.tick()["xenna.ingest.files", (), NOW] == 5
+    assert [one.method for one in bucket.aws.requests] == ["GET"]
+    assert "list-type=2" in bucket.aws.requests[0].target
+
+
+def test_another_object_of_the_same_length_is_read_anew(bucket: Bucket, ticks: ObjectTicks) -> None:
+    one = bucket.put("run/a.jsonl", record(0, 500, run_id="r1"), record(1, 400, run_id="r1"))
+    assert progress(ticks.tick()) == [400, 500]
+    other = bucket.put("run/a.jsonl", record(0, 300, run_id="r2"), record(1, 200, run_id="r2"))
+    assert len(one) == len(other)
+    assert progress(ticks.tick()) == [200, 300]
+
+
+def test_an_object_with_the_same_first_line_and_another_past_is_read_anew(
+    bucket: Bucket, ticks: ObjectTicks
+) -> None:
+    bucket.put("run/a.jsonl", *lines(500, 400))
+    ticks.tick()
+    bucket.put("run/a.jsonl", *lines(500), record(9, 350, run_id="r9", run_hash="9"), *lines(300))
+    assert progress(ticks.tick()) == [300, 350]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)],
+    ids=["gzip", "zstd"],
+)
+def test_a_compressed_object_is_read_whole_when_it_changes_and_nothing_is_taken_twice(
+    bucket: Bucket, ticks: ObjectTicks, suffix: str, compress: Any
+) -> None:
+    name = f"run/a.jsonl{suffix}"
+    plain = bucket.put("run/other", *lines(500, 400))
+    bucket.put_bytes(name, compress(plain))
+    assert progress(ticks.tick()) == [400, 500]
+    bucket.aws.requests.clear()
+    assert progress(ticks.tick()) == []
+    assert bucket.read() == []
+    bucket.put_bytes(name, compress(plain + bucket.put("run/other", *lines(300))))
+    assert progress(ticks.tick()) == [300]
+    assert ticks.tally.dropped == {}
+    bucket.put_bytes(name, compress(plain)[:-9] + b"garbage that is none")
+    ticks.tick()
+    assert ticks.tally.dropped.keys() <= {"corrupt_gzip", "corrupt_zstd"}
+    assert ticks.tally.lost == []
+
+
+def test_what_expands_to_more_than_memory_holds_is_read_in_portions(
+    bucket: Bucket, ticks: ObjectTicks
+) -> None:
+    first, last = bucket.put("run/other", *lines(200)), bucket.put("run/other", *lines(100))
+    content = first + bytes(50_000_000) + last
+    bucket.put_bytes("run/a.jsonl.zst", zstandard.ZstdCompressor().compress(content))
+    tracemalloc.start()
+    assert progress(ticks.tick()) == [100, 200]
+    assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    tracemalloc.stop()
+    assert ticks.tally.dropped == {"nul_hole": 1}
+
+
+def test_objects_that_rotate_or_vanish_lose_and_repeat_nothing(bucket: Bucket, ticks: ObjectTicks) -> None:
+    bucket.put("run/a.jsonl", *lines(500, 400))
+    assert progress(ticks.tick()) == [400, 500]
+    bucket.put("run/a.000001.jsonl", *lines(500, 400, 350))
+    bucket.put("run/a.jsonl", *lines(300))
+    assert progress(ticks.tick()) == [300, 350]
+    bucket.delete("run/a.000001.jsonl")
+    bucket.delete("run/a.jsonl")
+    assert progress(ticks.tick()) == []
+    assert ticks.tally.lost == []
+
+
+def test_an_unfinished_last_line_waits(bucket: Bucket, ticks: ObjectTicks) -> None:
+    whole = bucket.put("run/a.jsonl", *lines(500, 400))
+    bucket.put_bytes("run/a.jsonl", whole[:-10])
+    assert progress(ticks.tick()) == [500]
+    bucket.put_bytes("run/a.jsonl", whole)
+    assert progress(ticks.tick()) == [400]
+
+
+# Patterns
+
+
+def test_the_date_in_a_pattern_is_today_and_yesterday(bucket: Bucket) -> None:
+    ticks = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{{date}}/**/*.jsonl")
+    for number in range(4):
+        day = datetime.fromtimestamp(NOW - 86400 * number, UTC).date()
+        more: dict[str, Any] = {"run_id": str(number), "run_hash": str(number)}
+        bucket.put(f"{day}/deep/{number}.jsonl", record(0, 100 + number, **more))
+    assert progress(ticks.tick()) == [100, 101]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("run/", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2"}),
+        ("run", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2"}),
+        ("run/a.jsonl", {"run/a.jsonl"}),
+        ("r*/[ad].jsonl", {"run/a.jsonl", "run/d.jsonl.2"}),
+        ("**/c.jsonl", {"run/b/c.jsonl.gz"}),
+        ("run/.h/*", {"run/.h/e.jsonl"}),
+        ("", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2", "runs/f.jsonl"}),
+    ],
+)
+def test_a_pattern_stands_for_what_it_would_on_disk(
+    bucket: Bucket, pattern: str, expected: set[str], tmp_path: Path
+) -> None:
+    names = (
+        "run/a.jsonl",
+        "run/b/c.jsonl.gz",
+        "run/d.jsonl.2",
+        "run/.h/e.jsonl",
+        "runs/f.jsonl",
+        "run/g.log",
+    )
+    for name in names:
+        bucket.put_bytes(name, b"x")
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    objects = Files(ObjectTicks(bucket.aws).core).find([f"s3://{BUCKET}/{pattern}"]).files
+    assert {path.removeprefix(f"s3://{BUCKET}/") for path in objects} == expected
+    local = Files().find([f"{tmp_path}/{pattern}"]).files
+    assert {path.removeprefix(f"{tmp_path}/") for path in local} == expected
+
+
+def test_more_objects_than_may_be_listed_make_the_run_partial(bucket: Bucket) -> None:
+    ticks = ObjectTicks(bucket.aws, max_objects="3")
+    for number in range(4):
+        more: dict[str, Any] = {"run_id": str(number), "run_hash": str(number)}
+        bucket.put(f"run/{number}.jsonl", record(0, 100 + number, **more))
+    assert progress(ticks.tick()) == [100, 101, 102, 103]
+    assert ticks.tally.lost == [
+        f"s3://{BUCKET}/run/: there are more than 3 objects; narrow it, or raise MAX_OBJECTS"
+    ]
+
+
+# What goes wrong
+
+
+def test_a_prefix_with_nothing_below_it_is_lost_and_one_before_a_wildcard_too(bucket: Bucket) -> None:
+    bucket.put("other/a.jsonl", *lines(100))
+    for path, shown in ((f"s3://{BUCKET}/gone/x.jsonl", "gone/x.jsonl"), (f"s3://{BUCKET}/gone/*/x", "gone")):
+        ticks = ObjectTicks(bucket.aws, path)
+        ticks.tick()
+        [lost] = ticks.tally.lost
+        assert lost.startswith(f"s3://{BUCKET}/{shown}: it is not there")
+    ticks = ObjectTicks(bucket.aws, f"s3://{BUCKET}/*/x.jsonl")
+    ticks.tick()
+    assert ticks.tally.lost == []
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("AccessDenied", 403, "access is denied; the role needs s3:ListBucket"),
+        ("NoSuchBucket", 404, "there is no such bucket"),
+        ("PermanentRedirect", 301, "the bucket is in another region; set AWS_REGION"),
+        ("InvalidAccessKeyId", 403, "the AWS credentials are not valid"),
+        ("SlowDown", 503, "S3 asks to slow down"),
+    ],
+)
+def test_a_listing_that_is_refused_is_lost_in_words_and_an_error_of_the_check(
+    bucket: Bucket, ticks: ObjectTicks, code: str, status: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>"
+    headers = {"Content-Type": "application/xml", "x-amz-bucket-region": "eu-west-1"}
+    bucket.aws.faults.add(Fault(status=status, body=body, headers=headers), None)
+    points = ticks.tick()
+    assert named(points, "xenna.runs") == {}
+    [lost] = ticks.tally.lost
+    assert said in lost
+    [error, *_] = ticks.collector.check(ticks.context())
+    assert isinstance(error, ConfigurationError)
+    assert said in str(error)
+
+
+def test_without_credentials_the_error_says_what_to_do(
+    bucket: Bucket, ticks: ObjectTicks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ticks.tick()
+    [lost] = ticks.tally.lost
+    assert "no AWS credentials were found; give the pod a role" in lost
+
+
+def test_an_object_that_is_denied_is_lost_and_the_others_are_read(bucket: Bucket, ticks: ObjectTicks) -> None:
+    bucket.put("run/a.jsonl", *lines(500))
+    bucket.put("run/b.jsonl", record(0, 400, run_id="r2", run_hash="b"))
+    denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
+    bucket.aws.faults.add(denied, None, match=f"/{BUCKET}/run/a.jsonl")
+    assert progress(ticks.tick()) == [400]
+    [lost] = ticks.tally.lost
+    assert lost.startswith(f"s3://{BUCKET}/run/a.jsonl: access is denied")
+    bucket.aws.faults.clear()
+    assert progress(ticks.tick()) == [500]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(truncate=True), Fault(status=503), Fault(reset="after")],
+    ids=["cut", "slow down", "reset"],
+)
+def test_an_answer_that_breaks_off_is_asked_for_again(
+    bucket: Bucket, ticks: ObjectTicks, fault: Fault
+) -> None:
+    bucket.put("run/a.jsonl", *lines(500, 400))
+    bucket.aws.faults.add(fault, 2, match=f"/{BUCKET}/run/a.jsonl")
+    assert progress(ticks.tick()) == [400, 500]
+    assert ticks.tally.lost == []
+
+
+def test_an_answer_that_always_breaks_off_loses_the_object_and_marks_nothing_of_it(
+    bucket: Bucket, ticks: ObjectTicks
+) -> None:
+    bucket.put("run/a.jsonl", *lines(500, 400))
+    bucket.aws.faults.add(Fault(truncate=True), None, match=f"/{BUCKET}/run/a.jsonl")
+    assert progress(ticks.tick()) == []
+    assert len(ticks.tally.lost) == 1
+    bucket.aws.faults.clear()
+    assert progress(ticks.tick()) == [400, 500]
+
+
+def replaced(bucket: Bucket, on: int, content: bytes) -> list[str]:
+    """Upload an object again when so many reads of it were asked for; the ranges that were."""
+    ranges: list[str] = []
+
+    def change(request: Any) -> None:
+        if request.headers["If-Match"]:
+            ranges.append(request.headers["Range"])
+            if len(ranges) == on:
+                moto = bucket.aws.moto_client("s3")
+                moto.put_object(Bucket=BUCKET, Key="run/a.jsonl", Body=content)
+                moto.close()
+
+    bucket.aws.on("read", change)
+    return ranges
+
+
+def test_an_object_that_changes_between_the_listing_and_reading_is_read_as_it_is_then(
+    bucket: Bucket, ticks: ObjectTicks
+) -> None:
+    longer = bucket.put("run/other", *lines(500, 400))
+    bucket.put("run/a.jsonl", *lines(500))
+    ranges = replaced(bucket, 1, longer)
+    assert progress(ticks.tick()) == [400, 500]
+    assert len(ranges) == 2
+    assert ticks.tally.lost == []
+
+
+def test_an_object_that_changes_while_it_is_read_is_read_on_in_the_next_tick(
+    bucket: Bucket, ticks: ObjectTicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "BLOCK", 5000)
+    longer = bucket.put("run/other", *lines(*range(500, 400, -1)))
+    bucket.put("run/a.jsonl", *lines(*range(500, 450, -1)))
+    replaced(bucket, 2, longer)
+    first = progress(ticks.tick())
+    assert 0 < len(first) < 50
+    assert ticks.tally.lost == []
+    assert sorted(first + progress(ticks.tick())) == list(range(401, 501))
+
+
+def test_an_answer_that_does_not_come_is_given_up_and_the_others_are_read(
+    bucket: Bucket, ticks: ObjectTicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 0.3)
+    bucket.put("run/a.jsonl", *lines(500))
+    bucket.put("run/b.jsonl", record(0, 400, run_id="r2", run_hash="b"))
+    bucket.aws.faults.add(Fault(stall=True), None, match=f"/{BUCKET}/run/a.jsonl")
+    assert progress(ticks.tick()) == [400]
+    [lost] = ticks.tally.lost
+    assert lost.startswith(f"s3://{BUCKET}/run/a.jsonl: the answer broke off")
+    bucket.aws.faults.clear()
+    assert progress(ticks.tick()) == [500]
+
+
+def test_records_that_are_uploaded_too_late_are_said_with_the_command_that_sends_them(
+    bucket: Bucket, ticks: ObjectTicks, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket.put("run/a.jsonl", *lines(4500, 4000, 100))
+    assert progress(ticks.tick()) == [100]
+    assert ticks.tally.dropped == {"too_old": 2}
+    span = "--since 2026-11-15T23:31:40Z --until 2026-11-15T23:40:01Z"
+    assert f"to send them: run_collector.py xenna {span} --push --yes" in caplog.text
+
+
+def test_a_backfill_lists_the_days_of_its_span_and_sends_what_live_ticks_sent(bucket: Bucket) -> None:
+    ticks = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{{date}}/*.jsonl")
+    for number, ago in enumerate((300, 200, 100)):
+        day = datetime.fromtimestamp(NOW - ago, UTC).date()
+        more: dict[str, Any] = {"run_id": str(number), "run_hash": str(number)}
+        bucket.put(f"{day}/{number}.jsonl", *(record(n, ago - n, **more) for n in range(50)))
+    live = named(ticks.tick(), "xenna.pipeline")
+    assert len(live) == 150
+    ticks.now, ticks.state = NOW + 5 * 86400, {}
+    assert ticks.collector.backfill is not None
+    again = ticks.collector.backfill(ticks.context(), Span(NOW - 900, NOW, 900))
+    sent = {
+        (item.metric.name, item.tags, item.timestamp): item.value
+        for item in again()
+        if isinstance(item, Sample)
+    }
+    assert sent == live
+
+
+class SinkTicks(ObjectTicks):
+    collector = GPU_MEMORY
+
+
+def test_sinks_manifests_and_dumps_are_found_in_s3_as_on_disk(bucket: Bucket, tmp_path: Path) -> None:
+    class LocalTicks(Ticks):
+        collector = GPU_MEMORY
+
+    samples = Path(__file__).parents[2] / "data" / "stormlog"
+    shutil.copytree(samples, tmp_path / "sinks")
+    dump = tmp_path / "sinks" / f"oom_dump_{datetime.fromtimestamp(NOW - 60, UTC):%Y%m%dT%H%M%SZ}_1"
+    dump.mkdir()
+    (dump / "events.json").write_text("[]")
+    bucket.mirror(tmp_path / "sinks", "sinks")
+    in_s3 = SinkTicks(bucket.aws, f"s3://{BUCKET}/sinks")
+    on_disk = LocalTicks(tmp_path / "sinks")
+    on_disk.now = in_s3.now = NOW
+    points, expected = in_s3.tick(), on_disk.tick()
+    assert points == expected
+    assert points["gpu_memory.oom_dumps_24h", (), NOW] == 1
+    assert points["gpu_memory.sessions", ("status:completed",), NOW] > 0
+
+
+# The same as on disk
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "write", "write", "rotate", "tick"]), st.integers(0, 2), st.integers(1, 60)
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+@given(steps=STEPS, tagged=st.booleans(), chance=st.integers(0, 99))
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_the_same_files_give_the_same_points_on_disk_and_in_s3(
+    bucket: Bucket, steps: list[tuple[str, int, int]], tagged: bool, chance: int
+) -> None:
+    random = Random(chance)
+    prefix = f"p{random.getrandbits(60):x}"
+    with tempfile.TemporaryDirectory() as name:
+        folder, seq = Path(name), 0
+        local = Ticks(folder, stage_run_hash=str(tagged))
+        objects = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{prefix}*/*", stage_run_hash=str(tagged))
+        local.now = objects.now = NOW - 1500
+        for number, (what, writer, seconds) in enumerate([*steps, ("tick", 0, 99)]):
+            path = folder / f"{writer}.jsonl"
+            local.now = objects.now = local.now + seconds
+            if what == "write":
+                seq += 1
+                more = {"run_id": f"r{writer}", "run_hash": str(writer)}
+                body = {"progress": seq / 2, "stage/a/queue_in": seq}
+                local.write(record(seq, NOW - local.now + random.choice((0, 2)), body, **more), to=path.name)
+            elif what == "rotate" and path.exists():
+                path.rename(folder / f"{writer}.{number:06d}.jsonl")
+            elif what == "tick":
+                bucket.mirror(folder, prefix)
+                assert named(objects.tick(), "xenna.p") == named(local.tick(), "xenna.p")
+        assert named(objects.points, "xenna.stage") == named(local.points, "xenna.stage")
+        assert objects.tally.lost == []

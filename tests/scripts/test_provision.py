@@ -1,0 +1,382 @@
+"""scripts/provision.py against an API that keeps things as the real one does: always the right state."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from project import ROOT
+from scripts.datadog_documents import every_look, every_metric
+from servers.faults import Fault
+from servers.loopback import Request
+from servers.provisioned import ProvisioningApi
+from standins import APP_KEY, KEY
+
+BOARDS = [board for look in every_look() for board in look.dashboards]
+MONITORS = [monitor for look in every_look() for monitor in look.monitors]
+METADATA = {
+    "collector.up": {},
+    "host.load_1m": {"description": "Load, as we know it.", "unit": "process"},
+}
+FOREIGN = {"title": "Fleet", "layout_type": "ordered", "description": "Mine.", "widgets": []}
+
+
+class Provision:
+    """The command, and the API it talks to."""
+
+    def __init__(self, api: ProvisioningApi, folder: Path) -> None:
+        self.api, self.folder = api, folder
+        self.environ = {
+            "PATH": os.environ["PATH"],
+            "DD_API_KEY": KEY,
+            "DD_APP_KEY": APP_KEY,
+            "FLEETGAUGE_DD_URL": api.url,
+        }
+
+    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "scripts" / "provision.py"), *arguments],
+            env={**self.environ, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, code: int = 0, environ: Mapping[str, str] | None = None) -> str:
+        ran = self.start(*arguments, **(environ or {}))
+        out, err = ran.communicate(timeout=120)
+        assert ran.returncode == code, out + err
+        assert KEY not in out + err
+        assert APP_KEY not in out + err
+        return out + err
+
+    def configured(self, text: str) -> str:
+        path = self.folder / "fleetgauge.toml"
+        path.write_text(text)
+        return str(path)
+
+    def titles(self) -> list[str]:
+        return sorted(board["title"] for board in self.api.dashboards.values())
+
+    def monitor(self, key: str) -> dict[str, Any]:
+        [found] = [
+            one for one in self.api.monitors.values() if any(f"mark:{key}/" in tag for tag in one["tags"])
+        ]
+        return found
+
+    def board(self, key: str) -> dict[str, Any]:
+        [found] = [one for one in self.api.dashboards.values() if f"mark:{key}/" in one["description"]]
+        return found
+
+
+@pytest.fixture
+def provision(tmp_path: Path) -> Iterator[Provision]:
+    with ProvisioningApi(KEY, APP_KEY) as api:
+        api.metadata |= copy.deepcopy(METADATA)
+        yield Provision(api, tmp_path)
+
+
+State = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> State:
+    """What there is after one push."""
+    with ProvisioningApi(KEY, APP_KEY) as api:
+        api.metadata |= copy.deepcopy(METADATA)
+        Provision(api, tmp_path_factory.mktemp("pushed")).run("--push")
+        return api.dashboards, api.monitors, api.metadata
+
+
+@pytest.fixture
+def made(provision: Provision, pushed: State) -> Provision:
+    """With everything made, and nothing of it in the log of changes."""
+    api = provision.api
+    api.dashboards, api.monitors, api.metadata = copy.deepcopy(pushed)
+    return provision
+
+
+def whole(provision: Provision) -> None:
+    """Every dashboard and every monitor is there once, and its mark is closed."""
+    assert provision.titles() == sorted(board.title for board in BOARDS)
+    assert len(provision.api.monitors) == len(MONITORS)
+    provision.api.requests.clear()
+    provision.run("--push")
+    assert provision.api.changes() == []
+
+
+def test_a_dry_run_says_what_it_would_create_and_changes_nothing(provision: Provision) -> None:
+    said = provision.run()
+    assert "dashboard fleet (Fleet): would create\n" in said
+    assert "monitor collector-down (Collector {{collector.name}} is down or silent): would create\n" in said
+    assert "metadata: 1 would be written, 0 left as they are\n" in said
+    assert (
+        "metadata of 1 metrics described by somebody else, left (--force overwrites them): host.load_1m"
+        in said
+    )
+    assert f"metadata of {len(every_metric()) - 2} metrics not there yet, skipped" in said
+    assert said.endswith("This was a dry run: nothing was changed. --push does it.\n")
+    assert provision.api.changes() == []
+
+
+def test_what_is_created_is_left_alone_the_next_time(provision: Provision) -> None:
+    said = provision.run("--push")
+    assert "dashboard fleet (Fleet): created\n" in said
+    whole(provision)
+    assert provision.api.metadata["collector.up"] == {
+        "description": "1 when all that was asked for was read and delivered, 0 otherwise. [fleetgauge]",
+        "short_name": "up",
+    }
+    assert provision.api.metadata["host.load_1m"]["description"] == "Load, as we know it."
+    assert "dashboard fleet (Fleet): left as it is\n" in provision.run()
+
+
+def test_a_changed_declaration_changes_that_object_alone_and_shows_how(made: Provision) -> None:
+    config = made.configured("[provision.monitors.disk-full]\nthreshold = 97.0\n")
+    dry = made.run("--config", config)
+    assert "monitor disk-full ({{path.name}} of {{host.name}} fills up): would change\n" in dry
+    assert "    - options.thresholds.critical: 95\n    + options.thresholds.critical: 97\n" in dry
+    assert made.api.changes() == []
+    made.run("--push", "--config", config)
+    monitor = made.monitor("disk-full")
+    assert made.api.changes() == [f"PUT /api/v1/monitor/{monitor['id']}"] * 2
+    assert monitor["options"]["thresholds"]["critical"] == 97
+    assert monitor["query"].endswith("> 97")
+    made.api.requests.clear()
+    made.run("--push", "--config", config)
+    assert made.api.changes() == []
+
+
+def test_recipients_are_told_and_links_lead_somewhere(made: Provision) -> None:
+    config = made.configured(
+        '[provision]\nnotify = ["@slack-ants"]\ndocuments = "https://git.example.com/x"\n'
+    )
+    made.run("--push", "--config", config, "--notify", "@pagerduty-bees")
+    message = made.monitor("gap")["message"]
+    assert message.endswith(
+        "[docs/backfill.md](https://git.example.com/x/docs/backfill.md)\n\n@slack-ants @pagerduty-bees"
+    )
+
+
+def test_a_monitor_that_is_switched_off_is_not_made(provision: Provision) -> None:
+    provision.run("--push", "--config", provision.configured("[provision.monitors.gap]\nenabled = false\n"))
+    assert len(provision.api.monitors) == len(MONITORS) - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (
+            "[provision.monitors.disk-ful]\nthreshold = 1.0\n",
+            "there is no such monitor (did you mean 'disk-full'?)",
+        ),
+        ("[provision.monitors.disk-full]\nwarning = 99.0\n", "the warning must come before the threshold"),
+        ("[provision.monitors.disk-full]\ntreshold = 9.0\n", "monitors in [provision]"),
+        ("[provision]\nnotfy = []\n", "notfy"),
+    ],
+)
+def test_a_bad_configuration_is_named_before_anything_is_asked(
+    provision: Provision, text: str, wrong: str
+) -> None:
+    assert wrong in provision.run("--push", "--config", provision.configured(text), code=2)
+    assert provision.api.requests == []
+
+
+def test_what_was_changed_by_hand_is_named_and_kept_and_overwritten_by_force(made: Provision) -> None:
+    made.board("fleet")["widgets"][1]["definition"]["widgets"][0]["definition"]["title"] = "GPUs, says Ann"
+    made.monitor("gap")["message"] = "Never mind."
+    said = made.run("--push")
+    assert "dashboard fleet (Fleet): changed by hand, left (--force overwrites it)\n" in said
+    assert '- widgets[1].definition.widgets[0].definition.title: "GPUs, says Ann"' in said
+    assert "monitor gap ({{collector.name}} left a gap): changed by hand, left" in said
+    assert made.api.changes() == []
+    assert made.monitor("gap")["message"] == "Never mind."
+    made.run("--push", "--force")
+    assert made.monitor("gap")["message"] != "Never mind."
+    made.api.requests.clear()
+    made.run("--push")
+    assert made.api.changes() == []
+
+
+def test_a_widget_added_by_hand_and_one_taken_away_are_seen(made: Provision) -> None:
+    made.board("fleet")["widgets"].append(copy.deepcopy(made.board("fleet")["widgets"][0]))
+    made.board("hosts")["widgets"].pop()
+    said = made.run("--push")
+    assert "dashboard fleet (Fleet): changed by hand" in said
+    assert "dashboard hosts (Hosts): changed by hand" in said
+
+
+def test_states_dates_and_authors_are_no_change_by_hand(made: Provision) -> None:
+    for one in made.api.monitors.values():
+        one |= {
+            "overall_state": "Alert",
+            "modified": "2026-11-17T00:00:00+00:00",
+            "creator": {"email": "x@y.z"},
+        }
+    for one in made.api.dashboards.values():
+        one |= {
+            "modified_at": "2026-11-17T00:00:00+00:00",
+            "author_handle": "x@y.z",
+            "url": "/dashboard/other",
+        }
+    made.run("--push")
+    assert made.api.changes() == []
+
+
+def test_what_it_made_is_removed_and_nothing_else(made: Provision) -> None:
+    foreign = made.api.add_dashboard(FOREIGN)
+    made.board("hosts")["title"] = "Hosts, says Ann"
+    dry = made.run("--remove")
+    assert "dashboard fleet (Fleet): would remove\n" in dry
+    assert made.api.changes() == []
+    assert "dashboard hosts (Hosts, says Ann): changed by hand, left" in made.run("--remove", "--push")
+    assert made.titles() == ["Fleet", "Hosts, says Ann"]
+    assert made.api.monitors == {}
+    assert made.api.metadata["collector.up"]["description"] == ""
+    assert made.api.metadata["host.load_1m"]["description"] == "Load, as we know it."
+    made.run("--remove", "--push", "--force")
+    assert [*made.api.dashboards] == [foreign]
+
+
+def test_clones_and_other_teams_copies_are_not_ours(made: Provision) -> None:
+    clone = copy.deepcopy(made.board("fleet")) | {"id": "clo-000-ne0", "title": "Fleet (clone)"}
+    made.api.dashboards["clo-000-ne0"] = clone
+    kept = copy.deepcopy(clone)
+    for environ in ({"DD_SERVICE": "other-team"}, {"FLEETGAUGE_INSTANCE": "blue"}):
+        said = made.run("--push", environ=environ)
+        assert "dashboard fleet (Fleet): created; not ours, and left alone, though of the same name: " in said
+    assert made.titles().count("Fleet") == 3
+    made.run("--remove", "--push", environ={"DD_SERVICE": "other-team"})
+    assert made.titles().count("Fleet") == 2
+    made.run("--remove", "--push")
+    assert made.titles().count("Fleet") == 1  # of the instance blue
+    assert made.api.dashboards["clo-000-ne0"] == kept
+
+
+def test_a_name_that_is_taken_is_said_and_its_owner_is_left_alone(provision: Provision) -> None:
+    foreign = provision.api.add_dashboard(FOREIGN)
+    before = copy.deepcopy(provision.api.dashboards[foreign])
+    said = provision.run("--push")
+    assert (
+        f"dashboard fleet (Fleet): created; not ours, and left alone, though of the same name: {foreign}\n"
+        in said
+    )
+    assert provision.api.dashboards[foreign] == before
+
+
+def test_ours_are_found_among_three_hundred_foreign_dashboards(made: Provision) -> None:
+    foreign = {made.api.add_dashboard(FOREIGN | {"title": f"Other {n}"}) for n in range(300)}
+    before = copy.deepcopy({name: made.api.dashboards[name] for name in foreign})
+    made.run("--push")
+    assert made.api.changes() == []
+    made.run("--remove", "--push")
+    assert made.api.dashboards == before
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 16, 17, 40])
+def test_killed_in_the_middle_it_is_finished_the_next_time(provision: Provision, number: int) -> None:
+    changes = iter(range(1, 1000))
+    running: list[subprocess.Popen[str]] = []
+
+    def kill(request: Any) -> None:
+        if request.method in {"POST", "PUT"} and next(changes) == number:
+            running[0].kill()
+
+    provision.api.on("applied", kill)
+    running.append(provision.start("--push"))
+    running[0].communicate(timeout=60)
+    assert running[0].returncode == -signal.SIGKILL
+    said = provision.run("--push")
+    assert "changed by hand" not in said
+    whole(provision)
+
+
+def test_a_lost_answer_to_a_creation_makes_no_second_one(provision: Provision) -> None:
+    for path in ("/api/v1/dashboard", "/api/v1/monitor"):
+        provision.api.faults.add(Fault(), match=path)  # the list
+        provision.api.faults.add(Fault(reset="after", applied=True), match=path)
+    provision.run("--push")
+    whole(provision)
+
+
+def test_too_many_requests_are_tried_again_as_asked(provision: Provision) -> None:
+    provision.api.faults.add(Fault(status=429, headers={"X-RateLimit-Reset": "0.01"}), times=5)
+    provision.run("--push")
+    whole(provision)
+
+
+def test_without_the_application_key_nothing_is_asked(provision: Provision) -> None:
+    said = provision.run("--push", code=2, environ={"DD_APP_KEY": ""})
+    assert "DD_APP_KEY is not set; looked in: the environment" in said
+    assert provision.api.requests == []
+
+
+def test_a_refused_application_key_is_told_from_a_refused_api_key(provision: Provision) -> None:
+    said = provision.run("--push", code=2, environ={"DD_APP_KEY": "another-application-key"})
+    assert "though DD_API_KEY is good: check that DD_APP_KEY is valid" in said
+    assert "dashboards_write" in said
+    assert provision.api.changes() == []
+    said = provision.run("--push", code=2, environ={"DD_API_KEY": "another-api-key"})
+    assert "check that DD_API_KEY is valid" in said
+
+
+def test_a_missing_permission_is_named(provision: Provision) -> None:
+    provision.api.permissions.discard("monitors_write")
+    assert "has the permission monitors_write" in provision.run("--push", code=2)
+
+
+def test_datadog_validates_the_monitors_and_nothing_is_made(provision: Provision) -> None:
+    said = provision.run("--check")
+    assert said == "".join(f"monitor {monitor.key}: valid\n" for monitor in MONITORS)
+    assert provision.api.changes() == []
+    provision.api.faults.add(Fault(status=400, body='{"errors": ["The query is invalid."]}'))
+    assert "it said: The query is invalid." in provision.run("--check", code=1)
+
+
+def test_one_that_is_refused_costs_itself(provision: Provision) -> None:
+    provision.api.faults.add(Fault(), times=2, match="/api/v1/monitor")
+    provision.api.faults.add(Fault(status=400, body='{"errors": ["No."]}'), match="/api/v1/monitor")
+    said = provision.run("--push", code=1)
+    assert said.count(": failed: ") == 1
+    assert "it said: No." in said
+    assert len(provision.api.monitors) == len(MONITORS) - 1
+    provision.run("--push")
+    whole(provision)
+
+
+def test_what_is_interrupted_says_so(provision: Provision) -> None:
+    provision.api.faults.add(Fault(), times=12)
+    provision.api.faults.add(Fault(status=503), times=None)
+    running = provision.start("--push")
+
+    def stop(request: Request) -> None:
+        if request.status == 503:
+            running.send_signal(signal.SIGTERM)
+
+    provision.api.on("answered", stop)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert "run it again to finish" in err
+
+
+def test_what_is_no_longer_declared_is_named_and_left(made: Provision) -> None:
+    said = made.run("--push", "--config", made.configured("[provision.monitors.gap]\nenabled = false\n"))
+    assert (
+        "monitor gap ({{collector.name}} left a gap): left as it is; no longer declared; --remove takes"
+        in said
+    )
+    assert made.api.changes() == []
+
+
+def test_somebody_who_answers_for_datadog_is_not_believed(provision: Provision) -> None:
+    provision.api.faults.add(Fault(body="<html>Sign in</html>"), times=None)
+    said = provision.run("--push", "--timeout", "3", code=1)
+    assert "does not look like Datadog" in said

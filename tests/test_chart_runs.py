@@ -1,0 +1,127 @@
+"""Pods of values that a platform team sets, really run from the image as the chart renders them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from containers import USER, Engine, needs_containers, running
+from fleetgauge import __version__
+from growing_file import KEY
+from release import SECRETS, Release
+from rendering import container
+from servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
+from servers.datadog import Intake
+from servers.loopback import Answer, LoopbackServer, Request
+from servers.wandb import Wandb
+
+pytestmark = needs_containers
+TOKEN = "a-token-that-the-agent-trusts"
+ALONE = {"collectors": {name: {"enabled": False} for name in ("data_plane", "gpu_memory", "host", "xenna")}}
+
+
+@pytest.fixture
+def release(image: str, intake: Intake, aws: Aws, tmp_path: Path) -> Iterator[Release]:
+    """A release with W&B alone, that reads and writes nothing but loopback."""
+    with Wandb(KEY) as wandb:
+        made = Release(image, intake, wandb, aws, tmp_path)
+        made.fill()
+        yield made
+
+
+def test_the_job_that_binds_a_claim_mounts_it_needs_nothing_and_ends(
+    engine: Engine, release: Release
+) -> None:
+    now = {"checkpoints": {"persistentVolumeClaim": {"bindNow": True}}}
+    with running(engine, release.template("Job", now), claims=release.claims) as pod:
+        assert pod.wait(60) == 0, pod.log()
+        assert __version__ in pod.log()
+        assert "/checkpoints" in [mount["Destination"] for mount in pod.state["Mounts"]]
+
+
+def test_a_backfill_whose_job_is_made_again_ends_at_once(engine: Engine, release: Release) -> None:
+    shared = {"checkpoints": {"persistentVolumeClaim": {"accessModes": ["ReadWriteMany"]}}}
+    template = release.template("Job", ALONE, shared, {"backfill": {"enabled": True, "since": "45m"}})
+    said, sent = [], []
+    for _ in range(2):
+        with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
+            assert pod.wait(120) == 0, pod.log()
+            said.append(pod.log())
+        sent.append(len(release.intake.write_log))
+    assert sent[0] == sent[1] > 0
+    assert "nothing is left to do" not in said[0]
+    assert "nothing is left to do" in said[1]
+
+
+def test_what_runs_first_and_variables_from_elsewhere_are_part_of_a_run(
+    engine: Engine, release: Release, image: str
+) -> None:
+    first = {
+        "name": "first",
+        "image": image,
+        "args": ["--version"],
+        "securityContext": {"readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
+    }
+    changes = {
+        "collectors": {"wandb": {"settings": {"projects": []}}},
+        "extraEnvFrom": [{"configMapRef": {"name": "projects"}}],
+        "initContainers": [first],
+        "global": {"imagePullSecrets": ["mirror"]},
+        "commonLabels": {"team": "platform"},
+    }
+    template = release.template("CronJob", ALONE, changes)
+    held = {**SECRETS, "projects": {"WANDB_PROJECTS": "acme/ants"}}
+    with running(engine, template, secrets=held, claims=release.claims) as pod:
+        assert pod.wait(120) == 0, pod.log()
+    assert release.intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
+
+
+def test_a_store_that_is_read_only_leaves_w_and_b_running(engine: Engine, release: Release) -> None:
+    template = release.template("CronJob", ALONE)
+    for mount in container(template)["volumeMounts"]:
+        mount["readOnly"] = mount["name"] == "checkpoints"
+    with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
+        assert pod.wait(120) == 1, pod.log()
+        assert "lost what needs the memory of earlier runs" in pod.log()
+        assert "Read-only file system" in pod.log()
+    assert release.intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
+
+
+class Agent(LoopbackServer[Request]):
+    """The agent of EKS Pod Identity: a role's keys for whoever has the token."""
+
+    request_type = Request
+
+    def respond(self, request: Request) -> Answer:
+        if request.headers["Authorization"] != TOKEN:
+            return Answer(401)
+        until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        keys = {"AccessKeyId": ACCESS_KEY_ID, "SecretAccessKey": SECRET_ACCESS_KEY, "Token": "t"}
+        return Answer.json(200, {**keys, "Expiration": until})
+
+
+def test_with_eks_pod_identity_a_run_has_the_role_of_its_account(engine: Engine, release: Release) -> None:
+    place = "/var/run/secrets/pods.eks.amazonaws.com/serviceaccount"
+    folder = release.folder / "identity"
+    folder.mkdir()
+    (folder / "eks-pod-identity-token").write_text(TOKEN)
+    (folder / "eks-pod-identity-token").chmod(0o644)
+    folder.chmod(0o755)
+    template = release.template("CronJob", ALONE, {"aws": {"podIdentity": True}, "extraEnv": []})
+    with Agent() as agent:
+        container(template)["env"] += [  # as the webhook of EKS does
+            {"name": "AWS_CONTAINER_CREDENTIALS_FULL_URI", "value": f"{agent.url}/v1/credentials"},
+            {"name": "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "value": f"{place}/eks-pod-identity-token"},
+        ]
+        mount = {"name": "token", "mountPath": place, "readOnly": True}
+        container(template)["volumeMounts"].append(mount)
+        directory = {"path": str(folder), "type": "Directory"}
+        template["spec"]["volumes"].append({"name": "token", "hostPath": directory})
+        with running(engine, template, claims=release.claims) as pod:
+            assert pod.wait(120) == 0, pod.log()
+            assert "1 ok" in pod.log()
+        assert agent.requests
+    assert template["spec"]["securityContext"]["fsGroup"] == USER, "which lets it read the token"

@@ -1,0 +1,85 @@
+"""Datadog's own validator of integrations takes what is generated, and would say so where it did not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from project import ROOT
+
+DDEV = ROOT / ".venv-ddev" / "bin" / "ddev"
+GENERATED = ROOT / "docs" / "datadog"
+pytestmark = pytest.mark.skipif(not DDEV.exists(), reason="scripts/ddev-environment has not been run")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A repository of integrations as ddev wants one: a folder per prefix, the dashboards in one of them."""
+    (tmp_path / ".ddev").mkdir()
+    (tmp_path / ".ddev" / "config.toml").touch()
+    for found in sorted(GENERATED.glob("*/metadata.csv")):
+        name = found.parent.name
+        assets = tmp_path / name / "assets" / "dashboards"
+        assets.mkdir(parents=True)
+        for board in GENERATED.glob("dashboards/*.json") if name == "collector" else ():
+            shutil.copy(board, assets)
+        shutil.copy(found, tmp_path / name)
+        manifest = {
+            "manifest_version": "2.0.0",
+            "app_uuid": "00000000-0000-4000-8000-000000000000",
+            "app_id": name,
+            "assets": {
+                "integration": {"metrics": {"prefix": f"{name}."}},
+                "dashboards": {path.stem: f"assets/dashboards/{path.name}" for path in assets.iterdir()},
+            },
+        }
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)  # noqa: S607
+    return tmp_path
+
+
+def validated(tree: Path, what: str) -> tuple[int, str]:
+    home = tree / "home"
+    home.mkdir(exist_ok=True)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "DDEV_SELF_TESTS": "1"}
+    ran = subprocess.run(
+        [str(DDEV), "-x", "validate", what],
+        cwd=tree,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_the_metadata_of_every_prefix_is_valid(tree: Path) -> None:
+    code, said = validated(tree, "metadata")
+    assert code == 0, said
+    assert f"Passed: {len([*GENERATED.glob('*/metadata.csv')])}" in said
+
+
+def test_every_dashboard_is_valid(tree: Path) -> None:
+    code, said = validated(tree, "dashboards")
+    assert code == 0, said
+
+
+def test_a_unit_that_is_none_and_a_dashboard_without_widgets_are_found(tree: Path) -> None:
+    table = tree / "collector" / "metadata.csv"
+    table.write_text(table.read_text().replace(",item,", ",point,", 1))
+    code, said = validated(tree, "metadata")
+    assert code != 0
+    assert "point" in said
+    board = tree / "collector" / "assets" / "dashboards" / "fleet.json"
+    content = json.loads(board.read_text())
+    del content["widgets"]
+    board.write_text(json.dumps(content))
+    code, said = validated(tree, "dashboards")
+    assert code != 0
+    assert "widgets" in said

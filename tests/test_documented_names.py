@@ -1,0 +1,184 @@
+"""What the documents tell people to type and to look for: commands, options, settings, metrics, messages."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents import FOREIGN, PAGES, PRESENT, Command, commands, exists_in_code, name_of, spans
+
+from common.collector import load_collector
+from common.config.settings import CoreSettings, DatadogSettings, variables
+from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
+from common.process import cli
+from common.registry import names
+from project import ROOT
+from scripts import demo, generate, metric_examples
+from servers.aws import Aws
+from servers.datadog import Intake
+from servers.wandb import Wandb
+
+COMMANDS = [command for page in PAGES for command in commands(page)]
+# Pages that a test of their own follows step by step, and scripts that another test runs.
+FOLLOWED = {"CONTRIBUTING.md", "docs/adding-a-collector.md"}
+SCRIPTS = {f"scripts/{name}" for name in ("build", "demo", "generate", "lint", "release", "setup", "test")}
+SCRIPTS |= {"scripts/provision.py"}
+RUNNABLE = {"scripts/run_collector.py", "fleetgauge.gpu_memory"}
+HELM = ("--atomic", "--build-arg", "--namespace", "--set", "--upgrade", "--values", "--wait")  # and docker
+RUN = [one for one in COMMANDS if one.program in RUNNABLE and one.page not in FOLLOWED]
+
+METRICS = {metric.name: metric for family in generate.families().values() for metric in family}
+
+
+def test_every_command_is_run_by_a_test_or_named_as_the_readers_own() -> None:
+    told = {one.program for one in COMMANDS if one.page not in FOLLOWED}
+    assert told - RUNNABLE - SCRIPTS - {*FOREIGN, "shell"} == set()
+    index = (ROOT / "docs" / "README.md").read_text()
+    [named] = re.findall(r"Commands of (.*?) need", index, re.DOTALL)
+    assert re.findall(r"`(\w+)`", named) == [*FOREIGN]
+
+
+@pytest.fixture(scope="module")
+def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of the demo, whose servers are up."""
+    folder = tmp_path_factory.mktemp("demo")
+    servers = Aws(), Intake(key=demo.KEY, app_key=demo.APP_KEY), Wandb(key=demo.KEY)
+    with servers[0] as aws, servers[1] as intake, servers[2] as wandb:
+        yield demo.prepare(folder, aws, intake, wandb)
+
+
+@pytest.mark.parametrize("command", RUN, ids=lambda one: f"{one.page}:{' '.join(one.words)}")
+def test_a_command_of_the_documents_does_not_fail(
+    command: Command, demonstrated: dict[str, str], tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "tests" / "data" / "stormlog" / "gpu-sink", tmp_path / "telemetry")
+    words = shlex.split(" ".join(command.words))
+    if command.program == "fleetgauge.gpu_memory":
+        arguments = ["-m", *words[2:]]
+    else:
+        place = next(at for at, word in enumerate(words) if word.endswith("run_collector.py"))
+        arguments = [str(ROOT / "scripts" / "run_collector.py"), *words[place + 1 :]]
+    if {"--since", "--push"} <= {*arguments}:  # a person would be asked, and would have turned it on
+        arguments += ["--yes", "--enable-historical"]
+    ran = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=tmp_path,
+        env={**demonstrated, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def typed(page: Path) -> Iterator[str]:
+    """What a page shows as typed: commands of its blocks, and code in its text."""
+    yield from (command.text for command in commands(page))
+    yield from spans(page)
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=name_of)
+def test_every_option_exists(page: Path) -> None:
+    known = set(re.findall(r"--[a-z][a-z-]+", cli.parser().format_help() + demo.parser().format_help()))
+    for arguments in (["--help"], ["report", "--help"], ["export", "--help"]):
+        command = [sys.executable, "-m", "fleetgauge.gpu_memory", *arguments]
+        helped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        known |= {*re.findall(r"--[a-z][a-z-]+", helped.stdout)}
+    for script in (
+        path for path in [*ROOT.glob("scripts/*"), *ROOT.glob("benchmarks/*.py")] if path.is_file()
+    ):
+        known |= {*re.findall(r"--[a-z][a-z-]+", script.read_text())}
+    known |= {*HELM}
+    ours = re.compile("--|.*(run_collector|scripts/|fleetgauge.gpu_memory)")
+    for text in typed(page):
+        if ours.match(text) and not re.search("helm|kubectl|docker", text):
+            assert {*re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w.])", text)} <= known, text
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=name_of)
+def test_every_command_line_in_the_text_is_one(page: Path) -> None:
+    for text in spans(page):
+        if match := re.search(r"run_collector\.py ([^|…]*)$", text):
+            line = match[1].replace("NAME", "host").partition("  ")[0]
+            cli.parser().parse_args(shlex.split(line))
+        if match := re.search(r"scripts/demo( [^|]*)?$", text):
+            demo.parser().parse_args(shlex.split(match[1] or ""))
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=name_of)
+def test_every_setting_exists(page: Path) -> None:
+    shared = (CoreSettings, DatadogSettings, ProvisioningKeys, ProvisionSettings)
+    known = {variable for model in shared for variable in variables(model).values()}
+    for name in names():
+        known |= {*variables(load_collector(name).settings).values()}
+    of_pages = {"FLEETGAUGE_QUEUE_PATH", "FLEETGAUGE_STEPS_PATHS", "FLEETGAUGE_STEPS_SETTLE"}
+    named = {*re.findall(r"\bFLEETGAUGE_[A-Z_]*[A-Z]\b(?![*<.…])", " ".join(typed(page)))}
+    assert named - known - of_pages == set()
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=name_of)
+def test_every_metric_exists(page: Path) -> None:
+    families = "|".join(["collector", *names()])
+    for text in spans(page):
+        named = re.fullmatch(rf"(?:{families})\.[a-z_0-9.]*[a-z0-9]", text)
+        # Modules and values of the chart are called so too; no metric of wandb has only two parts.
+        if not named or text.endswith((".py", ".md")) or re.fullmatch(r"wandb\.\w+", text):
+            continue
+        assert text in METRICS or is_module(text), text
+
+
+def is_module(name: str) -> bool:
+    return (ROOT / "collectors" / name.replace(".", "/")).with_suffix(".py").exists()
+
+
+def messages() -> Iterator[str]:
+    """What the runbook quotes in front of a row."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    tables = re.findall(r"^\| message \|.*\n\| --- \| --- \|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    for row in "".join(tables).splitlines():
+        yield from re.findall(r"`([^`]+)`", row.split(" | ")[0])
+
+
+@pytest.mark.parametrize("message", [*messages()])
+def test_every_message_of_the_runbook_is_one_of_the_code(message: str) -> None:
+    assert exists_in_code(message)
+
+
+def test_a_message_that_the_code_does_not_have_would_be_noticed() -> None:
+    assert exists_in_code("the points from ... were not sent and are too old now")
+    assert not exists_in_code("the points from ... were sent and are too old now")
+
+
+def test_the_runbook_has_every_symptom() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    headings = re.findall(r"^## (.*)", page, re.MULTILINE)
+    assert headings[:7] == ["Silent", "Zero", "Doubled", "Late", "Too many series", "403", "OOM"]
+
+
+def test_every_metric_has_a_formula_and_every_formula_a_metric() -> None:
+    assert [name for name in METRICS if metric_examples.formula(name) is None] == []
+    used = {metric_examples.formula(name) for name in METRICS}
+    exact = {pattern for pattern in metric_examples.formulas() if "*" not in pattern}
+    assert exact - {*METRICS} == set()
+    assert len(used) > 100
+
+
+def test_a_value_of_the_demo_is_told_of_every_metric_that_needs_no_gpu() -> None:
+    untold = {name for name in METRICS if name not in metric_examples.values()}
+    assert {name for name in untold if not name.startswith("host.gpu")} == set()
+    assert {*metric_examples.values()} <= {*METRICS}
+
+
+def test_an_example_query_asks_for_series_in_a_way_that_means_something() -> None:
+    query = metric_examples.query
+    assert query(METRICS["data_plane.ops"]) == "sum:data_plane.ops{env:demo}.as_count()"
+    assert query(METRICS["wandb.runs.active"]) == "sum:wandb.runs.active{env:demo}"
+    rate = "avg:wandb.sweep.success_rate_pct{env:demo} by {entity,project}"
+    assert query(METRICS["wandb.sweep.success_rate_pct"]) == rate

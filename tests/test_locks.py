@@ -1,0 +1,132 @@
+"""What is locked is what pyproject.toml asks for, by hash, alike everywhere, and there for both platforms."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator
+from email.message import Message
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.tags import parse_tag
+from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filename
+
+from project import ROOT
+from scripts import licences
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+GROUPS = PROJECT["dependency-groups"]
+WHEELS = ROOT / ".venv-arm64-wheels"
+
+
+def locked(group: str) -> dict[NormalizedName, list[tuple[Requirement, list[str]]]]:
+    """What a lock holds, by name: a requirement with its hashes, or several that exclude each other."""
+    found: dict[NormalizedName, list[tuple[Requirement, list[str]]]] = {}
+    text = (ROOT / "locks" / f"{group}.txt").read_text()
+    for entry in re.split(r"\n(?=\w)", re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE)):
+        written, *hashes = entry.replace("\\\n", "").split("--hash=")
+        requirement = Requirement(written.strip())
+        found.setdefault(canonicalize_name(requirement.name), []).append(
+            (requirement, [one.strip() for one in hashes])
+        )
+    return found
+
+
+def asked_for(group: str) -> Iterator[Requirement]:
+    for one in GROUPS[group]:
+        if isinstance(one, dict):
+            yield from asked_for(one["include-group"])
+        else:
+            yield Requirement(one)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_package_is_locked_to_one_version_by_hash(group: str) -> None:
+    for entries in locked(group).values():
+        for requirement, hashes in entries:
+            assert re.fullmatch(r"==[\w.!+]+", str(requirement.specifier)), requirement
+            assert hashes, requirement
+            assert all(re.fullmatch("sha256:[0-9a-f]{64}", one) for one in hashes), requirement
+        versions = {
+            str(requirement.specifier) for requirement, _ in entries
+        }  # one may be named with extras too
+        assert len(versions) == 1 or all(requirement.marker for requirement, _ in entries)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_what_is_locked_satisfies_what_pyproject_asks_for(group: str) -> None:
+    found = locked(group)
+    for wanted in asked_for(group):
+        for requirement, _ in found[canonicalize_name(wanted.name)]:
+            [pin] = requirement.specifier
+            assert wanted.specifier.contains(pin.version, prereleases=True), (wanted, pin)
+
+
+def test_development_and_demo_hold_the_very_packages_of_the_image() -> None:
+    service = locked("service")
+    for group in ("demo", "dev"):
+        found = locked(group)
+        assert {name: found[name] for name in service} == service
+
+
+def test_there_is_a_wheel_of_every_package_for_arm64_with_a_hash_of_the_lock() -> None:
+    if not (WHEELS / "made").exists():
+        pytest.skip("scripts/arm64-wheels, which .ci/run calls, could not fetch them from a package index")
+    fetched = {}
+    for path in WHEELS.glob("*.whl"):
+        name, _, _, tags = parse_wheel_filename(path.name)
+        assert tags & (parse_tag("py3-none-any") | parse_tag("py2.py3-none-any")) or all(
+            tag.platform.endswith("_aarch64") for tag in tags
+        )
+        fetched[name] = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    platform: dict[str, str] = {"platform_machine": "aarch64", "python_version": "3.13"}
+    wanted = {
+        name: hashes
+        for name, [(requirement, hashes)] in locked("service").items()
+        if requirement.marker is None or requirement.marker.evaluate(platform)
+    }
+    assert fetched.keys() == wanted.keys(), "of another lock? run scripts/arm64-wheels"
+    assert [name for name in wanted if fetched[name] not in wanted[name]] == []
+
+
+def test_nothing_that_makes_the_image_names_a_platform() -> None:
+    for name in ("Dockerfile", "scripts/trim_image.py", ".dockerignore"):
+        text = (ROOT / name).read_text()
+        assert not re.search(r"x86|amd64|aarch64|arm64|linux-gnu|/lib64|ld-linux", text), name
+
+
+@pytest.mark.parametrize(
+    ("said", "licence"),
+    [
+        ({"License-Expression": "MPL-2.0 AND (Apache-2.0 OR MIT)"}, "MPL-2.0 AND (Apache-2.0 OR MIT)"),
+        ({"License": "BSD-3-Clause"}, "BSD-3-Clause"),
+        (
+            {"License": "Apache-2.0", "Classifier": "License :: OSI Approved :: Apache Software License"},
+            "Apache-2.0",
+        ),
+        ({"License": "Dual License", "Classifier": "License :: OSI Approved :: BSD License"}, "BSD License"),
+        ({"License": "The words\nof a whole licence"}, "The words"),
+    ],
+)
+def test_a_licence_is_named_as_exactly_as_the_package_does(said: dict[str, str], licence: str) -> None:
+    about = Message()
+    for key, text in said.items():
+        about[key] = text
+    assert licences.licence(about) == licence  # type: ignore[arg-type]
+
+
+def test_a_package_without_a_licence_does_not_pass_unseen() -> None:
+    about = Message()
+    about["Name"] = "odd"
+    with pytest.raises(SystemExit, match="odd names no licence"):
+        licences.licence(about)  # type: ignore[arg-type]
+
+
+def test_the_page_lists_every_package_of_the_image() -> None:
+    rows = re.findall(
+        r"^\| ([\w.-]+) \| (\S+) \| \S", (ROOT / "docs" / "licences.md").read_text(), re.MULTILINE
+    )
+    pins = [(name, str(entries[0][0].specifier)[2:]) for name, entries in locked("service").items()]
+    assert rows[2:] == pins

@@ -1,0 +1,52 @@
+"""What the README promises a new user."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from checkout import Checkout
+from project import ROOT
+from servers.wandb import KEY, Wandb
+
+README = (ROOT / "README.md").read_text()
+NUMBERS = ("One", "Two", "Three", "Four", "Five", "Six")
+
+
+def section(heading: str) -> str:
+    return README.partition(f"\n## {heading}")[2].partition("\n## ")[0]
+
+
+def test_the_ways_to_use_it_are_as_many_as_are_said() -> None:
+    [said] = re.findall(r"^## (\w+) ways to use it$", README, re.MULTILINE)
+    rows = re.findall(r"^\| \*\*", section(f"{said} ways to use it"), re.MULTILINE)
+    assert NUMBERS[len(rows) - 1] == said
+
+
+def test_four_commands_lead_from_a_clone_to_a_table_of_ones_own_project(tmp_path: Path, wandb: Wandb) -> None:
+    commands = re.findall(r"^\$ (.+)$", section("Your own projects"), re.MULTILINE)
+    assert len(commands) <= 4
+    Checkout(tmp_path / "origin")
+    git = "git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm all"
+    subprocess.run(["bash", "-c", git], cwd=tmp_path / "origin", check=True)  # noqa: S607
+    script = "\n".join(commands).replace("<the address of this repository>", str(tmp_path / "origin"))
+    script = script.replace("WANDB_API_KEY=...", f"WANDB_API_KEY={KEY}").replace(
+        "entity/project", "acme/ants"
+    )
+    # What the second command installs is there already: it finds the environment of the copy.
+    script = script.replace("./scripts/setup", "ln -s ../origin/.venv .venv\n./scripts/setup")
+    ran = subprocess.run(
+        ["bash", "-e", "-c", script],  # noqa: S607
+        cwd=tmp_path,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "WANDB_BASE_URL": wandb.url},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "Installing" not in ran.stderr
+    assert re.search(r"^  wandb.runs.active +\d+  run +entity:acme project:ants$", ran.stdout, re.MULTILINE)
+    assert len(re.findall(r"^  wandb.push_to_main.config.*ref:main", ran.stdout, re.MULTILINE)) == 2
+    assert "nothing sent (dry run)" in ran.stdout

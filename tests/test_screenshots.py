@@ -1,0 +1,47 @@
+"""The pictures of the README: there, small enough, and of pages that say what the dashboards say."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from browser import CHROMIUM, Browser
+from collectors.wandb.dashboard import FLEET
+from project import ROOT
+from scripts import screenshots
+
+PICTURES = sorted((ROOT / "docs" / "images").glob("*.png"))
+
+
+def test_the_readme_shows_every_picture_and_each_is_small() -> None:
+    shown = re.findall(r"!\[[^\]]+\]\((docs/images/[\w-]+\.png)\)", (ROOT / "README.md").read_text())
+    assert [str(path.relative_to(ROOT)) for path in PICTURES] == sorted(shown)
+    assert len(PICTURES) == 2
+    for path in PICTURES:
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
+        assert len(content) <= 300_000
+        assert struct.unpack(">I", content[16:20]) == (1280,)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_the_week_that_is_photographed_has_the_titles_of_the_dashboard(
+    tmp_path: Path, browser: Browser
+) -> None:
+    screenshots.draw_week(tmp_path / "page.html")
+    browser.show(tmp_path / "page.html")
+    assert browser.texts(".board h2 a")[0] == FLEET.title
+    assert browser.texts("h3")[: len(FLEET.sections)] == [section.title for section in FLEET.sections]
+    assert {"GPUs in use", "Active runs", "GPU hours of the day"} <= {*browser.texts("h4")}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_a_page_is_photographed(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<h1>A page</h1>")
+    screenshots.photograph(str(CHROMIUM), tmp_path / "page.html", tmp_path / "page.png", 400)
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit, match="10 are the most"):
+        screenshots.photograph(str(CHROMIUM), tmp_path / "page.html", tmp_path / "page.png", 400, 10)
