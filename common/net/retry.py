@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from common.errors import DeadlineExceededError
@@ -127,14 +127,15 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
 
     def pause(seconds: float) -> None:
         log.debug("trying again in %.1f s: %s", seconds, error)
-        with doing(f"waiting to try again: {error}"):
-            sleep(seconds)
+        reason.enter_context(doing(f"waiting to try again: {error}"))  # until the next failure, or the end
+        sleep(seconds)
 
     retrying = Retrying(
         retry=retry_if_exception_type(TransientError), wait=wait, stop=stop, sleep=pause, reraise=True
     )
     try:
-        return retrying(attempt)
+        with ExitStack() as reason:
+            return retrying(attempt)
     except TransientError as error:
         tries = int(retrying.statistics.get("attempt_number", 1))
         raise TransientError(f"{error} (tried {tries} time{'s' if tries > 1 else ''})", error.wait) from error

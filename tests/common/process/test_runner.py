@@ -133,15 +133,19 @@ def test_a_child_past_its_deadline_says_what_it_was_waiting_for(project: Project
     }
 
 
-def test_a_child_past_its_deadline_says_that_it_was_about_to_try_again_and_why(
-    project: Project, intake: Intake
-) -> None:
-    project.add("toy", "yield VALUE(7, context.at)")
-    project.set_constant("net/retry.py", "MAX_WAIT", "0.5")
-    intake.faults.add(Fault(status=503, headers={"Retry-After": "1"}), times=None)
-    [entry] = project.document("toy", "--push", "--timeout", "5")["collectors"]
-    assert entry["error"]["type"] in {"DeadlinePassed", "DeliveryError"}
-    assert "answered 503" in entry["error"]["message"]
+def test_a_child_past_its_deadline_says_that_it_was_about_to_try_again_and_why(project: Project) -> None:
+    project.add(
+        "toy",
+        "from common.net.retry import TransientError, persist\n"
+        "def ask():\n    raise TransientError('the queue answered 503', wait=30)\n"
+        "persist(ask, context.deadline)\nyield VALUE(7, context.at)",
+    )
+    project.set_constant("execution/run.py", "RESERVE", "-60.0")  # so that waiting for 30 s seems worth it
+    [entry] = project.document("toy", "--timeout", "5")["collectors"]
+    assert entry["error"] == {
+        "type": "DeadlinePassed",
+        "message": "its deadline of 5 s passed while waiting to try again: the queue answered 503",
+    }
 
 
 def test_a_source_that_stalls_past_the_deadline_is_named(
