@@ -232,14 +232,13 @@ class Walk:
         anchor = self._anchor
         if self._cursor is None and page.contradicts(anchor):
             self._moved = self._now()
-            self._edge = 0
         if page.last is None:
             self._blank = min(self._blank, span.sent)
         elif page.end >= anchor.low or self._edge <= anchor.low:
             kept = page.last[0] == anchor.name and anchor.since > self._moved
             self._anchor = Anchor(*page.last, anchor.since if kept else span.sent, span.sent)
-            if page.end >= self._edge - 1:
-                self._blank = inf
+            if not kept or page.end >= self._edge:  # what was seen behind another is void
+                self._forget_from(page.end + 1)
 
     def _cover(self, page: Page, before: tuple[int, int]) -> None:
         """Note how far a page got. Listed rows and the edge before it tell whether it got further."""
@@ -258,7 +257,8 @@ class Walk:
 
         One page that shows both is a proof. Where there cannot be one, because a row between them cannot be
         served or hidden rows fill a page, the page is believed as long as nothing was seen to move: neither
-        since all of this was asked for, nor by the anchor, which must still be where it was.
+        since all of this was asked for, nor by the anchor, which must still be where it was. Where as many
+        rows come as leave in that time, nobody can tell.
         """
         anchor = self._anchor
         goal = page.first if page.first is not None else max(page.begin, min(page.end, (page.total or 0) - 1))
@@ -283,10 +283,13 @@ class Walk:
                 f"{self._ahead[0].begin:,} did not fit what comes behind it {self._rereads} times"
             )
         low = self._anchor.low
-        self._edge = max(0, low - max(1, self._rows - 1) * self._rereads)
-        self._blank = inf
-        self._unserved = {row: step for row, step in self._unserved.items() if row < self._edge}
+        self._forget_from(max(0, low - max(1, self._rows - 1) * self._rereads))
         self._ahead[0] = Span(self._edge, min(self._rows, low - self._edge + 1))
+
+    def _forget_from(self, row: int) -> None:
+        """Read again all that comes from a row on."""
+        self._edge, self._blank = row, inf
+        self._unserved = {other: step for other, step in self._unserved.items() if other < row}
 
     def _end_early(self, page: Page) -> None:
         """A listing that ends before its last row is asked for the rest, once."""

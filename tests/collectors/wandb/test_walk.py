@@ -254,6 +254,8 @@ class TestDrift:
     @example(203, 4, 1, 4, 0.1, True, 4, ("leave",), 0.3, set())
     @example(735, 15, 3, 1, 0.3, False, 1000, ("leave",), 0.6, set())
     @example(20353, 31, 5, 3, 0.1, False, 4, ("come", "create"), 0.0, {19})
+    @example(365, 29, 11, 1, 0.2, False, 1000, ("leave",), 0.6, {16})
+    @example(1269, 19, 27, 1, 0.1, False, 1000, ("leave",), 0.5, {13})
     def test_what_cannot_be_proven_is_believed_only_while_the_total_stands_still(
         self,
         seed: int,
@@ -267,7 +269,10 @@ class TestDrift:
         hiding: float,
         bad: set[int],
     ) -> None:
-        """Across a run that cannot be served, or a page of hidden ones, no two pages have a row in common."""
+        """Across a run that cannot be served, or a page of hidden ones, no two pages have a row in common.
+
+        As many rows that come as leave meanwhile are not noticed there: the total is all that tells.
+        """
         listed = rows(seed, number, cursors=cursors)
         listed.most = most
         listed.hidden = {name for name in listed.ids if listed.chance.random() < hiding}
