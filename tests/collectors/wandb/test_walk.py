@@ -256,6 +256,9 @@ class TestDrift:
     @example(20353, 31, 5, 3, 0.1, False, 4, ("come", "create"), 0.0, {19})
     @example(365, 29, 11, 1, 0.2, False, 1000, ("leave",), 0.6, {16})
     @example(1269, 19, 27, 1, 0.1, False, 1000, ("leave",), 0.5, {13})
+    @example(354, 10, 3, 1, 0.2, True, 1000, ("leave",), 0.5, set())
+    @example(16, 15, 16, 3, 0.1, True, 1000, ("come", "create"), 0.7, {4, 11})
+    @example(626, 15, 8, 1, 0.2, True, 3, ("leave",), 0.7, set())
     def test_what_cannot_be_proven_is_believed_only_while_the_total_stands_still(
         self,
         seed: int,
