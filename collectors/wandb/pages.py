@@ -82,14 +82,13 @@ class Page:
 class Span:
     """Rows to ask for together. `after` is a cursor that is no offset, where the server has such.
 
-    `alone` says that one row is too large to be read beside others. `sent` and `answered` are steps of the
-    walk, `bridged` is the anchor from which it was tried to reach these rows.
+    `sent` and `answered` are steps of the walk, `bridged` is the anchor from which it was tried to reach
+    these rows.
     """
 
     begin: int
     asked: int
     after: str | None = None
-    alone: bool = False
     under_way: bool = False
     page: Page | None = None
     sent: int = 0

@@ -112,10 +112,6 @@ class Schedule:
             if found is None:
                 return
             reading, span = found
-            if span.alone and self._under_way:
-                span.under_way = False
-                return
-            largest = MAX_ANSWER_BYTES if span.alone else MAX_ANSWER_BYTES // self.settings.connections
             ask = Ask(
                 reading.request.project,
                 reading.request.filters,
@@ -123,13 +119,11 @@ class Schedule:
                 span.asked,
                 span.after,
                 self.missing | reading.request.unasked,
-                largest,
+                MAX_ANSWER_BYTES // self.settings.connections,
             )
             self._gate.start(now)
             self._under_way += 1
             lines.send((reading, span), ask)
-            if span.alone:
-                return
 
     def _next(self, now: float) -> tuple[_Reading, Span] | None:
         """The next project that has something to ask, which then goes to the end."""

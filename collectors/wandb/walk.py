@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from itertools import count
+from math import inf
 
 from collectors.wandb.listing import Listing
 from collectors.wandb.pages import Anchor, Page, PageSize, Span
@@ -44,6 +45,7 @@ class Walk:
         self._listing = Listing(project)  # all that is known without a gap
         self._anchor = Anchor()
         self._edge = 0  # the first row behind the pages that were entered
+        self._blank: float = inf  # the step at which the first page was asked for that shows none since then
         self._ahead: list[Span] = [Span(0, page_size)]  # all behind that, in the order of their offsets
         self._guilty = -1  # the last row of those among which one cannot be served
         self._unserved: dict[int, int] = {}  # rows that cannot be served, and the step they were blamed at
@@ -83,12 +85,9 @@ class Walk:
         span.under_way = False
 
     def too_large(self, span: Span, error: Exception) -> None:
-        """The answer is too long to be held beside others, or, for one row alone, at all."""
+        """The answer is too long to be held."""
         if span.asked > 1:
             self.too_many(span)
-        elif not span.alone:
-            span.alone = True
-            span.under_way = False
         else:
             self.size.forget()
             self._step_over(span, error)
@@ -113,8 +112,6 @@ class Walk:
 
     def served(self, span: Span, page: Page) -> None:
         """Rows were read."""
-        if span.alone:
-            self.size.forget()
         self.size.grow(span.asked)
         span.page, span.answered = page, self._now()
         if self.total is not None and self.total != page.total:
@@ -170,7 +167,7 @@ class Walk:
             elif span.page.ends_early or self._ought_to_go_on(span.page):
                 self._moved = self._now()
                 self._go_back()
-            elif span.page.more and span.page.first is None and span.sent > self._moved:
+            elif span.page.more and span.page.first is None:
                 self._take(span, span.page)  # whatever comes behind it has to prove itself
             else:
                 self._reach(span, span.page)
@@ -230,7 +227,9 @@ class Walk:
         anchor = self._anchor
         if self._cursor is None and page.contradicts(anchor):
             self._moved = self._now()
-        if page.last is not None:
+        if page.last is None:
+            self._blank = min(self._blank, span.sent)
+        elif page.end >= anchor.low or self._edge <= anchor.low:
             kept = page.last[0] == anchor.name and anchor.since > self._moved
             self._anchor = Anchor(*page.last, anchor.since if kept else span.sent, span.sent)
             if not kept or page.end >= self._edge:  # what was seen behind another is void
@@ -262,7 +261,7 @@ class Walk:
         if span.bridged != anchor.low and self._in_one_page(goal):
             span.bridged = anchor.low
             self._ahead.insert(0, Span(anchor.low, goal - anchor.low + 1))
-        elif min(anchor.since, span.sent) < self._moved:
+        elif min(anchor.since, self._blank, span.sent, *blamed) < self._moved:
             self._go_back()
         elif anchor.seen < max([span.answered, *blamed]):
             self._ahead.insert(0, Span(anchor.low, anchor.high - anchor.low + 1))
@@ -284,7 +283,7 @@ class Walk:
 
     def _forget_from(self, row: int) -> None:
         """Read again all that comes from a row on."""
-        self._edge = row
+        self._edge, self._blank = row, inf
         self._unserved = {other: step for other, step in self._unserved.items() if other < row}
 
     def _end_early(self, page: Page) -> None:

@@ -259,6 +259,7 @@ class TestDrift:
     @example(354, 10, 3, 1, 0.2, True, 1000, ("leave",), 0.5, set())
     @example(16, 15, 16, 3, 0.1, True, 1000, ("come", "create"), 0.7, {4, 11})
     @example(626, 15, 8, 1, 0.2, True, 3, ("leave",), 0.7, set())
+    @example(2015025, 10, 14, 1, 0.3, True, 3, ("leave",), 0.6, set())
     def test_what_cannot_be_proven_is_believed_only_while_the_total_stands_still(
         self,
         seed: int,
