@@ -128,14 +128,12 @@ class Usage:
         for moment, sign in ((start, 1), (end, -1)):
             self._add(group, moment, RUNS, sign)
             self._add(group, moment, GPUS, sign * run.gpus)
-            if self._priced and price is None:
+            if price is None:
                 self._add(group, moment, UNPRICED, sign * run.gpus)
-            elif self._priced and price:
+            else:
                 self._add(group, moment, DOLLARS, sign * run.gpus * price)
 
     def _lines(self, price: int | None) -> _Lines:
-        if not self._priced:
-            return _UNPRICED_LINES[:1]
         return _UNPRICED_LINES if price is None else ((TIME, 1), (COST, price))
 
     def _bend(self, group: Group, bends: Iterable[tuple[int, int, int]], lines: _Lines, since: int) -> None:
