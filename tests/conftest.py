@@ -26,6 +26,8 @@ from servers.wandb import Wandb
 # How long an example takes, or the first one that builds the tables of Unicode, says nothing of the code.
 settings.register_profile("fleetgauge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleetgauge")
+# Where a change is judged, only the change may make the difference: CI tries the same examples each time.
+settings.register_profile("steady", settings.get_profile("fleetgauge"), derandomize=True)
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ def test_another_release_over_the_same_store_reads_everything_itself(
 ) -> None:
     assert sent(project, **{name: "team/a"}) == 3
     assert sent(project, **{name: "team_a"}) == 3
-    assert [sent(project, **{name: value}) for value in ("team/a", "team_a")] == [0, 0]
+    assert sent(project, **{name: "team/a"}) == 0
     assert len(list(store.glob("toy-*.json"))) == 2
 
 

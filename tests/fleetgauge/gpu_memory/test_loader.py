@@ -95,10 +95,11 @@ def test_a_sink_torn_at_any_byte_of_its_last_two_lines_loses_no_earlier_event(
     expected = times(tmp_path)
     assert len(expected) == 176
     start, middle = len(whole) - len(before) - len(last), len(whole) - len(last)
+    part = open_recording(tmp_path).parts[1]
     for cut in range(start, len(whole) + 1):
         end.write_bytes(whole[:cut])
         losses: Counter[str] = Counter()
-        found = [event.timestamp for event in recording.read_part(open_recording(tmp_path).parts[1], losses)]
+        found = [event.timestamp for event in recording.read_part(part, losses)]
         # A line that lacks only its end is whole.
         complete = (cut >= middle - 1) + (cut >= len(whole) - 1)
         assert found == expected[170 : 174 + complete]
