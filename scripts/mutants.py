@@ -33,8 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = [ROOT / "common", ROOT / "collectors", ROOT / "fleetgauge"]
 CACHE = ROOT / ".mutants_cache"  # by the digest of a file of tests: what each of its tests executes
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.txt"  # path | the changed line | reason
-HEAVY = ["hypothesis", "moto.server", "boto3", "datadog_api_client.v2", "pydantic_settings", "rich"]
-MAX_RECORDING = 150  # seconds for a file of tests
+DOCUMENTS = "tests/test_documents.py"  # made from what modules declare
 
 
 class Test(NamedTuple):
@@ -52,7 +51,7 @@ class Trial:
         shutil.copytree(ROOT, self.root, ignore=left_out)
         for environment in ROOT.glob(".venv*"):
             (self.root / environment.name).symlink_to(environment.resolve())
-        [*map(importlib.import_module, HEAVY)]
+        [*map(importlib.import_module, ("hypothesis", "moto.server", "boto3", "datadog_api_client.v2"))]
 
     def write(self, name: str, text: str) -> None:
         """Change a file of the copy. Its time is always another, so that no stale bytecode is used."""
@@ -87,9 +86,9 @@ def recorded(trial: Trial, rooms: set[Path]) -> Iterator[Test]:
         trial.write(module, record_lines.marked(trial.root, module))
     for name in sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py")):
         kept = CACHE / hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
-        if not kept.exists() and Path(name).parent.relative_to("tests") in rooms:
+        if not kept.exists() and (DOCUMENTS in name or Path(name).parent.relative_to("tests") in rooms):
             notes.mkdir()
-            print("recorded", name, trial.pytest(MAX_RECORDING, "-precord_lines", name), flush=True)
+            print("recorded", name, trial.pytest(150, "-precord_lines", name), flush=True)
             shutil.move(notes, kept)
         for test in kept.iterdir() if kept.exists() else ():
             lines = set(test.read_text().splitlines())
@@ -99,11 +98,12 @@ def recorded(trial: Trial, rooms: set[Path]) -> Iterator[Test]:
 
 
 def chosen(mutant: Mutant, tests: list[Test], seconds: float) -> list[Test]:
-    """Tests that execute the line, the nearest first; of what is outside of functions, the module's."""
-    room, stem = f"tests/{Path(mutant.path).parent}/", f"test_{Path(mutant.path).stem}"
+    """Tests that execute the line, the nearest first; of a declaration, those of documents and module."""
+    near = (f"test_{Path(mutant.path).stem}", f"tests/{Path(mutant.path).parent}/")
     notes = tuple(f"{mutant.path}\t{line}" for line in mutant.lines) or mutant.path
     found = [test for test in tests if any(note.startswith(notes) for note in test.notes)]
-    found.sort(key=lambda test: (stem not in test.name, room not in test.name, test.seconds))
+    found += [test for test in tests if not mutant.lines and test not in found and DOCUMENTS in test.name]
+    found.sort(key=lambda test: (*(part not in test.name for part in (DOCUMENTS, *near)), test.seconds))
     total = itertools.accumulate(test.seconds for test in found)
     return [test for test, spent in zip(found, total, strict=True) if spent <= seconds] or found[:1]
 
