@@ -90,10 +90,13 @@ def test_an_entry_tells_where_it_stands_and_leaving_the_loop_leaves_it(tmp_path:
         assert file.path == str(tmp_path / "a.jsonl")
         for entry in file.entries():
             if entry.value["n"] == 2:
-                assert (entry.start, entry.identity) == (8, None)
+                assert entry == ({"n": 2}, 8, None, 2)
                 break
         reader.save(file.changes())
     assert tail.taken == 1
+    later = Tail(reader.patterns, SavedState(reader.state), now=NOW)
+    numbers = [(entry.start, entry.number) for file in later.files() for entry in file.entries()]
+    assert numbers == [(8, 0), (16, 0)]
     assert reader.tick() == [2, 3]
 
 
