@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pydantic.fields import FieldInfo
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
@@ -96,6 +98,15 @@ def metrics_page() -> str:
     return "\n".join(parts)
 
 
+def limits(info: FieldInfo) -> str:
+    """Between what a value must be."""
+    low, high = (
+        "".join(written(getattr(one, bound), info) for one in info.metadata if hasattr(one, bound))
+        for bound in ("ge", "le")
+    )
+    return f" From {low} to {high}." if high else f" At least {low}." if low else ""
+
+
 def settings_table(model: type[Settings]) -> str:
     """A Markdown table of settings: the variable, the key in the file, the default, the meaning."""
     secret = secret_variables(model)
@@ -103,7 +114,8 @@ def settings_table(model: type[Settings]) -> str:
     for name, info in model.model_fields.items():
         default = "required" if info.is_required() else written(info.default, info)
         default = f"`{default}`" if default and not info.is_required() else default
-        text = (info.description or "") + (" Secret." if info.validation_alias in secret else "")
+        text = (info.description or "") + limits(info)
+        text += " Secret." if info.validation_alias in secret else ""
         rows.append(f"| `{info.validation_alias}` | `{name}` | {default} | {text} |")
     return "\n".join(rows) + "\n"
 

@@ -122,7 +122,7 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", type=Path, default=PACKAGES)
     parser.add_argument("--number", type=int, default=50, help="how many mutants")
     parser.add_argument("--seed", type=int, required=True, help="the same seed makes the same mutants")
-    parser.add_argument("--seconds", type=float, default=60, help="how long the tests of one mutant may take")
+    parser.add_argument("--seconds", type=float, default=300, help="how long its tests took when recorded")
     options = parser.parse_args()
     files = [file.resolve() for path in options.paths for file in [path, *path.rglob("*.py")]]
     modules = sorted(file for file in files if file.is_file())

@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,13 @@ def test_metadata_are_understood_and_end_in_our_mark() -> None:
         assert made["description"].endswith(" [fleetgauge]")
         assert len(made["description"]) <= 400
         assert made.get("unit", "") == metric.unit
+
+
+def test_a_description_that_is_too_long_for_datadog_is_cut() -> None:
+    metric = next(iter(METRICS.values()))
+    for length, shown in ((387, "x" * 387), (388, "x" * 384 + "...")):
+        made = metadata_document(replace(metric, help="x" * length))
+        assert made["description"] == f"{shown} [fleetgauge]"
 
 
 @on_every_board
