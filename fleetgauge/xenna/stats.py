@@ -233,7 +233,7 @@ def _cluster_metrics(known: Metrics) -> Metrics:
 
 def _tasks_given(pool: Pool) -> float:
     """Tasks that a stage has been given."""
-    return sum(pool.get(key, 0) for key in ("tasks_completed", "queue_in", "slots_used"))
+    return sum(pool[key] for key in ("tasks_completed", "queue_in", "slots_used") if key in pool)
 
 
 def _first_to_do(known: Metrics, pools: list[tuple[str, Pool]]) -> float | None:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from record_fuzzer import KINDS, ODD, Kind, ticks_of
 from xenna_ticks import NOW, named, record
 
+from common.records.buckets import Sum
 from common.records.saved import Number, SavedState
 from common.state.checkpoint import Saved
 
@@ -110,6 +111,12 @@ def test_what_does_not_come_through_arithmetic_is_no_number_that_was_saved(value
     saved = SavedState({"it": value})
     assert saved.part("it", TypeAdapter(Number)) is None
     assert saved.bad == 1
+
+
+@pytest.mark.parametrize(("count", "kept", "bad"), [(1, (2.5, 1, 0), 0), (0, None, 1)])
+def test_a_sum_that_was_saved_is_of_one_value_at_least(count: int, kept: object, bad: int) -> None:
+    saved = SavedState({"it": [2.5, count, 0]})
+    assert (saved.part("it", TypeAdapter(Sum)), saved.bad) == (kept, bad)
 
 
 def test_a_writer_said_to_be_in_a_bucket_of_the_future_is_still_heard(tmp_path: Path) -> None:
