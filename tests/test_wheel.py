@@ -36,7 +36,7 @@ def test_the_wheel_holds_the_probes_and_needs_nothing(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"fleetgauge"}
     assert "fleetgauge/py.typed" in names
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
-    assert all("extra ==" in line for line in required)
+    assert {"extra ==" in line for line in required} == {True}
 
 
 def test_built_again_elsewhere_and_later_it_is_the_same_bytes(wheel: Path, tmp_path: Path) -> None:

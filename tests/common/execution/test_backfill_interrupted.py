@@ -162,7 +162,7 @@ class TestInterrupted:
         wandb.add("acme", "bees", plausible_day(time.time(), runs=20, seed=3))
         assert fleet.run("wandb", *options, "--push", "--yes").returncode == 0
         later = {write.key.tags for write in intake.write_log[writes:]}
-        assert all("project:bees" in tags for tags in later)
+        assert {"project:bees" in tags for tags in later} == {True}
 
     def test_killed_again_and_again_it_ends_as_if_it_had_never_been(
         self, fleet: Project, wandb: Wandb, intake: Intake
