@@ -39,9 +39,15 @@ KEY = "a-key-of-forty-characters-for-demo-only-"
 APP_KEY = "an-application-key-for-the-demo-only-123"
 RUN_COLLECTOR = str(ROOT / "scripts" / "run_collector.py")
 KEPT = 3600.0  # seconds
+OWN = "demo-node"  # what this machine is called
 HIGHLIGHTS = (
     *("data_plane.bytes_outstanding", "data_plane.wall_ms.p95", "gpu_memory.alerts"),
-    *("gpu_memory.utilization_pct", "host.memory_used_pct", "wandb.idle.cost_per_hour"),
+    *(
+        "gpu_memory.utilization_pct",
+        "host.gpu.power_watts",
+        "host.memory_used_pct",
+        "wandb.idle.cost_per_hour",
+    ),
     *("wandb.push_to_main.success_rate_pct", "wandb.runs.active", "wandb.training.gpus_in_use"),
     *("xenna.pipeline.progress", "xenna.runs.active"),
 )
@@ -77,7 +83,8 @@ def main(argv: list[str]) -> int:
         Wandb(key=KEY) as wandb,
     ):
         environment = prepare(Path(folder), aws, intake, wandb)
-        print(f"Embedded: Datadog at {intake.url}, W&B at {wandb.url}, AWS at {aws.url}\n", flush=True)
+        print(f"Embedded: Datadog at {intake.url}, W&B at {wandb.url}, AWS at {aws.url}")
+        print("Simulated: all jobs and runs, and the node gpu-node-3 with its GPUs\n", flush=True)
         code = run(["all", "--push"], environment)
         print(f"exit code {code}\n", flush=True)
         if options.html:
@@ -108,7 +115,7 @@ def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, s
         "DD_ENV": "demo",
         "FLEETGAUGE_DD_URL": intake.url,
         "FLEETGAUGE_SECRET_PREFIX": PREFIX,
-        "FLEETGAUGE_NODE_NAME": "demo-node",
+        "FLEETGAUGE_NODE_NAME": OWN,
         "FLEETGAUGE_CHECKPOINTS": str(folder / "checkpoints"),
         "FLEETGAUGE_DATA_PLANE_PATHS": str(folder / "data_plane"),
         "FLEETGAUGE_GPU_MEMORY_PATHS": str(folder / "gpu_memory"),
@@ -118,6 +125,7 @@ def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, s
         **aws.environment,
     }
     push_the_hour_before(intake, environment | datadog_secret | wandb_secret)
+    push_a_node(folder / "node", environment | datadog_secret)
     return environment
 
 
@@ -134,6 +142,12 @@ def push_the_hour_before(intake: Intake, environment: Mapping[str, str]) -> None
         LiveRun(job, child_environment(job, environment), clock=clock).run()
     intake.clock = time.time
     logging.disable(logging.NOTSET)
+
+
+def push_a_node(folder: Path, environment: Mapping[str, str]) -> None:
+    """Push what a node with GPUs would: there need not be any here, so they are simulated."""
+    node = [sys.executable, str(ROOT / "scripts" / "demo_node.py"), str(folder)]
+    subprocess.run(node, env={**os.environ, **environment}, check=True)
 
 
 def run(arguments: list[str], environment: Mapping[str, str], *, quiet: bool = False) -> int:
@@ -222,10 +236,10 @@ def highlights(intake: Intake) -> Iterator[tuple[str, str, str]]:
 
 
 def values(intake: Intake) -> Iterator[tuple[str, list[str]]]:
-    """For each metric the largest value that a series has now, and whose it is."""
+    """For each metric the largest value that a series has now, and whose it is; this machine's own last."""
     for name in intake.names():
         last = {series: points[max(points)] for series, points in intake.series(name).items()}
-        series = max(last, key=lambda one: (last[one], str(one)))
+        series = max(last, key=lambda one: (one[1] != OWN, last[one], str(one)))
         yield name, [number(last[series]), labels(*series)]
 
 

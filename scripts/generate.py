@@ -34,6 +34,8 @@ METRICS = """\
 Every point also carries the tags `env` and `service`. Of a metric whose `past` is yes, a backfill sends what
 live ticks would have sent; the others are true only at the time of the tick itself. `over tags` says which
 number stands for several series of a metric at once: their sum, max, min or mean, or none.
+
+The values are from a run of the demo, whose jobs, runs and node `gpu-node-3`, with its GPUs, are simulated.
 """
 EXAMPLES = """\
 How each is worked out, a query for Datadog, and the value that one of its series had in `./scripts/demo`:

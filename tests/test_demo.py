@@ -19,6 +19,8 @@ from servers.datadog import Intake, PointKey, Write
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 COLLECTORS = ["data_plane", "gpu_memory", "host", "wandb", "xenna"]
 
+GPU = "gpu:1 gpu_type:nvidia_h100_80gb_hbm3 host:gpu-node-3"
+
 
 def shape(text: str) -> list[str]:
     """The lines of an output without what differs from machine to machine: numbers and how wide they are."""
@@ -50,10 +52,10 @@ def test_the_closing_lines_of_the_demo_add_up(whole: tuple[str, Path]) -> None:
         assert sent + about_itself == held
     columns = zip(*(figures[name] for name in COLLECTORS), strict=True)
     assert [sum(column) for column in columns] == figures["all"]
-    # The run that is shown tells its points too; the four ticks of wandb before it are the rest.
+    # The run that is shown tells its points too; the ticks before it, of wandb and a node, are the rest.
     [pushed] = re.findall(r"; ([\d,]+) points sent;", text)
     before = figures["all"][0] - int(pushed.replace(",", ""))
-    assert 0 < before < figures["wandb"][0]
+    assert 0 < before < figures["wandb"][0] + figures["host"][0]
 
 
 def test_every_series_is_listed_and_every_metric_has_a_value(whole: tuple[str, Path]) -> None:
@@ -65,8 +67,9 @@ def test_every_series_is_listed_and_every_metric_has_a_value(whole: tuple[str, P
     assert values["collector.up"] == ["1", "collector:xenna"]
     assert values["xenna.runs.ended_ok_24h"] == ["1", ""]
     assert values["gpu_memory.oom_dumps_24h"] == ["1", ""]
-    written = {name for name in metric_examples.values() if not name.startswith("host.gpu")}
-    assert written == {name for name in values if not name.startswith("host.gpu")}
+    assert values["host.gpu.energy_joules"] == ["10,353", GPU]
+    assert values["host.gpu.xid_errors"] == ["1", GPU.replace(" host", " xid:94 host")]
+    assert {*values} == {*metric_examples.values()}
 
 
 def test_the_page_of_the_demo_shows_the_four_collectors_that_know_the_past(whole: tuple[str, Path]) -> None:
@@ -85,7 +88,7 @@ def test_a_point_that_nobody_sent_and_one_that_is_missing_are_noticed(
     highlighted = [PointKey(name, (), None, 1) for name in demo.HIGHLIGHTS if name.startswith("host.")]
     intake.points |= dict.fromkeys(highlighted, 5.0) | {sent: float(len(highlighted))}
     intake.write_log += [Write(sent, 1.0, None)]
-    assert demo.accounts(intake) == {"host": demo.Account(1, 1, 2)}
+    assert demo.accounts(intake) == {"host": demo.Account(2, 1, 3)}
     assert demo.show(intake, everything=True) == 0
     stranger = PointKey("host.load_1m", (), None, 1)
     for change in (lambda: intake.points.update({stranger: 1.0}), lambda: intake.points.pop(highlighted[0])):

@@ -16,9 +16,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:  # the demo uses this too, and has no pytest
+    import pytest
 
 _SUCCESS, _NOT_SUPPORTED, _NOT_FOUND = 0, 3, 6
 
@@ -44,7 +45,7 @@ class Driver:
         inputs = [argument.value for argument in arguments if isinstance(argument, ctypes.c_uint)]
         outputs = [argument for argument in arguments if _is_output(argument)]
         handle = next((argument for argument in arguments if _is_handle(argument)), None)
-        device = self._recording if handle is None else self._devices[_address(handle) - 1]
+        device = self._recording if handle is None else self.device(handle)
         if name == self._hang_in and self._hang_on in (-1, *inputs):
             self.entered.set()
             self.release.wait()
@@ -58,6 +59,10 @@ class Driver:
         for output, value in zip(outputs, answer, strict=True):
             _fill(output, value)
         return _SUCCESS
+
+    def device(self, handle: Any) -> dict[str, Any]:
+        """What the recording holds of the device that a handle was given for."""
+        return self._devices[_address(handle) - 1]
 
     def _open(self, device: dict[str, Any] | int, output: Any) -> int:
         if isinstance(device, int):
@@ -101,8 +106,15 @@ def _address(handle: Any) -> int:
 def _fill(output: Any, value: Any) -> None:
     if isinstance(output, ctypes.Array):
         output.value = value.encode()
+    elif isinstance(value, list):
+        for element, each in zip(output._obj, value, strict=True):
+            _set(element, each)
     elif isinstance(value, dict):
-        for field, number in value.items():
-            setattr(output._obj, field, number)
+        _set(output._obj, value)
     else:
         output._obj.value = value
+
+
+def _set(structure: Any, fields: dict[str, Any]) -> None:
+    for field, value in fields.items():
+        setattr(structure, field, value)
