@@ -1,11 +1,9 @@
-"""What the written documents hold (pages, links, commands, words in code), and the texts of the code."""
+"""What the written documents hold (pages, links, commands, words in code)."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,31 +80,3 @@ def anchors(page: Path) -> set[str]:
     """The places of a page that a link can lead to, as GitHub names them."""
     heads = re.findall(r"^#+ (.*)", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
-
-
-@cache
-def code_texts() -> tuple[str, ...]:
-    """Every text in the code; what is filled in when it runs is NUL."""
-    texts = []
-    for folder in ("collectors", "common", "fleetgauge", "scripts"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.JoinedStr):
-                    parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
-                    texts.append("".join(map(str, parts)))
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    texts.append(re.sub(r"%[sdr]|\{\w*\}", "\0", node.value))
-    return tuple(texts)
-
-
-def exists_in_code(message: str) -> bool:
-    """Whether a text of the code has all pieces of a message in order, or can be filled in to become it.
-
-    `...` in the message stands for anything.
-    """
-    pieces = re.split(r"\.\.\.|\b\d+\b", message)
-    pattern = ".*".join(re.escape(piece.strip()) for piece in pieces if piece.strip(" ,;:()"))
-    if any(re.search(pattern, text, re.DOTALL) for text in code_texts()):
-        return True
-    filled = (text.split("\0") for text in code_texts() if len(text.strip("\0")) >= 15 and "\0" in text)
-    return any(re.fullmatch(".+".join(map(re.escape, parts)), message) for parts in filled)

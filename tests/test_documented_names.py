@@ -1,4 +1,4 @@
-"""What the documents tell people to type and to look for: commands, options, settings, metrics, messages."""
+"""What the documents tell people to type and to look for: commands, options, settings, metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import FOREIGN, PAGES, PRESENT, Command, commands, exists_in_code, name_of, spans
+from documents import FOREIGN, PAGES, PRESENT, Command, commands, name_of, spans
 
 from common.collector import load_collector
 from common.config.settings import CoreSettings, DatadogSettings, variables
@@ -136,30 +136,6 @@ def test_every_metric_exists(page: Path) -> None:
 
 def is_module(name: str) -> bool:
     return (ROOT / "collectors" / name.replace(".", "/")).with_suffix(".py").exists()
-
-
-def messages() -> Iterator[str]:
-    """What the runbook quotes in front of a row."""
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    tables = re.findall(r"^\| message \|.*\n\| --- \| --- \|\n((?:\|.*\n)+)", page, re.MULTILINE)
-    for row in "".join(tables).splitlines():
-        yield from re.findall(r"`([^`]+)`", row.split(" | ")[0])
-
-
-@pytest.mark.parametrize("message", [*messages()])
-def test_every_message_of_the_runbook_is_one_of_the_code(message: str) -> None:
-    assert exists_in_code(message)
-
-
-def test_a_message_that_the_code_does_not_have_would_be_noticed() -> None:
-    assert exists_in_code("the points from ... were not sent and are too old now")
-    assert not exists_in_code("the points from ... were sent and are too old now")
-
-
-def test_the_runbook_has_every_symptom() -> None:
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    headings = re.findall(r"^## (.*)", page, re.MULTILINE)
-    assert headings[:7] == ["Silent", "Zero", "Doubled", "Late", "Too many series", "403", "OOM"]
 
 
 def test_every_metric_has_a_formula_and_every_formula_a_metric() -> None:

@@ -78,7 +78,10 @@ class TestRequests:
 
 
 class TestPaging:
-    def test_short_and_empty_pages_do_not_end_it_and_hidden_runs_are_counted(self, server: Wandb) -> None:
+    def test_short_and_empty_pages_do_not_end_it_and_hidden_runs_are_counted(
+        self, server: Wandb, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
         listed = server.add("acme", "ants", rows(100))
         for one in listed[5:45]:
             one.hidden = True
@@ -86,6 +89,7 @@ class TestPaging:
         assert ran.error is None
         assert ran.value("runs.completed_24h") == 60
         assert ran.value("runs.unseen") == 40
+        assert "acme/ants: 60 runs listed, 40 unseen" in caplog.messages
         assert ran.tally.lost == []
 
     def test_an_empty_page_may_have_no_cursor(self, server: Wandb) -> None:
@@ -352,7 +356,7 @@ class TestRefusals:
         server.add("acme", "ants")
         ran = collect(server, WANDB_API_KEY="wrong-key-wrong-key-wrong-key-wrong-key-")
         assert isinstance(ran.error, ConfigurationError)
-        assert "does not accept the key" in str(ran.error)
+        assert str(ran.error).endswith(" does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL")
 
     def test_the_key_and_its_encoded_form_never_reach_a_log(self, server: Wandb) -> None:
         server.add("acme", "ants")
@@ -363,7 +367,9 @@ class TestRefusals:
     def test_an_unknown_project_is_named(self, server: Wandb) -> None:
         ran = collect(server)
         assert isinstance(ran.error, ConfigurationError)
-        assert "knows no project acme/ants" in str(ran.error)
+        assert str(ran.error).endswith(
+            " knows no project acme/ants, or the key may not see it; check WANDB_PROJECTS"
+        )
 
     @pytest.mark.parametrize(("status", "headers"), [(404, {}), (301, {"Location": "http://127.0.0.1:9/"})])
     def test_another_address_is_not_followed(

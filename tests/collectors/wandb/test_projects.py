@@ -93,7 +93,10 @@ def test_one_that_may_not_be_read_is_lost_and_not_forgotten(server: Wandb) -> No
     server.refused["acme", "bees"] = (403, "permission denied")
     ran = collect(server, state={"tick:acme/bees": AT - 900}, step=900, **ALL)
     assert completed(ran) == {"acme/ants": 1}
-    assert ran.tally.lost[0].startswith("acme/bees: ")
+    [lost] = ran.tally.lost
+    assert lost.startswith("acme/bees: ")
+    assert " answered 403: " in lost
+    assert lost.endswith("; check that WANDB_API_KEY may read the project")
     assert ran.state == {"tick:acme/ants": AT}
 
 

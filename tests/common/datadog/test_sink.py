@@ -567,7 +567,9 @@ class TestClocks:
     ) -> None:
         intake.clock = lambda: NOW + ahead
         sink = make_sink()
-        told = f"clock is {skew} s off the intake's, which dropped 1 of 2 points without a word; correct"
+        told = (
+            f"this machine's clock is {skew} s off the intake's, which dropped 1 of 2 points without a word; "
+        )
         with pytest.raises(DeliveryError, match=told):
             sink.send([sample, DONE(1, NOW)])
         assert (sink.points_sent, sink.dropped, intake.dropped) == (1, {reason: 1}, 1)

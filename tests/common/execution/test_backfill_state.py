@@ -88,7 +88,9 @@ def test_points_older_than_an_hour_or_nearly_so_need_historical_ingestion(age: i
 def test_more_series_than_the_cap_are_refused_before_anything_is_sent() -> None:
     survey = Survey.of(stream(), lambda: NOW)
     survey.check_cap(3)
-    with pytest.raises(ConfigurationError, match=r"3 series, more than FLEETGAUGE_SERIES_CAP \(2\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"it would send 3 series, more than FLEETGAUGE_SERIES_CAP \(2\)"
+    ):
         survey.check_cap(2)
 
 

@@ -51,7 +51,7 @@ def test_it_says_that_checkpoints_can_be_kept_and_moves_none(
 def test_a_collector_that_must_remember_needs_a_store_as_in_a_push(reader: Project) -> None:
     code, said = check(reader, FLEETGAUGE_CHECKPOINTS="")
     assert code == 2
-    assert "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix" in said
+    assert "needs to remember how far it came: set FLEETGAUGE_CHECKPOINTS to a directory or s3://" in said
 
 
 def test_an_s3_role_that_may_only_read(reader: Project, aws: Aws) -> None:

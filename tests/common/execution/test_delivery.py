@@ -110,7 +110,7 @@ class TestPayloads:
 
     def test_more_samples_than_can_be_kept_without_a_mark_are_a_defect(self, journal: Journal) -> None:
         made = taking(journal, 1, 2, 3, 4, 5)
-        with pytest.raises(ValueError, match="more than 5 samples without a mark"):
+        with pytest.raises(ValueError, match="more than 5 samples without a mark: they cannot all be kept"):
             made.take(VALUE(6, 1))
         made = taking(journal, 1, 2, {"a": 1}, 3, 4, 5, 6, 7)
         with pytest.raises(ValueError, match="more than 5 samples without a mark"):

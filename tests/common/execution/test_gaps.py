@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,9 +129,10 @@ def test_what_is_too_old_is_told_with_the_command_that_sends_it(
     said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     [told] = [line for line in said if "--since" in line["message"]]
     assert told["status"] == "warning"
-    assert told["message"].endswith(
-        "run_collector.py wandb --since 2026-11-15T00:15:00Z --until 2026-11-15T02:15:00Z --push --yes"
-    )
+    command = "run_collector.py wandb --since 2026-11-15T00:15:00Z --until 2026-11-15T02:15:00Z --push --yes"
+    gap = "2026-11-15T00:15:00Z to 2026-11-15T02:15:00Z"
+    words = f"the points from {gap} were not sent and are too old now; to send them: {command}"
+    assert told["message"] == words
     world.tick(195)
     assert world.gap() == 0
 
@@ -148,10 +150,16 @@ def test_the_first_tick_of_all_claims_no_gap(world: World) -> None:
 
 
 @pytest.mark.parametrize(("away", "gap"), [(15, 0), (16, 0), (30, STEP), (120, 7 * STEP)])
-def test_a_machine_that_was_away_has_missed_every_tick_of_it(world: World, away: int, gap: int) -> None:
+def test_a_machine_that_was_away_has_missed_every_tick_of_it(
+    world: World, away: int, gap: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     world.tick(0, "host")
     world.tick(away, "host")
     assert world.gap("host") == gap
+    said = re.search(
+        "nothing was measured from .*, and it cannot be measured afterwards", capsys.readouterr().err
+    )
+    assert (said is not None) is (gap > 0)
 
 
 @pytest.mark.parametrize(("away", "gap"), [(15, 0), (60, 0), (75, STEP), (180, 8 * STEP)])

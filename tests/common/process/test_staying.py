@@ -206,7 +206,7 @@ def test_a_key_that_is_refused_in_three_ticks_running_ends_the_process(
             run.tick()
         _, said = run.run.communicate(timeout=30)
     assert run.run.returncode == 2
-    assert "Datadog refused the key in 3 ticks running" in said
+    assert "Datadog refused the key in 3 ticks running: giving up" in said
 
 
 def test_a_stranger_that_refuses_does_not_end_it(project: Project, intake: Intake) -> None:

@@ -88,6 +88,8 @@ def test_too_few_descriptors_are_a_sentence(toy: Project, most: int) -> None:
     if ran.returncode:
         assert ran.returncode == 1
         assert os.strerror(errno.EMFILE) in ran.stdout + ran.stderr
+    if most == 8:
+        assert f"the child could not be started: {os.strerror(errno.EMFILE)}" in ran.stdout
 
 
 def test_how_a_child_ended_is_known_where_sigchld_was_ignored(project: Project) -> None:
