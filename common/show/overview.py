@@ -13,12 +13,12 @@ from common.outcome import Outcome
 from common.show.dry_run_file import DryRunFile, SeriesKey, SeriesPoints
 from common.show.figures import digits, figure
 from common.show.layout import Look, Row, lay_out, wrap
-from common.show.report import headline, plural
+from common.show.report import headline
 from common.show.summaries import Grid, Shape, Summary, in_order, shared_labels
 from common.span import Span
 from common.text import visible
 from common.times import iso
-from fleetgauge.pages.axes import format_duration
+from fleetgauge.pages.axes import format_duration, plural
 
 HEADS = ("metric", "first", "last", "min", "mean", "max", "over time", "points", "unit")
 _LEVELS = "▁▂▃▄▅▆▇█"

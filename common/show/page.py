@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.outcome import Outcome
-from common.show import page_title
 from common.show.dry_run_file import Board, Chart, Declared, DryRunFile, SeriesKey
 from common.show.output import output_file
 from common.show.overview import describe
 from common.show.page_lines import Drawn, Figures, Plan
 from common.show.page_style import STYLE
+from common.show.page_title import page_title
 from common.show.report import number
 from common.show.summaries import Stretch, Summary, shared_labels
 from common.span import Span
-from fleetgauge.pages.axes import byte_axis, clock_axis, format_duration, number_axis
+from fleetgauge.pages.axes import byte_axis, clock_axis, format_bytes, format_duration, number_axis, plural
 from fleetgauge.pages.charts import Band, Line, Reading, draw_chart, draw_key
-from fleetgauge.pages.page import render_cards, render_document, render_table
+from fleetgauge.pages.hover import HINT
+from fleetgauge.pages.page import file_of, render_cards, render_document, render_table
 
 MAX_LISTED = 2000  # series of one collector below its charts, drawn or not
 _HOW_TO_READ = (
     "Times are UTC. A line is the mean of each stretch of time, the shade behind it reaches from the lowest "
-    "to the highest value in it. Where a line is broken, nothing is known. Point at a chart, tap it, "
-    "or go along it with the arrow keys, for the time and the value of every line."
+    f"to the highest value in it. Where a line is broken, nothing is known. {HINT}"
 )
 
 
@@ -69,15 +69,12 @@ class Account:
 def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Span) -> Path:
     """Write the page, and say where: in a directory it gets a name. Raises where it cannot be written."""
     accounts = [_account(outcome, points.get(outcome.collector), span) for outcome in outcomes]
-    path = path / page_title.file_name(*_told(accounts), span) if path.is_dir() else path
+    series = (key for one in accounts for key in one.summaries)
+    title = page_title([one.outcome.collector for one in accounts], series, span)
+    path = file_of(path, title)
     with output_file(path, "--html") as file:
-        file.write(render_page(accounts, span))
+        file.write(render_page(title, accounts, span))
     return path
-
-
-def _told(accounts: Iterable[Account]) -> tuple[list[str], list[SeriesKey]]:
-    """The collectors and all series of a page."""
-    return [one.outcome.collector for one in accounts], [key for one in accounts for key in one.summaries]
 
 
 def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
@@ -113,9 +110,8 @@ def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
     return Account(outcome, declared, summaries, boards)
 
 
-def render_page(accounts: Sequence[Account], span: Span) -> str:
+def render_page(title: str, accounts: Sequence[Account], span: Span) -> str:
     """The whole page."""
-    title = page_title.title(*_told(accounts), span)
     body = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{html.escape(describe(span))}. This was a dry run: nothing was sent.</p>",
@@ -203,13 +199,12 @@ def _picture(picture: Picture, shared: Sequence[str], span: Span) -> str:
     plain = [" ".join(label for label in line.labels if label not in shared) for line in picture.lines]
     names = [_name(place, name, picture.series) for place, name in enumerate(plain, start=1)]
     several, hidden = len(names) > 2, picture.series - len(names)  # too many to stand beside another chart
-    listed = _series_table(names, figures) if several else "".join(map(_stats, names, figures))
-    more = (
-        f"<p>The {len(names)} series that reach highest are drawn, {hidden:,} are not.</p>" if hidden else ""
-    )
-    more += _all_series(picture, shared)
     unit = "percent" if picture.chart.share_of else picture.metrics[0].unit
-    kind = " · ".join(filter(None, (unit, picture.metrics[0].type)))
+    listed = _series_table(names, figures, unit) if several else _stats(names, figures, unit)
+    more = _all_series(picture, shared) or (f"<p>All {len(names)} series are drawn.</p>" if several else "")
+    if hidden:
+        more = f"<p>The {len(names)} series that reach highest are drawn, {hidden:,} are not.</p>{more}"
+    kind = " · ".join(filter(None, (unit, "" if picture.chart.share_of else picture.metrics[0].type)))
     named = ", ".join(name for name in picture.chart.metrics if name != picture.chart.title)
     named += f" in percent of {', '.join(picture.chart.share_of)}" if picture.chart.share_of else ""
     text = picture.metrics[0].help if len(picture.metrics) == 1 and not picture.chart.share_of else ""
@@ -234,8 +229,9 @@ def _all_series(picture: Picture, shared: Sequence[str]) -> str:
         labels = [label for label in one.labels if label not in shared]
         names.append(html.escape(" ".join([one.metric, *labels] if several else labels) or "no other tags"))
         figures.append(Figures.of(summary))
-    table = _series_table(names, figures, "listed")
-    return f"<details><summary>All {len(names) + picture.unlisted:,} series</summary>{table}{more}</details>"
+    table = _series_table(names, figures, picture.metrics[0].unit, "listed")
+    drawn = f"{len(names) + picture.unlisted:,} series, {plural(len(picture.lines), 'line')} drawn"
+    return f"<details><summary>All {drawn}</summary>{table}{more}</details>"
 
 
 def _name(place: int, name: str, series: int) -> str:
@@ -264,34 +260,38 @@ def _chart(
             bands.append(Band(kind, lows))
     text = (
         f"{picture.chart.title} over {format_duration(span.until - span.since)}: "
-        f"from {number(low)} to {number(high)} {unit}"
+        f"from {_worded(low, unit)} to {_worded(high, unit)} {'' if unit == 'byte' else unit}"
     ).rstrip()
     x = clock_axis(span.since, span.until)
-    of_bytes = unit == "byte" and low >= 0
-    y = byte_axis(high) if of_bytes else number_axis(low, high)
-    reading = Reading("clock", "byte" if of_bytes else "number", picture.lines[0].parts[0].grid.width / 2)
+    y = byte_axis(high) if unit == "byte" and low >= 0 else number_axis(low, high)
+    within = picture.lines[0].parts[0].grid.width / 2
+    reading = Reading("clock", "byte" if unit == "byte" else "number", within)
     return draw_chart(x, y, lines, (), (), text, bands, legend=False, reading=reading)
 
 
-def _figures(summary: Figures) -> list[tuple[str, str]]:
-    return [
-        ("First", number(summary.first)),
-        ("Last", number(summary.last)),
-        ("Min", number(summary.low)),
-        ("Mean", number(summary.mean)),
-        ("Max", number(summary.high)),
-        ("Points", f"{summary.points:,}"),
-    ]
+def _worded(value: float, unit: str) -> str:
+    return format_bytes(value) if unit == "byte" else number(value)
 
 
-def _stats(name: str, summary: Figures) -> str:
-    cells = "".join(f"<div><dt>{head}</dt><dd>{value}</dd></div>" for head, value in _figures(summary))
-    return (f'<p class="name">{name}</p>' if name else "") + f'<dl class="stats">{cells}</dl>'
+def _figures(one: Figures, unit: str) -> list[tuple[str, str]]:
+    values = {"First": one.first, "Last": one.last, "Min": one.low, "Mean": one.mean, "Max": one.high}
+    told = [(head, _worded(value, unit)) for head, value in values.items()]
+    return [*told, ("Points", f"{one.points:,}")]
 
 
-def _series_table(names: Iterable[str], summaries: Iterable[Figures], css_class: str = "") -> str:
+def _stats(names: Iterable[str], summaries: Iterable[Figures], unit: str) -> str:
+    told = []
+    for name, summary in zip(names, summaries, strict=True):
+        told.append(f'<p class="name">{name}</p>' if name else "")
+        figures = _figures(summary, unit)
+        cells = "".join(f"<div><dt>{head}</dt><dd>{value}</dd></div>" for head, value in figures)
+        told.append(f'<dl class="stats">{cells}</dl>')
+    return "".join(told)
+
+
+def _series_table(names: Iterable[str], summaries: Iterable[Figures], unit: str, css_class: str = "") -> str:
     rows = [
-        [("Series", name, "name wide"), *((head, value, "number") for head, value in _figures(summary))]
-        for name, summary in zip(names, summaries, strict=True)
+        [("Series", name, "name wide"), *((head, value, "number") for head, value in _figures(one, unit))]
+        for name, one in zip(names, summaries, strict=True)
     ]
     return render_table(rows, css_class)

@@ -19,7 +19,7 @@ nav a{{overflow-wrap:anywhere}}
 .metric.several .plot{{height:13rem}}
 .metric .chart{{margin-top:auto;padding-top:.7rem}}
 .unit{{color:var(--muted);font-size:.8125rem;overflow-wrap:anywhere;min-width:0}}
-.stats{{display:flex;flex-wrap:wrap;gap:.35rem .75rem;margin-top:.4rem}}
+.stats{{display:flex;flex-wrap:wrap;gap:.35rem .5rem;margin-top:.4rem}}
 .stats div{{min-width:3rem}}
 .stats dt{{font-size:.75rem;color:var(--muted)}}
 .stats dd{{margin:0;font-size:.8125rem;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}}
@@ -34,6 +34,7 @@ td.name::before{{display:none}}
 .metric tr,.stats{{grid-template-columns:repeat(3,minmax(0,1fr))}}
 .stats{{display:grid}}
 }}
+@media (min-width:96rem){{main{{max-width:94rem}}.charts{{grid-template-columns:repeat(3,minmax(0,1fr))}}}}
 @media print{{.metric{{break-inside:avoid}}.charts{{grid-template-columns:repeat(2,minmax(0,1fr))}}}}
 """
 

@@ -12,6 +12,7 @@ from common.show.dry_run_file import SeriesPoints
 from common.show.layout import FAINT, GREEN, RED, YELLOW, Look
 from common.text import visible
 from common.times import iso
+from fleetgauge.pages.axes import plural
 
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
 _STYLES = dict(zip(_WORST_FIRST, (RED, YELLOW, GREEN, FAINT, FAINT), strict=True))
@@ -114,11 +115,6 @@ def closing(outcomes: list[Outcome], look: Look, *, pushed: bool) -> Iterator[st
     for outcome in outcomes:
         for reason, example in sorted(outcome.examples.items()):
             yield f"  {reason}, first: {visible(example)}"
-
-
-def plural(count: int, word: str) -> str:
-    """A number of things."""
-    return f"{count:,} {word}{'' if count == 1 or word == 'series' else 's'}"
 
 
 def number(value: float) -> str:

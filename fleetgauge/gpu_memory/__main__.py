@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TextIO
 
 from fleetgauge.pages.atomic_file import atomic_file
+from fleetgauge.pages.axes import plural
+from fleetgauge.pages.page import file_of
 
 from .attribution import attribution_files
 from .download import at_hand
 from .loader import Loaded, LoadedSession, load_recording
-from .page import render_recording
+from .page import recording_title, render_recording
 from .recording import RecordingError, open_recording
 from .wandb_export import WandbExportConfig, export_tracking_run_to_wandb
 
@@ -59,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     report = commands.add_parser("report", help="write one HTML page")
     report.add_argument("sink", help=f"{what}; or s3://bucket/prefix of one, where boto3 is installed")
-    report.add_argument("-o", "--output", type=Path, required=True, help="the page to write")
+    where = "the page to write, or a directory where its title names it; here by default"
+    report.add_argument("-o", "--output", type=Path, default=Path(), help=where)
     return parser
 
 
@@ -71,9 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
             with at_hand(options.sink) as sink:
                 loaded = _load(sink)
                 page = render_recording(loaded, script=True)
-            with atomic_file(options.output) as file:
+                output = file_of(options.output, recording_title(loaded))
+            with atomic_file(output) as file:
                 file.write(page)
-            _say(f"{options.output}: {_counted(loaded)}")
+            _say(f"{output}: {_counted(loaded)}")
         else:
             _export(options, _load(options.sink))
     except (RecordingError, OSError, ImportError) as error:
@@ -127,7 +131,7 @@ def _dump_of(session: LoadedSession, loaded: Loaded) -> Path | None:
 
 def _counted(loaded: Loaded) -> str:
     events = sum(session.profile.statistics.events for session in loaded.sessions)
-    return f"{len(loaded.sessions):,} sessions, {events:,} events"
+    return f"{plural(len(loaded.sessions), 'session')}, {plural(events, 'event')}"
 
 
 def _say(text: str) -> None:

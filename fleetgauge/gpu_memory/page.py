@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, time_axis
+from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, plural, time_axis
 from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart
-from fleetgauge.pages.page import render_cards, render_document, render_table
+from fleetgauge.pages.hover import HINT
+from fleetgauge.pages.page import name_span, render_cards, render_document, render_table
 from fleetgauge.pages.style import MAX_SERIES
 
 from .events import ALERT_TYPES, MemoryEvent
@@ -46,6 +47,16 @@ class _Section(NamedTuple):
     summary: Any  # as in PageSession
 
 
+def recording_title(loaded: Loaded) -> str:
+    """Whose memory, and from when to when as far as anybody knows."""
+    ranks = [rank for session in loaded.sessions for rank in session.profile.ranks.values()]
+    first = min((rank.first_at for rank in ranks if rank.first_at is not None), default=None)
+    last = max((rank.last_at for rank in ranks if rank.last_at is not None), default=None)
+    begin, end = _clock(first)[:19], _clock(last)[:19]
+    span = f", {name_span(begin, end)}" if begin and end else ""
+    return f"GPU memory of {loaded.path.resolve().name}{span}"
+
+
 def render_recording(loaded: Loaded, *, script: bool = False) -> str:
     """The page of a whole recording."""
     notes = list(loaded.notes)
@@ -54,17 +65,7 @@ def render_recording(loaded: Loaded, *, script: bool = False) -> str:
         reasons = ", ".join(f"{reason.replace('_', ' ')} ({count:,})" for reason, count in lost)
         notes.append(f"Left out because it could not be read: {reasons}")
     sessions = [PageSession(session.profile, session.summary) for session in loaded.sessions]
-    title = f"GPU memory of {loaded.path.resolve().name}{_span(sessions)}"
-    return render_page(title, sessions, notes, loaded.oom_dumps, script=script)
-
-
-def _span(sessions: Iterable[PageSession]) -> str:
-    """From when to when a page tells, as the end of its title; nothing where nobody knows."""
-    ranks = [rank for session in sessions for rank in session.profile.ranks.values()]
-    first = min((rank.first_at for rank in ranks if rank.first_at is not None), default=None)
-    last = max((rank.last_at for rank in ranks if rank.last_at is not None), default=None)
-    begin, end = _clock(first)[:16], _clock(last)[:16]
-    return f", {begin} to {end} UTC" if begin and end else ""
+    return render_page(recording_title(loaded), sessions, notes, loaded.oom_dumps, script=script)
 
 
 def render_page(
@@ -81,6 +82,7 @@ def render_page(
     ]
     listed = "".join(f"<p>{html.escape(note)}.</p>" for note in notes)
     body = [f"<h1>{html.escape(title)}</h1>", f"<p>{_scope(sessions, sections)}</p>"]
+    body += [f"<p>{HINT}</p>"] if script else []
     body += [f'<div class="note">{listed}</div>'] if listed else []
     body += [_oom_table(oom_dumps)] if oom_dumps else []
     body += [_overview(sections, script)] if len(sections) > 1 else []
@@ -99,7 +101,7 @@ def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str
         {str(session.summary.job_id) for session in sessions if getattr(session.summary, "job_id", None)}
     )
     events = sum(section.rank.events for section in sections)
-    words = [f"{len(sessions):,} session{'s' if len(sessions) != 1 else ''}", f"{events:,} events"]
+    words = [plural(len(sessions), "session"), plural(events, "event")]
     words += [f"job {', '.join(jobs[:8])}"] if jobs else []
     return html.escape(" · ".join(words))
 
@@ -140,8 +142,8 @@ def _overview_row(section: _Section) -> Row:
     rank, name = section.rank, html.escape(_name(section.summary))
     drawn = section.number <= MAX_DRAWN
     return (
-        ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, ""),
-        ("Rank", _rank(section), ""),
+        ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, "short"),
+        ("Rank", _rank(section), "number"),
         ("Status", html.escape(_status(section)), ""),
         ("Start (UTC)", _clock(rank.first_at), "number"),
         ("Duration", format_duration(rank.duration), "number"),
@@ -229,7 +231,7 @@ def _alert_table(rank: RankProfile, chart: str) -> str:
             f"<p>{small.count:,} new peaks were each less than {format_bytes(MIN_PEAK_BYTES)} above the last,"
             f" {format_bytes(small.growth)} together{until}.</p>"
         )
-    return f"<h3>Alerts</h3>{more}{render_table(rows) if rows else ''}"
+    return f"<h3>Alerts</h3>{more}{render_table(rows, 'listed') if rows else ''}"
 
 
 def _alert_row(event: MemoryEvent, start: float | None, chart: str) -> Row:

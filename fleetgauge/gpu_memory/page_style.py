@@ -14,6 +14,7 @@ _DARK = (
 )
 _RULES = """
 .completed{color:var(--good)}.interrupted{color:var(--bad)}.running{color:var(--busy)}.incomplete{color:var(--odd)}
+.short{overflow-wrap:break-word}
 .kind{font-weight:600;white-space:nowrap}
 .kind span::before{content:"";display:inline-block;width:.55rem;height:.55rem;margin-right:.4rem}
 .kind span::before{background:var(--peak);border-radius:50%}

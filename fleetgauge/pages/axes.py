@@ -119,6 +119,11 @@ def format_duration(seconds: float | None) -> str:
     return f"{rounded} s"
 
 
+def plural(count: int, word: str) -> str:
+    """A number of things."""
+    return f"{count:,} {word}{'' if count == 1 or word == 'series' else 's'}"
+
+
 def _round_steps(low: float, high: float, count: int) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten, about `count` of them, from `low` to `high`."""
     rough = (high - low) / count

@@ -38,7 +38,9 @@ CHART_STYLE = """
 .legend svg{width:1.6rem;height:.8rem;flex:none;overflow:visible}
 .legend path{fill:none;stroke-linecap:round}
 .frame{container-type:inline-size}
-@container (max-width:32rem){.axis-x:has(:nth-child(6)) :nth-child(even){display:none}}
+@container (max-width:43rem){.axis-x:has(:nth-child(9)) :nth-child(even){display:none}}
+@container (max-width:34rem){.axis-x:has(:nth-child(7)) :nth-child(even){display:none}}
+@container (max-width:27rem){.axis-x:has(:nth-child(5)) :nth-child(even){display:none}}
 @container (max-width:18rem){.axis-x:has(:nth-child(4)) :nth-child(even){display:none}}
 @container (max-width:18rem){.axis-x:has(:nth-child(7)) :nth-child(4n+3){display:none}}
 """

@@ -9,6 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 
+HINT = (
+    "Point at a chart, tap it, or go along it with the arrow keys, for the time and the value of every line."
+)
 HOVER_STYLE = """
 .chart{position:relative}
 .plot:focus-visible{outline:2px solid var(--link);outline-offset:2px}
@@ -36,6 +39,7 @@ const plain = v => Number.isInteger(v) ? digits(v, 0) : Math.abs(v) >= 0.1 ? dig
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
 const bytes = v => { let at = 0; while (Math.abs(v) >= 1024 && at < 6) { v /= 1024; at++ }
   return digits(v, at && 2) + ' ' + units[at] };
+const size = unit => 1024 ** Math.max(0, units.indexOf(unit)) * ({min: 60, h: 3600, d: 86400}[unit] ?? 1);
 const clock = t => new Date(t * 1000).toISOString().slice(0, 19).replace('T', ' ') + ' UTC';
 const elapsed = t => { if (t < 60) return t.toFixed(2) + ' s';
   const s = Math.round(t), parts = [[86400, 'd', 3600, 'h'], [3600, 'h', 60, 'min'], [60, 'min', 1, 's']];
@@ -113,8 +117,10 @@ for (const table of document.querySelectorAll('table.listed')) {
   order.add(new Option('As listed', ''));
   [...table.tHead.rows[0].cells].forEach((cell, at) => { for (const [word, way] of [['up', 1], ['down', -1]])
     order.add(new Option(cell.textContent + ', ' + word, at + ' ' + way)) });
-  const key = (row, at) => { const text = row.cells[at].textContent, value = +text.replaceAll(',', '');
-    return Number.isNaN(value) ? text : value };
+  const key = (row, at) => { const text = row.cells[at].textContent.trim();
+    const words = text.replaceAll(',', '').split(' '); let value = 0;
+    for (let place = 0; place < words.length; place += 2) value += words[place] * size(words[place + 1]);
+    return !text || Number.isNaN(value) ? text : value };
   const update = () => {
     const wanted = search.value.toLowerCase(), [at, way] = order.value.split(' ').map(Number);
     const keyed = rows.map(row => [order.value && key(row, at), row]);

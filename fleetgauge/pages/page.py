@@ -6,7 +6,9 @@ What is put in is HTML: whoever has text escapes it.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from fleetgauge.pages.hover import HOVER_STYLE, POLICY, SCRIPT
 
@@ -22,6 +24,17 @@ def render_document(title: str, style: str, body: str, *, script: bool = False) 
         f"<title>{html.escape(title)}</title><style>{style}</style></head>"
         f"<body><main>{body}</main></body></html>\n"
     )
+
+
+def name_span(since: str, until: str) -> str:
+    """From when to when, of two moments such as `2026-11-14 00:00`; a day that both have is said once."""
+    return f"{since} to {until.removeprefix(since[:11])} UTC"
+
+
+def file_of(path: Path, title: str) -> Path:
+    """The file to write a page to: in a directory its title names it."""
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", title).strip("-.")[:150]
+    return path / f"{name}.html" if path.is_dir() else path
 
 
 def render_cards(cards: Iterable[tuple[str, str, str]]) -> str:

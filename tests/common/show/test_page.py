@@ -213,7 +213,8 @@ def test_a_page_in_a_directory_is_named_by_what_it_shows(tmp_path: Path) -> None
     written = write(
         tmp_path, [Outcome("wandb", Status.OK)], {"wandb": write_week(tmp_path / "samples")}, WEEK
     )
-    assert written == tmp_path / "wandb-acme-ants-2026-11-07-00-00-to-2026-11-14-00-00.html"
+    name = "Backfill-of-wandb-of-acme-ants-2026-11-07-00-00-to-2026-11-14-00-00-UTC-not-sent.html"
+    assert written == tmp_path / name
     assert written.is_file()
 
 

@@ -117,6 +117,10 @@ def test_records_closer_than_the_step_are_drawn_as_closely(show: Show, browser: 
     [places] = drawing(browser)
     assert len(places) == 30  # of 40 s each, the whole being cut into no more than 672
     assert browser.texts(".axis-y span") == ["0 GiB", "0.5 GiB", "1 GiB"]
+    assert browser.texts("dd")[-6:] == ["1.00 GiB"] * 5 + ["120"]
+    assert browser.every(".plot", "e.getAttribute('aria-label')") == [
+        "gpu_memory.allocated_bytes over 6 h: from 1.00 GiB to 1.00 GiB"
+    ]
 
 
 def test_of_many_series_those_that_reach_highest_are_drawn_and_the_others_counted(
@@ -129,7 +133,7 @@ def test_of_many_series_those_that_reach_highest_are_drawn_and_the_others_counte
     assert browser.texts(".metric table + p") == ["The 6 series that reach highest are drawn, 994 are not."]
     assert strokes(browser, ".plot .line") == strokes(browser, "td.name path")
     assert len({*strokes(browser, ".plot .line")}) == 6
-    assert browser.texts("summary") == ["All 1,000 series"]
+    assert browser.texts("summary") == ["All 1,000 series, 6 lines drawn"]
     browser.look("document.querySelector('details').open = true")
     assert browser.texts(".listed td.name") == [f"project:{name}" for name in sorted(peaks)]
     sort = (
@@ -165,19 +169,20 @@ def test_two_series_of_a_metric_are_told_apart_beside_another_metric(show: Show,
     assert browser.every(".several", "1") == []
 
 
-@pytest.mark.parametrize("width", [320, 390])
 @pytest.mark.parametrize("days", [0.04, 1, 7, 30, 100, 365, 3000])
-def test_labels_are_legible_and_do_not_overlap_on_a_phone(
-    days: float, width: int, show: Show, browser: Browser
+def test_labels_are_legible_and_do_not_overlap_in_any_window(
+    days: float, show: Show, tmp_path: Path, browser: Browser
 ) -> None:
     span = Span(END - int(days * DAY), END, 900)
-    show([ACTIVE(10_000_000, tick) for tick in span.ticks[:2]], span, width)
-    sizes = browser.every("body *", "e.innerText && !e.children.length && getComputedStyle(e).fontSize")
-    assert min(float(size.removesuffix("px")) for size in sizes if size) >= 12
-    sides = "e.offsetWidth && (r => [r.left, r.right])(e.getBoundingClientRect())"
-    places = [place for place in browser.every(".axis-x span", sides) if place]
-    assert len(places) >= 2
-    assert all(before[1] < after[0] for before, after in pairwise(places))
+    show([ACTIVE(10_000_000, tick) for tick in span.ticks[:2]], span)
+    for width, least in ((320, 2), (390, 2), (560, 3), (800, 4), (1000, 3), (1600, 3)):
+        browser.show(tmp_path / "page.html", width)
+        sizes = browser.every("body *", "e.innerText && !e.children.length && getComputedStyle(e).fontSize")
+        assert min(float(size.removesuffix("px")) for size in sizes if size) >= 12
+        sides = "e.offsetWidth && (r => [r.left, r.right])(e.getBoundingClientRect())"
+        places = [place for place in browser.every(".axis-x span", sides) if place]
+        assert len(places) >= least
+        assert all(before[1] < after[0] for before, after in pairwise(places)), width
 
 
 @pytest.mark.parametrize(("scheme", "media"), [("light", "screen"), ("dark", "screen"), ("dark", "print")])

@@ -82,7 +82,7 @@ def test_a_bad_manifest_is_said_and_the_report_written(
     assert main(["report", str(tmp_path / "sink"), "-o", str(tmp_path / "page.html")]) == 0
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith("note: cannot read the manifest")
-    assert last.endswith("page.html: 1 sessions, 186 events")
+    assert last.endswith("page.html: 1 session, 186 events")
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,18 @@ def test_a_page_that_cannot_be_written_is_said(
 ) -> None:
     assert main(["report", str(samples / "cpu-sink"), "-o", str(tmp_path / "none" / "page.html")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
-    (tmp_path / "page.html").mkdir()
-    assert main(["report", str(samples / "cpu-sink"), "-o", str(tmp_path / "page.html")]) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("options", [["-o", "."], []])
+def test_a_page_in_a_directory_is_named_by_whose_memory_and_when(
+    options: list[str], samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(samples / "cpu-sink"), *options]) == 0
+    [page] = tmp_path.iterdir()
+    assert page.name == "GPU-memory-of-cpu-sink-2026-11-15-23-43-14-to-23-43-20-UTC.html"
+    assert "<title>GPU memory of cpu-sink, 2026-11-15 23:43:14 to 23:43:20 UTC</title>" in page.read_text()
 
 
 def test_export_without_wandb_says_how_to_install_it(

@@ -322,7 +322,7 @@ def test_an_alert_in_the_table_zooms_the_chart_to_it(tmp_path: Path, samples: Pa
 
 def test_the_title_says_whose_memory_and_from_when_to_when(samples: Path) -> None:
     page = render_recording(load_recording(samples / "gpu-sink"))
-    assert "<title>GPU memory of gpu-sink, 2026-11-15 23:44 to 2026-11-15 23:44 UTC</title>" in page
+    assert "<title>GPU memory of gpu-sink, 2026-11-15 23:44:54 to 23:44:57 UTC</title>" in page
 
 
 @pytest.mark.parametrize("width", [360, 800, 1600])

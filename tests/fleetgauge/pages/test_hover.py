@@ -147,6 +147,26 @@ def test_a_listed_table_is_sorted_by_value_and_filtered(tmp_path: Path, browser:
     assert named == ["Show only rows with", "Sort by"]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["-10 B", "0 B", "900 B", "1.00 KiB", "250.50 MiB", "1.00 GiB", "1,023.00 GiB", "unknown"],
+        ["0.50 s", "59.00 s", "1 min", "1 min 5 s", "2 h", "2 h 3 min", "1 d 1 h"],
+        ["9.5 %", "45.9 %", "100.0 %", "unknown"],
+        ["1.23e-05", "0.5", "12", "1,200", "", "2026-11-14 00:00", "2026-11-15 00:00"],
+    ],
+)
+def test_a_listed_table_sorts_sizes_durations_and_moments_by_what_they_mean(
+    values: list[str], tmp_path: Path, browser: Browser
+) -> None:
+    rows = [[("Max", value, "number")] for value in reversed(values)]
+    browser.show(page(tmp_path / "page.html", render_table(rows, "listed")))
+    browser.look(
+        "(e => { e.value = '0 1'; e.dispatchEvent(new Event('input')) })(document.querySelector('select'))"
+    )
+    assert browser.texts("td.number") == values
+
+
 def test_the_policy_lets_this_script_run_and_nothing_else(tmp_path: Path, browser: Browser) -> None:
     path = page(tmp_path / "page.html", f"{chart()}<script>document.title = 'broken'</script>")
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
