@@ -151,15 +151,21 @@ def push_a_node(folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def run(arguments: list[str], environment: Mapping[str, str], *, quiet: bool = False) -> int:
-    """Run the service's command as the CronJob does; its exit code. Quiet, it shows only its last line."""
+    """Run the service's command as the CronJob does; its exit code. Its log is shown where it fails.
+
+    Quiet, it shows only the last line of its output.
+    """
     print("$ scripts/run_collector.py", shlex.join(arguments), flush=True)
     ran = subprocess.run(
         [sys.executable, RUN_COLLECTOR, *arguments],
         env={**environment, "PATH": os.environ.get("PATH", ""), "COLUMNS": os.environ.get("COLUMNS", "120")},
         stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
+    if ran.returncode:
+        sys.stderr.write(ran.stderr)
     if quiet:
         print(ran.stdout.strip().rpartition("\n")[2], flush=True)
     return ran.returncode
@@ -245,7 +251,8 @@ def values(intake: Intake) -> Iterator[tuple[str, list[str]]]:
 
 def keep(environment: Mapping[str, str], seconds: float) -> None:
     """Leave the servers running, and say how to reach them."""
-    print("\nThe servers stay. Paste this into another terminal, then try run_collector.py:\n")
+    print("\nThe servers stay. Paste this into another terminal, then try for example")
+    print("scripts/run_collector.py wandb --since 1d --html .\n")
     for name, value in environment.items():
         print(f"export {name}={shlex.quote(value)}")
     print(f"\nThey end with Ctrl-C, or after {seconds:,.0f} s.", flush=True)

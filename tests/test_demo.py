@@ -103,7 +103,7 @@ def test_a_point_that_nobody_sent_and_one_that_is_missing_are_noticed(
 
 def test_the_readme_shows_the_demo_and_whoever_keeps_its_servers_can_use_them(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [*DEMO, "--keep"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*DEMO, "--keep"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as kept:
         assert kept.stdout is not None
         printed = ""

@@ -19,6 +19,7 @@ from common.span import Span
 from common.text import visible
 from common.times import iso
 from fleetgauge.pages.axes import format_duration, plural
+from fleetgauge.pages.page import name_span
 
 HEADS = ("metric", "first", "last", "min", "mean", "max", "over time", "points", "unit")
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -47,14 +48,14 @@ def show(
 
 def describe(span: Span) -> str:
     """The span in words."""
-    return f"{_from_to(span.since, span.until)}, every {format_duration(span.step)}"
+    return f"{from_to(span.since, span.until)}, every {format_duration(span.step)}"
 
 
-def _from_to(*ends: int) -> str:
-    since, until = (
-        f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00") for end in ends
+def from_to(*ends: int) -> str:
+    """Two moments in words."""
+    return name_span(
+        *(f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00") for end in ends)
     )
-    return f"{since} to {until} UTC"
 
 
 def sparkline(means: Sequence[float | None]) -> str:
@@ -106,7 +107,7 @@ def _digest(
         since = min(one.first_at for one in summaries.values())
         until = max(one.last_at for one in summaries.values())
         total = sum(one.points for one in summaries.values())
-        yield f"  {plural(total, 'point')} in {plural(len(summaries), 'series')}, {_from_to(since, until)}"
+        yield f"  {plural(total, 'point')} in {plural(len(summaries), 'series')}, {from_to(since, until)}"
         closest = min(one.spacing for one in summaries.values())
         grid = Grid.over(Span(since, until + 1, until + 1 - since), blocks, closest)
     shapes = {series: Shape(grid) for series in summaries}

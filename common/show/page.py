@@ -15,7 +15,6 @@ from pathlib import Path
 from common.outcome import Outcome
 from common.show.dry_run_file import Board, Chart, Declared, DryRunFile, SeriesKey
 from common.show.output import output_file
-from common.show.overview import describe
 from common.show.page_lines import Drawn, Figures, Plan
 from common.show.page_style import STYLE
 from common.show.page_title import page_title
@@ -114,7 +113,7 @@ def render_page(title: str, accounts: Sequence[Account], span: Span) -> str:
     """The whole page."""
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f"<p>{html.escape(describe(span))}. This was a dry run: nothing was sent.</p>",
+        "<p>This was a dry run: nothing was sent.</p>",
         render_cards(_cards(accounts, span)),
         _notes(accounts),
         _contents(accounts),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from common.show.dry_run_file import SeriesKey
+from common.show.overview import from_to
 from common.span import Span
-from common.times import iso
-from fleetgauge.pages.page import name_span
 
 MAX_NAMED = 3  # projects in a title
 
@@ -17,8 +16,7 @@ def page_title(collectors: Sequence[str], series: Iterable[SeriesKey], span: Spa
     found = _projects(series)
     named = ", ".join(found) if len(found) <= MAX_NAMED else f"{len(found)} projects"
     whose = f" of {named}" if found else ""
-    moments = (iso(moment)[:16].replace("T", " ") for moment in (span.since, span.until))
-    return f"Backfill of {', '.join(collectors)}{whose}, {name_span(*moments)}, not sent"
+    return f"Backfill of {', '.join(collectors)}{whose}, {from_to(span.since, span.until)}, not sent"
 
 
 def _projects(series: Iterable[SeriesKey]) -> list[str]:
