@@ -212,8 +212,8 @@ def _picture(picture: Picture, shared: Sequence[str], span: Span) -> str:
         f'<article class="metric{" several" if several else ""}"><div class="head">'
         f"<h4>{html.escape(picture.chart.title)}</h4>"
         f'<span class="unit">{html.escape(kind)}</span></div>'
-        f"<p>{html.escape(said).replace('.', '.<wbr>')}</p>"
-        f"{_chart(picture, plain, stretches, figures, unit, span)}{listed}{more}</article>"
+        f"{_chart(picture, plain, stretches, figures, unit, span)}{listed}{more}"
+        f'<p class="said">{html.escape(said).replace(".", ".<wbr>")}</p></article>'
     )
 
 

@@ -17,7 +17,8 @@ nav a{{overflow-wrap:anywhere}}
 .metric h4{{font-size:.9375rem;line-height:1.35;margin:0;overflow-wrap:anywhere}}
 .metric .plot{{height:9.5rem}}
 .metric.several .plot{{height:13rem}}
-.metric .chart{{margin-top:auto;padding-top:.7rem}}
+.metric .chart{{margin-top:.7rem}}
+.said{{margin-top:.5rem}}
 .unit{{color:var(--muted);font-size:.8125rem;overflow-wrap:anywhere;min-width:0}}
 .stats{{display:flex;flex-wrap:wrap;gap:.35rem .5rem;margin-top:.4rem}}
 .stats div{{min-width:3rem}}

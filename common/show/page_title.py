@@ -16,7 +16,7 @@ def page_title(collectors: Sequence[str], series: Iterable[SeriesKey], span: Spa
     found = _projects(series)
     named = ", ".join(found) if len(found) <= MAX_NAMED else f"{len(found)} projects"
     whose = f" of {named}" if found else ""
-    return f"Backfill of {', '.join(collectors)}{whose}, {from_to(span.since, span.until)}, not sent"
+    return f"Dry run of {', '.join(collectors)}{whose}, {from_to(span.since, span.until)}"
 
 
 def _projects(series: Iterable[SeriesKey]) -> list[str]:

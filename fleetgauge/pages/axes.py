@@ -19,6 +19,7 @@ _CLOCK_STEPS = (
 _MONTH_STEPS = (1, 3, 6, 12, 24, 60, 120, 600)
 _MONDAY = 4 * _DAY  # the first one there was
 _MAX_LABELS = 10  # of a time axis; where there is no room for all, every second one is shown
+_MAX_LONG_LABELS = 6  # those with seconds
 _MAX_MAGNITUDE = 1e300  # beyond this, differences overflow
 
 
@@ -73,7 +74,8 @@ def clock_axis(since: float, until: float) -> Axis:
 
 
 def _clock_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
-    step = next((step for step in _CLOCK_STEPS if until - since <= _MAX_LABELS * step), None)
+    most = {step: _MAX_LABELS if step >= _MINUTE else _MAX_LONG_LABELS for step in _CLOCK_STEPS}
+    step = next((step for step in _CLOCK_STEPS if until - since <= most[step] * step), None)
     if step is None:
         yield from _month_labels(since, until)
         return

@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 CHART_STYLE = """
 .chart{margin:1rem 0 0}
-.frame{display:grid;grid-template-columns:auto minmax(0,1fr);column-gap:.5rem}
+.frame{display:grid;grid-template-columns:auto minmax(0,1fr);column-gap:.5rem;padding-right:.75rem}
 .plot{width:100%;height:17rem;display:block}
 .plot{background:var(--plot);border:1px solid var(--edge);border-radius:6px}
 .plot path{fill:none;vector-effect:non-scaling-stroke;stroke-linejoin:round;stroke-linecap:round}
@@ -33,14 +33,15 @@ CHART_STYLE = """
 .axis-y span{right:0;transform:translateY(-50%)}
 .axis-y::before{content:attr(data-widest);visibility:hidden;white-space:nowrap}
 .axis-x{grid-column:2;height:1.4rem;margin-top:.4rem}
+.axis-x span{transform:translateX(-50%)}
 .legend{display:flex;flex-wrap:wrap;gap:.35rem 1.1rem;font-size:.8125rem;color:var(--muted);margin-top:.25rem}
 .legend span{display:inline-flex;align-items:center;gap:.4rem}
 .legend svg{width:1.6rem;height:.8rem;flex:none;overflow:visible}
 .legend path{fill:none;stroke-linecap:round}
 .frame{container-type:inline-size}
-@container (max-width:43rem){.axis-x:has(:nth-child(9)) :nth-child(even){display:none}}
-@container (max-width:34rem){.axis-x:has(:nth-child(7)) :nth-child(even){display:none}}
-@container (max-width:27rem){.axis-x:has(:nth-child(5)) :nth-child(even){display:none}}
+@container (max-width:36rem){.axis-x:has(:nth-child(9)) :nth-child(even){display:none}}
+@container (max-width:29rem){.axis-x:has(:nth-child(7)) :nth-child(even){display:none}}
+@container (max-width:23rem){.axis-x:has(:nth-child(5)) :nth-child(even){display:none}}
 @container (max-width:18rem){.axis-x:has(:nth-child(4)) :nth-child(even){display:none}}
 @container (max-width:18rem){.axis-x:has(:nth-child(7)) :nth-child(4n+3){display:none}}
 """
@@ -228,10 +229,8 @@ def _y_axis(axis: Axis) -> str:
 
 
 def _x_axis(axis: Axis) -> str:
-    spans = []
-    for value, label in axis.labels:
-        share = axis.share(value)
-        shift = 0 if share < 0.05 else 100 if share > 0.95 else 50
-        place = f"left:{share * 100:.1f}%;transform:translateX(-{shift}%)"
-        spans.append(f'<span style="{place}">{html.escape(label)}</span>')
+    spans = [
+        f'<span style="left:{axis.share(value) * 100:.1f}%">{html.escape(label)}</span>'
+        for value, label in axis.labels
+    ]
     return f'<div class="axis axis-x">{"".join(spans)}</div>'

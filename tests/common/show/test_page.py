@@ -62,9 +62,7 @@ def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browse
 
 def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Browser) -> None:
     browser.show(week[0])
-    assert browser.texts("h1") == [
-        "Backfill of wandb of acme/ants, 2026-11-07 00:00 to 2026-11-14 00:00 UTC, not sent"
-    ]
+    assert browser.texts("h1") == ["Dry run of wandb of acme/ants, 2026-11-07 00:00 to 2026-11-14 00:00 UTC"]
     assert browser.texts("h1 + p") == ["This was a dry run: nothing was sent."]
     points = sum(len(piece.values) for piece in week[1])
     assert points > 18_000
@@ -117,7 +115,7 @@ def test_a_chart_names_its_metrics_and_says_what_one_of_them_means(
 ) -> None:
     browser.show(week[0])
     said = dict(
-        browser.every(".metric", "[e.querySelector('h4').textContent, e.querySelector('p').textContent]")
+        browser.every(".metric", "[e.querySelector('h4').textContent, e.querySelector('.said').textContent]")
     )
     assert said["GPU hours by project"].startswith("wandb.training.total_gpu_hours_24h · GPU hours worked in")
     assert (
@@ -170,9 +168,9 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
         assert browser.every("img, script", "e.textContent") == [SCRIPT]
         assert (browser.requests, browser.complaints) == ([(tmp_path / "page.html").as_uri()], [])
         moments = "2026-11-13 18:00 to 2026-11-14 00:00 UTC"
-        assert browser.look("document.title") == f"Backfill of {NASTY}, {moments}, not sent"
+        assert browser.look("document.title") == f"Dry run of {NASTY}, {moments}"
         assert browser.every("h4", "e.textContent") == names
-        assert browser.every(".metric .head + p", "e.textContent") == [NASTY] * 2
+        assert browser.every(".metric .said", "e.textContent") == [NASTY] * 2
         assert browser.every(".unit", "e.textContent") == [f"{NASTY} · {NASTY}"] * 2
         assert browser.every("p.name", "e.textContent") == ["no other tags", f"host:{NASTY}", "host:node"]
         assert browser.every("h2", "e.textContent") == [NASTY]
@@ -193,9 +191,7 @@ def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser
     ]
     write(tmp_path / "page.html", outcomes, {"wandb": DryRunFile(tmp_path / "wandb")}, HOURS)
     browser.show(tmp_path / "page.html")
-    assert browser.texts("h1") == [
-        "Backfill of wandb, host, 2026-11-13 18:00 to 2026-11-14 00:00 UTC, not sent"
-    ]
+    assert browser.texts("h1") == ["Dry run of wandb, host, 2026-11-13 18:00 to 2026-11-14 00:00 UTC"]
     assert browser.texts(".note p") == [
         "wandb lost acme/bees: gone",
         "wandb dropped 1 bad, 2,000 too_old",
@@ -211,7 +207,7 @@ def test_a_page_in_a_directory_is_named_by_what_it_shows(tmp_path: Path) -> None
     written = write(
         tmp_path, [Outcome("wandb", Status.OK)], {"wandb": write_week(tmp_path / "samples")}, WEEK
     )
-    name = "Backfill-of-wandb-of-acme-ants-2026-11-07-00-00-to-2026-11-14-00-00-UTC-not-sent.html"
+    name = "Dry-run-of-wandb-of-acme-ants-2026-11-07-00-00-to-2026-11-14-00-00-UTC.html"
     assert written == tmp_path / name
     assert written.is_file()
 
