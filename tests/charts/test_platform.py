@@ -147,6 +147,8 @@ def test_the_secret_that_external_secrets_makes_is_the_one_that_pods_read() -> N
 
 KEYS = [{"name": "AWS_ACCESS_KEY_ID", "value": "AKIA"}]
 SECRET = {"existingSecret": "keys", "aws": {"secretPrefix": "", "region": "us-east-1"}}
+CLAIM = {"checkpoints": {"persistentVolumeClaim": {"create": True}}}
+RECORDS = {"collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/records"]}}}}
 ROLE = {"serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge"}}
 
 
@@ -159,6 +161,8 @@ ROLE = {"serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge
         (SECRET, []),
         ({"extraEnv": KEYS}, []),
         ({**SECRET, "checkpoints": {"s3": "s3://bucket"}}, AGENT + METADATA),
+        ({**SECRET, **CLAIM, **RECORDS}, AGENT + METADATA),
+        ({**SECRET, **CLAIM, **RECORDS, **ROLE}, []),
         ({**SECRET, **ROLE, "checkpoints": {"s3": "s3://bucket"}}, []),
         ({**SECRET, "aws": {"secretPrefix": "", "podIdentity": True}}, AGENT),
     ],

@@ -179,6 +179,18 @@ def test_access_modes_that_cannot_change_are_refused_before_anything_is_touched(
     assert CLAIM not in cluster.names
 
 
+def test_so_is_a_storage_class_that_cannot_change(cluster: Cluster) -> None:
+    cluster.apply("install", "claim")
+    cluster.take_done()
+    fast = {"checkpoints": {"persistentVolumeClaim": {"storageClassName": "fast"}}}
+    said = cluster.apply("upgrade", "claim", fast, {"image": {"tag": "9.9.9"}})
+    assert (
+        "- checkpoints.persistentVolumeClaim.storageClassName: the claim fleetgauge-checkpoints has gp3, "
+        "and Kubernetes changes no claim; make another one with fast"
+    ) in said
+    assert cluster.take_done() == []
+
+
 @pytest.mark.parametrize("name", ["claim", "backfill", "daemonset"])
 def test_what_can_never_change_is_never_changed(cluster: Cluster, name: str) -> None:
     """A real API server refuses half of such an upgrade; this one does, too."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
+from cron import interval
 from rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
 
 pytestmark = needs_helm
@@ -25,6 +27,8 @@ def step(*changes: dict[str, Any]) -> str:
         ("*/4 * * * *", "4m"),
         ("*/30 * * * *", "30m"),
         ("*/60 * * * *", "1h"),
+        ("*/61 * * * *", "1h"),
+        ("5/20 * * * *", "15m"),
         ("7 * * * *", "1h"),
         ("00 * * * *", "1h"),
         ("@hourly", "1h"),
@@ -64,6 +68,21 @@ def test_a_step_that_is_said_is_used_and_may_be_smaller(changes: dict[str, Any],
     assert step(changes) == expected
 
 
+MINUTES = ("*", "?", "*/7", "*/61", "8,23", "08,9", "09", "0-59/5", "0/25", "59,0", "1-5,50/3,7")
+HOURS = ("*", "*/2", "*/5", "8-18", "08", "0,23", "22-23,1")
+
+
+def test_the_chart_reckons_how_often_a_schedule_fires_as_cron_does() -> None:
+    schedules = [f"{minute} {hour} * * *" for minute, hour in itertools.product(MINUTES, HOURS)]
+    made = '{{ range .Values.extraVolumes }}\n- {{ include "fleetgauge.interval" .name }}\n{{ end }}'
+    told = {
+        "extraVolumes": [{"name": schedule} for schedule in schedules],  # a list that may hold any text
+        "extraManifests": [f"kind: Intervals\nmetadata: {{name: a}}\nfound:\n{made}"],
+    }
+    [intervals] = of_kind(render(scenario("default"), told), "Intervals")
+    assert dict(zip(schedules, intervals["found"], strict=True)) == {one: interval(one) for one in schedules}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -95,6 +114,14 @@ def test_a_step_that_is_said_is_used_and_may_be_smaller(changes: dict[str, Any],
         ),
         ({"schedule": "0,5 * * * *"}, "activeDeadlineSeconds: 600 s are not less than the 300 s between"),
         ({"schedule": "55,2 * * * *"}, "activeDeadlineSeconds: 600 s are not less than the 420 s between"),
+        ({"schedule": "8,17 * * * *"}, "activeDeadlineSeconds: 600 s are not less than the 540 s between"),
+        (
+            {"schedule": "*/5 8-18 * * 1-5"},
+            "activeDeadlineSeconds: 600 s are not less than the 300 s between two runs of `*/5 8-18 * * 1-5`",
+        ),
+        ({"schedule": "0-59/10 * * * MON-FRI"}, "activeDeadlineSeconds: 600 s are not less than the 600 s"),
+        ({"schedule": "*/15 9-17 * * *", "step": "16m"}, "step: 16m is more than the 900 s between two runs"),
+        ({"step": "020m"}, "step: 020m is more than the 900 s between two runs of `*/15 * * * *`"),
         (
             {"schedule": "@hourly", "activeDeadlineSeconds": 3600},
             "activeDeadlineSeconds: 3600 s are not less",
@@ -120,6 +147,8 @@ def test_the_refusal_of_a_deadline_says_what_to_write() -> None:
         {"activeDeadlineSeconds": 899},
         {"schedule": "0 6 * * *", "activeDeadlineSeconds": 7200, "step": "1h"},
         {"schedule": "@daily", "activeDeadlineSeconds": 7200},
+        {"schedule": "0 6 * * 1", "activeDeadlineSeconds": 172800},
+        {"step": "08m"},
         {"schedule": "0,20,40 * * * *", "activeDeadlineSeconds": 1199, "step": "20m"},
         {"collectors": {"wandb": {"schedule": "7 * * * *", "activeDeadlineSeconds": 3599}}},
     ],

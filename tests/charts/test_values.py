@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from common import registry
 from common.collector import load_collector
@@ -61,6 +64,8 @@ def test_without_values_one_sentence_says_what_to_set() -> None:
         ({"activeDeadlineSeconds": None}, "(root): activeDeadlineSeconds is required"),
         ({"timeout": None}, "(root): timeout is required"),
         ({"daemonSet": {"every": None}}, "daemonSet: every is required"),
+        ({"backfill": None}, "(root): backfill is required"),
+        ({"checkpoints": {"persistentVolumeClaim": None}}, "checkpoints: persistentVolumeClaim is required"),
         ({"backfill": {"activeDeadlineSeconds": None}}, "backfill: activeDeadlineSeconds is required"),
         (
             {"collectors": {"xenna": {"volume": {"hostPath": {"path": "/"}}}}},
@@ -87,6 +92,10 @@ def test_a_backfill_is_offered_for_collectors_that_know_a_past_and_for_no_other(
         ({"schedule": "every hour"}, "schedule"),
         ({"schedule": "*/15 * * *"}, "schedule"),
         ({"schedule": "@fortnightly"}, "schedule"),
+        ({"schedule": "60 * * * *"}, "schedule"),
+        ({"schedule": "0,5-61 * * * *"}, "schedule"),
+        ({"schedule": "*/0 * * * *"}, "schedule"),
+        ({"schedule": "0 24 * * *"}, "schedule"),
         ({"collectors": {"wandb": {"schedule": "@reboot"}}}, "collectors.wandb.schedule"),
         ({"step": "a while"}, "step"),
         ({"image": {"repository": "registry.example.com/fleetgauge:1"}}, "image.repository"),
@@ -201,3 +210,24 @@ def test_the_notes_warn_where_nobody_remembers_that_a_backfill_was_completed(tmp
     said = notes(tmp_path, scenario("default"), {"backfill": {"enabled": True, "since": "7d"}})
     assert "A backfill from 7d to now has started" in said
     assert "WARNING: without checkpoints nobody remembers that it was completed" in said
+
+
+def sections(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every value that holds others, but for what Kubernetes or a collector defines."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value and key not in {"collectors", "podSecurityContext"}:
+            yield (*path, key)
+            yield from sections(value, (*path, key))
+
+
+def test_a_section_that_was_left_empty_is_named_and_nothing_else_is_said() -> None:
+    """As `backfill:` is with all its lines commented out: Helm then forgets the defaults."""
+    for path in sections(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))):
+        changes: Any = None
+        for key in reversed(path):
+            changes = {key: changes}
+        with suppress(RefusedError):
+            assert render(scenario("default"), changes)
+            continue
+        said = [line for line in refusal(changes) if line.startswith("- ")]
+        assert said == [f"- {'.'.join(path[:-1]) or '(root)'}: {path[-1]} is required"]

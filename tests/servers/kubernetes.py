@@ -1,7 +1,8 @@
 """An API server of Kubernetes on loopback: enough of one for Helm to install, upgrade and uninstall.
 
 It keeps objects, selects them by label, and refuses what a real one refuses of this chart: changes of a Job's
-pods and of a claim's access modes. A claim is bound once a Job that was made mounts it; every Job succeeds.
+pods and of a claim's access modes and class. A claim is bound once a Job that was made mounts it; every Job
+succeeds.
 """
 
 from __future__ import annotations
@@ -176,9 +177,8 @@ def _number(message: bytes, at: int) -> tuple[int, int]:
 def _fixed(content: Object) -> object:
     """What of an object can never change."""
     spec: Object = content.get("spec", {})
-    return {"Job": spec.get("template"), "PersistentVolumeClaim": spec.get("accessModes")}.get(
-        content["kind"]
-    )
+    claim = (spec.get("accessModes"), spec.get("storageClassName"))
+    return {"Job": spec.get("template"), "PersistentVolumeClaim": claim}.get(content["kind"])
 
 
 def _patched(known: Object, patch: Mapping[str, Any]) -> Object:

@@ -1,50 +1,60 @@
 {{/* Times: how often a schedule fires, the grid that follows from it, and what does not fit either. */}}
 
-{{/* A duration such as 1h30m in seconds. */}}
+{{/* A duration such as 1h30m in seconds. Numbers are read by float64: int64 would take 010 for octal, and 08 for 0. */}}
 {{- define "fleetgauge.seconds" -}}
 {{- $units := dict "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800 }}
 {{- $sum := 0 }}
 {{- range regexFindAll "[0-9]+[smhdw]?" . -1 }}
-{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[smhdw]" .) | default 1)) }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | float64) (get $units (regexFind "[smhdw]" .) | default 1)) }}
 {{- end }}
 {{- $sum }}
 {{- end }}
 
-{{/*
-The fewest seconds between two runs of a schedule that is the same in every hour; 0 for any other, such as a daily one.
-*/}}
-{{- define "fleetgauge.interval" -}}
-{{- $minute := regexReplaceAll " \\* \\* \\* \\*$" . "" }}
-{{- $every := regexFind "^\\*/[1-9][0-9]*$" $minute | trimPrefix "*/" | int64 }}
-{{- if or (eq . "@hourly") (regexMatch "^[0-9]+$" $minute) (ge $every 60) }}3600
-{{- else if eq $minute "*" }}60
-{{- else if $every }}{{ min $every (sub 60 (mul $every (div 59 $every))) | mul 60 }}
-{{- else if regexMatch "^[0-9]+(,[0-9]+)+$" $minute }}
-{{- $minutes := list }}
-{{- range splitList "," $minute }}
-{{- $minutes = append $minutes (printf "%02d" (int .)) }}
+{{/* The numbers that a field of cron stands for, in order, as a JSON list: list of the field and the largest number. */}}
+{{- define "fleetgauge.numbers" -}}
+{{- $largest := index . 1 | int }}
+{{- $found := list }}
+{{- range index . 0 | splitList "," }}
+{{- $step := regexFind "/.*" . | trimPrefix "/" }}
+{{- $ends := regexReplaceAll "/.*" . "" | replace "?" "*" | replace "*" (printf "0-%d" $largest) | splitList "-" }}
+{{- $end := and (ne $step "") (eq (len $ends) 1) | ternary $largest (last $ends | float64 | int) }}
+{{- $found = concat $found (untilStep (first $ends | float64 | int) (add1 $end | int) ($step | default "1" | float64 | int)) }}
 {{- end }}
-{{- $minutes = $minutes | uniq | sortAlpha }}
-{{- $before := sub (last $minutes | int64) 60 }}
-{{- $fewest := 60 }}
-{{- range $minutes }}
-{{- $fewest = min $fewest (sub (int64 .) $before) }}
-{{- $before = int64 . }}
+{{- $sorted := list }}
+{{- range untilStep 0 (add1 $largest | int) 1 }}
+{{- if has . $found }}
+{{- $sorted = append $sorted . }}
+{{- end }}
+{{- end }}
+{{- toJson $sorted }}
+{{- end }}
+
+{{/* The fewest seconds between two runs of a schedule; 0 where it has at most one a day, and not every day. */}}
+{{- define "fleetgauge.interval" -}}
+{{- $fields := regexReplaceAll "^@.*" (replace "@hourly" "0 * * * *" .) "0 0 1 * *" | splitList " " }}
+{{- $minutes := include "fleetgauge.numbers" (list (first $fields) 59) | fromJsonArray }}
+{{- $hours := include "fleetgauge.numbers" (list (index $fields 1) 23) | fromJsonArray }}
+{{- $gaps := list }}
+{{- range $at, $minute := rest $minutes }}
+{{- $gaps = append $gaps (sub $minute (index $minutes $at)) }}
+{{- end }}
+{{- $tomorrow := slice $fields 2 | join " " | eq "* * *" | ternary (list (add 24 (first $hours))) list }}
+{{- range $at, $hour := concat (rest $hours) $tomorrow }}
+{{- $gaps = append $gaps (sub (mul 60 (sub $hour (index $hours $at))) (sub (last $minutes) (first $minutes))) }}
+{{- end }}
+{{- $fewest := first $gaps | default 0 }}
+{{- range $gaps }}
+{{- $fewest = min $fewest . }}
 {{- end }}
 {{- mul $fewest 60 }}
-{{- else }}0
-{{- end }}
 {{- end }}
 
 {{/* The grid of a run's points: what was said of it, of all runs, or what follows from its schedule. */}}
 {{- define "fleetgauge.step" -}}
 {{- $schedule := .own.schedule | default .root.Values.schedule }}
 {{- $minutes := div (include "fleetgauge.interval" $schedule | int64) 60 }}
-{{- $regular := and (gt $minutes 0) (not (contains "," $schedule)) (eq (mod 60 (max $minutes 1)) 0) }}
-{{- if hasPrefix "*/" $schedule }}
-{{- $every := regexFind "[0-9]+" $schedule | int64 }}
-{{- $regular = and $regular (or (eq $every $minutes) (ge $every 60)) }}
-{{- end }}
+{{- $every := regexFind "^\\*/[0-9]+" $schedule | trimPrefix "*/" | default (toString $minutes) | float64 | int64 | min 60 }}
+{{- $regular := and (regexMatch "^(@hourly|([0-9]+|\\*(/[0-9]+)?) \\* \\* \\* \\*)$" $schedule) (eq $every $minutes) }}
 {{- $derived := eq $minutes 60 | ternary "1h" (printf "%dm" $minutes) }}
 {{- .own.step | default .root.Values.step | default ($regular | ternary $derived "15m") }}
 {{- end }}

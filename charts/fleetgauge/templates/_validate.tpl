@@ -40,8 +40,14 @@
 {{- if $claim.create }}
 {{- $live = lookup "v1" "PersistentVolumeClaim" .Release.Namespace (include "fleetgauge.claimName" .) }}
 {{- end }}
-{{- if and $live (ne (sortAlpha $live.spec.accessModes | join ", ") (sortAlpha $claim.accessModes | join ", ")) }}
-{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim.accessModes: the claim %s has %s, and Kubernetes changes no claim; make another one with %s, name it in existingClaim and set create: false" $live.metadata.name (join ", " $live.spec.accessModes) (join ", " $claim.accessModes)) }}
+{{- if $live }}
+{{- $has := dict "accessModes" (sortAlpha $live.spec.accessModes | join ", ") "storageClassName" ($live.spec.storageClassName | default "none") }}
+{{- $wants := dict "accessModes" (sortAlpha $claim.accessModes | join ", ") "storageClassName" ($claim.storageClassName | default $has.storageClassName) }}
+{{- range $key, $want := $wants }}
+{{- if ne $want (get $has $key) }}
+{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim.%s: the claim %s has %s, and Kubernetes changes no claim; make another one with %s, name it in existingClaim and set create: false" $key $live.metadata.name (get $has $key) $want) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- $mounting := len (include "fleetgauge.runs" . | fromJsonArray) | add ($values.backfill.enabled | ternary 1 0) }}
 {{- if and $claim.create (gt $mounting 1) (not (has "ReadWriteMany" $claim.accessModes)) }}
