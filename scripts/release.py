@@ -55,6 +55,11 @@ def sections(changelog: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+def branch(root: Path) -> str:
+    """What is checked out, or nothing where that is a commit."""
+    return run(root, "git", "branch", "--show-current").strip()
+
+
 def problems(root: Path, version: Version) -> Iterator[str]:
     """Why this cannot be released now, all of it."""
     name = written(version)
@@ -62,6 +67,8 @@ def problems(root: Path, version: Version) -> Iterator[str]:
         yield f"not everything is committed:\n{changed.rstrip()}"
     if run(root, "git", "tag", "--list", f"v{name}"):
         yield f"there is a tag v{name} already"
+    if not branch(root):
+        yield "no branch is checked out to push: git switch main"
     told = sections((root / "CHANGELOG.md").read_text(encoding="utf-8"))
     first = next(iter(told), "")
     text = told.pop(first) if first in {name, "Unreleased"} else ""
@@ -116,7 +123,7 @@ def build(root: Path, version: Version) -> None:
         print(f"  {found}  {thing}")
         if found != name:
             raise SystemExit(f"{thing} says {found or 'no version'}, not {name}")
-    for path in sorted((root / "dist").glob(f"fleetgauge-{name}*")):
+    for path in sorted((root / "dist").glob(f"fleetgauge-{name}[-.]*")):
         print(f"  dist/{path.name}")
 
 
@@ -136,6 +143,8 @@ def release(root: Path, version: Version, tested: bool) -> None:
         message = f"fleetgauge {name}\n{told}"
         run(root, "git", "tag", "--annotate", "--cleanup=verbatim", "--message", message, f"v{name}")
     except BaseException:
+        for path in (root / "dist").glob(f"fleetgauge-{name}[-.]*"):
+            path.unlink()
         run(root, "git", "reset", "--quiet", "--hard", before)
         raise
     print(run(root, "git", "log", "-1", "--stat", "--format=  %h %s%n").rstrip())
@@ -165,9 +174,8 @@ def main(arguments: list[str]) -> int:
         )
     else:
         release(ROOT, chosen.version, tested=True)
-    branch = run(ROOT, "git", "branch", "--show-current").strip() or "main"
     print("Push it, and the workflows do the rest:")
-    print(f"  git push --atomic origin {branch} v{written(chosen.version)}")
+    print(f"  git push --atomic origin {branch(ROOT)} v{written(chosen.version)}")
     return 0
 
 

@@ -108,6 +108,20 @@ def test_where_something_fails_all_is_as_before(clone: Checkout, name: str, text
     assert clone.run(LIST).stdout == before
 
 
+@needs_helm
+def test_a_commit_that_a_hook_refuses_leaves_nothing_in_dist(clone: Checkout) -> None:
+    hook = clone.root / ".git" / "hooks" / "pre-commit"
+    hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
+    hook.chmod(0o755)
+    (clone.root / "dist").mkdir()
+    (clone.root / "dist" / "fleetgauge-6.5.4.tgz").write_text("the last one")
+    before = clone.run(LIST).stdout
+    ran = clone.run(f"scripts/release {LATER}")
+    assert ran.returncode == 1
+    assert "not today" in ran.stderr
+    assert clone.run(LIST).stdout == before
+
+
 def refusal(clone: Checkout, version: str) -> str:
     ran = clone.run(f"scripts/release {version}")
     assert ran.returncode in {1, 2}
@@ -119,6 +133,11 @@ def test_what_is_not_committed_is_refused(clone: Checkout) -> None:
     (clone.root / "new.py").write_text("")
     (clone.root / "README.md").unlink()
     assert refusal(clone, LATER) == "not everything is committed:\n D README.md\n?? new.py\n"
+
+
+def test_a_commit_without_a_branch_is_refused(clone: Checkout) -> None:
+    assert clone.run("git checkout -q --detach").returncode == 0
+    assert refusal(clone, LATER) == "no branch is checked out to push: git switch main\n"
 
 
 @pytest.mark.parametrize("version", ["6.5.4", "6.5.6", "6.7.0", "8.0.0", "7.0.1", "0.1.0"])
