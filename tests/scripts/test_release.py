@@ -22,6 +22,7 @@ from scripts import release
 LATER = "7.0.0"  # whatever version is in the repository, this may be next
 IDENTITY = "git config user.name Test && git config user.email test@example.com"
 LIST = "git log --oneline; git tag; git status --short; ls dist 2>/dev/null"
+HOME = "https://example.com/acme/gauge"
 NUMBERS = st.integers(0, 99999)
 
 
@@ -61,6 +62,7 @@ def test_a_dry_run_shows_one_version_everywhere_and_leaves_nothing(clone: Checko
 
 @needs_helm
 def test_a_release_is_a_commit_a_tag_with_its_notes_and_what_users_install(clone: Checkout) -> None:
+    assert clone.run("git remote add origin git@example.com:acme/gauge.git").returncode == 0
     ran = clone.run(f"scripts/release {LATER}")
     assert ran.returncode == 0, ran.stderr
     assert clone.run("git log --format=%s").stdout == f"Release {LATER}\nBegin\n"
@@ -78,6 +80,7 @@ def test_a_release_is_a_commit_a_tag_with_its_notes_and_what_users_install(clone
         assert file is not None
         said = yaml.safe_load(file)
     assert (said["version"], said["appVersion"]) == (LATER, LATER)
+    assert (said["home"], said["sources"]) == (HOME, [HOME])
     assert "is not next" in clone.run("scripts/release --dry-run 6.5.5").stderr
     assert f"there is a tag v{LATER} already" in clone.run(f"scripts/release {LATER}").stderr
 
@@ -165,6 +168,24 @@ def test_a_changelog_that_says_nothing_is_refused(clone: Checkout, section: str)
     assert refusal(clone, LATER) == said
     commit(clone, "CHANGELOG.md", "# Changelog\n\n## 6.5.4\n- that\n")
     assert refusal(clone, LATER) == said
+
+
+@pytest.mark.parametrize(
+    ("remote", "home"),
+    [
+        ("https://example.com/acme/gauge.git", HOME),
+        ("https://example.com/acme/gauge/", HOME),
+        ("https://someone:token@example.com/acme/gauge", HOME),
+        ("git@example.com:acme/gauge.git", HOME),
+        ("ssh://git@example.com/acme/gauge.git", HOME),
+        ("/srv/git/gauge", ""),
+        ("../gauge.git", ""),
+        ("file:///srv/git/gauge", ""),
+        ("", ""),
+    ],
+)
+def test_the_home_of_the_chart_is_where_origin_is_hosted(remote: str, home: str) -> None:
+    assert release.home(remote) == home
 
 
 @given(NUMBERS, NUMBERS, NUMBERS)
