@@ -254,6 +254,8 @@ def test_the_daemonset_measures_its_node_again_and_again_until_told_to_end(
     template = release.template("DaemonSet", changes)
     with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
         assert several.wait(60), pod.log()
+        probe = container(template)["readinessProbe"]["exec"]["command"]
+        assert engine.run("podman", "exec", pod.container, *probe).returncode == 0
         assert pod.stop() == 143, pod.log()
     assert set(release.intake.series("host.load_1m")) == {(TAGS, NODE)}
 

@@ -217,3 +217,45 @@ def test_the_claim_can_be_marked_kept_and_bound_at_once() -> None:
     documents = render(scenario("claim"), off)
     assert of_kind(documents, "Job") == []
     assert of_kind(documents, "PersistentVolumeClaim")[0]["metadata"]["annotations"] == {"team": "platform"}
+
+
+PAST = {"enabled": True, "since": "2026-11-07", "until": "2026-11-14", "slices": 8}
+GIB = {"limits": {"memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "place", "value"),
+    [
+        (
+            "daemonset",
+            {"daemonSet": {"maxUnavailable": 3}},
+            "DaemonSet.updateStrategy.rollingUpdate.maxUnavailable",
+            3,
+        ),
+        ("default", {"backfill": PAST | {"resources": GIB}}, "Job.template.spec.containers.0.resources", GIB),
+        ("default", {"backfill": PAST | {"activeDeadlineSeconds": 3700}}, "Job.activeDeadlineSeconds", 3700),
+        ("default", {"backfill": PAST}, "Job.parallelism", 8),
+        (
+            "claim",
+            {"checkpoints": {"persistentVolumeClaim": {"size": "5Gi"}}},
+            "PersistentVolumeClaim.resources.requests.storage",
+            "5Gi",
+        ),
+    ],
+)
+def test_what_is_said_of_one_workload_reaches_it(
+    name: str, changes: dict[str, Any], place: str, value: object
+) -> None:
+    kind, *path = place.split(".")
+    [document] = of_kind(render(scenario(name), changes), kind)
+    found: Any = document["spec"]
+    for key in path:
+        found = found[int(key) if key.isdigit() else key]
+    assert found == value
+
+
+def test_verbose_and_the_size_of_tmp_are_for_every_kind_of_run() -> None:
+    found = pods({"verbose": True, "temporarySize": "1Gi"})
+    for kind, template in found.items():
+        assert ("--verbose" in container(template)["args"]) is (kind != "Test")
+        assert {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}} in template["spec"]["volumes"]

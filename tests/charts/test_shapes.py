@@ -193,6 +193,9 @@ def test_the_role_is_an_annotation_of_a_service_account_without_a_token() -> Non
     role = "arn:aws:iam::123456789012:role/fleetgauge"
     assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role}
     assert account["automountServiceAccountToken"] is False
+    more = {"serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "other", "team": "a"}}}
+    both = only("ServiceAccount", scenario("production"), more)["metadata"]["annotations"]
+    assert both == {"eks.amazonaws.com/role-arn": role, "team": "a"}
     assert pod("CronJob", scenario("production"))["spec"]["serviceAccountName"] == "fleetgauge"
     assert not of_kind(render(scenario("existing-secret")), "ServiceAccount")
     assert pod("CronJob", scenario("existing-secret"))["spec"]["serviceAccountName"] == "monitoring"

@@ -24,6 +24,14 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
             "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret",
         ),
         ({"aws": {"region": ""}}, "aws.region: set the region"),
+        (
+            {
+                "existingSecret": "keys",
+                "checkpoints": {"s3": "s3://bucket"},
+                "aws": {"secretPrefix": "", "region": ""},
+            },
+            "aws.region: set the region of the secrets and checkpoints",
+        ),
         ({"collectors": {"wandb": {"enabled": False}}}, "collectors: none is enabled"),
         (
             {"daemonSet": {"enabled": True}, "collectors": {"host": {"enabled": True}}},
@@ -83,6 +91,10 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
         ),
         (
             {"serviceAccount": {"create": False, "annotations": {"team": "a"}}},
+            "serviceAccount: with create: false, roleArn and annotations do nothing",
+        ),
+        (
+            {"serviceAccount": {"create": False, "roleArn": "arn:aws:iam::123456789012:role/a"}},
             "serviceAccount: with create: false, roleArn and annotations do nothing",
         ),
         (

@@ -187,6 +187,11 @@ def test_the_notes_fit_what_is_installed(tmp_path: Path, name: str, command: str
     assert f"     {command}\n" in notes(tmp_path, scenario(name))
 
 
+def test_the_notes_start_a_cronjob_that_there_is(tmp_path: Path) -> None:
+    own = {"collectors": {"wandb": {"schedule": "7 * * * *"}}}
+    assert "create job --from=cronjob/fleetgauge-wandb $job\n" in notes(tmp_path, scenario("default"), own)
+
+
 def test_the_notes_say_what_mounting_the_host_takes(tmp_path: Path) -> None:
     warning = "beyond Pod Security `baseline`"
     for name, asked in (("asked", True), ("plain", False)):

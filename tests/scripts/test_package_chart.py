@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from checkout import Checkout
 from fleetgauge import __version__
 from rendering import ROOT, container, needs_helm, pod_templates, render
 
@@ -69,3 +70,12 @@ def test_what_names_no_home_and_no_image_is_refused(tmp_path: Path, option: str,
     assert ran.returncode == 1
     assert ran.stderr.startswith(f"{option} {value}: not ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chart_that_does_not_lint_is_not_packed(tmp_path: Path) -> None:
+    copy = Checkout(tmp_path / "copy", "charts", "scripts")
+    copy.replace("charts/fleetgauge/ci/backfill-values.yaml", "  slices: 8\n", "  slices: 8\n  slyces: 8\n")
+    ran = copy.run(".venv/bin/python scripts/package_chart.py made")
+    assert ran.returncode == 1
+    assert "Additional property slyces is not allowed" in ran.stdout + ran.stderr
+    assert not (copy.root / "made").exists()
