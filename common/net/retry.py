@@ -136,6 +136,6 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
     try:
         with ExitStack() as reason:
             return retrying(attempt)
-    except TransientError as error:
+    except TransientError as last:
         tries = int(retrying.statistics.get("attempt_number", 1))
-        raise TransientError(f"{error} (tried {tries} time{'s' if tries > 1 else ''})", error.wait) from error
+        raise TransientError(f"{last} (tried {tries} time{'s' if tries > 1 else ''})", last.wait) from last
