@@ -5,22 +5,28 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from common import logs  # noqa: E402
+from common import logs, registry  # noqa: E402
 from common.config.configuration import Configuration  # noqa: E402
 from common.config.file import DATADOG_TABLE, PROVISION_TABLE  # noqa: E402
-from common.datadog.documents import Document, Place, dashboard_document, monitor_document  # noqa: E402
+from common.config.settings import CoreSettings, DatadogSettings, refuse_unknown_variables  # noqa: E402
+from common.datadog.documents import Place, dashboard_document, monitor_document  # noqa: E402
 from common.datadog.marks import DASHBOARD, MONITOR, owner  # noqa: E402
 from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings  # noqa: E402
 from common.datadog.provisioning import Provisioning, Step  # noqa: E402
 from common.errors import FleetgaugeError, Interrupted, RefusedError  # noqa: E402
 from common.net.retry import Deadline  # noqa: E402
+from common.process import streams  # noqa: E402
+from common.process.backfill_options import interval  # noqa: E402
+from common.show.layout import wrap  # noqa: E402
+from common.show.report import plural  # noqa: E402
 from common.signals import interruptible  # noqa: E402
 from common.text import visible  # noqa: E402
 from scripts.datadog_documents import every_look, every_metric  # noqa: E402
@@ -39,26 +45,26 @@ SAID = {
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="provision.py", description=__doc__)
-    made.add_argument("--push", action="store_true", help="do it; without, only what would be done is said")
-    made.add_argument(
-        "--check", action="store_true", help="let Datadog validate the monitors; nothing is written"
-    )
-    made.add_argument("--remove", action="store_true", help="take away what this made (with --push)")
-    made.add_argument("--force", action="store_true", help="also what somebody changed by hand")
-    made.add_argument(
-        "--notify", action="append", default=[], metavar="@WHO", help="recipient of the monitors"
-    )
-    made.add_argument("--config", metavar="FILE", help="TOML file; its table [provision] changes thresholds")
-    made.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="for all of it (600)")
+    made = argparse.ArgumentParser(prog="provision.py", description=__doc__, allow_abbrev=False)
+    add = made.add_argument
+    add("--push", action="store_true", help="do it; without, only what would be done is said")
+    add("--check", action="store_true", help="let Datadog validate the monitors; nothing is written")
+    add("--remove", action="store_true", help="take away what this made (with --push)")
+    add("--force", action="store_true", help="also what somebody changed by hand")
+    add("--notify", action="append", default=[], metavar="@WHO", help="recipient of the monitors")
+    add("--config", metavar="FILE", help="TOML file; its table [provision] changes thresholds")
+    add("--timeout", type=interval, default=600, metavar="TIME", help="deadline of all of it (default: 10m)")
     return made
 
 
 class Command:
     """One run, from the settings to what was said."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        configuration = Configuration(os.environ, options.config)
+    def __init__(self, options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+        known = registry.names()
+        own = {name: value for name, value in environ.items() if registry.owner(name, known) is None}
+        refuse_unknown_variables(own, (CoreSettings, DatadogSettings, ProvisionSettings))
+        configuration = Configuration(environ, options.config)
         settings = configuration.table(ProvisionSettings, PROVISION_TABLE)
         core = configuration.core
         place = Place(core.service, (*settings.notify, *options.notify), settings.documents or "")
@@ -86,9 +92,10 @@ class Command:
 
     def check(self) -> None:
         """Let Datadog validate every monitor."""
+        self.datadog.validate()
         for key, document in self.monitors.items():
             try:
-                self.datadog.validate_monitor(document)
+                self.datadog.request("POST", f"{MONITOR.path}/validate", document)
                 print(f"monitor {key}: valid")
             except RefusedError as refused:
                 self.failed += 1
@@ -105,7 +112,7 @@ class Command:
 
     def do(self, step: Step) -> None:
         """Say it, and do it where that was asked for."""
-        name = f"{step.kind.name} {step.key} ({visible(step.title)})"
+        name = f"{step.kind.name} {step.key}" + (f" ({step.title})" if step.title else "")
         said = SAID[step.action]
         if self.options.push and step.action in DONE:
             try:
@@ -113,49 +120,52 @@ class Command:
                 said = DONE[step.action]
             except RefusedError as refused:
                 self.failed += 1
-                said = f"failed: {visible(str(refused))}"
-        print(f"{name}: {said}{f'; {step.note}' if step.note else ''}")
+                said = f"failed: {refused}"
+        print(visible(f"{name}: {said}{f'; {step.note}' if step.note else ''}"))
         for line in step.differs:
             print(f"    {visible(line)}")
 
     def metadata(self) -> None:
         """Unit, description and short name of every metric that there is."""
-        found: dict[str, list[str]] = {"absent": [], "leave": [], "foreign": [], "change": []}
+        left: dict[str, list[str]] = {"absent": [], "leave": [], "foreign": []}
         for metric in every_metric():
-            action, wanted = self.datadog.metadata(metric, force=self.options.force)
-            if self.options.remove:
-                action, wanted = self.emptied(action, wanted)
-            found[action].append(metric.name)
-            if action == "change" and self.options.push:
-                self.datadog.write_metadata(metric.name, wanted)
-        done = "written" if self.options.push else "would be written"
-        print(f"metadata: {len(found['change'])} {done}, {len(found['leave'])} left as they are")
+            step = self.datadog.metadata(metric, force=self.options.force, remove=self.options.remove)
+            if step.action in DONE:
+                self.do(step)
+            else:
+                left[step.action].append(metric.name)
+        print(f"metadata of {plural(len(left['leave']), 'metric')} left as it is")
         for action, text in (
-            ("foreign", "described by somebody else, left (--force overwrites them)"),
-            ("absent", "not there yet, skipped until points of them have come"),
+            ("foreign", "described by somebody else, left (--force overwrites it)"),
+            ("absent", "not there yet, skipped until points have come"),
         ):
-            if found[action]:
-                print(f"metadata of {len(found[action])} metrics {text}: {', '.join(found[action])}")
-
-    @staticmethod
-    def emptied(action: str, wanted: Document) -> tuple[str, Document]:
-        """To take away: what is ours loses its words; its unit is true, and stays."""
-        return ("change" if action == "leave" else action), {**wanted, "description": "", "short_name": ""}
+            if left[action]:
+                print(f"metadata of {plural(len(left[action]), 'metric')} {text}:")
+                print("\n".join(wrap(left[action], 100, indent=6)))
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run, and say what went wrong in one line."""
-    options = parser().parse_args(arguments)
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.check and (options.push or options.remove):
+        made.error("--check writes nothing: leave out --push and --remove")
     logs.set_up("provision", verbose=False)
     try:
         with interruptible():
-            return Command(options).run()
+            code = Command(options, environ).run()
+            sys.stdout.flush()
+            return code
     except Interrupted as error:
         print(f"provision.py: {error}; run it again to finish", file=sys.stderr)
         return 128 + error.signal_number
+    except BrokenPipeError:  # whoever read the output has had enough
+        return 128 + signal.SIGPIPE
     except FleetgaugeError as error:
         print(f"provision.py: {visible(logs.redact(str(error)))}", file=sys.stderr)
         return MISCONFIGURED if error.configuration else FAILED
+    finally:
+        streams.give_up_unwritten()
 
 
 if __name__ == "__main__":

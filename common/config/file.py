@@ -27,7 +27,7 @@ MAX_DEPTH = 8  # tables and lists inside each other; ours need three
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"{_PART}(?:\.[ \t]*+{_PART}){{{2 * MAX_DEPTH}}}")
 # The name of a setting, and not a credential pasted in its place.
-_NAME = re.compile(r"[A-Za-z]{1,12}(?:[_-][A-Za-z]{1,12}){0,4}")
+NAME = re.compile(r"[A-Za-z]{1,12}(?:[_-][A-Za-z]{1,12}){0,4}")
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,6 @@ def is_deeper(value: Mapping[str, object], limit: int) -> bool:
 def unknown(kind: str, name: str, known: list[str], where: str = "") -> str:
     """What to say of a name that nobody has: not the name itself where it may be a credential."""
     hint = nearest(name, known)
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         return f"an unknown {kind}{where} that is not shown, because it may be a credential{hint}"
     return f"unknown {kind} {f'[{name}]' if kind == 'table' else repr(name)}{where}{hint}"

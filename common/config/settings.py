@@ -25,8 +25,8 @@ from pydantic_settings import (
 )
 
 from common.config.characters import flaw
+from common.config.file import NAME, unknown
 from common.config.file import ConfigurationFile as ConfigurationFile  # what `load` takes
-from common.config.file import unknown
 from common.errors import ConfigurationError, NotConfiguredError
 from common.logs import remember_secret
 from common.registry import PREFIX, nearest
@@ -361,7 +361,8 @@ def _explain(error: ValidationError, looked: list[str], origins: Mapping[str, st
     texts = []
     for problem in wrong:
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        where = f"{origins.get(name, name)}: " if name else ""
+        inside = ".".join(part for part in map(str, problem["loc"][1:]) if NAME.fullmatch(part))
+        where = f"{origins.get(name, name)}: {inside and f'{inside}: '}" if name else ""
         texts.append(where + problem["msg"].removeprefix("Value error, "))
     return ConfigurationError("; ".join(dict.fromkeys(texts)))
 

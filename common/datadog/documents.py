@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from common.dashboard import Dashboard, Draw, Monitor, Section, Widget, short_name
@@ -236,4 +237,4 @@ def metadata_document(metric: Metric) -> Document:
 
 def _number(value: float) -> str:
     """As it is written in a query: without an exponent."""
-    return str(int(value)) if value == int(value) else str(value)
+    return f"{Decimal(repr(value)):f}".removesuffix(".0")

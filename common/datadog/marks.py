@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import ndiff
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from common.datadog.documents import Document
@@ -48,7 +50,6 @@ class Kind:
     name: str
     path: str
     title: str
-    permission: str
     content: tuple[str, ...]
 
     def mark(self, found: Mapping[str, Any]) -> Mark | None:
@@ -69,7 +70,7 @@ class Kind:
 
 
 DASHBOARD = Kind(
-    *("dashboard", "/api/v1/dashboard", "title", "dashboards_write"),
+    *("dashboard", "/api/v1/dashboard", "title"),
     (
         "title",
         "description",
@@ -82,9 +83,10 @@ DASHBOARD = Kind(
     ),
 )
 MONITOR = Kind(
-    *("monitor", "/api/v1/monitor", "name", "monitors_write"),
+    *("monitor", "/api/v1/monitor", "name"),
     ("name", "type", "query", "message", "tags", "options", "priority"),
 )
+METADATA = Kind("metadata", "/api/v1/metrics", "short_name", ())
 
 
 def digest(document: object) -> str:
@@ -113,41 +115,24 @@ def owner(service: str, instance: str) -> str:
 
 def difference(found: Any, wanted: Any) -> list[str]:
     """What differs of the fields that we set, as lines for a person; Datadog's own additions are left out."""
-    before, after = dict(_flat(found, "")), dict(_flat(wanted, ""))
-    lines = []
-    for path in sorted({*after, *(path for path in before if _set_by_us(path, wanted))}):
-        old, new = before.get(path), after.get(path)
-        if old != new:
-            lines += [f"- {path}: {old}"] if old is not None else []
-            lines += [f"+ {path}: {new}"] if new is not None else []
+    lines = [*_changes("", found, wanted)]
     more = len(lines) - MAX_DIFF
     return lines if more <= 0 else [*lines[:MAX_DIFF], f"  and {more:,} lines more"]
 
 
-def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Every plain value of a document by where it stands."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _flat(one, f"{path}.{key}".lstrip("."))
-    elif isinstance(value, list):
-        for place, one in enumerate(value):
-            yield from _flat(one, f"{path}[{place}]")
-    else:
-        yield path, json.dumps(value, ensure_ascii=False)
-
-
-def _set_by_us(path: str, wanted: Any) -> bool:
-    """Whether a value of Datadog's stands in a list that we set whole, as one more element."""
-    at = wanted
-    for key, place in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
-        if place:
-            if not isinstance(at, list):
-                return False
-            if int(place) >= len(at):
-                return True
-            at = at[int(place)]
-        elif not isinstance(at, dict) or key not in at:
-            return False
-        else:
-            at = at[key]
-    return True
+def _changes(path: str, old: Any, new: Any) -> Iterator[str]:
+    kinds = {type(one) for one in (old, new) if one is not None}
+    if kinds == {dict}:
+        for key in old if new is None else new:
+            yield from _changes(f"{path}.{key}".lstrip("."), (old or {}).get(key), (new or {}).get(key))
+    elif kinds == {list}:
+        for place, (before, after) in enumerate(zip_longest(old or (), new or ())):
+            yield from _changes(f"{path}[{place}]", before, after)
+    elif kinds == {str} and "\n" in (old or "") + (new or ""):
+        for line in ndiff((old or "").split("\n"), (new or "").split("\n")):
+            if line[0] in "+-" and line[2:]:
+                yield f"{line[0]} {path}: {line[2:]}"
+    elif old != new:
+        for sign, one in (("-", old), ("+", new)):
+            if one is not None:
+                yield f"{sign} {path}: {json.dumps(one, ensure_ascii=False)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from common.config.settings import DatadogSettings, Secret, Settings, Texts, Url, named
 from common.dashboard import Monitor
@@ -25,8 +25,8 @@ class MonitorChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    threshold: float | None = None
-    warning: float | None = None
+    threshold: FiniteFloat | None = None
+    warning: FiniteFloat | None = None
     window: Literal["30m", "1h", "2h", "4h", "1d"] | None = None
     enabled: bool = True
 

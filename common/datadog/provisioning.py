@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.datadog.client import ApplicationClient
 from common.datadog.documents import OURS, Document, metadata_document
-from common.datadog.marks import MONITOR, OPEN, TAG, Kind, Mark, bare, difference, digest
+from common.datadog.marks import METADATA, MONITOR, OPEN, TAG, Kind, Mark, bare, difference, digest
 from common.errors import RefusedError
 from common.metric import Metric
-from common.net.retry import TransientError
 
 if TYPE_CHECKING:
-    from common.datadog.transport import Client
+    from common.datadog.transport import HttpAnswer
 
-PAGE = 100  # dashboards of one answer
+PAGE = 100  # objects of one answer
+_PERMISSIONS = {
+    "dashboard": ("dashboards_read", "dashboards_write"),
+    "monitor": ("monitors_read", "monitors_write"),
+    "metrics": ("metrics_read", "metrics_metadata_write"),
+}
 _FORBIDDEN = {401, 403}
+
+Read = Callable[[Any], Any]  # makes of a document what was asked for, or raises where it is something else
+Ours = list[tuple[Mark, Any]]  # Any: JSON
 
 
 class Step(NamedTuple):
@@ -30,7 +37,9 @@ class Step(NamedTuple):
     kind: Kind
     key: str
     title: str
-    action: str  # create, change, finish, keep (changed by hand), leave, remove or foreign
+    action: (
+        str  # create, change, finish, remove; or what is left: keep (changed by hand), leave, foreign, absent
+    )
     wanted: Document | None = None
     id: str = ""
     differs: Sequence[str] = ()
@@ -43,171 +52,169 @@ class Provisioning(ApplicationClient):
     purpose = "Dashboards, monitors and metadata need an application key"
     owner = ""
 
-    def request(self, method: str, path: str, body: Document | None = None) -> Any:  # Any: JSON
-        """Ask until there is an answer in JSON."""
-        found: list[Any] = []
-        self.ask(lambda client: found.append(self._document(client, method, path, body)))
-        return found[-1]
+    def request(self, method: str, path: str, body: Document | None = None, read: Read | None = None) -> Any:
+        """Ask until there is an answer that can be read."""
+        return self._asked(method, path, lambda ask: (read or _fields)(ask(method, path, body=body).document))
 
-    def _document(self, client: Client, method: str, path: str, body: Document | None = None) -> Any:
-        answer = client.ask(method, path, body=body)
-        if not isinstance(answer.document, dict | list):
-            raise self._strange(answer, garbled=True)
-        return answer.document
+    def _asked(self, method: str, path: str, read: Read) -> Any:
+        """What `read` makes of asking, by what it is given to ask with."""
+        found: list[Any] = []
+        try:
+            self.ask(lambda client: found.append(read(client.ask)))
+        except RefusedError as refused:
+            if refused.status not in _FORBIDDEN:
+                raise
+            permission = _PERMISSIONS[path.split("/")[3].partition("?")[0]][method != "GET"]
+            raise self.blame(refused, permission) from None
+        return found[-1]
 
     def plan(self, kind: Kind, wanted: Mapping[str, Document], *, force: bool) -> Iterator[Step]:
         """What has to be done to have these objects by key, and what is left, without changing anything."""
-        every = self._allowed(kind, lambda: self._list(kind))
+        every = [*_pages(kind, lambda path, read: self.request("GET", path, read=read))]
         ours = self._ours(kind, every)
+        first = {mark.key: (mark, found) for mark, found in reversed(ours)}
+        mine = {str(found["id"]) for _, found in ours}
         for key, document in wanted.items():
+            if key in first:
+                yield self._compared(kind, document, *first[key], force=force)
+                continue
             title = document[kind.title]
-            if key in ours:
-                yield self._compared(kind, key, document, ours[key], force=force)
-            else:
-                yield Step(
-                    kind, key, title, "create", document, note=self._namesakes(kind, title, every, ours)
-                )
-        for key in ours.keys() - wanted.keys():
-            found = ours[key]
-            text = "no longer declared; --remove takes it away"
-            yield Step(kind, key, found[kind.title], "leave", id=str(found["id"]), note=text)
+            same = [one["id"] for one in every if one.get(kind.title) == title and str(one["id"]) not in mine]
+            note = f"not ours, and left alone, though of the same name: {', '.join(map(str, same))}"
+            yield Step(kind, key, title, "create", document, note=note if same else "")
+        for mark, found in ours:
+            if mark.key not in wanted or found is not first[mark.key][1]:
+                why = "there is another one of it" if mark.key in wanted else "no longer declared"
+                note = f"{why}; --remove takes it away"
+                yield Step(kind, mark.key, str(found.get(kind.title)), "leave", note=note)
 
     def removal(self, kind: Kind, *, force: bool) -> Iterator[Step]:
         """What would be taken away."""
-        for key, found in self._ours(kind, self._allowed(kind, lambda: self._list(kind))).items():
+        every = _pages(kind, lambda path, read: self.request("GET", path, read=read))
+        for mark, found in self._ours(kind, every):
             whole = self._whole(kind, found)
-            mark = kind.mark(whole)
-            by_hand = mark is not None and mark.answered not in {OPEN, kind.digest(whole)}
+            by_hand = mark.answered not in {OPEN, kind.digest(whole)}
             action = "keep" if by_hand and not force else "remove"
-            yield Step(kind, key, whole[kind.title], action, id=str(found["id"]))
+            yield Step(kind, mark.key, str(whole.get(kind.title)), action, id=str(found["id"]))
 
     def apply(self, step: Step) -> None:
         """Do what a step says."""
-        path = f"{step.kind.path}/{step.id}"
         if step.action == "remove":
-            self._allowed(step.kind, lambda: self._gone(path))
+            self._remove(f"{step.kind.path}/{step.id}")
+        elif step.kind is METADATA:
+            self.request("PUT", f"{step.kind.path}/{step.key}", step.wanted)
         elif step.wanted is not None and step.action in {"create", "change", "finish"}:
-            wanted = step.wanted
-            self._allowed(step.kind, lambda: self._write(step.kind, step.key, wanted, step.id))
+            self._write(step.kind, step.key, step.wanted, step.id)
 
     def _write(self, kind: Kind, key: str, wanted: Document, known: str) -> None:
         """Write twice: what Datadog makes of it is only known once it has answered."""
         mark = Mark(key, self.owner, known or OPEN, digest(wanted), OPEN)
         body = kind.marked(wanted, mark)
-        answer = (
-            self.request("PUT", f"{kind.path}/{known}", body) if known else self._create(kind, mark, body)
-        )
+        if known:
+            answer = self.request("PUT", f"{kind.path}/{known}", body, _object)
+        else:
+            answer = self._create(kind, mark, body)
         made = str(answer["id"])
         closed = mark._replace(id=made, answered=kind.digest(answer))
         self.request("PUT", f"{kind.path}/{made}", kind.marked(wanted, closed))
 
     def _create(self, kind: Kind, mark: Mark, body: Document) -> Any:
-        """Create one, and no second one where the answer to the first was lost."""
+        """Create one; where the answer to that was lost, write what it made once more instead."""
         tries = count()
-        found: list[Any] = []
 
-        def call(client: Client) -> None:
+        def create(ask: Callable[..., HttpAnswer]) -> Any:
+            method, path = "POST", kind.path
             if next(tries):
-                listed = self._pages(kind, lambda path: self._document(client, "GET", path))
-                found.extend(one for one in listed if kind.mark(one) == mark)
-            found.append(found[0] if found else self._document(client, "POST", kind.path, body))
+                for one in _pages(kind, lambda path, read: read(ask("GET", path).document)):
+                    if kind.mark(one) == mark:
+                        method, path = "PUT", f"{kind.path}/{one['id']}"
+            return _object(ask(method, path, body=body).document)
 
-        self.ask(call)
-        return found[-1]
+        return self._asked("POST", kind.path, create)
 
-    def _gone(self, path: str) -> None:
+    def _remove(self, path: str) -> None:
         try:
             self.request("DELETE", path)
         except RefusedError as refused:
             if refused.status != 404 or not refused.problems:  # otherwise somebody else took it away
                 raise
 
-    def _list(self, kind: Kind) -> list[Any]:
-        return [*self._pages(kind, lambda path: self.request("GET", path))]
-
-    def _pages(self, kind: Kind, get: Callable[[str], Any]) -> Iterator[Any]:
-        """Every dashboard, or the monitors of ours."""
-        if kind is MONITOR:
-            yield from _objects(get(f"{kind.path}?monitor_tags={TAG.replace(':', '%3A')}"))
-            return
-        for start in count(0, PAGE):
-            page = _objects(get(f"{kind.path}?count={PAGE}&start={start}").get("dashboards"))
-            yield from page
-            if len(page) < PAGE:
-                return
-
-    def _ours(self, kind: Kind, every: Iterable[Any]) -> dict[str, Any]:
-        """What this owner made, by key; of two with one key the finished one, and then the older one."""
-        found: dict[str, Any] = {}
-        for one in sorted(every, key=lambda one: str(one.get("created_at") or one.get("created") or "")):
-            mark = kind.mark(one)
-            if mark and mark.owner == self.owner and mark.id in {OPEN, str(one["id"])}:
-                before = kind.mark(found[mark.key]) if mark.key in found else None
-                if before is None or (before.id == OPEN and mark.id != OPEN):
-                    found[mark.key] = one
-        return found
+    def _ours(self, kind: Kind, every: Iterable[Any]) -> Ours:
+        """What this owner made: before others what is finished, and then the older ones."""
+        marked = [(mark, one) for one in every if (mark := kind.mark(one)) is not None]
+        ours = [
+            (mark, one)
+            for mark, one in marked
+            if mark.owner == self.owner and mark.id in {OPEN, str(one["id"])}
+        ]
+        return sorted(ours, key=lambda pair: (pair[0].id == OPEN, _created(pair[1])))
 
     def _whole(self, kind: Kind, found: Any) -> Any:
         """A listed dashboard is only named; a listed monitor is all there."""
-        return found if kind is MONITOR else self.request("GET", f"{kind.path}/{found['id']}")
+        return found if kind is MONITOR else self.request("GET", f"{kind.path}/{found['id']}", read=_object)
 
-    def _compared(self, kind: Kind, key: str, wanted: Document, found: Any, *, force: bool) -> Step:
+    def _compared(self, kind: Kind, wanted: Document, mark: Mark, found: Any, *, force: bool) -> Step:
         whole = self._whole(kind, found)
-        mark = kind.mark(whole)
-        if mark is None or mark.answered == OPEN:
+        if mark.answered == OPEN:
             action = "finish"
         elif kind.digest(whole) != mark.answered:
             action = "change" if force else "keep"
         else:
             action = "leave" if mark.asked == digest(wanted) else "change"
-        shown = () if action == "leave" else difference(bare(whole), bare(wanted))
-        return Step(kind, key, wanted[kind.title], action, wanted, str(found["id"]), shown)
+        shown = () if action == "leave" else difference(bare(whole), bare(kind.marked(wanted, mark)))
+        return Step(kind, mark.key, wanted[kind.title], action, wanted, str(found["id"]), shown)
 
-    def _namesakes(self, kind: Kind, title: str, every: Iterable[Any], ours: Mapping[str, Any]) -> str:
-        mine = {str(one["id"]) for one in ours.values()}
-        same = [
-            str(one["id"]) for one in every if one.get(kind.title) == title and str(one["id"]) not in mine
-        ]
-        return f"not ours, and left alone, though of the same name: {', '.join(same)}" if same else ""
-
-    def metadata(self, metric: Metric, *, force: bool) -> tuple[str, Document]:
-        """What is to become of a metric's metadata: `absent`, `leave`, `foreign` or `change`, and to what."""
-        wanted = metadata_document(metric)
+    def metadata(self, metric: Metric, *, force: bool, remove: bool) -> Step:
+        """What is to become of a metric's metadata; what is removed loses its words and keeps its unit."""
+        step = Step(METADATA, metric.name, "", "leave", metadata_document(metric))
         try:
-            found = self.request("GET", f"/api/v1/metrics/{metric.name}")
+            found = self.request("GET", f"{METADATA.path}/{metric.name}")
         except RefusedError as refused:
             if refused.status == 404 and refused.problems:
-                return "absent", wanted
-            raise self._blamed(refused, "metrics_read") from None
+                return step._replace(action="absent")
+            raise
         said = str(found.get("description") or "")
-        if said and not said.endswith(OURS) and not force:
-            return "foreign", wanted
-        same = all((found.get(key) or "") == value for key, value in wanted.items())
-        return ("leave" if same else "change"), wanted
-
-    def write_metadata(self, name: str, document: Document) -> None:
-        """Write a metric's metadata."""
-        try:
-            self.request("PUT", f"/api/v1/metrics/{name}", document)
-        except RefusedError as refused:
-            raise self._blamed(refused, "metrics_metadata_write") from None
-
-    def validate_monitor(self, document: Document) -> None:
-        """Let Datadog judge a monitor without making it; raises RefusedError with what is wrong."""
-        self._allowed(MONITOR, lambda: self.request("POST", f"{MONITOR.path}/validate", document))
-
-    def _allowed(self, kind: Kind, act: Callable[[], Any]) -> Any:
-        try:
-            return act()
-        except RefusedError as refused:
-            raise self._blamed(refused, kind.permission) from None
-
-    def _blamed(self, refused: RefusedError, permission: str) -> Exception:
-        return self.blame(refused, permission) if refused.status in _FORBIDDEN else refused
+        ours = said.endswith(OURS)
+        if remove and not ours:
+            return step
+        if said and not ours and not force:
+            return step._replace(action="foreign")
+        wanted = metadata_document(metric) | ({"description": "", "short_name": ""} if remove else {})
+        shown = difference({key: found.get(key) or "" for key in wanted}, wanted)
+        return step._replace(action="change", wanted=wanted, differs=shown) if shown else step
 
 
-def _objects(listed: Any) -> list[Any]:
-    """The objects of a list; anything else is no answer of Datadog's."""
-    if not isinstance(listed, list) or not all(isinstance(one, dict) and "id" in one for one in listed):
-        raise TransientError("an answer that is no list of objects")
-    return listed
+def _pages(kind: Kind, get: Callable[[str, Read], list[Any]]) -> Iterator[Any]:
+    """Every dashboard, or the monitors of ours."""
+
+    def read(document: Any) -> list[Any]:
+        listed = document if kind is MONITOR else document["dashboards"]
+        if not isinstance(listed, list):
+            raise TypeError
+        return [*map(_object, listed)]
+
+    for number in count():
+        asked = f"count={PAGE}&start={number * PAGE}"
+        if kind is MONITOR:
+            asked = f"monitor_tags={TAG.replace(':', '%3A')}&page={number}&page_size={PAGE}"
+        page = get(f"{kind.path}?{asked}", read)
+        yield from page
+        if len(page) < PAGE:
+            return
+
+
+def _fields(document: Any) -> Any:
+    if not isinstance(document, dict):
+        raise TypeError
+    return document
+
+
+def _object(document: Any) -> Any:
+    """An object of Datadog's: whatever has no id is none."""
+    if not isinstance(_fields(document)["id"], str | int):
+        raise TypeError
+    return document
+
+
+def _created(found: Any) -> str:
+    return str(found.get("created_at") or found.get("created") or "")

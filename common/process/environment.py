@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from common import registry
-from common.config.file import read_tables
+from common.config.file import PROVISION_TABLE, read_tables
 from common.errors import ConfigurationError
 from common.job import DATADOG, Job, Mode
 
@@ -49,7 +49,7 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     # Whoever talks to a service may do so through a proxy, whose address may hold a password.
     exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets or needs_aws else ())}
     shared = (registry.PREFIX, "AWS_") if needs_aws else (registry.PREFIX,)
-    known = registry.names()
+    known = [*registry.names(), PROVISION_TABLE]  # what that is given is no collector's
     passed = {
         name: value
         for name, value in environ.items()

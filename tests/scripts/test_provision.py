@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
+import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 
 from project import ROOT
 from scripts.datadog_documents import every_look, every_metric
+from scripts.provision import main
 from servers.faults import Fault
 from servers.loopback import Request
 from servers.provisioned import ProvisioningApi
@@ -51,12 +55,22 @@ class Provision:
         )
 
     def run(self, *arguments: str, code: int = 0, environ: Mapping[str, str] | None = None) -> str:
-        ran = self.start(*arguments, **(environ or {}))
-        out, err = ran.communicate(timeout=120)
-        assert ran.returncode == code, out + err
-        assert KEY not in out + err
-        assert APP_KEY not in out + err
-        return out + err
+        """All that is said, by the command in this process: starting another one costs seconds."""
+        said = io.StringIO()
+        root = logging.getLogger()
+        handlers, level = [*root.handlers], root.level
+        try:
+            with redirect_stdout(said), redirect_stderr(said):
+                found = main([*arguments], {**self.environ, **(environ or {})})
+        except SystemExit as error:
+            found = int(str(error.code))
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+        assert found == code, said.getvalue()
+        assert KEY not in said.getvalue()
+        assert APP_KEY not in said.getvalue()
+        return said.getvalue()
 
     def configured(self, text: str) -> str:
         path = self.folder / "fleetgauge.toml"
@@ -109,7 +123,7 @@ def whole(provision: Provision) -> None:
     assert provision.titles() == sorted(board.title for board in BOARDS)
     assert len(provision.api.monitors) == len(MONITORS)
     provision.api.requests.clear()
-    provision.run("--push")
+    assert "changed by hand" not in provision.run("--push")
     assert provision.api.changes() == []
 
 
@@ -117,11 +131,17 @@ def test_a_dry_run_says_what_it_would_create_and_changes_nothing(provision: Prov
     said = provision.run()
     assert "dashboard fleet (Fleet): would create\n" in said
     assert "monitor collector-down (Collector {{collector.name}} is down or silent): would create\n" in said
-    assert "metadata: 1 would be written, 0 left as they are\n" in said
     assert (
-        "metadata of 1 metrics described by somebody else, left (--force overwrites them): host.load_1m"
-        in said
-    )
+        "metadata collector.up: would change\n"
+        '    - description: ""\n'
+        '    + description: "1 when all that was asked for was read and delivered, 0 otherwise. '
+        '[fleetgauge]"\n'
+        '    - short_name: ""\n'
+        '    + short_name: "up"\n'
+        "metadata of 0 metrics left as it is\n"
+        "metadata of 1 metric described by somebody else, left (--force overwrites it):\n"
+        "      host.load_1m\n"
+    ) in said
     assert f"metadata of {len(every_metric()) - 2} metrics not there yet, skipped" in said
     assert said.endswith("This was a dry run: nothing was changed. --push does it.\n")
     assert provision.api.changes() == []
@@ -143,7 +163,14 @@ def test_a_changed_declaration_changes_that_object_alone_and_shows_how(made: Pro
     config = made.configured("[provision.monitors.disk-full]\nthreshold = 97.0\n")
     dry = made.run("--config", config)
     assert "monitor disk-full ({{path.name}} of {{host.name}} fills up): would change\n" in dry
-    assert "    - options.thresholds.critical: 95\n    + options.thresholds.critical: 97\n" in dry
+    shown = dry.partition("fills up): would change\n")[2].partition("\nmonitor")[0].splitlines()
+    query = "min(last_1h):max:host.disk.used_pct{service:fleetgauge} by {env,host,path} > "
+    assert shown == [
+        f'    - query: "{query}95"',
+        f'    + query: "{query}97"',
+        "    - options.thresholds.critical: 95",
+        "    + options.thresholds.critical: 97",
+    ]
     assert made.api.changes() == []
     made.run("--push", "--config", config)
     monitor = made.monitor("disk-full")
@@ -159,6 +186,8 @@ def test_recipients_are_told_and_links_lead_somewhere(made: Provision) -> None:
     config = made.configured(
         '[provision]\nnotify = ["@slack-ants"]\ndocuments = "https://git.example.com/x"\n'
     )
+    dry = made.run("--config", config)
+    assert "gap ({{collector.name}} left a gap): would change\n    - message: Documentation: `docs" in dry
     made.run("--push", "--config", config, "--notify", "@pagerduty-bees")
     message = made.monitor("gap")["message"]
     assert message.endswith(
@@ -179,7 +208,11 @@ def test_a_monitor_that_is_switched_off_is_not_made(provision: Provision) -> Non
             "there is no such monitor (did you mean 'disk-full'?)",
         ),
         ("[provision.monitors.disk-full]\nwarning = 99.0\n", "the warning must come before the threshold"),
-        ("[provision.monitors.disk-full]\ntreshold = 9.0\n", "monitors in [provision]"),
+        (
+            "[provision.monitors.disk-full]\ntreshold = 9.0\n",
+            "monitors in [provision]: disk-full.treshold: Extra",
+        ),
+        ("[provision.monitors.gap]\nthreshold = nan\n", "gap.threshold: Input should be a finite number"),
         ("[provision]\nnotfy = []\n", "notfy"),
     ],
 )
@@ -188,6 +221,14 @@ def test_a_bad_configuration_is_named_before_anything_is_asked(
 ) -> None:
     assert wrong in provision.run("--push", "--config", provision.configured(text), code=2)
     assert provision.api.requests == []
+
+
+def test_a_misspelt_variable_is_named_and_those_of_collectors_are_theirs(provision: Provision) -> None:
+    misspelt = {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}
+    said = provision.run(code=2, environ=misspelt)
+    assert "FLEETGAUGE_PROVISION_NOTFY (did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?)" in said
+    assert provision.api.requests == []
+    provision.run("--check", environ={"FLEETGAUGE_WANDB_DAYS": "7"})
 
 
 def test_what_was_changed_by_hand_is_named_and_kept_and_overwritten_by_force(made: Provision) -> None:
@@ -241,9 +282,29 @@ def test_what_it_made_is_removed_and_nothing_else(made: Provision) -> None:
     assert made.titles() == ["Fleet", "Hosts, says Ann"]
     assert made.api.monitors == {}
     assert made.api.metadata["collector.up"]["description"] == ""
-    assert made.api.metadata["host.load_1m"]["description"] == "Load, as we know it."
+    made.api.requests.clear()
     made.run("--remove", "--push", "--force")
     assert [*made.api.dashboards] == [foreign]
+    assert made.api.changes() == [request for request in made.api.changes() if "dashboard" in request]
+    assert made.api.metadata == {
+        "collector.up": {"description": "", "short_name": ""},
+        "host.load_1m": METADATA["host.load_1m"],
+    }
+
+
+def test_of_two_that_were_made_at_once_one_is_kept_and_both_are_removed(made: Provision) -> None:
+    first = made.board("fleet")
+    second = first | {"id": "two-000-two", "created_at": "2027-01-01T00:00:00+00:00"}
+    second["description"] = first["description"].replace(first["id"], second["id"])
+    made.api.dashboards["two-000-two"] = second
+    said = made.run("--push")
+    assert "dashboard fleet (Fleet): left as it is\n" in said
+    assert (
+        "dashboard fleet (Fleet): left as it is; there is another one of it; --remove takes it away\n" in said
+    )
+    assert made.api.changes() == []
+    made.run("--remove", "--push")
+    assert made.api.dashboards == {}
 
 
 def test_clones_and_other_teams_copies_are_not_ours(made: Provision) -> None:
@@ -259,6 +320,16 @@ def test_clones_and_other_teams_copies_are_not_ours(made: Provision) -> None:
     made.run("--remove", "--push")
     assert made.titles().count("Fleet") == 1  # of the instance blue
     assert made.api.dashboards["clo-000-ne0"] == kept
+
+
+def test_ours_are_found_among_the_monitors_of_many_instances(made: Provision) -> None:
+    one = made.monitor("gap")
+    for number in range(120):  # found before ours are
+        made.api.monitors[f"{number}"] = one | {"id": number, "created": "2026-01-01", "tags": one["tags"]}
+    made.api.monitors = dict(sorted(made.api.monitors.items(), key=lambda pair: int(pair[0])))
+    assert "would" not in made.run().replace("metadata", "")
+    made.run("--remove", "--push")
+    assert len(made.api.monitors) == 120
 
 
 def test_a_name_that_is_taken_is_said_and_its_owner_is_left_alone(provision: Provision) -> None:
@@ -322,15 +393,19 @@ def test_without_the_application_key_nothing_is_asked(provision: Provision) -> N
 def test_a_refused_application_key_is_told_from_a_refused_api_key(provision: Provision) -> None:
     said = provision.run("--push", code=2, environ={"DD_APP_KEY": "another-application-key"})
     assert "though DD_API_KEY is good: check that DD_APP_KEY is valid" in said
-    assert "dashboards_write" in said
+    assert "dashboards_read" in said
     assert provision.api.changes() == []
     said = provision.run("--push", code=2, environ={"DD_API_KEY": "another-api-key"})
     assert "check that DD_API_KEY is valid" in said
 
 
 def test_a_missing_permission_is_named(provision: Provision) -> None:
-    provision.api.permissions.discard("monitors_write")
-    assert "has the permission monitors_write" in provision.run("--push", code=2)
+    for permission in ("monitors_write", "metrics_read", "dashboards_read"):
+        provision.api.permissions.discard(permission)
+        assert f"has the permission {permission};" in provision.run("--push", code=2)
+        if permission == "monitors_write":
+            assert provision.titles() == sorted(board.title for board in BOARDS)
+            provision.api.permissions.add(permission)
 
 
 def test_datadog_validates_the_monitors_and_nothing_is_made(provision: Provision) -> None:
@@ -376,7 +451,45 @@ def test_what_is_no_longer_declared_is_named_and_left(made: Provision) -> None:
     assert made.api.changes() == []
 
 
-def test_somebody_who_answers_for_datadog_is_not_believed(provision: Provision) -> None:
-    provision.api.faults.add(Fault(body="<html>Sign in</html>"), times=None)
-    said = provision.run("--push", "--timeout", "3", code=1)
+@pytest.mark.parametrize(
+    "body", ["<html>Sign in</html>", "null", "{}", "[]", '{"dashboards": [1]}', '[{"id": 1}]']
+)
+def test_somebody_who_answers_for_datadog_is_not_believed(provision: Provision, body: str) -> None:
+    provision.api.faults.add(Fault(body=body), times=None)
+    said = provision.run("--push", "--timeout", "2s", code=1)
     assert "does not look like Datadog" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("body", ["[]", "{}", '{"id": null}'])
+def test_an_answer_to_a_write_that_is_none_is_asked_for_again(provision: Provision, body: str) -> None:
+    provision.api.faults.add(Fault(), match="/api/v1/dashboard")  # the list
+    provision.api.faults.add(Fault(body=body), match="/api/v1/dashboard")
+    provision.run("--push")
+    whole(provision)
+
+
+def test_metadata_that_is_refused_costs_itself(provision: Provision) -> None:
+    provision.api.metadata["collector.samples"] = {}
+    refused = Fault(status=400, body='{"errors": ["No."]}')
+    provision.api.faults.add(Fault(), match="/api/v1/metrics/collector.samples")
+    provision.api.faults.add(refused, match="/api/v1/metrics/collector.samples")
+    said = provision.run("--push", code=1)
+    assert "metadata collector.samples: failed: " in said
+    assert "metadata collector.up: changed\n" in said
+    assert provision.api.metadata["collector.samples"] == {}
+
+
+def test_whoever_reads_only_the_beginning_sees_no_traceback(provision: Provision) -> None:
+    running = provision.start()
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    assert running.stderr.read() == ""
+    running.stderr.close()
+    assert running.wait(60) == 128 + signal.SIGPIPE
+
+
+def test_check_and_push_do_not_go_together(provision: Provision) -> None:
+    assert "--check writes nothing: leave out --push" in provision.run("--check", "--push", code=2)
+    assert provision.api.requests == []

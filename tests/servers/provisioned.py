@@ -27,6 +27,11 @@ from strict_models import findings
 NUMBERS = count(1000)  # of ids: no two servers give one twice, so that state can go from one to another
 CHANGING = {"POST", "PUT", "DELETE"}
 MODELS = {"dashboard": Dashboard, "monitor": Monitor, "metrics": MetricMetadata}
+PERMISSIONS = {
+    "dashboard": ("dashboards_read", "dashboards_write"),
+    "monitor": ("monitors_read", "monitors_write"),
+    "metrics": ("metrics_read", "metrics_metadata_write"),
+}
 
 
 class ProvisioningApi(LoopbackServer[Request]):
@@ -36,7 +41,10 @@ class ProvisioningApi(LoopbackServer[Request]):
 
     def __init__(self, key: str, app_key: str, clock: Callable[[], float] = time.time) -> None:
         self.key, self.app_key = key, app_key
-        self.permissions = {"dashboards_write", "monitors_write", "metrics_read", "metrics_metadata_write"}
+        self.permissions = {
+            *("dashboards_read", "dashboards_write", "monitors_read", "monitors_write"),
+            *("metrics_read", "metrics_metadata_write"),
+        }
         self.dashboards: dict[str, dict[str, Any]] = {}
         self.monitors: dict[str, dict[str, Any]] = {}
         self.metadata: dict[str, dict[str, Any]] = {}
@@ -62,6 +70,8 @@ class ProvisioningApi(LoopbackServer[Request]):
             body = json.loads(request.body) if request.body else None
             query = {key: values[0] for key, values in parse_qs(urlsplit(request.target).query).items()}
             kind, _, name = request.path.removeprefix("/api/v1/").partition("/")
+            if PERMISSIONS[kind][request.method != "GET"] not in self.permissions:
+                return _refused(403, "Forbidden")
             return {"dashboard": self._dashboard, "monitor": self._monitor, "metrics": self._metric}[kind](
                 request.method, name, body, query
             )
@@ -71,8 +81,6 @@ class ProvisioningApi(LoopbackServer[Request]):
         return str(json.loads(self._dashboard("POST", "", document, {}).body)["id"])
 
     def _dashboard(self, method: str, name: str, body: Any, query: dict[str, str]) -> Answer:
-        if "dashboards_write" not in self.permissions:
-            return _refused(403, "Forbidden")
         if method == "GET" and not name:
             start, size = int(query.get("start", 0)), int(query.get("count", 100))
             listed = (
@@ -130,11 +138,12 @@ class ProvisioningApi(LoopbackServer[Request]):
             yield {**kept, "definition": definition, "id": next(NUMBERS)}
 
     def _monitor(self, method: str, name: str, body: Any, query: dict[str, str]) -> Answer:
-        if "monitors_write" not in self.permissions:
-            return _refused(403, "Forbidden")
         if method == "GET" and not name:
             wanted = query.get("monitor_tags")
             found = [one for one in self.monitors.values() if not wanted or wanted in one["tags"]]
+            if "page" in query:
+                size = int(query.get("page_size", 100))
+                found = found[int(query["page"]) * size :][:size]
             return Answer.json(200, [_reordered(one) for one in found])
         if name and name != "validate" and name not in self.monitors:
             return _refused(404, "Monitor not found")
@@ -165,8 +174,6 @@ class ProvisioningApi(LoopbackServer[Request]):
         return Answer.json(200, _reordered(self.monitors[name]))
 
     def _metric(self, method: str, name: str, body: Any, query: dict[str, str]) -> Answer:
-        if method == "PUT" and "metrics_metadata_write" not in self.permissions:
-            return _refused(403, "Forbidden")
         if name not in self.metadata:
             return _refused(404, f"Metric {name} not found")
         if method == "PUT":

@@ -32,3 +32,15 @@ def test_a_child_is_given_the_keys_that_its_run_needs_and_no_other(
     job = Job(collector, mode, now=900, timeout=60, backfill=backfill)
     given = child_environment(job, dict.fromkeys(SECRETS, "a key"))
     assert given.keys() & SECRETS == expected
+
+
+def test_a_child_is_given_its_own_settings_and_shared_ones_but_not_those_of_others() -> None:
+    names = [
+        "FLEETGAUGE_HOST_DISKS",
+        "FLEETGAUGE_STEP",
+        "FLEETGAUGE_WANDB_DAYS",
+        "FLEETGAUGE_PROVISION_NOTIFY",
+    ]
+    job = Job("host", Mode.DRY_RUN, now=900, timeout=60)
+    given = child_environment(job, dict.fromkeys(names, "a value"))
+    assert {name for name in names if name in given} == {"FLEETGAUGE_HOST_DISKS", "FLEETGAUGE_STEP"}
