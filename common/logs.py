@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 from base64 import b64encode
@@ -124,9 +125,15 @@ def guard_streams() -> None:
     sys.stderr = cast("TextIO", _Redacting(sys.stderr))
 
 
+def can_erase(stream: TextIO) -> bool:
+    """Whether a line can be taken away again: on a terminal, unless it is one that only types on."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 class _Human(logging.Formatter):
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, before: str) -> None:
         super().__init__(f"%(asctime)s %(levelname)-7s {name}: %(message)s", "%H:%M:%S")
+        self._before = before
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's spelling
         return visible(super().formatMessage(record))
@@ -135,7 +142,7 @@ class _Human(logging.Formatter):
         return "\n".join(map(visible, super().formatException(ei).split("\n")))
 
     def format(self, record: logging.LogRecord) -> str:
-        return ERASE + redact(super().format(record))
+        return self._before + redact(super().format(record))
 
 
 class _Json(logging.Formatter):
@@ -179,7 +186,8 @@ def set_up(
     stream = stream or sys.stderr
     handler = _Handler(stream)
     tagged = {f"dd.{key}": value for key, value in (labels or {}).items() if value}
-    handler.setFormatter(_Human(name) if stream.isatty() else _Json(name, tagged))
+    before = ERASE if can_erase(stream) else ""
+    handler.setFormatter(_Human(name, before) if stream.isatty() else _Json(name, tagged))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -24,7 +24,7 @@ def written(value: object, info: FieldInfo) -> str:
         return ",".join(map(str, value))
     if isinstance(value, int) and get_args(Duration)[-1] in info.metadata:
         return duration(value)
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "" if value is None else str(value).removesuffix(".0")
 
 
 def in_force(settings: Settings) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from common.errors import ConfigurationError
 from common.job import Backfill
-from common.times import iso, parse_duration, parse_moment
+from common.times import duration, iso, parse_duration, parse_moment
 
 MAX_PARTS = 10_000
 _INDEX = "JOB_COMPLETION_INDEX"  # what Kubernetes gives each pod of an Indexed Job
@@ -145,6 +145,6 @@ def _slice(text: str | None, environ: Mapping[str, str]) -> tuple[int, int]:
 
 def _asked(options: argparse.Namespace) -> tuple[str, ...]:
     """The span as it was typed."""
-    step = f"{options.step}s" if options.step else None
+    step = duration(options.step) if options.step else None
     given = {"--since": options.since, "--until": options.until, "--step": step, "--slice": options.slice}
     return tuple(word for option, value in given.items() if value for word in (option, value))

@@ -17,7 +17,7 @@ from common.errors import ConfigurationError
 from common.job import DATADOG, Job, Mode
 
 _PASSED = (
-    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "TMPDIR", "LD_LIBRARY_PATH"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "DD_ENV", "DD_SERVICE", "DD_VERSION", "DD_SITE", "AWS_REGION"),
 )
 _PROXY = ("HTTPS_PROXY", "NO_PROXY")

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from shutil import get_terminal_size
 from typing import TextIO
 
-from common.logs import ERASE
+from common.logs import ERASE, can_erase
 from common.process.console import Console
 from common.process.protocol import Progress, Question
+from common.show.layout import columns
 from common.text import visible
 
 EVERY = 10.0  # seconds between two lines on one collector; what is quicker says nothing
@@ -90,10 +91,13 @@ class Terminal(Lines):
 
     def _draw(self) -> None:
         room = get_terminal_size().columns - 1  # in the last column some terminals begin a new line
-        self._stream.write(ERASE + " · ".join(self._doing.values())[:room])
+        text = " · ".join(self._doing.values())
+        while columns(text) > room:
+            text = text[:-1]
+        self._stream.write(ERASE + text)
         self._stream.flush()
 
 
 def watcher(stream: TextIO, console: Console | None = None) -> Lines:
     """A line that changes where a person looks on, lines otherwise."""
-    return Terminal(stream, console) if stream.isatty() else Lines(console)
+    return Terminal(stream, console) if can_erase(stream) else Lines(console)

@@ -91,7 +91,7 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
+    return len(text) + wide - sum(unicodedata.category(character) in {"Mn", "Me"} for character in text)
 
 
 def _line(row: Row, widths: Sequence[int], right: Collection[int]) -> str:

@@ -129,10 +129,14 @@ def test_labels_without_a_value_are_left_out() -> None:
     assert [key for key in json.loads(stream.getvalue()) if key.startswith("dd.")] == ["dd.service"]
 
 
-def test_a_person_sees_the_time_the_level_and_the_collector() -> None:
+@pytest.mark.parametrize(("kind", "before"), [("xterm", logs.ERASE), ("dumb", "")])
+def test_a_person_sees_the_time_the_level_and_the_collector(
+    kind: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", kind)
     stream = Terminal()
     set_up(stream).info("hello %s", "there")
-    assert stream.getvalue().removeprefix(logs.ERASE)[8:] == " INFO    host: hello there\n"
+    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO    host: hello there\n", stream.getvalue().removeprefix(before))
 
 
 @pytest.mark.parametrize(("verbose", "seen"), [(False, ["info"]), (True, ["debug", "info"])])

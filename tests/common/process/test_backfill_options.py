@@ -31,7 +31,7 @@ def test_the_past_ends_now_unless_it_is_told_otherwise() -> None:
 
 def test_a_span_has_two_ends_and_a_step() -> None:
     found = asked("wandb --since 2026-11-14T00:00Z --until 2026-11-15T00:00Z --step 1h --push --yes")
-    words = ("--since", "2026-11-14T00:00Z", "--until", "2026-11-15T00:00Z", "--step", "3600s")
+    words = ("--since", "2026-11-14T00:00Z", "--until", "2026-11-15T00:00Z", "--step", "1h")
     assert found == Backfill(NOON - 36 * 3600, NOON - 12 * 3600, asked=words)
 
 

@@ -104,6 +104,15 @@ def test_on_a_terminal_one_line_says_what_all_are_doing(monkeypatch: pytest.Monk
     assert drawn[5:] == [""]
 
 
-def test_whoever_looks_on_gets_that_line() -> None:
-    assert isinstance(watcher(Screen()), Terminal)
+def test_characters_of_two_columns_keep_that_line_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    screen = Screen()
+    Terminal(screen).progress("wandb", Progress("蟻" * 9, 0, None))
+    assert screen.getvalue() == "\r\x1b[Kwandb: 蟻蟻蟻蟻蟻蟻"
+
+
+@pytest.mark.parametrize(("kind", "seen"), [("xterm", True), ("dumb", False)])
+def test_whoever_looks_on_gets_that_line(kind: str, seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", kind)
+    assert isinstance(watcher(Screen()), Terminal) is seen
     assert not isinstance(watcher(io.StringIO()), Terminal)

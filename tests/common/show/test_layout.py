@@ -148,4 +148,11 @@ def test_what_is_shown_of_a_value_is_near_it_and_whole_only_if_it_is(value: floa
 
 
 def test_east_asian_characters_take_two_columns_and_combining_ones_none() -> None:
-    assert [columns(text) for text in ("abc", "蟻", "é", "e\u0301")] == [3, 2, 1, 1]
+    assert [columns(text) for text in ("abc", "蟻", "é", "e\u0301", "\u0e01\u0e31", "#\ufe0f")] == [
+        3,
+        2,
+        1,
+        1,
+        1,
+        1,
+    ]
