@@ -12,10 +12,8 @@ DATA_PLANE = Dashboard(
     "data-plane",
     "Data plane",
     "How the data plane of reinforcement learning keeps up: operations, how long they take, and what is put "
-    "and "
-    "not cleared. Of several series a percentile shown is the highest of theirs. Where keys were cleared "
-    "that "
-    "nobody had put, or given up, what a job holds is unknown, and absent.",
+    "and not cleared. Of several series a percentile shown is the highest of theirs. Where keys were "
+    "cleared that nobody had put, or given up, what a job holds is unknown, and absent.",
     (
         Section(
             "Overview",

@@ -13,10 +13,8 @@ GPU_MEMORY = Dashboard(
     "gpu-memory",
     "GPU memory",
     "What jobs hold of the memory of their GPUs, how near they come to its end, and where they ran out of "
-    "it. "
-    "Allocated is what tensors hold, reserved what the allocator took from the device, used what all jobs on "
-    "it "
-    "hold together.",
+    "it. Allocated is what tensors hold, reserved what the allocator took from the device, used what all "
+    "jobs on it hold together.",
     (
         Section(
             "Overview",

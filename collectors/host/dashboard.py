@@ -13,9 +13,8 @@ HOSTS = Dashboard(
     "hosts",
     "Hosts",
     "Nodes and their GPUs, each measured by itself. What is 0 or 1 of a board adds up to how many boards it "
-    "holds "
-    "for. Counters of errors run since the driver was loaded, those called aggregate since the board was "
-    "made.",
+    "holds for. Counters of errors run since the driver was loaded, those called aggregate since the board "
+    "was made.",
     (
         Section(
             "Overview",

@@ -12,10 +12,8 @@ FLEET = Dashboard(
     "fleet",
     "Fleet",
     "Who uses how many GPUs, how busy they are, what they cost, and how runs end. Numbers of the last 24 "
-    "hours "
-    "carry 24h in their names and cover the day up to each point. Utilisation is that of the GPUs which "
-    "report "
-    "it: others are unknown, not idle. Costs leave out GPUs without a price.",
+    "hours carry 24h in their names and cover the day up to each point. Utilisation is that of the GPUs "
+    "which report it: others are unknown, not idle. Costs leave out GPUs without a price.",
     (
         Section(
             "Overview",
@@ -113,8 +111,7 @@ PUSH_TO_MAIN = Dashboard(
     "push-to-main",
     "Push to main",
     "How fast, how often and how well the runs go that every push to main starts. Throughput is that of the "
-    "run "
-    "that ended last; its age tells how long ago that was.",
+    "run that ended last; its age tells how long ago that was.",
     (
         Section(
             "Overview",
@@ -197,9 +194,8 @@ MONITORS = (
         "Steps per second of config {{config.name}} in {{project.name}} are {{value}} % off those of a week "
         "ago.",
         "Every run of the team that uses this config takes longer and costs more from now on.",
-        "Compare the pushes to main since the line bent, on the dashboard Push to main; bisect where they do "
-        "not "
-        "tell.",
+        "Compare the pushes to main since the line bent, on the dashboard Push to main; bisect where they "
+        "do not tell.",
         "collectors/wandb/README.md",
         by=(*_PROJECT, "config"),
         where=("ref:main",),

@@ -37,9 +37,8 @@ PIPELINES = Dashboard(
     "pipelines",
     "Pipelines",
     "How far data-preparation pipelines are, which stage holds them up, and which have stopped writing. "
-    "Progress "
-    "counts inputs taken, so that it reaches 100 while later stages still work; progress of the stages does "
-    "not.",
+    "Progress counts inputs taken, so that it reaches 100 while later stages still work; progress of the "
+    "stages does not.",
     (
         Section(
             "Overview",

@@ -195,8 +195,10 @@ class ApplicationClient(DatadogClient):
             raise ConfigurationError(f"{self.purpose}: {settings.not_set('DD_APP_KEY')}")
         return {**super()._keys(settings), "appKeyAuth": settings.app_key}
 
-    def blame(self, refused: RefusedError, permission: str) -> ConfigurationError:
+    def blame(self, refused: RefusedError, permission: str) -> DeliveryError | ConfigurationError:
         """Which key was refused: the answer does not tell, but the API key can be asked about by itself."""
+        if refused.status not in {401, 403}:
+            return refused
         self.validate()
         said = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
         return ConfigurationError(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 READING = "metrics_read"
 WRITING = "late_metrics_config_write"
 
-_FORBIDDEN = {401, 403}
 _TYPE = "historical_metrics_configurations"
 KEPT = 456 * 86_400  # seconds that Datadog keeps a metric for by default: 15 months
 
@@ -53,11 +52,9 @@ class HistoricalIngestion(ApplicationClient):
         try:
             self._ask_about(name, lambda api: api.get_historical_metrics_configuration(name))
         except RefusedError as refused:
-            if refused.status in _FORBIDDEN:
-                raise self.blame(refused, READING) from None
             if refused.status == 404 and refused.problems:
                 return False
-            raise
+            raise self.blame(refused, READING) from None
         return True
 
     def _ask_about(self, name: str, operation: Callable[[MetricsApi], object]) -> None:
@@ -76,8 +73,9 @@ class HistoricalIngestion(ApplicationClient):
 
     def _reason(self, refused: RefusedError) -> str:
         """A refusal in plain words; raises what is no answer to the question at all."""
-        if refused.status in _FORBIDDEN:
-            return str(self.blame(refused, WRITING))
+        blamed = self.blame(refused, WRITING)
+        if blamed is not refused:
+            return str(blamed)
         if not refused.problems:
             raise refused
         said = f"; Datadog said: {'; '.join(refused.problems)}"

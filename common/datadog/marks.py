@@ -21,6 +21,7 @@ from common.datadog.documents import Document
 MAX_DIFF = 30  # lines of one object that are shown
 TAG = "managed_by:fleetgauge"  # of every monitor of ours, to ask for them alone
 OPEN = "-"  # stands for what is not known before Datadog has answered
+_NOTHING: tuple[object, ...] = (None, "", [], {})  # which Datadog may say or leave out
 _MARK = re.compile(r"fleetgauge_mark:([a-z0-9-]+)/([0-9a-f]{12})/([\w-]+)/([0-9a-f]{12})/([0-9a-f]{12}|-)")
 
 
@@ -72,19 +73,13 @@ class Kind:
 DASHBOARD = Kind(
     *("dashboard", "/api/v1/dashboard", "title"),
     (
-        "title",
-        "description",
-        "layout_type",
-        "reflow_type",
-        "template_variables",
-        "widgets",
-        "notify_list",
-        "tags",
+        *("title", "description", "layout_type", "reflow_type", "template_variables", "widgets", "tags"),
+        *("notify_list", "template_variable_presets", "restricted_roles", "is_read_only"),
     ),
 )
 MONITOR = Kind(
     *("monitor", "/api/v1/monitor", "name"),
-    ("name", "type", "query", "message", "tags", "options", "priority"),
+    ("name", "type", "query", "message", "tags", "options", "priority", "restricted_roles"),
 )
 METADATA = Kind("metadata", "/api/v1/metrics", "short_name", ())
 
@@ -98,7 +93,7 @@ def digest(document: object) -> str:
 def bare(value: Any) -> Any:
     """Without ids, marks and what is not set; lists of plain values in one order, whole numbers as such."""
     if isinstance(value, dict):
-        return {key: bare(one) for key, one in value.items() if key != "id" and one is not None}
+        return {key: bare(one) for key, one in value.items() if key != "id" and one not in _NOTHING}
     if isinstance(value, list):
         plain = all(not isinstance(one, dict | list) for one in value)
         kept = [bare(one) for one in value]

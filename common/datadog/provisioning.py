@@ -25,7 +25,6 @@ _PERMISSIONS = {
     "monitor": ("monitors_read", "monitors_write"),
     "metrics": ("metrics_read", "metrics_metadata_write"),
 }
-_FORBIDDEN = {401, 403}
 
 Read = Callable[[Any], Any]  # makes of a document what was asked for, or raises where it is something else
 Ours = list[tuple[Mark, Any]]  # Any: JSON
@@ -37,9 +36,7 @@ class Step(NamedTuple):
     kind: Kind
     key: str
     title: str
-    action: (
-        str  # create, change, finish, remove; or what is left: keep (changed by hand), leave, foreign, absent
-    )
+    action: str  # create, change, finish, remove; keep (changed by hand), leave, foreign, absent
     wanted: Document | None = None
     id: str = ""
     differs: Sequence[str] = ()
@@ -62,8 +59,6 @@ class Provisioning(ApplicationClient):
         try:
             self.ask(lambda client: found.append(read(client.ask)))
         except RefusedError as refused:
-            if refused.status not in _FORBIDDEN:
-                raise
             permission = _PERMISSIONS[path.split("/")[3].partition("?")[0]][method != "GET"]
             raise self.blame(refused, permission) from None
         return found[-1]
@@ -115,6 +110,8 @@ class Provisioning(ApplicationClient):
         else:
             answer = self._create(kind, mark, body)
         made = str(answer["id"])
+        if kind.mark(answer) != mark:  # never write to what somebody on the way takes for ours
+            raise RefusedError(f"{self.address} answered with another {kind.name} than was written: {made}")
         closed = mark._replace(id=made, answered=kind.digest(answer))
         self.request("PUT", f"{kind.path}/{made}", kind.marked(wanted, closed))
 

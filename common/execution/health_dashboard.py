@@ -12,10 +12,8 @@ ITSELF = Dashboard(
     "fleetgauge-itself",
     "fleetgauge itself",
     "Whether the numbers on the other dashboards are there, whole and on time. A collector is up where "
-    "everything "
-    "asked for was read and delivered. A live run sends one point per series, so that points sent are what "
-    "it "
-    "costs in custom metrics.",
+    "everything asked for was read and delivered. A live run sends one point per series, so that points "
+    "sent are what it costs in custom metrics.",
     (
         Section(
             "Overview",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -255,6 +257,16 @@ def test_a_widget_added_by_hand_and_one_taken_away_are_seen(made: Provision) -> 
     assert "dashboard hosts (Hosts): changed by hand" in said
 
 
+def test_saved_views_and_locks_of_a_person_are_kept(made: Provision) -> None:
+    made.board("fleet")["template_variable_presets"] = [{"name": "Ants", "template_variables": []}]
+    made.board("hosts")["restricted_roles"] = ["00000000-0000-4000-8000-000000000000"]
+    made.monitor("gap")["options"]["silenced"] = {"*": None}
+    said = made.run("--push", "--config", made.configured('[provision]\ndocuments = "https://x.example"\n'))
+    for name in ("dashboard fleet (Fleet)", "dashboard hosts (Hosts)", "monitor gap"):
+        assert re.search(rf"{re.escape(name)}.*: changed by hand, left", said), name
+    assert made.board("fleet")["template_variable_presets"] == [{"name": "Ants", "template_variables": []}]
+
+
 def test_states_dates_and_authors_are_no_change_by_hand(made: Provision) -> None:
     for one in made.api.monitors.values():
         one |= {
@@ -267,6 +279,7 @@ def test_states_dates_and_authors_are_no_change_by_hand(made: Provision) -> None
             "modified_at": "2026-11-17T00:00:00+00:00",
             "author_handle": "x@y.z",
             "url": "/dashboard/other",
+            "restricted_roles": None,
         }
     made.run("--push")
     assert made.api.changes() == []
@@ -465,6 +478,18 @@ def test_somebody_who_answers_for_datadog_is_not_believed(provision: Provision, 
 def test_an_answer_to_a_write_that_is_none_is_asked_for_again(provision: Provision, body: str) -> None:
     provision.api.faults.add(Fault(), match="/api/v1/dashboard")  # the list
     provision.api.faults.add(Fault(body=body), match="/api/v1/dashboard")
+    provision.run("--push")
+    whole(provision)
+
+
+def test_an_answer_to_a_write_about_another_object_is_not_written_to(provision: Provision) -> None:
+    foreign = provision.api.add_dashboard(FOREIGN)
+    before = copy.deepcopy(provision.api.dashboards[foreign])
+    provision.api.faults.add(Fault(), match="/api/v1/dashboard")  # the list
+    provision.api.faults.add(Fault(body=json.dumps(before)), match="/api/v1/dashboard")
+    said = provision.run("--push", code=1)
+    assert f"failed: {provision.api.url} answered with another dashboard than was written: {foreign}" in said
+    assert provision.api.dashboards.pop(foreign) == before
     provision.run("--push")
     whole(provision)
 
