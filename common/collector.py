@@ -21,6 +21,7 @@ from common.metric import Mark, Metric, Sample
 from common.net.http import Http, proxy_for
 from common.net.retry import Deadline
 from common.parent import Parent
+from common.shards import ALONE, Shard
 from common.span import Missed, Span, missed
 from common.times import EARLIEST, iso
 
@@ -62,6 +63,8 @@ class Context(Generic[S]):
     remembers: bool = True  # whether the next run will see what this one marks
     sendable_since: int = 0  # the intake still takes what is from then on when this run must be over
     parent: Parent = field(default_factory=Parent)
+    shard: Shard = ALONE
+    sent_until: int = 0  # by other numbers of shards, what several units add up to
     stays: bool = False  # whether this process answers for further ticks
     clock: Callable[[], float] = time.time  # for what is true only of the second it is measured at
     intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from common.outcome import Outcome
+from common.shards import ALONE, Shard
 
 DATADOG = "datadog"  # the name under which `--check` asks about the sink itself
 
@@ -59,6 +60,7 @@ class Job:
     outcome: Outcome | None = None  # with REPORT: the outcome to report
     backfill: Backfill | None = None
     stays: bool = False  # the child may wait for another job once this one is done
+    shard: Shard = ALONE
 
     def command(self, *words: str) -> str:
         """The command line that asks the same collector for something else.
@@ -67,4 +69,4 @@ class Job:
         """
         yes = ("--yes",) if {"--since", "--push"} <= set(words) else ()
         config = ("--config", self.config) if self.config else ()
-        return shlex.join(["run_collector.py", self.collector, *words, *yes, *config])
+        return shlex.join(["run_collector.py", self.collector, *words, *self.shard.options, *yes, *config])

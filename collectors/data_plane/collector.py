@@ -43,6 +43,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     name, metrics, live_only = "data_plane", emitted.METRICS, emitted.LIVE_ONLY
     reading = emitted.READING
     cell, add_cells = SavedTotals, staticmethod(plus)
+    unit_field = "job"
     streams = False
 
     def __init__(self, context: Context[DataPlaneSettings], tick: Tick, known: None = None) -> None:
@@ -61,6 +62,10 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     @classmethod
     def history(cls, settings: DataPlaneSettings) -> int:
         return settings.forget_after  # as far as a live tick that is the first looks back for doubts
+
+    def of_one_unit(self, tags: Sequence[str]) -> bool:
+        """A file may have records of other jobs than the one it is read for, or of none."""
+        return any(tag.startswith("job:") and self.context.shard.owns(tag[4:]) for tag in tags)
 
     def interpret(self, entry: Entry) -> Operations | Held | None:
         return interpret(entry)
@@ -85,7 +90,8 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         return operation_samples(start, key, value)
 
     def rest(self, reached: float) -> Iterator[Sample]:
-        return chain(super().rest(reached), self._holdings.samples(reached))
+        held = self._holdings.samples(reached)
+        return chain(super().rest(reached), self.apart(held) if self.layered else held)
 
     def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
         return {**super().changes(reached, behind=behind), **self._holdings.changes(reached)}

@@ -17,8 +17,8 @@ from collectors.data_plane.record import MAX_STANDING, Held, stands_until
 from common.records.buckets import dumps
 from common.records.saved import SavedState, Time
 
-DOUBTED = "doubted"  # of the state: of each job since when it has been, and its last word
-_KNOWN: TypeAdapter[dict[str, tuple[float, float]]] = TypeAdapter(Json[dict[str, tuple[Time, Time]]])
+DOUBTED = "doubted:"  # of the state: of each job since when it has been, and its last word
+_KNOWN: TypeAdapter[tuple[float, float]] = TypeAdapter(Json[tuple[Time, Time]])
 MAX_SILENCE = MAX_STANDING  # seconds after which a job begins anew
 REMEMBERED = 86400  # seconds: a reader that was away for so long has other worries
 
@@ -27,9 +27,14 @@ class Doubts:
     """In which stretches of time the figures of a job are in doubt."""
 
     def __init__(self, saved: SavedState, oldest: float) -> None:
-        known = saved.part(DOUBTED, _KNOWN) or {}
-        self._known = {job: times for job, times in known.items() if times[1] >= oldest - REMEMBERED}
+        self._saved = saved
+        self._before = dict(saved.parts(DOUBTED, _KNOWN))
+        self._known = {job: times for job, times in self._before.items() if times[1] >= oldest - REMEMBERED}
         self._spans: dict[str, list[tuple[float, float]]] = {}
+
+    def hear(self, job: str) -> None:
+        """Note that the file under way tells of a job."""
+        self._saved.claim(DOUBTED + job)
 
     def weigh(self, sources: Mapping[str, list[Held]]) -> None:
         """Look at all the words that are known of each job."""
@@ -55,7 +60,9 @@ class Doubts:
         return any(start < end <= until for start, until in spans)
 
     def changes(self) -> dict[str, object]:
-        return {DOUBTED: dumps(self._known) if self._known else None}
+        gone = dict.fromkeys(DOUBTED + job for job in self._before if job not in self._known)
+        self._before = {**self._known}
+        return {**gone, **{DOUBTED + job: dumps(times) for job, times in self._known.items()}}
 
 
 def _doubted(clients: Sequence[Sequence[Held]]) -> Iterator[float]:

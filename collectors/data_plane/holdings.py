@@ -21,6 +21,7 @@ from collectors.data_plane.record import MAX_STANDING, STANDS_FOR, Held, stands_
 from common.metric import Sample
 from common.records.buckets import dumps
 from common.records.saved import SavedState, Time
+from common.shards import slotted
 
 PREFIX = "source:"
 UNSENT = "unsent"  # the key that tells from when on sums have not been sent
@@ -55,6 +56,7 @@ class Holdings:
     """The words that still matter, and which sums they change."""
 
     def __init__(self, saved: SavedState, tagging: Tagging, width: int, oldest: float) -> None:
+        self._saved = saved
         self._tagging = tagging
         self._width = width
         self._oldest = oldest
@@ -65,9 +67,9 @@ class Holdings:
         for source, words in saved.parts(PREFIX, _WORDS):
             self._load(saved, source, words)
         self._doubts = Doubts(saved, oldest)
-        unsent = saved.part(UNSENT, _UNSENT)
-        if unsent is not None:
-            self._dirty = dict.fromkeys(self._sources, int(unsent))
+        self._unsent = dict(saved.everywhere(UNSENT, _UNSENT))  # by slot
+        if self._unsent:
+            self._dirty = dict.fromkeys(self._sources, int(min(self._unsent.values())))
 
     def _load(self, saved: SavedState, source: str, words: list[Held]) -> None:
         words.sort(key=_TIME)
@@ -82,6 +84,8 @@ class Holdings:
 
     def hear(self, word: Held) -> None:
         """Let a source's word stand."""
+        self._saved.claim(PREFIX + word.source)
+        self._doubts.hear(word.group[0])
         words = self._words.setdefault(word.source, [])
         place = bisect_right(words, word.timestamp, key=_TIME)
         words.insert(place, word)
@@ -157,4 +161,6 @@ class Holdings:
             spoken = max((words[-1].timestamp for words in self._words.values()), default=0.0)
             since = since if since is not None and spoken >= since else None
             self._dirty = {}
-        return {**changes, **self._doubts.changes(), UNSENT: since}
+        slots = {*self._unsent, *(self._saved.claim(PREFIX + source) for source in self._words)}
+        self._unsent = {} if since is None else dict.fromkeys(slots, float(since))
+        return {**changes, **self._doubts.changes(), **{slotted(slot, UNSENT): since for slot in slots}}

@@ -14,7 +14,7 @@ PERCENTS = (50, 95, 99)
 # Of the operations of a series: counts, and the times of those that succeeded.
 OPERATIONS = (
     *(
-        count(f"data_plane.{name}", unit, text, *OPERATION_TAGS)
+        count(f"data_plane.{name}", unit, text, *OPERATION_TAGS, "shard")
         for name, unit, text in (
             ("ops", "operation", "Operations that succeeded in the interval."),
             ("errors", "operation", "Operations of the interval that raised anything but a timeout."),
@@ -24,7 +24,7 @@ OPERATIONS = (
         )
     ),
     *(
-        gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS, combines=combines)
+        gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS, "shard", combines=combines)
         for name, combines, text in (
             ("avg", Combine.NONE, "Mean time of the operations that succeeded."),
             *(  # of several series the highest: what all of them together did not exceed is at most that
@@ -44,10 +44,11 @@ BYTES_OUTSTANDING = gauge(
     "byte",
     "Bytes that were put and not cleared.",
     *PARTITION_TAGS,
+    "shard",
     combines=Combine.SUM,
 )
 PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING, FOREIGN_CLEARS, KEYS_OVERFLOWED = (
-    gauge(f"data_plane.{name}", unit, text, *WRITER_TAGS, combines=Combine.SUM)
+    gauge(f"data_plane.{name}", unit, text, *WRITER_TAGS, "shard", combines=Combine.SUM)
     for name, unit, text in (
         (
             *("peak_bytes_outstanding", "byte"),

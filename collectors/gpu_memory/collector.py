@@ -68,14 +68,22 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     @classmethod
     def survey(cls, context: Context[GpuMemorySettings], files: Files) -> Sinks:
-        return Sinks(context.settings.paths, files)
+        return Sinks(context.settings.paths, files, context.shard)
 
     @classmethod
     def width(cls, settings: GpuMemorySettings) -> int:
         return 1 if settings.tag_job_id else settings.aggregate_interval
 
-    def family(self, path: str) -> str:
+    @classmethod
+    def unit(cls, path: str) -> str:
         return path.rpartition("/")[0]
+
+    def family(self, path: str) -> str:
+        return self.unit(path)
+
+    def of_one_unit(self, tags: Sequence[str]) -> bool:
+        """A job has a directory of its own; who does not tell its job may share its tags with others."""
+        return self.settings.tag_job_id and any(tag.startswith("job_id:") for tag in tags)
 
     def interpret(self, entry: Entry) -> Measurement | None:
         value = entry.value
@@ -142,7 +150,8 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
                 self.drop("superseded", len(values) - values.count(None), "session", source.session)
             else:
                 points = map(sample, zip(gauges, values, repeat(second), repeat(tags), repeat(host)))
-                yield from points if None not in values else [one for one in points if one.value is not None]
+                known = points if None not in values else [one for one in points if one.value is not None]
+                yield from self.apart(known) if self.layered else known
 
     def sum_samples(self, start: int, sums: Mapping[Key, Sum]) -> Iterator[Sample]:
         """The points of a bucket. Of a device, its sessions say the same; what is their own is added up."""
@@ -160,7 +169,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def present(self, *, sums: bool) -> Iterator[Sample]:
         if sums:
-            yield from self.known.samples(self.context)
+            yield from self.together(self.known.samples(self.context))
 
 
 def _shared(source: Source, values: Sequence[float | None]) -> dict[Key, float]:

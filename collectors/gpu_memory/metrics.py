@@ -9,7 +9,7 @@ TAGS = ("gpu", "job_id", "rank")
 
 # Every job on a device tells how full the whole device is: adding those up would count it twice.
 GAUGES = {
-    name: gauge(f"gpu_memory.{suffix}", unit, text, *TAGS, combines=combines, on_node=True)
+    name: gauge(f"gpu_memory.{suffix}", unit, text, *TAGS, "shard", combines=combines, on_node=True)
     for name, suffix, unit, combines, text in (
         (
             *("allocated", "allocated_bytes", "byte", Combine.SUM),
@@ -37,11 +37,12 @@ ALERTS = count(
     "event",
     "Events of type warning, critical, error or peak.",
     *TAGS,
+    "shard",
     "type",
     on_node=True,
 )
 SESSIONS, INTERRUPTED, OOM_DUMPS = (
-    gauge(f"gpu_memory.{name}", "", text, *tags, combines=Combine.SUM)
+    gauge(f"gpu_memory.{name}", "", text, "shard", *tags, combines=Combine.SUM)
     for name, text, *tags in (
         ("sessions", "Sessions that the sinks' manifests list.", "status"),
         ("sessions.interrupted_24h", "Sessions that were interrupted in the last 24 hours."),

@@ -16,6 +16,7 @@ from common.metric import Sample
 from common.records.paths import shown
 from common.records.storage import MAX_DOCUMENT
 from common.records.storages import Files
+from common.shards import ALONE, Shard
 from fleetgauge.gpu_memory import Manifest, ManifestError, SessionSummary
 from fleetgauge.gpu_memory.oom import dump_created_at
 from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, parse_manifest
@@ -38,18 +39,19 @@ def patterns(paths: Sequence[str], files: Files) -> list[str]:
 class Sinks:
     """The manifests and dumps that were there when the tick began."""
 
-    def __init__(self, paths: Sequence[str], files: Files) -> None:
+    def __init__(self, paths: Sequence[str], files: Files, shard: Shard = ALONE) -> None:
         self._files = files
         self._manifests: dict[str, Manifest] = {}
         self._dumps: dict[str, datetime | None] = {}
         self._broken: list[tuple[str, str]] = []
         for directory, below, names in _directories(paths, files):
-            if MANIFEST_NAME in names and any(name.startswith("segment-") for name in names):
+            owned = shard.owns(directory)
+            if owned and MANIFEST_NAME in names and any(name.startswith("segment-") for name in names):
                 self._read_manifest(directory)
             dumps = {f"{directory}/{name}" for name in below if name.startswith(DUMP)}
             if PurePath(directory).name.startswith(DUMP) or {*names} >= OF_A_DUMP:
                 dumps = {directory}
-            for dump in dumps - self._dumps.keys():
+            for dump in filter(shard.owns, dumps - self._dumps.keys()):
                 self._dumps[dump] = self._created_at(dump)
 
     def _read_manifest(self, directory: str) -> None:

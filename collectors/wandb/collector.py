@@ -19,6 +19,7 @@ from collectors.wandb.usage import Usage
 from common.collector import Collector, Context
 from common.errors import FleetgaugeError
 from common.metric import Mark, Sample
+from common.shards import slot, slotted, split
 from common.span import Span
 
 _TICK, _USAGE, _IDLE = "tick:", "usage:", "idle:"  # what the state remembers of a project
@@ -65,14 +66,14 @@ def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Itera
 def _look(fleet: Fleet, active: Mapping[Project, bool], activity: Activity) -> Iterator[Sample | Mark]:
     """How busy the GPUs of active runs are. A project that cannot be looked at is unknown."""
     context = fleet.context
-    quiet = [f"{_IDLE}{project}" for project, is_active in active.items() if not is_active]
+    quiet = [_key(project, _IDLE) for project, is_active in active.items() if not is_active]
     changes: dict[str, object] = {key: None for key in quiet if key in context.state}
     for project, result in fleet.look([project for project, is_active in active.items() if is_active]):
         if isinstance(result, Exception):
             context.lose(f"the utilisation of {project}", result)
             continue
         fleet.count_losses(result)
-        key = f"{_IDLE}{project}"
+        key = _key(project, _IDLE)
         before = remembered(context.state.get(key))
         after = activity.enter(project, result.runs, before, 2 * (context.step or 0))
         if after or before:
@@ -94,7 +95,7 @@ def backfill(
     listings = list(fleet.each(span.since - settings.window, lambda listing: listing, span.until))
     projects = [one.project for one in listings]
     sent, told = (
-        {one: at if isinstance(at := context.state.get(f"{kind}{one}"), int) else -1 for one in projects}
+        {one: at if isinstance(at := context.state.get(_key(one, kind)), int) else -1 for one in projects}
         for kind in (_TICK, _USAGE)
     )
 
@@ -105,7 +106,7 @@ def backfill(
         for shares in usage.shares():
             due = {project for project in projects if shares.at > told[project]}
             yield from shares.samples(due)
-            yield Mark({f"{_USAGE}{project}": shares.at for project in due})
+            yield Mark({_key(project, _USAGE): shares.at for project in due})
         for listing in listings:
             ticks = [at for at in span.ticks if at > sent[listing.project]]
             for figures in evaluate_many(listing.runs, ticks, _rules(settings)):
@@ -119,14 +120,14 @@ def _rules(settings: WandbSettings) -> Rules:
     return Rules(settings.window, settings.stale_after, settings.pending_for)
 
 
-def _key(project: Project) -> str:
-    """Where the state remembers the last tick of a project that was delivered."""
-    return f"{_TICK}{project}"
+def _key(project: Project, kind: str = _TICK) -> str:
+    """Where the state remembers something of a project, such as the last tick that was delivered."""
+    return slotted(slot(str(project)), f"{kind}{project}")
 
 
 def _project(key: str) -> Project | None:
     """The project that a key of the state is about."""
-    kind, colon, path = key.partition(":")
+    kind, colon, path = split(key)[1].partition(":")
     entity, slash, name = path.partition("/")
     return Project(entity, name) if slash and f"{kind}{colon}" in {_TICK, _IDLE} else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from collectors.wandb.api import Api, Ask, RefusedProjectError, UnknownPartsError, UnknownProjectError
@@ -141,10 +141,14 @@ def _worst(errors: list[Exception]) -> Exception:
 
 
 def open_fleet(context: Context[WandbSettings], sleep: Sleep) -> Fleet:
-    """The fleet that the settings name, with its projects looked up."""
-    settings = context.settings
+    """The projects that the settings name and this shard reads. Rate limits are for all shards together."""
+    settings, shard = context.settings, context.shard
+    settings = settings.model_copy(update={"connections": max(1, settings.connections // shard.count)})
+    context = replace(context, settings=settings)
     reading = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners)
     api = Api(settings, reading, context.http(settings.base_url))
     if any(project.name == "*" for project in settings.chosen()):
         context.parent.progress("listing projects", 0, None)
-    return Fleet(context, sleep, reading, api, choose(settings, api, context.deadline, sleep))
+    chosen = choose(settings, api, context.deadline, sleep)
+    chosen.projects = [project for project in chosen.projects if shard.owns(str(project))]
+    return Fleet(context, sleep, reading, api, chosen)

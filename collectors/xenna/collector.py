@@ -20,6 +20,7 @@ from common.records.window import Tick
 
 MAX_KEYS = 10_000  # keys remembered of runs with the same tags
 DAY = 86400
+_HASH = "run_hash:"
 
 
 class XennaSettings(RecordSettings):
@@ -38,6 +39,7 @@ class XennaIngest(Ingest[XennaSettings, Record]):
 
     name, metrics, live_only, reading = KIND, emitted.METRICS, emitted.LIVE_ONLY, emitted.READING
     has_ends = True
+    unit_field = "run_hash"
 
     def __init__(self, context: Context[XennaSettings], tick: Tick, known: None = None) -> None:
         super().__init__(context, tick, known)
@@ -55,6 +57,10 @@ class XennaIngest(Ingest[XennaSettings, Record]):
 
     def family(self, path: str) -> str:
         return first_name(path)
+
+    def of_one_unit(self, tags: Sequence[str]) -> bool:
+        """A run that is started again has the same hash, and another file."""
+        return any(tag.startswith(_HASH) and self.context.shard.owns(tag[len(_HASH) :]) for tag in tags)
 
     def interpret(self, entry: Entry) -> Record | None:
         return interpret(entry, self.head)
@@ -106,6 +112,11 @@ class XennaIngest(Ingest[XennaSettings, Record]):
 
     def present(self, *, sums: bool) -> Iterator[Sample]:
         """How the runs are, now. A run that has ended, or was started again, is not sent any more."""
+        yield from self.apart(self._newest())
+        if sums:
+            yield from self.together(self._sums())
+
+    def _newest(self) -> Iterator[Sample]:
         now, limit = self.context.now, self.settings.stalled_after
         for life in self.owners.newest():
             age = max(0.0, now - life.last)
@@ -113,8 +124,9 @@ class XennaIngest(Ingest[XennaSettings, Record]):
                 yield Sample(emitted.LAST_RECORD_AGE, age, now, life.group, None)
                 if not life.more.get("plain"):  # the plain form has no end: silence may be one
                     yield Sample(emitted.STALLED, int(age > limit), now, life.group, None)
-        if not sums:
-            return
+
+    def _sums(self) -> Iterator[Sample]:
+        now, limit = self.context.now, self.settings.stalled_after
         runs = self.owners.lives.values()
         ended = [bool(run.more.get("ok")) for run in runs if run.ended is not None and run.ended > now - DAY]
         yield emitted.ACTIVE(sum(run.ended is None and now - run.last <= limit for run in runs), now)

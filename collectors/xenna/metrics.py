@@ -23,7 +23,9 @@ class Keyed(NamedTuple):
 def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Keyed]:
     """Metrics named after the keys of a record, which may have a `/` where a metric has a dot."""
     return {
-        key: Keyed(gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, combines=combine), combine)
+        key: Keyed(
+            gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, "shard", combines=combine), combine
+        )
         for key, unit, combine, text in rows
     }
 
@@ -85,6 +87,7 @@ LAST_RECORD_AGE = gauge(
     "second",
     "Time since the last record of a run that has not ended.",
     *RUN_TAGS,
+    "shard",
     combines=Combine.MAX,
 )
 STALLED = gauge(
@@ -92,10 +95,11 @@ STALLED = gauge(
     "",
     "1 when a run that has not ended has written nothing for longer than stalled_after, 0 otherwise.",
     *RUN_TAGS,
+    "shard",
     combines=SUM,
 )
 ACTIVE, ENDED_OK, ENDED_ERROR = (
-    gauge(f"xenna.runs.{name}", "run", text, combines=SUM)
+    gauge(f"xenna.runs.{name}", "run", text, "shard", combines=SUM)
     for name, text in (
         ("active", "Runs that have not ended and are not stalled."),
         ("ended_ok_24h", "Runs that ended well in the last 24 hours."),

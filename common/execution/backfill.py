@@ -197,6 +197,7 @@ class BackfillRun(Run):
         told = [*asked.asked, asked.part, asked.parts, step, settings]
         told += [core.env, core.service, datadog.address, core.instance]
         told += [] if asked.once is None else [asked.once]
+        told += self._job.shard.options
         digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()
         return f"backfill-{self._collector.name}-{digest}"
 

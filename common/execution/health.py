@@ -11,32 +11,34 @@ from collections.abc import Iterator
 from common.metric import Combine, Sample, gauge
 from common.outcome import Outcome, Status
 
+_TAGS = ("collector", "shard")
+
 UP = gauge(
     "collector.up",
     "",
     "1 when all that was asked for was read and delivered, 0 otherwise.",
-    "collector",
+    *_TAGS,
     combines=Combine.MIN,
 )
 DURATION = gauge(
     "collector.duration_seconds",
     "second",
     "How long the run of the collector took.",
-    "collector",
+    *_TAGS,
     combines=Combine.MAX,
 )
 SAMPLES = gauge(
     "collector.samples",
     "item",
     "Samples the collector yielded in the run.",
-    "collector",
+    *_TAGS,
     combines=Combine.SUM,
 )
 SENT = gauge(
     "collector.points_sent",
     "item",
     "Points the intake accepted in the run.",
-    "collector",
+    *_TAGS,
     combines=Combine.SUM,
 )
 DROPPED = gauge(
@@ -45,27 +47,28 @@ DROPPED = gauge(
     "Records and points of the run that were not sent as they were, by reason; never counted as a failure.",
     "collector",
     "reason",
+    "shard",
     combines=Combine.SUM,
 )
 REQUESTS = gauge(
     "collector.requests",
     "request",
     "Requests the collector made to its source.",
-    "collector",
+    *_TAGS,
     combines=Combine.SUM,
 )
 SKEW = gauge(  # ahead or behind: neither the highest nor the mean says how wrong the clocks are
     "collector.clock_skew_seconds",
     "second",
     "How far this machine's clock is ahead of the intake's, to about a second.",
-    "collector",
+    *_TAGS,
 )
 
 LAST_SUCCESS = gauge(
     "collector.last_success_age_seconds",
     "second",
     "Time since a run of the collector last read and delivered everything; needs a checkpoint store.",
-    "collector",
+    *_TAGS,
     combines=Combine.MAX,
 )
 
@@ -74,7 +77,7 @@ GAP = gauge(
     "second",
     "Time before this run that was missed and could not be filled any more; 0 where nothing is missing; "
     "needs a checkpoint store.",
-    "collector",
+    *_TAGS,
     combines=Combine.MAX,
 )
 

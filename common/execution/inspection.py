@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from common.collector import load_collector
 from common.config.shown import in_force
 from common.errors import FleetgaugeError, NotConfiguredError, together
 from common.execution import health
@@ -21,7 +20,7 @@ class InspectionRun(Run):
         if self._job.collector == DATADOG:
             self._tell_shared_settings() if settings else self._check_datadog()
             return
-        self._collector = load_collector(self._job.collector)
+        self._load_collector()
         self._work() if settings else self._check()
 
     def _work(self) -> None:

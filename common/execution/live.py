@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,8 @@ from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.outcome import Outcome, Status
 from common.span import Span, missed
-from common.state.checkpoint import Checkpoint, Saved, changed
+from common.state import slots
+from common.state.checkpoint import Checkpoint, Saved, Store
 from common.state.key import checkpoint_key
 from common.state.stores import store
 from common.times import iso, tick
@@ -60,6 +61,7 @@ class LiveRun(Run):
 
     _last_success: int | None = None
     _as_of: int | None = None
+    _sent_until = 0
     _forgets = False  # whether it does without a store that is there and cannot be used
 
     @cached_property
@@ -91,7 +93,7 @@ class LiveRun(Run):
             # Asked without the collector, to be reported even where it cannot be imported.
             name, address = self._job.collector, self._configuration.address
             keys = [checkpoint_key(name, self._core, address, *node) for node in ((), (self._node_name,))]
-            found = [place.peek(key).last_success for key in keys]
+            found = [place.peek(slots.own_key(key, self._job.shard.index)).last_success for key in keys]
             self._last_success = max((moment for moment in found if moment is not None), default=None)
 
     def _work(self) -> None:
@@ -106,11 +108,11 @@ class LiveRun(Run):
             context = replace(context, remembers=context.remembers and not self._forgets)
             self._sink = sink = self._open_sink(job.now - MAX_AGE)
             context = replace(context, intake_clock=self._intake_clock, stays=job.stays)
+            context = replace(context, sent_until=self._sent_until)
 
             def remember(changes: Mapping[str, object]) -> None:
-                saved = replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes))
                 try:
-                    checkpoint.save(saved)
+                    checkpoint.change(changes)
                 except FleetgaugeError as error:
                     self._do_without(error)
 
@@ -120,7 +122,7 @@ class LiveRun(Run):
             if job.mode is Mode.PUSH and not self._forgets:  # or it cannot know what was missed
                 self._note_gap(context)
             if not self._tally.lost:
-                checkpoint.save(replace(checkpoint.saved, last_success=int(self._clock())))
+                checkpoint.change({}, int(self._clock()))
                 self._last_success = checkpoint.saved.last_success
 
     def _dated(self, items: Iterator[Sample | Mark]) -> Iterator[Sample | Mark]:
@@ -166,19 +168,29 @@ class LiveRun(Run):
         place = self._store()
         if place is None:
             return self._kept.checkpoint
-        key = self._key()
+        key, shard = self._key(), self._job.shard
         if self._job.mode is Mode.DRY_RUN:
-            return Checkpoint(place.peek(key))
+            with suppress(FleetgaugeError):  # it shows what it can
+                self._note_layout(place, key)
+            return Checkpoint(slots.peek(place, key, shard))
         try:
             with ExitStack() as closing:
-                checkpoint = closing.enter_context(place.open(key))
+                checkpoint = closing.enter_context(slots.SlotCheckpoint(place, key, shard))
                 if not (self._collector.resumes or self._collector.per_node):
-                    checkpoint.save(checkpoint.saved)  # what will not be kept must not be counted on either
+                    checkpoint.change({})  # what will not be kept must not be counted on either
+                self._note_layout(place, key)
                 closing.pop_all()
                 return checkpoint
         except FleetgaugeError as error:
             self._do_without(error)
             return Checkpoint()
+
+    def _note_layout(self, place: Store, key: str) -> None:
+        """Learn what was sent, and when all went well, before there were as many shards as now."""
+        if self._collector.resumes:  # others have no series that several shards feed
+            push = self._job.mode is Mode.PUSH
+            self._sent_until, success = slots.layout(place, key, self._job.shard, hold=push)
+            self._last_success = max(self._last_success or 0, success or 0) or None
 
     def _do_without(self, error: FleetgaugeError) -> None:
         """Go on without a store that cannot be used, where only some of the answer needs it."""
@@ -206,7 +218,10 @@ class LiveRun(Run):
             samples = health.samples(outcome, int(self._clock()), skew, self._last_success, gap)
             # Of a collector of a node they carry the node, or healthy ones would overwrite a dead one.
             host = self._node_name if registry.per_node(outcome.collector) else None
-            self._datadog_sink(deadline).send(sample._replace(host=host) for sample in samples)
+            shard = self._job.shard.tags
+            self._datadog_sink(deadline).send(
+                sample._replace(host=host, tags=sample.tags + shard) for sample in samples
+            )
         except (Exception, Interrupted) as error:
             _log_unreported(error)
             if outcome.error is None:

@@ -102,9 +102,17 @@ class Run(ABC):
 
     def _do(self) -> None:
         self._configure()
-        self._collector = load_collector(self._job.collector)
+        self._load_collector()
         self._read_settings()
         self._work()
+
+    def _load_collector(self) -> None:
+        self._collector = load_collector(self._job.collector)
+        if self._collector.per_node and self._job.shard.count > 1:
+            raise NotConfiguredError(
+                f"{self._collector.name} measures the node it runs on, which no shards can share: "
+                "leave --shard out, and run it on every node"
+            )
 
     def _configure(self) -> None:
         """Read what every collector shares."""
@@ -168,6 +176,7 @@ class Run(ABC):
             sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
             clock=self._clock,
             parent=self._parent,
+            shard=job.shard,
         )
 
     def _deliver(self, items: Iterable[Sample | Mark], delivery: Delivery) -> None:

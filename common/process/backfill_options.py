@@ -81,7 +81,7 @@ def parse(
         raise ConfigurationError(str(error)) from None
     if until <= since:
         raise ConfigurationError(f"--until {iso(until)} is not after --since {iso(since)}")
-    part, parts = _slice(options.slice, environ)
+    part, parts = part_of("--slice", options.slice, environ)
     if parts > 1 and not all("-" in (text or "") for text in (options.since, options.until)):
         raise ConfigurationError(
             "--slice needs --since and --until as moments, so that all parts are of the same span: "
@@ -125,20 +125,26 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
         raise ConfigurationError("--json prints the points: --csv and --html are for another run")
 
 
-def _slice(text: str | None, environ: Mapping[str, str]) -> tuple[int, int]:
+def part_of(
+    option: str, text: str | None, environ: Mapping[str, str], most: int = MAX_PARTS
+) -> tuple[int, int]:
     """The part and the number of parts, from `2/8`, or from `/8` and the index of the pod."""
     if text is None:
         return 0, 1
     found = re.fullmatch(r"(\d*)/(\d+)", text.strip())
     if found is None:
-        raise ConfigurationError(f"--slice {text!r} is not a part: write 0/8 to 7/8, or /8 in an Indexed Job")
+        raise ConfigurationError(
+            f"{option} {text!r} is not a part: write 0/8 to 7/8, or /8 in an Indexed Job"
+        )
     index = found[1] or environ.get(_INDEX, "").strip()
     if not index.isdecimal():
-        raise ConfigurationError(f"--slice {text} takes its part from {_INDEX}, which is not set to a number")
-    part, parts = int(index), int(found[2])
-    if not 0 <= part < parts <= MAX_PARTS:
         raise ConfigurationError(
-            f"--slice {part}/{parts}: parts are numbered from 0 to {parts - 1}, and at most {MAX_PARTS:,}"
+            f"{option} {text} takes its part from {_INDEX}, which is not set to a number"
+        )
+    part, parts = int(index), int(found[2])
+    if not 0 <= part < parts <= most:
+        raise ConfigurationError(
+            f"{option} {part}/{parts}: parts are numbered from 0 to {parts - 1}, and at most {most:,}"
         )
     return part, parts
 

@@ -22,6 +22,7 @@ from common.process.backfill_options import interval
 from common.process.command import FAILED, LIVE, MISCONFIGURED, OK, PAST, Command
 from common.process.completion import SHELLS, script
 from common.registry import nearest
+from common.shards import SLOTS, Shard
 from common.show.output import check_output
 from fleetgauge import __version__
 
@@ -86,6 +87,8 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add("--timeout", metavar="TIME", type=interval, help=timeout)
     every = "stay and run again once in each interval, such as 60s or 15m"
     add("--every", metavar="INTERVAL", type=interval, help=every)
+    shard = "read only the share of shard I, from 0, of N; /N takes I from JOB_COMPLETION_INDEX"
+    add("--shard", metavar="I/N", help=shard)
     see = made.add_argument_group("what to see")
     add = see.add_argument
     add("--json", action="store_true", help="one JSON document for a program; the rest goes to stderr")
@@ -131,12 +134,13 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             f"name a collector, or all; there are: {', '.join(known)} (--help lists the options)"
         )
     names = registry.expand(options.names, known)
+    shard = Shard(*backfill_options.part_of("--shard", options.shard, environ, SLOTS))
     person = console.find() if options.push and options.since and not options.yes else None
     backfill = backfill_options.parse(options, environ, int(time.time()), person=person is not None)
     for option, path in (("--csv", options.csv), ("--html", options.html)):
         if path:
             check_output(Path(path), option)
-    command = Command(options, names, backfill, environ, person)
+    command = Command(options, names, backfill, environ, person, shard)
     return command.repeat(options.every) if options.every else command.once()
 
 

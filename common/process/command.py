@@ -28,6 +28,7 @@ from common.process.progress import Lines
 from common.process.protocol import Progress
 from common.process.runner import Runner
 from common.process.staying import MAX_BAD, Watch, delay
+from common.shards import Shard
 from common.show import report
 from common.show.dry_run_file import DryRunFile
 from common.show.figures import figure
@@ -54,7 +55,9 @@ class Command:
         backfill: Backfill | None,
         environ: Mapping[str, str],
         person: Console | None,
+        shard: Shard,
     ) -> None:
+        self._shard = shard
         self._options = options
         self._names = names
         self._backfill = backfill
@@ -137,6 +140,7 @@ class Command:
             samples_path=str(folder / name) if folder else None,
             backfill=self._backfill,
             stays=bool(self._options.every and self._mode is Mode.PUSH),
+            shard=self._shard,
         )
 
     def _timeout(self) -> float:
@@ -198,6 +202,7 @@ class Command:
 
     def _line(self, *words: str) -> str:
         config = ("--config", self._options.config) if self._options.config else ()
+        words = (*words, *self._shard.options)
         return visible(shlex.join(["run_collector.py", *self._options.names, *words, *config]))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from common.job import Backfill, Job, Mode
 from common.outcome import Failure, Outcome, Status
+from common.shards import Shard
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def decode_job(line: bytes) -> Job:
         mode=Mode(fields.pop("mode")),
         backfill=Backfill(**{**backfill, "asked": tuple(backfill["asked"])}) if backfill else None,
         outcome=_outcome(outcome) if outcome else None,
+        shard=Shard(**fields.pop("shard", {})),
         **fields,
     )
 

@@ -16,11 +16,13 @@ from pydantic import Field, Json, TypeAdapter
 
 from common.intake import MAX_AGE
 from common.records.saved import Number, SavedState, Second, Whole
+from common.shards import slotted
 
 MAX_KEPT = 30_000_000  # characters of all saved buckets
 MAX_SPAN = 4 * MAX_AGE  # seconds from the oldest time that a reading takes to the latest
 
 Key = tuple[str, ...]
+Part = tuple[str, int]  # of a bucket: the slot, and where the bucket begins
 # Of the writers of a series: their values, how many they are, the highest.
 Sum = tuple[Number, Annotated[Whole, Field(ge=1)], Number]
 V = TypeVar("V")
@@ -33,7 +35,8 @@ _LAST_OF = TypeAdapter(tuple[Second, list[tuple[Key, Number]]])
 class Cells(Generic[V]):
     """Values by bucket and key that add up. A bucket is saved as text, and parsed only where it grows.
 
-    `kind` is the type of a saved value; `add` puts two together and changes neither.
+    Each slot has its own part of a bucket; what is sent is all of them together. `kind` is the type of a
+    saved value; `add` puts two together and changes neither.
     """
 
     def __init__(
@@ -48,28 +51,36 @@ class Cells(Generic[V]):
         self._schema: TypeAdapter[list[tuple[Key, V]]] = _cells_of(kind)
         self._add = add
         self._before = saved
-        self._saved: dict[int, str] = {}
-        for name, said in saved.parts(prefix, _TEXT):
+        self._saved: dict[Part, str] = {}
+        self._slots: dict[int, dict[str, None]] = {}  # which there are of a bucket
+        for number, name, said in saved.parts_by_slot(prefix, _TEXT):
             if (start := _start(name)) >= oldest:
-                self._saved[start] = said
+                self._saved[number, start] = said
+                self._slots.setdefault(start, {})[number] = None
             else:
-                saved.forgotten[prefix + name] = None
-        forgotten = saved.part(f"forgotten:{prefix}", _SECOND) or 0
+                saved.forgotten[slotted(number, prefix + name)] = None
+        forgotten = max((at for _, at in saved.everywhere(self._mark, _SECOND)), default=0)
         self._forgotten = forgotten if forgotten < oldest + MAX_SPAN else 0
-        self._open: dict[int, dict[Key, V]] = {}
-        self._grown: dict[int, set[Key]] = {}
+        self._open: dict[Part, dict[Key, V]] = {}
+        self._grown: dict[Part, set[Key]] = {}
         self.growth = 0
 
-    def add(self, start: int, key: Key, value: V) -> bool:
+    @property
+    def _mark(self) -> str:
+        """The key of the state that tells up to where buckets were forgotten."""
+        return f"forgotten:{self._prefix}"
+
+    def add(self, start: int, key: Key, value: V, slot: str | None = None) -> bool:
         """Add a value to its bucket; False where that one is forgotten."""
         if start <= self._forgotten:
             return False
-        cells = self._open.get(start)
+        part = (self._before.slot if slot is None else slot, start)
+        cells = self._open.get(part)
         if cells is None:
-            cells = self._opened(start)
+            cells = self._opened(part)
         known = cells.get(key)
         cells[key] = value if known is None else self._add(known, value)
-        grown = self._grown.setdefault(start, set())
+        grown = self._grown.setdefault(part, set())
         if key not in grown:
             grown.add(key)
             self.growth += 1
@@ -77,40 +88,56 @@ class Cells(Generic[V]):
 
     def at(self, start: int) -> Mapping[Key, V]:
         """All values of a bucket."""
-        return self._open.get(start) or self._opened(start)
+        parts = [self._open.get((slot, start)) or self._opened((slot, start)) for slot in self._of(start)]
+        if len(parts) == 1:
+            return parts[0]
+        found: dict[Key, V] = {}
+        for part in parts:
+            for key, value in part.items():
+                found[key] = self._add(found[key], value) if key in found else value
+        return found
 
     def grown(self) -> Iterator[tuple[int, Key, V]]:
         """Every value that was added to since the last changes, with its bucket, key by key.
 
         Points of one series that follow each other are sent together, which costs far less.
         """
-        starts: dict[Key, list[int]] = {}
-        for start in sorted(self._grown):
-            for key in self._grown[start]:
-                starts.setdefault(key, []).append(start)
+        starts: dict[Key, dict[int, None]] = {}
+        whole = {start: self.at(start) for start in sorted({start for _, start in self._grown})}
+        for (_, start), keys in sorted(self._grown.items(), key=lambda one: one[0][1]):
+            for key in keys:
+                starts.setdefault(key, {})[start] = None
         for key in sorted(starts):
             for start in starts[key]:
-                yield start, key, self._open[start][key]
+                yield start, key, whole[start][key]
 
     def changes(self, *, forget: bool) -> dict[str, object]:
         """What to save of what has grown; at most so much, where some may be forgotten."""
         changes: dict[str, object] = {}
-        for start in self._grown:
-            said = dumps(list(self._open[start].items()))
-            self._saved[start] = changes[f"{self._prefix}{start}"] = said
+        for part in self._grown:
+            said = dumps(list(self._open[part].items()))
+            self._saved[part] = changes[self._key(*part)] = said
         kept = sum(map(len, self._saved.values()))
-        for start in sorted(self._saved) if forget else ():
-            if kept <= MAX_KEPT:
+        for slot, start in sorted(self._saved, key=lambda part: part[1]) if forget else ():
+            if kept <= MAX_KEPT and start > self._forgotten:
                 break
-            kept -= len(self._saved.pop(start))
+            kept -= len(self._saved.pop((slot, start)))
             self._forgotten = start
-            changes |= {f"{self._prefix}{start}": None, f"forgotten:{self._prefix}": start}
+            changes |= {self._key(slot, start): None, slotted(slot, self._mark): start}
         self._open, self._grown, self.growth = {}, {}, 0
         return changes
 
-    def _opened(self, start: int) -> dict[Key, V]:
-        said = self._saved.get(start)
-        cells = self._open[start] = dict((said and self._before.parsed(said, self._schema)) or ())
+    def _key(self, slot: str, start: int) -> str:
+        return slotted(slot, f"{self._prefix}{start}")
+
+    def _of(self, start: int) -> Mapping[str, None]:
+        """The slots that have a part of a bucket."""
+        return self._slots.setdefault(start, {})
+
+    def _opened(self, part: Part) -> dict[Key, V]:
+        said = self._saved.get(part)
+        self._slots.setdefault(part[1], {})[part[0]] = None
+        cells = self._open[part] = dict((said and self._before.parsed(said, self._schema)) or ())
         return cells
 
 
@@ -136,6 +163,7 @@ class Shared:
     """Series that several writers share. In each bucket a writer counts once, with its last values there."""
 
     def __init__(self, saved: SavedState, width: int, oldest: float) -> None:
+        self._saved = saved
         self._width = width
         self._oldest = oldest
         self._left = Cells(saved, "bucket:", oldest - width, Sum, plus)
@@ -158,9 +186,10 @@ class Shared:
         before, known = self._open.get(writer, (start, {}))
         if start < before:
             return False
+        slot = self._saved.claim(f"open:{writer}", self._saved.claim(f"run:{writer}"))
         if start > before:
             for series, value in known.items():
-                self._left.add(before, series, (value, 1, value))
+                self._left.add(before, series, (value, 1, value), slot)
             known = {}
         self._open[writer] = (start, {**known, **values})
         self._touched.add(start)

@@ -20,7 +20,9 @@ from common.records.envelope import UnusableRecordError
 from common.records.grammar import Grammar, R, S
 from common.records.paths import shown
 from common.records.tail import Tail, TailedFile
+from common.records.units import Units
 from common.records.window import Tick, Window
+from common.shards import SENT_UNTIL
 from common.times import iso
 
 MARK_EVERY = 10_000  # samples of one file
@@ -50,6 +52,7 @@ class Ingest(Grammar[S, R]):
             due=tick.window.due,
             not_due=tick.not_due,
             damaged=self._damaged,
+            units=Units(self.unit_field, self.unit, context.shard, self.saved, tick.now),
         )
         self._saved: dict[str, object] = {}  # until what must stand before it was yielded
         self._unmarked = 0
@@ -66,6 +69,8 @@ class Ingest(Grammar[S, R]):
 
     def collect(self) -> Iterator[Sample | Mark]:
         """Every file's records, then how the writers and the reading itself are."""
+        if self.tick.live:
+            yield Mark({SENT_UNTIL: self.context.now}, ahead=True)
         self._saved |= self.saved.forgotten
         for file in self._tail.files():
             before = self._tail.bytes, self._tail.taken
@@ -82,12 +87,12 @@ class Ingest(Grammar[S, R]):
         if self.tick.live and not self._tail.blind:
             yield from self.present(sums=not self._tail.lost)
         other = sum(other for _, other in self._kinds.values())
-        yield from self.reading.samples(self._tail, self._bad, other, self.context.now)
+        yield from self.together(self.reading.samples(self._tail, self._bad, other, self.context.now))
         if self.saved.bad:
             self.context.log.warning("%d parts of the checkpoint cannot be used", self.saved.bad)
             self.context.drop("bad_checkpoint", self.saved.bad)
         changes = {**self._saved, **self.changes(self._reached, behind=self.behind)}
-        yield Mark({**changes, **self.owners.expired(), **self._tail.expired()})
+        yield Mark(self.saved.placed({**changes, **self.owners.expired(), **self._tail.expired()}))
 
     def _flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
         """Let a great many samples go before all files are read."""
@@ -100,7 +105,7 @@ class Ingest(Grammar[S, R]):
         self._saved |= file.changes()
         if not self.pending:
             self._saved |= self.changes(None, behind=True)
-            yield Mark(self._saved)
+            yield Mark(self.saved.placed(self._saved))
             self._saved = {}
         elif self._unmarked:
             yield Mark({})

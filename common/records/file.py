@@ -110,6 +110,7 @@ class OpenFile:
             self.corrupt = True
         line, newline, _ = first.partition(b"\n")
         self.head = _digest(line) if newline or len(first) == HEAD else ""
+        self.first_line = line if newline else b""  # where it is short enough to be read for this
 
     def resume(self, place: Place) -> bool:
         """Go to a place; False, and to the start, where the file no longer has what was read before it.

@@ -16,7 +16,7 @@ from common.metric import Kind, Metric, Sample
 from common.records.buckets import Cells, Key, Shared, Sum
 from common.records.entry import Entry, Identity
 from common.records.owners import Group, Owners
-from common.records.paths import shown
+from common.records.paths import first_name, shown
 from common.records.reading_metrics import IngestMetrics
 from common.records.saved import Number, SavedState
 from common.records.settings import RecordSettings
@@ -53,6 +53,7 @@ class Grammar(ABC, Generic[S, R]):
     reading: ClassVar[IngestMetrics]
 
     identity: Identity | None = staticmethod(identity)
+    unit_field = ""  # of a file's first line, what its unit is told by
     streams = True  # samples leave as their records are read; otherwise once all files are
     has_ends = False  # a record may be the last one of its writer, so that nothing of its time can follow
     waits_for = 1  # seconds: a bucket of this width must be over before its records are taken
@@ -69,6 +70,7 @@ class Grammar(ABC, Generic[S, R]):
         self.owners = Owners(saved, self.silence(settings), context.now - settings.forget_after)
         self.cells = Cells[Any](saved, "cell:", oldest, self.cell, self.add_cells)
         self.shared = Shared(saved, settings.aggregate_interval, oldest)
+        self.layered = context.shard.count > 1 or context.sent_until > 0  # or no shards can matter
         self._named = {metric.name: metric for metric in self.metrics}
         self._adds_up = self.adds_up(settings)
         self._counted = frozenset(metric.name for metric in self.metrics if metric.kind is Kind.COUNT)
@@ -117,6 +119,11 @@ class Grammar(ABC, Generic[S, R]):
         """What is looked at once, however many passes a replay takes."""
         return None
 
+    @classmethod
+    def unit(cls, path: str) -> str:
+        """The unit of a file that does not say it."""
+        return first_name(path)
+
     def family(self, path: str) -> str:
         """What files have in common of which a replay must read all or none."""
         return path
@@ -124,6 +131,10 @@ class Grammar(ABC, Generic[S, R]):
     def ends(self, record: R) -> bool:  # noqa: ARG002
         """Whether it is the last one of its writer."""
         return False
+
+    def of_one_unit(self, tags: Sequence[str]) -> bool:  # noqa: ARG002
+        """Whether only units of this shard can feed series with these tags."""
+        return True
 
     def points(self, record: R) -> int:  # noqa: ARG002
         """How many are dropped with it."""
@@ -139,6 +150,8 @@ class Grammar(ABC, Generic[S, R]):
         samples = self.samples(record)
         if self._adds_up or self._counted:
             samples = self._add_up(record, samples)
+        if self.layered:
+            samples = [*self.apart(samples)]
         if not samples or self.owners.alone(record.writer, record.group):
             return samples
         if self.owners.contested(record.writer, record.group, record.timestamp):
@@ -146,13 +159,30 @@ class Grammar(ABC, Generic[S, R]):
             return ()
         return self._shown(record, samples)
 
+    def together(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """What several units feed: by shard, and never a second that another number of shards has sent."""
+        tags, sent_until = self.context.shard.tags, self.context.sent_until
+        for sample in samples:
+            if sample.timestamp <= sent_until:
+                self.context.drop("late")
+            else:
+                yield sample._replace(tags=sample.tags + tags) if tags else sample
+
+    def apart(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """The samples of series that one unit feeds as they are, and the others by shard."""
+        for sample in samples:
+            if self.of_one_unit(sample.tags):
+                yield sample
+            else:
+                yield from self.together((sample,))
+
     def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
         """The points that are known once all files were read, each at least as far as `reached`."""
         for path, entry, record, samples in self._contested:
             self.path, self.entry = path, entry
             yield from self._shown(record, samples)
         yield from self.added_up()
-        yield from self._each(self.sum_samples, self.shared.sums())
+        yield from self.together(self._each(self.sum_samples, self.shared.sums()))
 
     def present(self, *, sums: bool) -> Iterator[Sample]:  # noqa: ARG002
         """Points of now, out of what is remembered; without sums over all files where some are unknown."""
@@ -186,7 +216,8 @@ class Grammar(ABC, Generic[S, R]):
 
     def added_up(self) -> Iterator[Sample]:
         """What adds up and has grown, whole."""
-        return self._each(self.cell_samples, self.cells.grown())
+        grown = self._each(self.cell_samples, self.cells.grown())
+        return self.apart(grown) if self.layered else grown
 
     def _each(
         self, make: Callable[..., Iterable[Sample]], items: Iterable[tuple[Any, ...]]

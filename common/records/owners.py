@@ -35,6 +35,7 @@ class Owners:
     """All writers heard of since they would be forgotten; each is alive for `silence` after its last word."""
 
     def __init__(self, saved: SavedState, silence: int, forget_before: int) -> None:
+        self._saved = saved
         self._silence = silence
         self._before = forget_before
         self.lives: dict[str, Life] = {}
@@ -53,6 +54,7 @@ class Owners:
         if life is None:
             life = Life(group, timestamp, timestamp)
             self._know(name, life)
+            self._saved.claim(PREFIX + name)
         elif timestamp >= life.last and group != life.group:
             del self._sharing[life.group][name]
             life.group = group

@@ -30,6 +30,7 @@ class IngestMetrics:
                 f"{prefix}.ingest.{name}",
                 unit,
                 text,
+                "shard",
                 combines=Combine.MAX if name == "lag_seconds" else Combine.SUM,
             )
             for name, unit, text in _DECLARED

@@ -26,6 +26,7 @@ from common.records.saved import SavedState
 from common.records.seen_runs import SeenRuns
 from common.records.storage import ChangedFileError, Raw, Status, Wanted
 from common.records.storages import Files
+from common.records.units import Units
 from fleetgauge.records import MAX_LINE_BYTES, Line, lines
 
 PREFIX = "file:"
@@ -56,6 +57,7 @@ class Tail:
     due: float = math.inf
     not_due: NotDue = field(default_factory=dict)
     damaged: Damaged = lambda *_: None
+    units: Units = field(default_factory=Units)
 
     def __post_init__(self) -> None:
         self.runs = SeenRuns(self.saved, self.now)
@@ -71,6 +73,7 @@ class Tail:
         self._by_head: dict[str, Place] = {}
         self._needed: set[str] = set()
         self._left: list[Wanted] = []  # files that this tick did not come to
+        self._found: Mapping[str, Status] = {}  # by all shards
         for name, place in self.saved.parts(PREFIX, PLACE):
             head, _, path = name.partition(":")
             self._places.setdefault(path, {})[head] = place
@@ -88,11 +91,12 @@ class Tail:
         gone = {pattern: path for pattern, path in found.missing.items() if not self._remembers(path)}
         self.lost += [*found.unreadable, *((shown(path), NOT_THERE) for path in gone.values())]
         self.blind = {*gone, *found.blind} >= set(self.patterns)
-        self.files_found = len(found.files)
+        self._found, files = found.files, self.units.owned(found.files, self.storage)
+        self.files_found = len(files)
         self.pattern_of = found.pattern_of
-        for path, raw in self.storage.opened(self._wanted(found.files)):
+        for path, raw in self.storage.opened(self._wanted(files)):
             if self.over:  # since it was fetched
-                self._leave(self._want(path, found.files[path]))
+                self._leave(self._want(path, files[path]))
             else:
                 yield from self._open(path, raw)
 
@@ -134,8 +138,9 @@ class Tail:
             yield from self._open(path, raw)
 
     def _remembers(self, path: str) -> bool:
-        """Whether a file of that path, or of that directory, was ever read."""
-        return any(first_name(known) == path or known.startswith(f"{path}/") for known in self._places)
+        """Whether a file of that path, or of that directory, was ever read, or found by another shard."""
+        paths = (*self._places, *self.units.known)
+        return any(first_name(known) == path or known.startswith(f"{path}/") for known in paths)
 
     def _open(self, path: str, raw: Raw | OSError) -> Iterator[TailedFile]:
         try:
@@ -143,8 +148,11 @@ class Tail:
                 raise raw
             stream = OpenFile(path, raw)
             if stream.head:
-                self._needed.add(f"{PREFIX}{stream.head}:{path}")
-                yield TailedFile(self, path, stream, self._place(path, stream))
+                slot = self.units.slot_of(path, stream.first_line)
+                if self.units.owns(slot):  # or it is another file since it was looked into
+                    self._needed.add(f"{PREFIX}{stream.head}:{path}")
+                    self.saved.slot = slot
+                    yield TailedFile(self, path, stream, self._place(path, stream))
             elif stream.corrupt:
                 self.hurt(stream.damage, path, 0, 0)
                 self.not_due[path] = (stream.status.looks, math.inf)
@@ -188,8 +196,8 @@ class Tail:
         self.backlog_bytes += size
         self.waiting_since = min(since, self.waiting_since or since)
 
-    def expired(self) -> dict[str, None]:
-        """The keys of the saved state that nothing has needed for long, as changes that forget them."""
+    def expired(self) -> dict[str, object]:
+        """What to save at the end: without what nothing has needed for long."""
         before = self.now - self.expire_after
         keys = {
             f"{PREFIX}{head}:{path}"
@@ -197,7 +205,8 @@ class Tail:
             for head, place in places.items()
             if place.at < before
         }
-        return dict.fromkeys(sorted({*(keys - self._needed), *self.runs.expired(before)}))
+        gone = dict.fromkeys(sorted({*(keys - self._needed), *self.runs.expired(before)}))
+        return {**gone, **self.units.changes(self._found, before)}
 
 
 class TailedFile:
@@ -287,4 +296,8 @@ class TailedFile:
             whole=status.looks if self._finished and settled else None,
         )
         self._tail.remember(self.head, place)
-        return {f"{PREFIX}{self.head}:{self.path}": {**vars(place)}, **self._tail.runs.changes(self._touched)}
+        key = f"{PREFIX}{self.head}:{self.path}"
+        changes = {key: {**vars(place)}, **self._tail.runs.changes(self._touched)}
+        for one in changes:
+            self._tail.saved.claim(one)
+        return changes

@@ -16,11 +16,11 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from common.config.file import is_deeper
-from common.errors import BusyError
+from common.errors import BusyError, FleetgaugeError
 
 VERSION = 1
 MAX_DEPTH = 32  # of a state; ours need a handful
@@ -105,6 +105,11 @@ class Checkpoint:
     def save(self, saved: Saved) -> None:
         """Replace the document, durably, or raise and leave the old one."""
 
+    def change(self, changes: Mapping[str, object], last_success: int | None = None) -> None:
+        """Save a state with the changes of marks, and perhaps a success."""
+        success = self.saved.last_success if last_success is None else last_success
+        self.save(replace(self.saved, state=changed(self.saved.state, changes), last_success=success))
+
     def __enter__(self) -> Self:
         return self
 
@@ -120,8 +125,19 @@ class Store(ABC):
         """Hold a key for this run; raises BusyError where another run holds it."""
 
     @abstractmethod
-    def peek(self, key: str) -> Saved:
+    def look(self, key: str) -> Saved:
         """What a key holds, without holding it; a damaged one counts as empty and stays as it is."""
+
+    @abstractmethod
+    def names(self, prefix: str) -> list[str]:
+        """The keys that begin like that."""
+
+    def peek(self, key: str) -> Saved:
+        """What a key holds; one that is out of reach counts as empty, too."""
+        try:
+            return self.look(key)
+        except FleetgaugeError:
+            return Saved()
 
     def check(self, key: str) -> None:
         """Raise where a run could not read or move a key, without touching it.

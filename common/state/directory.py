@@ -13,7 +13,7 @@ import os
 import uuid
 from pathlib import Path
 
-from common.errors import BusyError, CheckpointError, ConfigurationError
+from common.errors import BusyError, CheckpointError, ConfigurationError, FleetgaugeError
 from common.state.checkpoint import Checkpoint, Saved, Store, writer
 
 # A link that somebody left in the directory is never followed.
@@ -31,11 +31,20 @@ class DirectoryStore(Store):
     def open(self, key: str) -> Checkpoint:
         return _FileCheckpoint(self._directory, key)
 
-    def peek(self, key: str) -> Saved:
+    def look(self, key: str) -> Saved:
         try:
             return Saved.parse(_read(self._directory / f"{key}.json"))
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return Saved()
+        except OSError as error:
+            raise _store_error(self._directory, error) from None
+
+    def names(self, prefix: str) -> list[str]:
+        try:
+            found = [path.name for path in self._directory.iterdir()]
+        except OSError as error:
+            raise _store_error(self._directory, error) from None
+        return [name[:-5] for name in found if name.startswith(prefix) and name.endswith(".json")]
 
     def check(self, key: str) -> None:
         super().check(key)
@@ -139,7 +148,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
         content = content[os.write(descriptor, content) :]
 
 
-def _store_error(directory: Path, error: OSError) -> Exception:
+def _store_error(directory: Path, error: OSError) -> FleetgaugeError:
     """A store that cannot be written is a matter of configuration; anything else may pass."""
     text = f"cannot use the checkpoint directory {directory}: {error.strerror}"
     if error.errno == errno.ELOOP:

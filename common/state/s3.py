@@ -42,12 +42,16 @@ class S3Store(Store):
     def open(self, key: str) -> Checkpoint:
         return _ObjectCheckpoint(self._object(key))
 
-    def peek(self, key: str) -> Saved:
+    def look(self, key: str) -> Saved:
+        text, _ = self._object(key).get()
         try:
-            text, _ = self._object(key).get()
             return Saved.parse(text or "")
-        except (FleetgaugeError, ValueError):  # it may be out of reach as well
+        except ValueError:
             return Saved()
+
+    def names(self, prefix: str) -> list[str]:
+        listed = self._object(prefix).beginning_alike()
+        return [name[len(self._prefix) : -5] for name in listed if name.endswith(".json")]
 
     def check(self, key: str) -> None:
         self._object(key).get()
@@ -85,6 +89,17 @@ class _Object:
 
         return self._ask("read", read, {"NoSuchKey"}) or (None, None)
 
+    def beginning_alike(self) -> list[str]:
+        """The objects whose names begin as this one's does."""
+        pages = self._client.get_paginator("list_objects_v2")
+        start = self._name.removesuffix(".json")
+
+        def names() -> list[str]:
+            listed = pages.paginate(Bucket=self._bucket, Prefix=start)
+            return [one["Key"] for page in listed for one in page.get("Contents", ())]
+
+        return self._ask("list", names) or []
+
     def put(self, content: bytes, tag: str | None) -> str | None:
         """Write over the version with this tag, or over nothing; the new tag, or None where it changed."""
         over: Any = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
@@ -121,7 +136,7 @@ class _Object:
         if what in _MISCONFIGURED:
             return ConfigurationError(
                 f"cannot {doing} the checkpoint {self}: {what}; check the bucket and that the role has "
-                "s3:GetObject and s3:PutObject on it"
+                "s3:GetObject, s3:PutObject and s3:ListBucket on it"
             )
         return CheckpointError(f"cannot {doing} the checkpoint {self}: {what}")
 

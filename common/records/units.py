@@ -1,0 +1,100 @@
+"""Which unit a file belongs to, and so which shard reads it.
+
+A file says it in its first line, or it is told by its path. What the first line of each file said is
+remembered, because a shard has to know of every file whether it is its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from common.records.entry import loads
+from common.records.envelope import text
+from common.records.file import OpenFile
+from common.records.saved import SavedState, Whole
+from common.records.storage import Status, Wanted
+from common.records.storages import Files
+from common.shards import ALONE, Shard, slot
+
+PREFIX = "unit:"
+# How a file looked, its slot, and when that was.
+Known = tuple[list[Whole | str], Annotated[str, Field(pattern="^[0-9]{2}$")], Whole]
+_KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
+
+
+class Units:
+    """The units of files, by a field of the first line where there is one."""
+
+    def __init__(
+        self,
+        field: str = "",
+        path_unit: Callable[[str], str] = str,
+        shard: Shard = ALONE,
+        saved: SavedState | None = None,
+        now: int = 0,
+    ) -> None:
+        self._field = field
+        self._path_unit = path_unit
+        self._shard = shard
+        self._now = now
+        self.known = dict(saved.parts(PREFIX, _KNOWN) if saved else ())
+        self._found: dict[str, object] = {}
+
+    def owns(self, number: str) -> bool:
+        """Whether the files of a slot are for this shard."""
+        return self._shard.owns_slot(number)
+
+    def slot_of(self, path: str, first_line: bytes) -> str:
+        """The slot of a file that is open."""
+        said = ""
+        if self._field:
+            try:
+                value = loads(first_line)
+                said = text(value, self._field) if isinstance(value, dict) else ""
+            except (ValueError, RecursionError):
+                said = ""
+        return slot(said or self._path_unit(path))
+
+    def owned(self, files: Mapping[str, Status], storage: Files) -> dict[str, Status]:
+        """The files that are for this shard, as far as can be told now: one may have no first line yet."""
+        if self._shard.count == 1:
+            return {**files}
+        changed = [path for path, status in files.items() if not self._knows(path, status)]
+        lines = self._first_lines(files, storage, changed) if self._field else dict.fromkeys(changed, b"")
+        for path in changed:
+            self.known[path] = known = (
+                [*files[path].looks],
+                self.slot_of(path, lines.get(path, b"")),
+                self._now,
+            )
+            if path in lines:  # or it could not be opened, and is looked into again
+                self._found[PREFIX + path] = list(known)
+        return {path: status for path, status in files.items() if self.owns(self.known[path][1])}
+
+    def _knows(self, path: str, status: Status) -> bool:
+        known = self.known.get(path)
+        return known is not None and (not self._field or known[0] == status.looks)
+
+    def _first_lines(
+        self, files: Mapping[str, Status], storage: Files, paths: Sequence[str]
+    ) -> dict[str, bytes]:
+        # Nothing but the beginning is wanted: a place far behind the end has no other bytes to be fetched.
+        found: dict[str, bytes] = {}
+        for path, raw in storage.opened(Wanted(path, files[path], sys.maxsize) for path in paths):
+            with suppress(OSError):  # whoever it belongs to by its path says so
+                if isinstance(raw, OSError):
+                    raise raw
+                found[path] = OpenFile(path, raw).first_line
+        return found
+
+    def changes(self, there: Iterable[str], before: int) -> dict[str, object]:
+        """What to save: files that were found, and without those that are gone for long."""
+        gone = self.known.keys() - set(there)
+        expired = {PREFIX + path: None for path in sorted(gone) if self.known[path][2] < before}
+        found, self._found = self._found, {}
+        return {**found, **expired}
