@@ -65,6 +65,7 @@ class Context(Generic[S]):
     parent: Parent = field(default_factory=Parent)
     shard: Shard = ALONE
     sent_until: int = 0  # by other numbers of shards, what several units add up to
+    about_to_send: Callable[[int], None] = lambda _: None  # saves, first, up to when this run may send that
     stays: bool = False  # whether this process answers for further ticks
     clock: Callable[[], float] = time.time  # for what is true only of the second it is measured at
     intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown

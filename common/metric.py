@@ -115,11 +115,10 @@ class Mark:
 
     Once everything yielded before the mark is delivered, the changes become part of the state the next
     run starts from; a value of None forgets its key. A mark stands only where no earlier second can
-    still grow. One that stands `ahead` is saved at once, before anything behind it is sent.
+    still grow.
     """
 
     changes: Mapping[str, object]
-    ahead: bool = False
 
 
 def gauge(

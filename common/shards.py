@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 SLOTS = 64
-SENT_UNTIL = "sent_until"  # of a shard's own state: up to when it has sent, or was about to
 
 
 @dataclass(frozen=True)

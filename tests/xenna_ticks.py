@@ -15,6 +15,7 @@ from common.collector import Collector, Context, Tally
 from common.config.settings import ConfigurationFile, load
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
+from common.shards import split
 
 NOW = 1_794_790_000
 
@@ -72,6 +73,11 @@ class Ticks:
     def save(self, mark: Mark) -> None:
         merged = {**self.state, **json.loads(json.dumps(mark.changes))}
         self.state = {key: value for key, value in merged.items() if value is not None}
+
+    @property
+    def parts(self) -> dict[str, object]:
+        """What is saved, by keys without their slots."""
+        return {split(key)[1]: value for key, value in self.state.items()}
 
     def write(self, *records: Mapping[str, Any], to: str = "a.jsonl") -> None:
         path = self.path / to

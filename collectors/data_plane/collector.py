@@ -17,9 +17,11 @@ from common.records.buckets import Key
 from common.records.collector import collector_over
 from common.records.engine import Ingest
 from common.records.entry import Entry
+from common.records.envelope import text
 from common.records.settings import RecordSettings
 from common.records.window import Tick
 from fleetgauge.data_plane.operation_totals import percentiles
+from fleetgauge.records import Json
 
 
 class DataPlaneSettings(RecordSettings):
@@ -43,7 +45,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     name, metrics, live_only = "data_plane", emitted.METRICS, emitted.LIVE_ONLY
     reading = emitted.READING
     cell, add_cells = SavedTotals, staticmethod(plus)
-    unit_field = "job"
+    unit_in_file = True
     streams = False
 
     def __init__(self, context: Context[DataPlaneSettings], tick: Tick, known: None = None) -> None:
@@ -62,6 +64,10 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     @classmethod
     def history(cls, settings: DataPlaneSettings) -> int:
         return settings.forget_after  # as far as a live tick that is the first looks back for doubts
+
+    @classmethod
+    def unit(cls, path: str, first: Json) -> str:
+        return text(first, "job") or super().unit(path, first)
 
     def of_one_unit(self, tags: Sequence[str]) -> bool:
         """A file may have records of other jobs than the one it is read for, or of none."""

@@ -23,7 +23,7 @@ from common.records.settings import RecordSettings
 from common.records.storages import Files
 from common.records.window import Tick
 from fleetgauge.gpu_memory import BadEvent, parse_event
-from fleetgauge.records import SCHEMA_VERSION
+from fleetgauge.records import SCHEMA_VERSION, Json
 
 # What a device says of itself: sessions on one device say the same. `measured` is what is in use on devices
 # whose capacity is known, which is what utilisation is of.
@@ -75,11 +75,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         return 1 if settings.tag_job_id else settings.aggregate_interval
 
     @classmethod
-    def unit(cls, path: str) -> str:
+    def unit(cls, path: str, first: Json) -> str:  # noqa: ARG003
         return path.rpartition("/")[0]
 
     def family(self, path: str) -> str:
-        return self.unit(path)
+        return self.unit(path, {})
 
     def of_one_unit(self, tags: Sequence[str]) -> bool:
         """A job has a directory of its own; who does not tell its job may share its tags with others."""

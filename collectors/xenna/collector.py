@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
@@ -14,13 +15,14 @@ from common.metric import Metric, Sample, sample
 from common.records.collector import collector_over
 from common.records.engine import Ingest
 from common.records.entry import Entry
+from common.records.envelope import text
 from common.records.paths import first_name
 from common.records.settings import RecordSettings
 from common.records.window import Tick
+from fleetgauge.records import Json, file_name
 
 MAX_KEYS = 10_000  # keys remembered of runs with the same tags
 DAY = 86400
-_HASH = "run_hash:"
 
 
 class XennaSettings(RecordSettings):
@@ -39,7 +41,7 @@ class XennaIngest(Ingest[XennaSettings, Record]):
 
     name, metrics, live_only, reading = KIND, emitted.METRICS, emitted.LIVE_ONLY, emitted.READING
     has_ends = True
-    unit_field = "run_hash"
+    unit_in_file = True
 
     def __init__(self, context: Context[XennaSettings], tick: Tick, known: None = None) -> None:
         super().__init__(context, tick, known)
@@ -58,9 +60,16 @@ class XennaIngest(Ingest[XennaSettings, Record]):
     def family(self, path: str) -> str:
         return first_name(path)
 
+    @classmethod
+    def unit(cls, path: str, first: Json) -> str:
+        """A run that is started again writes another file, named after it; what has its hash is together."""
+        run_hash = text(first, "run_hash")
+        names = "|".join(re.escape(file_name(said)) for said in (text(first, "run_id"), run_hash) if said)
+        named = run_hash and re.search(rf"(?<![A-Za-z0-9])({names})(?![A-Za-z0-9])", path)
+        return run_hash if named else super().unit(path, first)
+
     def of_one_unit(self, tags: Sequence[str]) -> bool:
-        """A run that is started again has the same hash, and another file."""
-        return any(tag.startswith(_HASH) and self.context.shard.owns(tag[len(_HASH) :]) for tag in tags)
+        return any(tag.startswith("run_hash:") for tag in tags)
 
     def interpret(self, entry: Entry) -> Record | None:
         return interpret(entry, self.head)

@@ -103,11 +103,6 @@ class Delivery:
             if len(waiting) > self._most:
                 raise ValueError(f"more than {MAX_UNMARKED} samples without a mark: they cannot all be kept")
             return
-        if item.ahead:
-            if self._remember:
-                with shielded():
-                    self._remember(item.changes)
-            return
         self._changes.update(item.changes)
         self._most = len(waiting) + MAX_UNMARKED
         if len(waiting) >= BATCH_SIZE:

@@ -108,13 +108,16 @@ class LiveRun(Run):
             context = replace(context, remembers=context.remembers and not self._forgets)
             self._sink = sink = self._open_sink(job.now - MAX_AGE)
             context = replace(context, intake_clock=self._intake_clock, stays=job.stays)
-            context = replace(context, sent_until=self._sent_until)
 
             def remember(changes: Mapping[str, object]) -> None:
                 try:
                     checkpoint.change(changes)
                 except FleetgaugeError as error:
                     self._do_without(error)
+
+            if job.mode is Mode.PUSH:
+                context = replace(context, about_to_send=lambda until: remember({slots.SENT_UNTIL: until}))
+            context = replace(context, sent_until=self._sent_until)
 
             self._as_of = context.at
             items = self._with_progress(self._dated(self._collector.collect(context)), "collecting samples")

@@ -22,7 +22,6 @@ from common.records.paths import shown
 from common.records.tail import Tail, TailedFile
 from common.records.units import Units
 from common.records.window import Tick, Window
-from common.shards import SENT_UNTIL
 from common.times import iso
 
 MARK_EVERY = 10_000  # samples of one file
@@ -52,7 +51,7 @@ class Ingest(Grammar[S, R]):
             due=tick.window.due,
             not_due=tick.not_due,
             damaged=self._damaged,
-            units=Units(self.unit_field, self.unit, context.shard, self.saved, tick.now),
+            units=Units(self.unit, context.shard, self.saved, tick.now, looks=self.unit_in_file),
         )
         self._saved: dict[str, object] = {}  # until what must stand before it was yielded
         self._unmarked = 0
@@ -70,7 +69,7 @@ class Ingest(Grammar[S, R]):
     def collect(self) -> Iterator[Sample | Mark]:
         """Every file's records, then how the writers and the reading itself are."""
         if self.tick.live:
-            yield Mark({SENT_UNTIL: self.context.now}, ahead=True)
+            self.context.about_to_send(self.context.now)
         self._saved |= self.saved.forgotten
         for file in self._tail.files():
             before = self._tail.bytes, self._tail.taken

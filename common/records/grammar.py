@@ -16,13 +16,13 @@ from common.metric import Kind, Metric, Sample
 from common.records.buckets import Cells, Key, Shared, Sum
 from common.records.entry import Entry, Identity
 from common.records.owners import Group, Owners
-from common.records.paths import first_name, shown
+from common.records.paths import shown, stem
 from common.records.reading_metrics import IngestMetrics
 from common.records.saved import Number, SavedState
 from common.records.settings import RecordSettings
 from common.records.storages import Files
 from common.records.window import Tick
-from fleetgauge.records import identity
+from fleetgauge.records import Json, identity
 
 MAX_TRACED = 20  # entries of one reason that are told with their place
 
@@ -53,7 +53,7 @@ class Grammar(ABC, Generic[S, R]):
     reading: ClassVar[IngestMetrics]
 
     identity: Identity | None = staticmethod(identity)
-    unit_field = ""  # of a file's first line, what its unit is told by
+    unit_in_file = False  # what unit a file belongs to is told by its first line, not by its path alone
     streams = True  # samples leave as their records are read; otherwise once all files are
     has_ends = False  # a record may be the last one of its writer, so that nothing of its time can follow
     waits_for = 1  # seconds: a bucket of this width must be over before its records are taken
@@ -120,9 +120,9 @@ class Grammar(ABC, Generic[S, R]):
         return None
 
     @classmethod
-    def unit(cls, path: str) -> str:
-        """The unit of a file that does not say it."""
-        return first_name(path)
+    def unit(cls, path: str, first: Json) -> str:  # noqa: ARG003
+        """The unit that a file with that first line belongs to; without one, or unread, it is empty."""
+        return stem(path)
 
     def family(self, path: str) -> str:
         """What files have in common of which a replay must read all or none."""

@@ -26,6 +26,12 @@ def first_name(path: str) -> str:
     return directory + slash + min(former_names(name), key=len)
 
 
+def stem(path: str) -> str:
+    """What a path has in common with all names that its file may have had, or have next."""
+    directory, slash, name = path.rpartition("/")
+    return directory + slash + name.partition(".")[0]
+
+
 def former_names(name: str) -> Iterator[str]:
     """The name, and the names it may have had before it was compressed or rotated.
 

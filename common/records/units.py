@@ -14,12 +14,12 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from common.records.entry import loads
-from common.records.envelope import text
 from common.records.file import OpenFile
 from common.records.saved import SavedState, Whole
 from common.records.storage import Status, Wanted
 from common.records.storages import Files
 from common.shards import ALONE, Shard, slot
+from fleetgauge.records import Json
 
 PREFIX = "unit:"
 # How a file looked, its slot, and when that was.
@@ -28,18 +28,19 @@ _KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
 
 
 class Units:
-    """The units of files, by a field of the first line where there is one."""
+    """The units of files; `looks` says that the first line of each has to be looked at."""
 
     def __init__(
         self,
-        field: str = "",
-        path_unit: Callable[[str], str] = str,
+        unit: Callable[[str, Json], str] = lambda path, _: path,
         shard: Shard = ALONE,
         saved: SavedState | None = None,
         now: int = 0,
+        *,
+        looks: bool = False,
     ) -> None:
-        self._field = field
-        self._path_unit = path_unit
+        self._unit = unit
+        self._looks = looks
         self._shard = shard
         self._now = now
         self.known = dict(saved.parts(PREFIX, _KNOWN) if saved else ())
@@ -51,21 +52,19 @@ class Units:
 
     def slot_of(self, path: str, first_line: bytes) -> str:
         """The slot of a file that is open."""
-        said = ""
-        if self._field:
-            try:
-                value = loads(first_line)
-                said = text(value, self._field) if isinstance(value, dict) else ""
-            except (ValueError, RecursionError):
-                said = ""
-        return slot(said or self._path_unit(path))
+        first: Json = {}
+        if self._looks:
+            with suppress(ValueError, RecursionError):
+                said = loads(first_line)
+                first = said if isinstance(said, dict) else {}
+        return slot(self._unit(path, first))
 
     def owned(self, files: Mapping[str, Status], storage: Files) -> dict[str, Status]:
         """The files that are for this shard, as far as can be told now: one may have no first line yet."""
         if self._shard.count == 1:
             return {**files}
         changed = [path for path, status in files.items() if not self._knows(path, status)]
-        lines = self._first_lines(files, storage, changed) if self._field else dict.fromkeys(changed, b"")
+        lines = self._first_lines(files, storage, changed) if self._looks else dict.fromkeys(changed, b"")
         for path in changed:
             self.known[path] = known = (
                 [*files[path].looks],
@@ -78,7 +77,7 @@ class Units:
 
     def _knows(self, path: str, status: Status) -> bool:
         known = self.known.get(path)
-        return known is not None and (not self._field or known[0] == status.looks)
+        return known is not None and (not self._looks or known[0] == status.looks)
 
     def _first_lines(
         self, files: Mapping[str, Status], storage: Files, paths: Sequence[str]

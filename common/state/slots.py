@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from common.errors import BusyError, FleetgaugeError
-from common.shards import SENT_UNTIL, SLOTS, Shard, slotted, split
+from common.shards import SLOTS, Shard, slotted, split
 from common.state.checkpoint import Checkpoint, Saved, Store
 
+SENT_UNTIL = "sent_until"  # of a shard's own document: up to when it has sent, or was about to
 ATTEMPTS, PAUSE = 50, 0.1  # to be the one that changes the layout, and seconds between
 
 _COUNT, _BEFORE = "count", "before"

@@ -100,7 +100,7 @@ def test_one_that_was_forgotten_and_speaks_again_is_remembered(ticks: DataPlaneT
     ticks.now += 6000
     word(ticks, "a", 1, -5900, 2)
     ticks.tick()
-    assert "source:a" in ticks.state
+    assert "source:a" in ticks.parts
 
 
 def test_one_that_changes_its_job_is_no_longer_in_the_sum_of_the_first(ticks: DataPlaneTicks) -> None:

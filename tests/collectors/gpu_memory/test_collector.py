@@ -175,10 +175,10 @@ def test_alerts_of_a_second_that_two_segments_share_add_up_even_when_one_is_read
     assert of(ticks.tick(), "alerts") == {(warning, 100): 3}
     ticks.measure(event(99.7, kind="warning", session_id="s2"), to="late/segment-000001.jsonl")
     assert of(ticks.tick(), "alerts") == {(warning, 100): 4}
-    assert [key for key in ticks.state if key.startswith("cell:")] == [f"cell:{NOW - 100}"]
+    assert [key for key in ticks.parts if key.startswith("cell:")] == [f"cell:{NOW - 100}"]
     ticks.now += 3600
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("cell:")] == []
+    assert [key for key in ticks.parts if key.startswith("cell:")] == []
 
 
 def test_however_many_seconds_there_are_marks_let_them_be_delivered_bit_by_bit(
@@ -284,7 +284,7 @@ def test_an_event_of_the_future_is_dropped_and_no_session_of_it_is_known(ticks: 
     ticks.measure(event(-601), event(100))
     assert set(of(ticks.tick(), "allocated_bytes")) == {(TAGS, 100)}
     assert ticks.tally.dropped == {"in_future": 1}
-    [known] = [saved for key, saved in ticks.state.items() if key.startswith("run:")]
+    [known] = [saved for key, saved in ticks.parts.items() if key.startswith("run:")]
     assert isinstance(known, dict)
     assert (known["started"], known["last"], known["more"]) == (NOW - 100, NOW - 100, {"peak": GIB})
 
@@ -294,7 +294,7 @@ def test_an_event_without_a_session_belongs_to_the_one_the_manifest_gives_its_se
     ticks.measure(event(100, session_id=None))
     ticks.measure(event(90, session_id=None, rank=1), to="sink/segment-000002.jsonl")
     ticks.tick()
-    sessions = {json.loads(key.partition(":")[2])[0] for key in ticks.state if key.startswith("run:")}
+    sessions = {json.loads(key.partition(":")[2])[0] for key in ticks.parts if key.startswith("run:")}
     assert sessions == {"mine", str(ticks.path / "sink")}
 
 
@@ -374,11 +374,11 @@ class TestWithoutJobId:
     def test_buckets_that_can_no_longer_be_sent_leave_the_state(self, ticks: Ticks) -> None:
         ticks.measure(event(200), event(20))
         ticks.tick()
-        kept = {key.partition(":")[0] for key in ticks.state}
+        kept = {key.partition(":")[0] for key in ticks.parts}
         assert kept == {"file", "run", "bucket", "open"}
         ticks.now += 3700
         ticks.tick()
-        assert {key.partition(":")[0] for key in ticks.state} == {"file", "run"}
+        assert {key.partition(":")[0] for key in ticks.parts} == {"file", "run"}
 
 
 def session(name: str, status: str, ended_ago: float | None = None) -> dict[str, Any]:

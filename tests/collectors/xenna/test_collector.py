@@ -15,6 +15,7 @@ from common.config.settings import ConfigurationFile, CoreSettings, DatadogSetti
 from common.datadog.sink import DatadogSink
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
+from common.shards import split
 from servers.datadog import Intake
 
 DATA = Path(__file__).parents[2] / "data" / "xenna"
@@ -294,7 +295,7 @@ def test_a_contested_record_is_marked_as_read_only_behind_what_became_of_it(tick
     marks = [mark.changes for mark in ticks.items if isinstance(mark, Mark)]
     assert ticks.points["xenna.pipeline.progress", RUN, NOW - 100] == 7.0
     assert not any(marks[:-1])
-    assert {"run:r1", "seen:r1"} <= marks[-1].keys()
+    assert {"run:r1", "seen:r1"} <= {split(key)[1] for key in marks[-1]}
     assert ticks.items[-1] == Mark(marks[-1])
 
 
@@ -314,7 +315,7 @@ def test_an_older_run_has_its_series_back_once_the_later_one_ended_or_fell_silen
 def test_a_run_began_with_its_earliest_record_whichever_is_read_first(ticks: Ticks) -> None:
     ticks.write(record(5, 300), record(4, 500), record(6, 200))
     ticks.tick()
-    run = ticks.state["run:r1"]
+    run = ticks.parts["run:r1"]
     assert isinstance(run, dict)
     assert (run["started"], run["last"]) == (NOW - 500, NOW - 200)
 
@@ -386,7 +387,7 @@ def test_old_runs_and_what_is_not_ours_leave_the_state(ticks: Ticks) -> None:
         "run:late": {"group": [], "started": NOW, "last": "x"},
     }
     ticks.tick()
-    assert [key.partition(":")[0] for key in sorted(ticks.state)] == ["file", "run", "seen"]
+    assert [key.partition(":")[0] for key in sorted(ticks.parts)] == ["file", "run", "seen"]
     (ticks.path / "a.jsonl").unlink()
     ticks.now += 7 * 86400 + 1
     ticks.tick()

@@ -108,17 +108,17 @@ def test_however_many_samples_there_are_marks_let_them_be_delivered_bit_by_bit(
 def test_buckets_too_old_to_be_sent_leave_the_state(ticks: Ticks) -> None:
     ticks.write(record(0, NOW - START - 10, BODY), record(1, NOW - START - 70, BODY))
     ticks.tick()
-    assert {f"bucket:{START}", "open:r1"} <= ticks.state.keys()
+    assert {f"bucket:{START}", "open:r1"} <= ticks.parts.keys()
     ticks.now = START + 3600 + 60
     ticks.tick()
-    assert {f"bucket:{START}", "open:r1"} <= ticks.state.keys()
+    assert {f"bucket:{START}", "open:r1"} <= ticks.parts.keys()
     ticks.now += 1
     ticks.tick()
-    assert f"bucket:{START}" not in ticks.state
-    assert "open:r1" in ticks.state
+    assert f"bucket:{START}" not in ticks.parts
+    assert "open:r1" in ticks.parts
     ticks.now += 60
     ticks.tick()
-    assert "open:r1" not in ticks.state
+    assert "open:r1" not in ticks.parts
 
 
 @pytest.mark.parametrize("series", ["x", "5", "[1,2,3]", '["k","a","gone"]', '["k","a"]'])

@@ -1,0 +1,158 @@
+"""Random fleets that one reader and shards read side by side, and what an intake holds of either."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from data_plane_ticks import held as holding
+from data_plane_ticks import operations
+from replay_writers import event
+from replays import Held, Simulation, held, saved, split
+from xenna_ticks import NOW, record
+
+from collectors.data_plane.collector import COLLECTOR as DATA_PLANE
+from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
+from collectors.xenna.collector import COLLECTOR as XENNA
+from common.collector import Collector
+from common.metric import Combine
+from common.shards import Shard
+
+# What is declared to combine otherwise than it is worked out of all units, and is told of each shard.
+PER_SHARD = {
+    *(f"data_plane.wall_ms.p{percent}" for percent in (50, 95, 99)),
+    *(f"gpu_memory.{name}_bytes" for name in ("device_used", "device_total", "peak_allocated")),
+    "gpu_memory.utilization_pct",
+}
+
+
+class Fleet(Simulation):
+    """Files that grow, read by one reader and by shards, each with a state of its own."""
+
+    def __init__(self, collector: Collector[Any], folder: Path, count: int, **settings: str) -> None:
+        super().__init__(collector, folder, **settings)
+        self.states: list[dict[str, object]] = [{} for _ in range(count)]
+        self.sharded: Held = {}
+
+    def tick(self) -> None:
+        super().tick()
+        for index, state in enumerate(self.states):
+            context = replace(self.context(self.now, state), shard=Shard(index, len(self.states)))
+            samples, marks = split(self.collector.collect(context))
+            points = held(samples)
+            own = {key for key in points if shard_of(key[1]) in (None, str(index))}
+            assert own == points.keys()
+            self.sharded |= points
+            for mark in marks:
+                self.states[index] = saved(self.states[index], mark)
+
+
+def shard_of(tags: tuple[str, ...]) -> str | None:
+    return next((tag.removeprefix("shard:") for tag in tags if tag.startswith("shard:")), None)
+
+
+def combined(collector: Collector[Any], points: Held) -> Held:
+    """What shards say of a series, as one number; what cannot be one is left out."""
+    series: dict[tuple[str, tuple[str, ...], str | None, int], list[float]] = defaultdict(list)
+    for (name, tags, host, at), value in points.items():
+        series[name, tuple(tag for tag in tags if not tag.startswith("shard:")), host, at].append(value)
+    how = {metric.name: metric.combines for metric in collector.metrics}
+    return {
+        key: found
+        for key, values in series.items()
+        if (len(values) == 1 or (how[key[0]] is not Combine.MEAN and key[0] not in PER_SHARD))
+        and (found := how[key[0]].of(values)) is not None
+    }
+
+
+def xenna(folder: Path, chance: Random, count: int) -> Fleet:
+    """Runs that end, or start again in a file of their own; two hashes share a file, one run has none."""
+    fleet = Fleet(XENNA, folder, count, stage_run_hash=chance.choice(("true", "false")))
+    generations, seqs = [0] * 8, itertools.count()
+    steps = {"write": 80, "end": 3, "start again": 4, "rotate": 5, "tick": 8}
+
+    def step(what: str) -> None:
+        number = chance.randrange(8)
+        run = f"run-{number}.{generations[number]}"
+        name = f"xenna-{run}.jsonl" if number < 5 else "shared.jsonl" if number < 7 else "plain.jsonl"
+        if what in {"write", "end"}:
+            seq = next(seqs)
+            body = {"progress": seq / 2, "stage/a/queue_in": seq, "stage/a/speed_tasks_per_s": seq / 4}
+            more = {"event": "end", "status": chance.choice(("ok", "error"))} if what == "end" else {}
+            run_hash = f"hash-{number}" if number < 7 else None
+            ago = NOW - fleet.now + chance.choice((0, 0, 1.5))
+            fleet.write(name, record(seq, ago, body, run_id=run, run_hash=run_hash, **more))
+        if what in {"end", "start again"}:
+            generations[number] += 1
+            fleet.pass_time(5)
+        elif what == "rotate":
+            fleet.rotate(name)
+
+    return _walked(fleet, chance, steps, step)
+
+
+def data_plane(folder: Path, chance: Random, count: int) -> Fleet:
+    """Jobs of two ranks, one of them without a name, and a file that two jobs share."""
+    settings = {f"tag_{name}": chance.choice(("true", "true", "false")) for name in ("job", "rank")}
+    fleet = Fleet(DATA_PLANE, folder, count, aggregate_interval=chance.choice(("60", "7")), **settings)
+    seqs, steps = itertools.count(), {"put": 60, "hold": 20, "rotate": 5, "tick": 8}
+
+    def step(what: str) -> None:
+        job, rank = chance.randrange(6), chance.randrange(2)
+        name = f"{job}.{rank}.jsonl" if job < 4 else f"shared.{rank}.jsonl"
+        told = {"job": f"job-{job}" if job else None, "run_id": f"run-{job}.{rank}"}
+        ago = NOW - fleet.now + chance.choice((0, 0, 1.5, 40))
+        if what == "put":
+            calls = [(1, chance.randrange(99), chance.randrange(64) / 4) for _ in range(chance.randint(1, 3))]
+            status = chance.choice(("ok", "ok", "error", "timeout"))
+            fleet.write(name, operations(next(seqs), ago, *calls, rank=rank, status=status, **told))
+        elif what == "hold" and job < 4:
+            fleet.write(name, holding(next(seqs), ago, {"p": chance.randrange(99)}, rank=rank, **told))
+        elif what == "rotate":
+            fleet.rotate(name)
+
+    return _walked(fleet, chance, steps, step)
+
+
+def gpu_memory(folder: Path, chance: Random, count: int) -> Fleet:
+    """Jobs with a sink each, on two hosts, one of them without an id; each sink lists its sessions."""
+    fleet = Fleet(GPU_MEMORY, folder, count, tag_job_id=chance.choice(("true", "false")))
+    sessions, segments = [0] * 6, [1] * 6
+    steps = {"sample": 60, "warning": 20, "start again": 2, "roll over": 5, "tick": 8}
+
+    def step(what: str) -> None:
+        number = chance.randrange(6)
+        sink = f"sink-{number}"
+        if what in {"sample", "warning"}:
+            told = {"job_id": f"job-{number}" if number else None, "host": f"node-{number % 2}"}
+            told |= {"session_id": f"{number}.{sessions[number]}"}
+            one = event(fleet.now + chance.random(), chance.randrange(99), what, **told, rank=number)
+            fleet.write(f"{sink}/segment-{segments[number]:06d}.jsonl", one)
+        elif what == "start again":
+            sessions[number] += 1
+            fleet.pass_time(1)
+        elif what == "roll over":
+            segments[number] += 1
+        if (folder / sink).exists():
+            listed = [
+                {"session_id": f"{number}.{one}", "status": chance.choice(("running", "completed"))}
+                for one in range(sessions[number] + 1)
+            ]
+            (folder / sink / "manifest.json").write_text(json.dumps({"sessions": listed, "segments": []}))
+
+    return _walked(fleet, chance, steps, step)
+
+
+def _walked(fleet: Fleet, chance: Random, steps: dict[str, int], step: Callable[[str], None]) -> Fleet:
+    for what in chance.choices(list(steps), list(steps.values()), k=60):
+        fleet.pass_time(chance.choice((0, 1, 3, 60, 200, chance.randrange(1200))))
+        fleet.tick() if what == "tick" else step(what)
+    fleet.pass_time(200)
+    fleet.tick()
+    return fleet
