@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,14 +21,19 @@ from collectors.data_plane.collector import COLLECTOR as DATA_PLANE
 from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
 from collectors.xenna.collector import COLLECTOR as XENNA
 from common.collector import Collector
-from common.metric import Combine
+from common.metric import Combine, Mark
 from common.shards import Shard
+from common.state.directory import DirectoryStore
+from common.state.slots import SENT_UNTIL, SlotCheckpoint, layout
 
 # What is declared to combine otherwise than it is worked out of all units, and is told of each shard.
 PER_SHARD = {
     *(f"data_plane.wall_ms.p{percent}" for percent in (50, 95, 99)),
     *(f"gpu_memory.{name}_bytes" for name in ("device_used", "device_total", "peak_allocated")),
     "gpu_memory.utilization_pct",
+    # Words of other shards stand as well at the times of this one's.
+    *(f"data_plane.{name}_outstanding" for name in ("bytes", "peak_bytes", "keys")),
+    *(f"data_plane.{name}" for name in ("foreign_clears", "keys_overflowed")),
 }
 
 
@@ -57,11 +62,21 @@ def shard_of(tags: tuple[str, ...]) -> str | None:
     return next((tag.removeprefix("shard:") for tag in tags if tag.startswith("shard:")), None)
 
 
+def own_series(points: Held) -> Held:
+    """What is told of series that no shard has a part of under its tag."""
+    parts = {(name, without_shard(tags), host) for name, tags, host, _ in points if shard_of(tags)}
+    return {key: value for key, value in points.items() if key[:3] not in parts and not shard_of(key[1])}
+
+
+def without_shard(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(tag for tag in tags if not tag.startswith("shard:"))
+
+
 def combined(collector: Collector[Any], points: Held) -> Held:
     """What shards say of a series, as one number; what cannot be one is left out."""
     series: dict[tuple[str, tuple[str, ...], str | None, int], list[float]] = defaultdict(list)
     for (name, tags, host, at), value in points.items():
-        series[name, tuple(tag for tag in tags if not tag.startswith("shard:")), host, at].append(value)
+        series[name, without_shard(tags), host, at].append(value)
     how = {metric.name: metric.combines for metric in collector.metrics}
     return {
         key: found
@@ -71,11 +86,67 @@ def combined(collector: Collector[Any], points: Held) -> Held:
     }
 
 
-def xenna(folder: Path, chance: Random, count: int) -> Fleet:
+class Layouts(Simulation):
+    """Files that grow, read by one reader, and by a number of shards that changes; any may be killed.
+
+    Shards remember in a real store.
+    """
+
+    def __init__(self, collector: Collector[Any], folder: Path, chance: Random, **settings: str) -> None:
+        (folder / "store").mkdir()
+        (folder / "records").mkdir()
+        super().__init__(collector, folder / "records", **settings)
+        self.place = DirectoryStore(folder / "store")
+        self.chance = chance
+        self.count = 1
+        self.kills = 0.0  # of each shard's chance in a tick
+        self.sharded: Held = {}
+        self.sent_by: defaultdict[tuple[object, ...], set[int]] = defaultdict(set)  # by series and second
+        self.own: set[tuple[str, tuple[str, ...], str | None]] = set()  # series that one shard feeds
+        self.dropped: Counter[str] = Counter()
+
+    def tick(self) -> None:
+        super().tick()
+        for index in range(self.count):
+            self._tick(Shard(index, self.count))
+        self.now += 1  # no two ticks are in one second
+
+    def _tick(self, shard: Shard) -> None:
+        with SlotCheckpoint(self.place, "key", shard) as checkpoint:
+            sent_until, _ = layout(self.place, "key", shard, hold=True)
+            context = replace(
+                self.context(self.now, checkpoint.saved.state),
+                shard=shard,
+                sent_until=sent_until,
+                about_to_send=lambda until: checkpoint.change({SENT_UNTIL: until}),
+            )
+            items = [*self.collector.collect(context)]
+            self.dropped += context.tally.dropped
+            if self.chance.random() < self.kills:  # somewhere, perhaps with more sent than is remembered
+                items = items[: self.chance.randrange(len(items))]
+            marks = [place for place, item in enumerate(items) if isinstance(item, Mark)]
+            remembered = (
+                self.chance.choice(marks) if marks and self.chance.random() < self.kills else len(items)
+            )
+            for place, item in enumerate(items):
+                if not isinstance(item, Mark):
+                    self.sharded |= held([item])
+                    series = (item.metric.name, without_shard(item.tags), item.host)
+                    if shard.count > 1 and item.tags == series[1]:
+                        self.own.add(series)
+                    else:
+                        self.sent_by[*series, item.timestamp].add(shard.count)
+                elif place <= remembered:
+                    checkpoint.change(item.changes)
+
+
+Step = Callable[[str], None]
+
+
+def xenna(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]:
     """Runs that end, or start again in a file of their own; two hashes share a file, one run has none."""
-    fleet = Fleet(XENNA, folder, count, stage_run_hash=chance.choice(("true", "false")))
     generations, seqs = [0] * 8, itertools.count()
-    steps = {"write": 80, "end": 3, "start again": 4, "rotate": 5, "tick": 8}
+    steps = {"write": 80, "end": 3, "start again": 4, "rotate": 5, "tick": 6}
 
     def step(what: str) -> None:
         number = chance.randrange(8)
@@ -94,14 +165,12 @@ def xenna(folder: Path, chance: Random, count: int) -> Fleet:
         elif what == "rotate":
             fleet.rotate(name)
 
-    return _walked(fleet, chance, steps, step)
+    return steps, step
 
 
-def data_plane(folder: Path, chance: Random, count: int) -> Fleet:
+def data_plane(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]:
     """Jobs of two ranks, one of them without a name, and a file that two jobs share."""
-    settings = {f"tag_{name}": chance.choice(("true", "true", "false")) for name in ("job", "rank")}
-    fleet = Fleet(DATA_PLANE, folder, count, aggregate_interval=chance.choice(("60", "7")), **settings)
-    seqs, steps = itertools.count(), {"put": 60, "hold": 20, "rotate": 5, "tick": 8}
+    seqs, steps = itertools.count(), {"put": 60, "hold": 20, "rotate": 5, "tick": 6}
 
     def step(what: str) -> None:
         job, rank = chance.randrange(6), chance.randrange(2)
@@ -117,14 +186,13 @@ def data_plane(folder: Path, chance: Random, count: int) -> Fleet:
         elif what == "rotate":
             fleet.rotate(name)
 
-    return _walked(fleet, chance, steps, step)
+    return steps, step
 
 
-def gpu_memory(folder: Path, chance: Random, count: int) -> Fleet:
+def gpu_memory(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]:
     """Jobs with a sink each, on two hosts, one of them without an id; each sink lists its sessions."""
-    fleet = Fleet(GPU_MEMORY, folder, count, tag_job_id=chance.choice(("true", "false")))
     sessions, segments = [0] * 6, [1] * 6
-    steps = {"sample": 60, "warning": 20, "start again": 2, "roll over": 5, "tick": 8}
+    steps = {"sample": 60, "warning": 20, "start again": 2, "roll over": 5, "tick": 6}
 
     def step(what: str) -> None:
         number = chance.randrange(6)
@@ -139,20 +207,48 @@ def gpu_memory(folder: Path, chance: Random, count: int) -> Fleet:
             fleet.pass_time(1)
         elif what == "roll over":
             segments[number] += 1
-        if (folder / sink).exists():
+        if (fleet.folder / sink).exists():
             listed = [
                 {"session_id": f"{number}.{one}", "status": chance.choice(("running", "completed"))}
                 for one in range(sessions[number] + 1)
             ]
-            (folder / sink / "manifest.json").write_text(json.dumps({"sessions": listed, "segments": []}))
+            (fleet.folder / sink / "manifest.json").write_text(
+                json.dumps({"sessions": listed, "segments": []})
+            )
 
-    return _walked(fleet, chance, steps, step)
+    return steps, step
 
 
-def _walked(fleet: Fleet, chance: Random, steps: dict[str, int], step: Callable[[str], None]) -> Fleet:
-    for what in chance.choices(list(steps), list(steps.values()), k=60):
-        fleet.pass_time(chance.choice((0, 1, 3, 60, 200, chance.randrange(1200))))
-        fleet.tick() if what == "tick" else step(what)
-    fleet.pass_time(200)
-    fleet.tick()
-    return fleet
+@dataclass(frozen=True, repr=False)
+class Kind:
+    """A collector, who writes for it, and the setting that tells its series apart."""
+
+    collector: Collector[Any]
+    writers: Callable[[Simulation, Random], tuple[dict[str, int], Step]]
+    tag: str
+
+    def __repr__(self) -> str:
+        return self.collector.name
+
+    def settings(self, chance: Random) -> dict[str, str]:
+        """Some settings, half of which let units share their series."""
+        found = {self.tag: chance.choice(("true", "false")), "aggregate_interval": chance.choice(("60", "7"))}
+        return found | ({"tag_rank": chance.choice(("true", "false"))} if self.tag == "tag_job" else {})
+
+    def go_on(self, fleet: Simulation, chance: Random, steps: int) -> None:
+        """Let the fleet work for a while, up to a tick."""
+        weights, step = self.writers(fleet, chance)
+        for what in chance.choices(list(weights), list(weights.values()), k=steps):
+            fleet.pass_time(chance.choice((0, 1, 3, 60, 200)))
+            step(what)
+            if what == "tick":
+                fleet.tick()
+        fleet.pass_time(200)
+        fleet.tick()
+
+
+KINDS = (
+    Kind(XENNA, xenna, "stage_run_hash"),
+    Kind(GPU_MEMORY, gpu_memory, "tag_job_id"),
+    Kind(DATA_PLANE, data_plane, "tag_job"),
+)

@@ -15,6 +15,7 @@ from common.config.settings import ConfigurationFile, load
 from common.errors import FleetgaugeError, together
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
+from common.shards import slot, slotted, split
 from common.span import Span
 from servers.fleet import Row
 from servers.wandb import KEY, Wandb
@@ -85,13 +86,19 @@ def context(
         now=at + 7 if now is None else now,
         remembers=remembers,
         node_name="node",
-        state=state or {},
+        state={_with_slot(key): value for key, value in (state or {}).items()},
         deadline=Deadline(deadline, ran.clock),
         log=logging.getLogger("collectors.wandb"),
         tally=ran.tally,
         step=step,
         sendable_since=at + 7 - 3450,
     )
+
+
+def _with_slot(key: str) -> str:
+    """The key of something that is remembered of a project, which tests write without its slot."""
+    number, rest = split(key)
+    return slotted(number or slot(rest.partition(":")[2]), rest)
 
 
 # Any: options of `context`, and variables
@@ -113,7 +120,7 @@ def _gather(ran: Ran, begin: Callable[[], Iterator[Sample | Mark]]) -> None:
     try:
         for item in begin():
             if isinstance(item, Mark):
-                ran.state |= item.changes
+                ran.state |= {split(key)[1]: value for key, value in item.changes.items()}
             else:
                 ran.samples.append(item)
     except Exception as error:
