@@ -66,6 +66,7 @@ class Context(Generic[S]):
     shard: Shard = ALONE
     sent_until: int = 0  # by other numbers of shards, what several units add up to
     about_to_send: Callable[[int], None] = lambda _: None  # saves, first, up to when this run may send that
+    node_local: bool = False  # whether this node's records are all that it sees, and others see theirs
     stays: bool = False  # whether this process answers for further ticks
     clock: Callable[[], float] = time.time  # for what is true only of the second it is measured at
     intake_clock: Callable[[], float | None] = lambda: None  # what it shows at `now`; None where unknown

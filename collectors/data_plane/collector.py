@@ -54,7 +54,8 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
         self.waits_for = self.width(settings)
         self._tagging = Tagging(settings.tag_job, settings.tag_rank, settings.tag_partition_id)
         self._tags: dict[tuple[object, ...], Key] = {}  # by what records tell
-        self._holdings = Holdings(self.saved, self._tagging, self.waits_for, oldest)
+        whole = not context.node_local
+        self._holdings = Holdings(self.saved, self._tagging, self.waits_for, oldest, whole=whole)
 
     @classmethod
     def width(cls, settings: DataPlaneSettings) -> int:

@@ -55,8 +55,11 @@ class Tagging(NamedTuple):
 class Holdings:
     """The words that still matter, and which sums they change."""
 
-    def __init__(self, saved: SavedState, tagging: Tagging, width: int, oldest: float) -> None:
+    def __init__(
+        self, saved: SavedState, tagging: Tagging, width: int, oldest: float, *, whole: bool = True
+    ) -> None:
         self._saved = saved
+        self._whole = whole  # whether all clients of a job are seen
         self._tagging = tagging
         self._width = width
         self._oldest = oldest
@@ -117,7 +120,7 @@ class Holdings:
                 known = [
                     word for word in standing if word.bytes_by_partition is not None and word.writers != 0
                 ]
-                if known and not self._doubts.concern(known, start + self._width):
+                if self._whole and known and not self._doubts.concern(known, start + self._width):
                     yield from self._sums(writer, start, known)
 
     def _standing(self, words: list[Held], start: int) -> Held | None:

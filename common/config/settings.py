@@ -201,6 +201,11 @@ class CoreSettings(Settings):
     node_name: Text | None = Field(
         None, description="Host of metrics that belong to a node; the hostname when unset."
     )
+    node_local: bool = Field(
+        False,
+        description="Whether records are on each node's own disks, and every node reads its own: checkpoints "
+        "are kept per node, points carry the node as host, and what only a whole job can tell is left out.",
+    )
     ready_file: Text | None = Field(
         None,
         description="With `--every`: a file that is there from the first good tick on, "

@@ -220,8 +220,8 @@ class LiveRun(Run):
             gap = None if self._tally.gap is None else self._tally.gap.seconds
             samples = health.samples(outcome, int(self._clock()), skew, self._last_success, gap)
             # Of a collector of a node they carry the node, or healthy ones would overwrite a dead one.
-            host = self._node_name if registry.per_node(outcome.collector) else None
-            shard = self._job.shard.tags
+            of_node = registry.per_node(outcome.collector) or self._core.node_local
+            host, shard = self._node_name if of_node else None, self._job.shard.tags
             self._datadog_sink(deadline).send(
                 sample._replace(host=host, tags=sample.tags + shard) for sample in samples
             )

@@ -104,6 +104,8 @@ class Run(ABC):
         self._configure()
         self._load_collector()
         self._read_settings()
+        if self._core.node_local:
+            self._check_node_local()
         self._work()
 
     def _load_collector(self) -> None:
@@ -134,6 +136,17 @@ class Run(ABC):
         name, model = self._collector.name, self._collector.settings
         self._settings = self._configuration.collector(name, model, _every_variable)
 
+    def _check_node_local(self) -> None:
+        """Refuse what every node would read alike, and so send as often as there are nodes."""
+        reads_records = self._collector.resumes and "s3://" not in ",".join(
+            getattr(self._settings, "paths", ())
+        )
+        if not reads_records and not self._collector.per_node:
+            raise ConfigurationError(
+                f"FLEETGAUGE_NODE_LOCAL: what {self._collector.name} reads is not on a node's own disk, and "
+                "every node would send all of it; run it once, without FLEETGAUGE_NODE_LOCAL"
+            )
+
     @abstractmethod
     def _work(self) -> None:
         """Do what this kind of run is for."""
@@ -151,7 +164,8 @@ class Run(ABC):
 
     def _key(self) -> str:
         """What the checkpoint of the collector's live runs is called."""
-        node = (self._node_name,) if self._collector.per_node else ()
+        of_node = self._collector.per_node or self._core.node_local
+        node = (self._node_name,) if of_node else ()
         return checkpoint_key(self._collector.name, self._core, self._configuration.address, *node)
 
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:  # noqa: ARG002
@@ -165,6 +179,7 @@ class Run(ABC):
             at=at,
             now=job.now,
             node_name=self._node_name,
+            node_local=self._core.node_local,
             state=state,
             deadline=Deadline(job.timeout - min(RESERVE, job.timeout / 5)),
             log=logging.getLogger(f"collectors.{job.collector}"),
@@ -181,6 +196,7 @@ class Run(ABC):
 
     def _deliver(self, items: Iterable[Sample | Mark], delivery: Delivery) -> None:
         declared = {metric.name for metric in self._collector.metrics}
+        node = self._node_name if self._core.node_local else None
         with delivery:
             for item in items:
                 if isinstance(item, Sample):
@@ -189,6 +205,8 @@ class Run(ABC):
                             f"{self._collector.name} yielded {item.metric.name}, which it does not declare"
                         )
                     self._samples += 1
+                    if node and item.host is None:  # or nodes would overwrite each other
+                        item = item._replace(host=node)
                 delivery.take(item)
 
     def _with_progress(

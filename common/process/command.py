@@ -40,6 +40,7 @@ from common.times import parse_duration
 OK, FAILED, MISCONFIGURED = 0, 1, 2
 LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
 TO_END = 15.0  # seconds that ending a child which hangs, and reporting that, may take
+YES = {"1", "on", "t", "true", "y", "yes"}  # as pydantic reads them
 STEP = 900  # where FLEETGAUGE_STEP is not set
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,8 @@ class Command:
         """Run at once, then once in every interval until interrupted; whatever may pass does not end it."""
         job = self._job(self._names[0], None)
         node = configured(job, self._environ, "node_name") or socket.gethostname()
-        later = delay(self._names, node, interval)
+        local = configured(job, self._environ, "node_local").lower() in YES
+        later = delay(self._names, node, interval, node_local=local)
         watch = Watch(configured(job, self._environ, "ready_file"))
         try:
             while True:

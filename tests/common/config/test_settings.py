@@ -92,6 +92,7 @@ class TestSources:
             "series_cap": "FLEETGAUGE_SERIES_CAP",
             "instance": "FLEETGAUGE_INSTANCE",
             "node_name": "FLEETGAUGE_NODE_NAME",
+            "node_local": "FLEETGAUGE_NODE_LOCAL",
             "ready_file": "FLEETGAUGE_READY_FILE",
             "proxy": "HTTPS_PROXY",
             "no_proxy": "NO_PROXY",

@@ -263,14 +263,19 @@ def test_a_ready_file_that_cannot_be_removed_is_a_mistake_in_the_configuration(t
         Watch(str(tmp_path))
 
 
+def later(names: list[str], node: str, *, node_local: bool = False) -> float:
+    return delay(names, node, 60, node_local=node_local)
+
+
 def test_nodes_are_spread_over_the_interval_each_at_its_own_time() -> None:
-    delays = [delay(["host"], f"node-{number}", 60) for number in range(1000)]
-    assert delays == [delay(["host"], f"node-{number}", 60) for number in range(1000)]
+    delays = [later(["host"], f"node-{number}") for number in range(1000)]
+    assert delays == [later(["host"], f"node-{number}") for number in range(1000)]
     assert all(0 <= one < 60 for one in delays)
     tenths = [sum(6 * tenth <= one < 6 * tenth + 6 for one in delays) for tenth in range(10)]
     assert min(tenths) > 50
-    assert delay(["host"], "node\udcff", 60) > 0
+    assert later(["host"], "node\udcff") > 0
+    assert later(["host", "xenna"], "node-7", node_local=True) == later(["host"], "node-7") > 0
 
 
 def test_what_is_not_of_a_node_runs_at_whole_intervals() -> None:
-    assert delay(["wandb"], "node-7", 60) == delay(["host", "wandb"], "node-7", 60) == 0
+    assert later(["wandb"], "node-7") == later(["host", "xenna"], "node-7") == 0
