@@ -57,7 +57,9 @@ VALUES = """\
     activeDeadlineSeconds:
     # With its own schedule: seconds that it has.
     timeout:
-    # Volume for it to read, as persistentVolumeClaim or csi; mounted read-only at /records/{name}.
+    # With its own schedule: how many pods share each run.
+    shards:
+    # Volume to read, as persistentVolumeClaim, csi or, on nodes, hostPath; read-only at /records/{name}.
     volume: {{}}
     # Settings, which docs/settings.md describes: {keys}.
     settings: {settings}
@@ -155,11 +157,13 @@ def schema(collectors: Collectors) -> str:
     }
     past = [name for name, collector in collectors.items() if collector.backfill]
     document["properties"]["backfill"]["properties"]["collectors"]["items"]["enum"] = past
+    of_nodes = [name for name, collector in collectors.items() if collector.per_node or collector.resumes]
+    document["properties"]["daemonSet"]["properties"]["collectors"]["items"]["enum"] = of_nodes
     return json.dumps(document, indent=2) + "\n"
 
 
 def _collector_schema(model: type[Settings]) -> dict[str, object]:
-    names = ("enabled", "schedule", "step", "activeDeadlineSeconds", "timeout", "volume")
+    names = ("enabled", "schedule", "step", "activeDeadlineSeconds", "timeout", "shards", "volume")
     fixed = {name: {"$ref": f"#/definitions/collector/properties/{name}"} for name in names}
     properties = {**fixed, "settings": _settings_schema(model)}
     return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -48,21 +48,27 @@ def render(
     release: str = "fleetgauge",
     chart: Path = CHART,
     namespace: str = "monitoring",
+    kubernetes: str = "",
 ) -> list[Document]:
-    """Every object of a release; later values win over earlier ones."""
+    """Every object of a release, in a version of Kubernetes; later values win over earlier ones."""
     merged: Document = {}
     for one in (values, *changes):
         merged = _merged(merged, one)
-    documents = yaml.safe_load_all(rendered_text(json.dumps(merged), release, chart, namespace))
+    documents = yaml.safe_load_all(rendered_text(json.dumps(merged), release, chart, namespace, kubernetes))
     return [document for document in documents if document]
 
 
 @functools.cache
 def rendered_text(
-    values: str, release: str = "fleetgauge", chart: Path = CHART, namespace: str = "monitoring"
+    values: str,
+    release: str = "fleetgauge",
+    chart: Path = CHART,
+    namespace: str = "monitoring",
+    kubernetes: str = "",
 ) -> str:
     """What Helm writes for these values, given as JSON or YAML."""
     command = [str(HELM), "template", release, str(chart), "--namespace", namespace, "--values", "-"]
+    command += ["--kube-version", kubernetes] if kubernetes else []
     ran = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RefusedError(ran.stderr)

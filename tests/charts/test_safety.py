@@ -61,7 +61,10 @@ def has_host_port(one: Document) -> bool:
 def test_every_pod_satisfies_pod_security_restricted_and_more(name: str) -> None:
     for template in pod_templates(render(scenario(name))).values():
         pod = template["spec"]
-        assert list(against_restricted(pod)) == []
+        mounted = [volume for volume in pod["volumes"] if "hostPath" in volume]
+        assert name == "node-records" or mounted == [], "which asks more of its namespace, and says so"
+        rest = [volume for volume in pod["volumes"] if volume not in mounted]
+        assert list(against_restricted({**pod, "volumes": rest})) == []
         assert container(template)["securityContext"]["readOnlyRootFilesystem"] is True
         security = pod["securityContext"]
         assert {security[key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {10001}
@@ -128,7 +131,7 @@ def test_a_run_is_over_before_the_next_one_and_never_cut_short(name: str) -> Non
         assert ended < interval(cron["spec"]["schedule"])
         assert cron["spec"]["concurrencyPolicy"] == "Forbid"
         assert 10 <= cron["spec"]["startingDeadlineSeconds"] < interval(cron["spec"]["schedule"])
-        assert job["backoffLimit"] == 0
+        assert job["backoffLimitPerIndex" if "completionMode" in job else "backoffLimit"] == 0
 
 
 def test_five_collectors_in_one_run_have_the_time_they_may_need() -> None:

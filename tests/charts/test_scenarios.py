@@ -47,13 +47,14 @@ def test_there_is_a_golden_file_for_every_scenario_and_no_other() -> None:
     assert sorted(path.stem for path in GOLDEN.glob("*")) == SCENARIOS
     wanted = {"default", "production", "dev", "schedules", "daemonset", "s3-checkpoints", "claim"}
     wanted |= {"existing-secret", "backfill", "external-secrets", "platform", "pod-identity"}
+    wanted |= {"shards", "node-records"}
     assert wanted == set(SCENARIOS)
 
 
 @pytest.mark.parametrize("version", [MIN_VERSION, NEWEST])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_each_object_is_valid_in_the_oldest_and_newest_kubernetes(name: str, version: str) -> None:
-    for document in of_kubernetes(render(scenario(name))):
+    for document in of_kubernetes(render(scenario(name), kubernetes=version)):
         assert kubernetes_validate.validate(document, version, strict=True) == version
 
 

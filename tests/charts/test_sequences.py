@@ -210,3 +210,33 @@ def test_what_can_never_change_is_never_changed(cluster: Cluster, name: str) -> 
         assert ran.returncode == 0, ran.stderr
     assert cluster.helm("uninstall", "fleetgauge").returncode == 0
     assert cluster.names == ([CLAIM] if name == "claim" else [])
+
+
+@pytest.mark.parametrize(("level", "refused"), [("privileged", False), ("", False), ("baseline", True)])
+def test_a_namespace_that_lets_no_pod_mount_its_node_is_known_before_anything_is_made(
+    cluster: Cluster, level: str, refused: bool
+) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": level} if level else {}
+    space = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "monitoring", "labels": labels}}
+    cluster.objects["Namespace", "monitoring"] = space
+    said = cluster.apply("install", "node-records")
+    expected = (
+        "- collectors.gpu_memory.volume.hostPath, collectors.data_plane.volume.hostPath: the namespace "
+        "monitoring enforces Pod Security `baseline`, under which no pod mounts a part of its node"
+    )
+    assert (expected in said) is refused
+    assert ("STATUS: deployed" in said) is not refused
+    assert bool(cluster.take_done()) is not refused
+
+
+@pytest.mark.parametrize(("modes", "refused"), [(["ReadWriteOnce"], True), (["ReadWriteMany"], False)])
+def test_a_claim_of_ones_own_that_one_node_holds_at_a_time_is_known_before_shards_fight_for_it(
+    cluster: Cluster, modes: list[str], refused: bool
+) -> None:
+    claim = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "own"}}
+    cluster.objects["PersistentVolumeClaim", "own"] = {**claim, "spec": {"accessModes": modes}}
+    store = {"checkpoints": {"persistentVolumeClaim": {"existingClaim": "own"}}}
+    said = cluster.apply("install", "default", {"shards": 2, **store})
+    expected = "- shards: pods on several nodes share the checkpoints, and the claim own is for one node"
+    assert (expected in said) is refused
+    assert ("STATUS: deployed" in said) is not refused

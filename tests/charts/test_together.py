@@ -35,7 +35,7 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
         ({"collectors": {"wandb": {"enabled": False}}}, "collectors: none is enabled"),
         (
             {"daemonSet": {"enabled": True}, "collectors": {"host": {"enabled": True}}},
-            "collectors.host.enabled: the DaemonSet measures every node already",
+            "collectors.host.enabled: the DaemonSet runs it on every node already",
         ),
         (
             {

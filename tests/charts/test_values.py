@@ -63,13 +63,19 @@ def test_without_values_one_sentence_says_what_to_set() -> None:
         ({"securityContext": None}, "(root): securityContext is required"),
         ({"activeDeadlineSeconds": None}, "(root): activeDeadlineSeconds is required"),
         ({"timeout": None}, "(root): timeout is required"),
+        ({"shards": 0}, "shards: Must be greater than or equal to 1"),
+        ({"shards": 65}, "shards: Must be less than or equal to 64"),
+        (
+            {"collectors": {"wandb": {"schedule": "@hourly", "shards": 65}}},
+            "collectors.wandb.shards: Must be less than or equal to 64",
+        ),
         ({"daemonSet": {"every": None}}, "daemonSet: every is required"),
         ({"backfill": None}, "(root): backfill is required"),
         ({"checkpoints": {"persistentVolumeClaim": None}}, "checkpoints: persistentVolumeClaim is required"),
         ({"backfill": {"activeDeadlineSeconds": None}}, "backfill: activeDeadlineSeconds is required"),
         (
-            {"collectors": {"xenna": {"volume": {"hostPath": {"path": "/"}}}}},
-            "collectors.xenna.volume: Additional property hostPath is not allowed",
+            {"collectors": {"xenna": {"volume": {"nfs": {"path": "/"}}}}},
+            "collectors.xenna.volume: Additional property nfs is not allowed",
         ),
     ],
 )
@@ -84,6 +90,12 @@ def test_a_backfill_is_offered_for_collectors_that_know_a_past_and_for_no_other(
     words = ", ".join(json.dumps(name) for name in offered)
     said = f"- backfill.collectors.0: backfill.collectors.0 {ONE_OF} {words}"
     assert said in refusal({"backfill": {"collectors": ["host"]}})
+
+
+def test_nodes_are_offered_what_measures_them_or_reads_records_and_nothing_else() -> None:
+    words = ", ".join(json.dumps(name) for name in registry.names() if name != "wandb")
+    said = f"- daemonSet.collectors.0: daemonSet.collectors.0 {ONE_OF} {words}"
+    assert said in refusal({"daemonSet": {"collectors": ["wandb"]}})
 
 
 @pytest.mark.parametrize(
@@ -198,6 +210,27 @@ def test_the_notes_say_what_mounting_the_host_takes(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         said = notes(tmp_path / name, scenario("daemonset"), {"daemonSet": {"hostRoot": asked}})
         assert (warning in said) is asked
+
+
+def test_the_notes_say_what_records_on_nodes_take(tmp_path: Path) -> None:
+    said = notes(tmp_path, scenario("node-records"))
+    for path in ("gpu_memory", "data_plane"):
+        assert (
+            f"Each node's /var/lib/fleetgauge/{path} is mounted read-only, which is beyond Pod Secur" in said
+        )
+    assert "Files there must be readable by user 10001 or group 10001." in said
+
+
+def test_the_notes_multiply_the_cap_by_the_shards(tmp_path: Path) -> None:
+    said = notes(tmp_path, scenario("shards"), {"seriesCap": 50_000})
+    assert "wandb, xenna: 8 pods share each run." in said
+    assert "50000 x 8 = 400000 series" in said
+    assert "data_plane: 4 pods share each run." in said
+    assert "50000 x 4 = 200000 series" in said
+    (tmp_path / "default").mkdir()
+    assert "20000 x 2 = 40000 series" in notes(tmp_path / "default", scenario("default"), {"shards": 2})
+    (tmp_path / "one").mkdir()
+    assert "share each run" not in notes(tmp_path / "one", scenario("default"))
 
 
 @pytest.mark.parametrize("alone", [True, False])

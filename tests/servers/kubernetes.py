@@ -24,6 +24,7 @@ KINDS = {
         "secrets": "Secret",
         "serviceaccounts": "ServiceAccount",
         "persistentvolumeclaims": "PersistentVolumeClaim",
+        "namespaces": "Namespace",
     },
     "batch/v1": {"jobs": "Job", "cronjobs": "CronJob"},
     "apps/v1": {"daemonsets": "DaemonSet"},
@@ -32,6 +33,7 @@ KINDS = {
 _OBJECT = re.compile(
     r"/(?:api|apis)/(?P<version>.+)/namespaces/(?P<space>[^/]+)/(?P<kind>[a-z]+)(?:/(?P<name>.+))?"
 )
+_NAMESPACE = re.compile(r"/api/v1/namespaces/([^/]+)")
 
 
 class Kubernetes(LoopbackServer[Request]):
@@ -57,6 +59,9 @@ class Kubernetes(LoopbackServer[Request]):
         return found
 
     def respond(self, request: Request) -> Answer:
+        if space := _NAMESPACE.fullmatch(request.path):
+            known = self.objects.get(("Namespace", space[1]))
+            return Answer.json(200, known) if known else _refused(404, "NotFound", space[1])
         found = _OBJECT.fullmatch(request.path)
         if found is None or found["version"] not in KINDS:
             return _discovery(request.path)
@@ -232,7 +237,13 @@ def _discovery(path: str) -> Answer:
         verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
         kinds = KINDS[version].items()
         resources = [
-            {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": verbs}
+            {
+                "name": name,
+                "singularName": "",
+                "kind": kind,
+                "verbs": verbs,
+                "namespaced": kind != "Namespace",
+            }
             for name, kind in kinds
         ]
         return Answer.json(

@@ -1,7 +1,7 @@
 {{/*
 The pod of every kind of run. Takes: root, component, names (collectors), args, step, restartPolicy, checkpoints
 (whether the claim is mounted), resources, placement (nodeSelector, tolerations, affinity, topologySpreadConstraints,
-priorityClassName, runtimeClassName), variables (more of them, as YAML), hostRoot (whether the node's / is mounted), ready
+priorityClassName, runtimeClassName), variables (more of them, as YAML), nodeLocal (whether records are of this node alone), hostRoot (whether the node's / is mounted), ready
 (the file that says that the pod is) and bare (whether it needs neither variables nor anything of the operator's).
 */}}
 {{- define "fleetgauge.podTemplate" -}}
@@ -99,6 +99,7 @@ volumes:
   (list "FLEETGAUGE_CHECKPOINTS" $checkpoints)
   (list "FLEETGAUGE_INSTANCE" (printf "%s/%s" .root.Release.Namespace (include "fleetgauge.fullname" .root)))
   (list "FLEETGAUGE_STEP" .step)
+  (list "FLEETGAUGE_NODE_LOCAL" .nodeLocal)
   (list "FLEETGAUGE_SERIES_CAP" $values.seriesCap)
   (list "HTTPS_PROXY" $values.proxy.url)
   (list "NO_PROXY" $values.proxy.noProxy)
@@ -113,7 +114,7 @@ volumes:
       name: {{ . | quote }}
       key: HTTPS_PROXY
 {{- end }}
-{{- $perNode := false }}
+{{- $perNode := .nodeLocal }}
 {{- range include "fleetgauge.perNode" .root | fromJsonArray }}
 {{- $perNode = or $perNode (has . $.names) }}
 {{- end }}
@@ -167,7 +168,8 @@ volumes:
 {{- end }}
 {{- range $name := .names }}
 {{- range $kind, $source := (get $.root.Values.collectors $name).volume }}
-{{ list (dict "name" ($name | replace "_" "-") $kind (merge (dict "readOnly" true) $source)) | toYaml }}
+{{- $whole := eq $kind "hostPath" | ternary $source (merge (dict "readOnly" true) $source) }}
+{{ list (dict "name" ($name | replace "_" "-") $kind $whole) | toYaml }}
 {{- end }}
 {{- end }}
 {{- if .hostRoot }}

@@ -64,7 +64,7 @@
 {{- $wrong := list }}
 {{- $steps := dict "step" .Values.step }}
 {{- range $name, $one := .Values.collectors }}
-{{- range $key := list "step" "timeout" "activeDeadlineSeconds" }}
+{{- range $key := list "step" "timeout" "activeDeadlineSeconds" "shards" }}
 {{- if and (get $one $key) (not $one.schedule) }}
 {{- $wrong = append $wrong (printf "collectors.%s.%s: it is for a schedule of its own; set collectors.%s.schedule, or %s for all" $name $key $name $key) }}
 {{- end }}

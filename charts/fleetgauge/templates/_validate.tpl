@@ -25,11 +25,6 @@
 {{- if not (or $enabled $values.daemonSet.enabled $values.backfill.enabled) }}
 {{- $wrong = append $wrong "collectors: none is enabled, so nothing would run" }}
 {{- end }}
-{{- range include "fleetgauge.perNode" . | fromJsonArray }}
-{{- if and $values.daemonSet.enabled (has . $enabled) }}
-{{- $wrong = append $wrong (printf "collectors.%s.enabled: the DaemonSet measures every node already; enable one of the two" .) }}
-{{- end }}
-{{- end }}
 {{- if and $values.daemonSet.hostRoot ($values.collectors.host.settings).root }}
 {{- $wrong = append $wrong "daemonSet.hostRoot: it sets the collector's root already; leave collectors.host.settings.root empty" }}
 {{- end }}
@@ -85,7 +80,7 @@
 {{- $wrong = append $wrong (printf "collectors.%s.volume: say which volume holds its files" $name) }}
 {{- end }}
 {{- end }}
-{{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) }}
+{{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) (include "fleetgauge.wrongNodes" . | fromJsonArray) (include "fleetgauge.wrongShards" . | fromJsonArray) }}
 {{- if and $claim.bindNow (not $claim.create) }}
 {{- $wrong = append $wrong "checkpoints.persistentVolumeClaim.bindNow: it is for a claim that the chart makes; set create, or leave it" }}
 {{- end }}
