@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 CANNOT_RUN = 77  # what many test tools take for "skipped"
@@ -87,12 +87,14 @@ class Cost(NamedTuple):
     peak_mb: float
 
 
-def cost(command: list[str], environment: Mapping[str, str] | None = None) -> Cost:
-    """Run a command to its end; its children count once they were waited for.
+def cost(
+    command: list[str], environment: Mapping[str, str] | None = None, output: IO[bytes] | None = None
+) -> Cost:
+    """Run a command to its end, what it says into a file; its children count once they were waited for.
 
     The peak is no less than that of this process when it started the command: Linux counts it so.
     """
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=environment, stdout=output or subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
