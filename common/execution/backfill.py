@@ -196,6 +196,7 @@ class BackfillRun(Run):
         settings = self._settings.model_dump_json(exclude_defaults=True)
         told = [*asked.asked, asked.part, asked.parts, step, settings]
         told += [core.env, core.service, datadog.address, core.instance]
+        told += [self._node_name] if core.node_local else []
         told += [] if asked.once is None else [asked.once]
         told += self._job.shard.options
         digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=6).hexdigest()

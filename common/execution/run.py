@@ -138,10 +138,11 @@ class Run(ABC):
 
     def _check_node_local(self) -> None:
         """Refuse what every node would read alike, and so send as often as there are nodes."""
-        reads_records = self._collector.resumes and "s3://" not in ",".join(
-            getattr(self._settings, "paths", ())
-        )
-        if not reads_records and not self._collector.per_node:
+        if self._job.shard.count > 1:
+            raise ConfigurationError("FLEETGAUGE_NODE_LOCAL: a node has no shards; leave --shard out")
+        paths = ",".join(getattr(self._settings, "paths", ()))
+        of_a_node = self._collector.per_node or (self._collector.resumes and "s3://" not in paths)
+        if not of_a_node:
             raise ConfigurationError(
                 f"FLEETGAUGE_NODE_LOCAL: what {self._collector.name} reads is not on a node's own disk, and "
                 "every node would send all of it; run it once, without FLEETGAUGE_NODE_LOCAL"
