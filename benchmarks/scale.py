@@ -1,6 +1,6 @@
 """Sixteen shards read a quarter of an hour of a fleet of 100 GB a day, each at the cost of its share.
 
-The fleet has 1,600 writers of the three kinds of records, which wrote 1 GB. Shards run as pods do, by the
+The fleet has 2,176 writers of the three kinds of records, which wrote 1 GB. Shards run as pods do, by the
 command line with `--shard` and over one checkpoint store, one after the other; each of their collectors is a
 process of its own. For some of them the files of their share are read in turns by one process that has no
 others to look at: what a shard costs beside that is the price of sharing. Fleets of a sixteenth, an eighth, a
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -31,11 +31,18 @@ from benchmarks.records import intake  # noqa: E402
 from collectors.data_plane.collector import DataPlaneIngest  # noqa: E402
 from collectors.gpu_memory.collector import GpuMemoryIngest  # noqa: E402
 from collectors.xenna.collector import XennaIngest  # noqa: E402
+from common.records.engine import Ingest  # noqa: E402
 from common.records.units import Units  # noqa: E402
 from common.shards import Shard  # noqa: E402
 from record_files import KINDS  # noqa: E402
+from servers.fleet import plausible_day  # noqa: E402
+from servers.wandb import KEY, Wandb  # noqa: E402
 
-INGEST = {"xenna": XennaIngest, "gpu_memory": GpuMemoryIngest, "data_plane": DataPlaneIngest}
+INGEST: dict[str, type[Ingest[Any, Any]]] = {
+    "xenna": XennaIngest,
+    "gpu_memory": GpuMemoryIngest,
+    "data_plane": DataPlaneIngest,
+}
 RANKS = 8  # of a job of the data plane
 WRITERS = {"xenna": 48, "gpu_memory": 40, "data_plane": 6 * RANKS}  # of a sixteenth of the fleet
 COUNTS = (1, 2, 4, 8, 16)
@@ -93,25 +100,44 @@ class Fleet:
         return [path for path, slot in self.slots[kind].items() if shard.owns_slot(slot)]
 
     def _run(self, kind: str, folder: Path, store: str, shard: Shard) -> Part:
-        (self._folder / store).mkdir(exist_ok=True)
-        environ = {
-            "PATH": os.environ["PATH"],
-            "DD_ENV": "bench",
-            "DD_API_KEY": "bench-key",
-            "FLEETGAUGE_DD_URL": self._url,
-            "FLEETGAUGE_CHECKPOINTS": str(self._folder / store),
-            "FLEETGAUGE_SERIES_CAP": "1000000",
-            f"FLEETGAUGE_{kind.upper()}_PATHS": str(folder / kind),
-        }
-        program = [sys.executable, str(ROOT / "scripts" / "run_collector.py")]
-        with tempfile.TemporaryFile() as said:
-            found = cost(
-                [*program, kind, "--push", "--json", "--timeout", "20m", *shard.options], environ, said
-            )
-            said.seek(0)
-            [outcome] = json.load(said)["collectors"]
+        paths = {f"FLEETGAUGE_{kind.upper()}_PATHS": str(folder / kind)}
+        found, points = push(kind, self._url, self._folder / store, paths, *shard.options)
         size = sum(path.stat().st_size for path in self._share(kind, shard))
-        return Part(found, int(outcome["points_sent"]), size / 1e6)
+        return Part(found, points, size / 1e6)
+
+
+def push(kind: str, url: str, store: Path, more: Mapping[str, str], *options: str) -> tuple[Cost, int]:
+    """One tick of one collector, and how many points it sent."""
+    store.mkdir(exist_ok=True)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "DD_ENV": "bench",
+        "DD_API_KEY": "bench-key",
+        "FLEETGAUGE_DD_URL": url,
+        "FLEETGAUGE_CHECKPOINTS": str(store),
+        "FLEETGAUGE_SERIES_CAP": "1000000",
+        **more,
+    }
+    program = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), kind, "--push", "--json"]
+    with tempfile.TemporaryFile() as said:
+        found = cost([*program, "--timeout", "20m", *options], environ, said)
+        said.seek(0)
+        [outcome] = json.load(said)["collectors"]
+    return found, int(outcome["points_sent"])
+
+
+def show_wandb(runs: tuple[int, int]) -> None:
+    """What a run of W&B costs: the difference between two projects, of which one has more of the last day."""
+    cpu = []
+    for number in runs:
+        with intake() as url, Wandb() as wandb, tempfile.TemporaryDirectory() as folder:
+            wandb.add("acme", "ants", plausible_day(time.time(), number))
+            more = {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants", "WANDB_BASE_URL": wandb.url}
+            found, points = push("wandb", url, Path(folder), more)
+        cpu.append(found.cpu)
+    each = 1000 * (cpu[1] - cpu[0]) / (runs[1] - runs[0])
+    took = f"{cpu[1]:.1f} CPU s, {found.peak_mb:.0f} MB, {points} points"
+    print(f"wandb: {took} of {runs[1]:,} runs of a day; {each:.2f} ms for each beyond {runs[0]:,}")
 
 
 def of_all(run: Run) -> Part:
@@ -180,6 +206,7 @@ def main(argv: list[str]) -> int:
         }
         show(count, [of_all(run) for run in runs])
     show_kinds(runs, writers, known)
+    show_wandb((20, 40) if tiny else (1000, 9000))
     print("cost per point, of one process over the same share:", *(f"{ratio:.3f}" for ratio in ratios))
     shards = [of_all(run) for run in runs]
     return judge(

@@ -14,7 +14,7 @@ import pytest
 from common.times import iso
 from containers import NODE, USER, Engine, needs_containers, running
 from growing_file import KEY
-from release import COLLECTORS, PREFIX, SECRETS, Release
+from release import COLLECTORS, PREFIX, RECORDS, SECRETS, Release
 from rendering import ROOT, Document, container, of_kind
 from servers.aws import Aws
 from servers.datadog import Intake, Push
@@ -284,3 +284,33 @@ def test_a_node_leaves_a_fifth_of_its_memory_unused(engine: Engine, release: Rel
     container(template)["args"] = ["host", "--push"]
     with running(engine, template, secrets=SECRETS) as pod:
         assert pod.wait(60) == 0, pod.log()
+
+
+def test_a_node_reads_the_records_on_its_own_disk_and_leaves_a_fifth_of_its_memory_unused(
+    engine: Engine, release: Release
+) -> None:
+    release.fill(writers=8)
+    places = {name: release.folder / "records" / name for name in RECORDS}
+    local = {name: {"volume": {"hostPath": {"path": str(place)}}} for name, place in places.items()}
+    release.values["collectors"] = {"wandb": {"enabled": False}, **local}
+    node: Document = {"enabled": True, "collectors": ["host", *RECORDS], "every": "5s"}
+    shared = {"persistentVolumeClaim": {"accessModes": ["ReadWriteMany"]}}
+    changes = {"checkpoints": shared, "daemonSet": node}
+    less = {"daemonSet": {"resources": four_fifths(release.template("DaemonSet", changes))}}
+    several = threading.Event()
+
+    def count(_: Push) -> None:
+        reports = release.intake.series("collector.up").values()
+        if sum(len(ticks) > 1 for ticks in reports) == len(node["collectors"]):
+            several.set()
+
+    release.intake.on("applied", count)
+    template = release.template("DaemonSet", changes, less)
+    with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
+        assert several.wait(120), pod.log()
+        assert pod.state["State"]["OOMKilled"] is False
+        assert pod.stop() == 143, pod.log()
+    for name in ("xenna.runs.active", "gpu_memory.ingest.files", "data_plane.ingest.files"):
+        assert release.intake.value(name, host=NODE) == 8
+    assert {host for _, host in release.intake.series("data_plane.ops")} == {NODE}
+    assert "data_plane.bytes_outstanding" not in release.intake.names()

@@ -82,7 +82,7 @@ class Shards:
 
     def kill(self, index: int) -> None:
         """One index, killed while the intake has its first points and it does not know yet."""
-        intake, known = self._release.intake, []
+        known: list[int] = []
 
         def end(_: Push) -> None:
             if not known:
@@ -90,7 +90,7 @@ class Shards:
                 self._engine.run("podman", "kill", "--signal", "KILL", pod.container)
 
         with self.pod(index) as pod:
-            intake.on("applied", end)
+            self._release.intake.on("applied", end)
             assert pod.wait(180) == 137, pod.log()
         assert known == [index]
 

@@ -14,7 +14,7 @@ from common.execution.live import LiveRun
 from common.job import Job, Mode
 from common.metric import Combine
 from common.outcome import Outcome, Status
-from common.shards import ALONE, Shard
+from common.shards import Shard
 from growing_file import KEY
 from record_files import write
 from servers.datadog import Intake
@@ -44,8 +44,12 @@ class Fleet:
                     (self.folder / node / place).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy2(path, self.folder / node / place)
 
-    def push(self, kind: str, place: str, shard: Shard = ALONE, **environment: str) -> Outcome:
+    def push(self, kind: str, place: str, **environment: str) -> Outcome:
         """One tick over the records of a place."""
+        return self.run(Job(kind, Mode.PUSH, now=self.now, timeout=60), place, environment)
+
+    def run(self, job: Job, place: str, environment: dict[str, str]) -> Outcome:
+        """What becomes of a job."""
         environ = {
             "DD_ENV": "test",
             "DD_API_KEY": KEY,
@@ -53,10 +57,10 @@ class Fleet:
             "FLEETGAUGE_CHECKPOINTS": str(self.store),
             "FLEETGAUGE_NODE_NAME": place,
         }
-        if kind in KINDS:
-            environ[f"FLEETGAUGE_{kind.upper()}_PATHS"] = str(self.folder / place)
+        if job.collector in KINDS:
+            environ[f"FLEETGAUGE_{job.collector.upper()}_PATHS"] = str(self.folder / place)
         environ |= environment
-        return LiveRun(Job(kind, Mode.PUSH, now=self.now, timeout=60, shard=shard), environ).run()
+        return LiveRun(job, environ).run()
 
     def on_each_node(self, kind: str, **environment: str) -> list[Outcome]:
         return [self.push(kind, node, FLEETGAUGE_NODE_LOCAL="true", **environment) for node in NODES]
@@ -142,6 +146,7 @@ def test_what_every_node_would_read_alike_is_refused(
 
 def test_a_node_has_no_shards(fleet: Fleet) -> None:
     fleet.fill("xenna")
-    outcome = fleet.push("xenna", "node-a", Shard(0, 2), FLEETGAUGE_NODE_LOCAL="true")
+    job = Job("xenna", Mode.PUSH, now=fleet.now, timeout=60, shard=Shard(0, 2))
+    outcome = fleet.run(job, "node-a", {"FLEETGAUGE_NODE_LOCAL": "true"})
     assert outcome.error is not None
     assert outcome.error.message == "FLEETGAUGE_NODE_LOCAL: a node has no shards; leave --shard out"
