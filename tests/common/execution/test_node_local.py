@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from common.collector import load_collector
+from common.execution.backfill import BackfillRun
 from common.execution.live import LiveRun
-from common.job import Job, Mode
+from common.job import Backfill, Job, Mode
 from common.metric import Combine
 from common.outcome import Outcome, Status
 from common.shards import Shard
@@ -60,7 +61,7 @@ class Fleet:
         if job.collector in KINDS:
             environ[f"FLEETGAUGE_{job.collector.upper()}_PATHS"] = str(self.folder / place)
         environ |= environment
-        return LiveRun(job, environ).run()
+        return (BackfillRun if job.backfill else LiveRun)(job, environ).run()
 
     def on_each_node(self, kind: str, **environment: str) -> list[Outcome]:
         return [self.push(kind, node, FLEETGAUGE_NODE_LOCAL="true", **environment) for node in NODES]
@@ -150,3 +151,13 @@ def test_a_node_has_no_shards(fleet: Fleet) -> None:
     outcome = fleet.run(job, "node-a", {"FLEETGAUGE_NODE_LOCAL": "true"})
     assert outcome.error is not None
     assert outcome.error.message == "FLEETGAUGE_NODE_LOCAL: a node has no shards; leave --shard out"
+
+
+def test_a_backfill_that_one_node_has_done_is_left_to_do_for_the_others(fleet: Fleet) -> None:
+    fleet.fill("xenna")
+    span = Backfill(fleet.now - 1200, fleet.now, ("--since", "20m"), once="once")
+    job = Job("xenna", Mode.PUSH, now=fleet.now, timeout=60, backfill=span)
+    for node in NODES:
+        assert fleet.run(job, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).points_sent > 0
+        assert fleet.run(job, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).points_sent == 0, "it is done"
+    assert {host for _, host in fleet.intake.series("xenna.pipeline.progress")} == set(NODES)
