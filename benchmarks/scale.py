@@ -62,7 +62,7 @@ Run = dict[str, Part]  # by kind
 
 def write(kind: str, folder: Path, writers: int) -> Iterator[tuple[Path, str]]:
     """A file for each writer, and the slot it belongs to."""
-    units = Units(INGEST[kind].unit_field, INGEST[kind].unit)
+    units = Units(INGEST[kind].unit, looks=INGEST[kind].unit_in_file)
     now = int(time.time())
     for writer in range(writers):
         job, rank = divmod(writer, RANKS)

@@ -26,9 +26,9 @@ from common.net.retry import Deadline  # noqa: E402
 from common.process import streams  # noqa: E402
 from common.process.backfill_options import interval  # noqa: E402
 from common.show.layout import wrap  # noqa: E402
-from common.show.report import plural  # noqa: E402
 from common.signals import interruptible  # noqa: E402
 from common.text import visible  # noqa: E402
+from fleetgauge.pages.axes import plural  # noqa: E402
 from scripts.datadog_documents import every_look, every_metric  # noqa: E402
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
