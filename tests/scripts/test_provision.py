@@ -305,6 +305,19 @@ def test_what_it_made_is_removed_and_nothing_else(made: Provision) -> None:
     }
 
 
+def test_a_removal_that_is_refused_is_said_and_what_is_gone_already_is_gone(made: Provision) -> None:
+    first, second = sorted(made.api.dashboards)[:2]
+    for name, status in ((first, 400), (second, 404)):
+        path = f"/api/v1/dashboard/{name}"
+        made.api.faults.add(Fault(), match=path)  # reading it
+        made.api.faults.add(
+            Fault(status=status, body='{"errors": ["No."]}', applied=status == 404), match=path
+        )
+    said = made.run("--remove", "--push", code=1)
+    assert said.count("failed: ") == 1
+    assert [*made.api.dashboards] == [first]
+
+
 def test_of_two_that_were_made_at_once_one_is_kept_and_both_are_removed(made: Provision) -> None:
     first = made.board("fleet")
     second = first | {"id": "two-000-two", "created_at": "2027-01-01T00:00:00+00:00"}
@@ -321,9 +334,10 @@ def test_of_two_that_were_made_at_once_one_is_kept_and_both_are_removed(made: Pr
 
 
 def test_clones_and_other_teams_copies_are_not_ours(made: Provision) -> None:
-    clone = copy.deepcopy(made.board("fleet")) | {"id": "clo-000-ne0", "title": "Fleet (clone)"}
-    made.api.dashboards["clo-000-ne0"] = clone
-    kept = copy.deepcopy(clone)
+    for key in ("fleet", "hosts"):
+        made.api.dashboards[f"clo-{key}"] = copy.deepcopy(made.board(key)) | {"id": f"clo-{key}"}
+    made.api.dashboards["clo-fleet"]["title"] = "Fleet (clone)"
+    kept = copy.deepcopy({key: made.api.dashboards[key] for key in ("clo-fleet", "clo-hosts")})
     for environ in ({"DD_SERVICE": "other-team"}, {"FLEETGAUGE_INSTANCE": "blue"}):
         said = made.run("--push", environ=environ)
         assert "dashboard fleet (Fleet): created; not ours, and left alone, though of the same name: " in said
@@ -332,7 +346,8 @@ def test_clones_and_other_teams_copies_are_not_ours(made: Provision) -> None:
     assert made.titles().count("Fleet") == 2
     made.run("--remove", "--push")
     assert made.titles().count("Fleet") == 1  # of the instance blue
-    assert made.api.dashboards["clo-000-ne0"] == kept
+    made.run("--remove", "--push", environ={"FLEETGAUGE_INSTANCE": "blue"})
+    assert made.api.dashboards == kept
 
 
 def test_ours_are_found_among_the_monitors_of_many_instances(made: Provision) -> None:

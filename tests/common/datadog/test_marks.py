@@ -1,0 +1,62 @@
+"""What counts as a change by hand, and how a difference reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common.datadog.marks import MONITOR, OPEN, Mark, difference
+
+ASKED: dict[str, Any] = {
+    "name": "Ants",
+    "tags": ["b:1", "a:1"],
+    "options": {"thresholds": {"critical": 95.0}},
+}
+SAME: list[dict[str, Any]] = [
+    {**ASKED, "tags": ["a:1", "b:1"]},
+    {**ASKED, "options": {"thresholds": {"critical": 95}}},
+    {**ASKED, "priority": None, "message": "", "id": 7, "overall_state": "Alert", "multi": True},
+    {**ASKED, "tags": ["a:1", "b:1", str(Mark("gap", "0" * 12, OPEN, "1" * 12, OPEN))]},
+]
+OTHERS: list[dict[str, Any]] = [
+    {**ASKED, "tags": ["a:1"]},
+    {**ASKED, "options": {"thresholds": {"critical": 96}}},
+    {**ASKED, "options": {"thresholds": {"critical": 95, "warning": 0}}},
+    {**ASKED, "priority": 1},
+    {**ASKED, "restricted_roles": ["ants"]},
+]
+
+
+@pytest.mark.parametrize("found", SAME)
+def test_order_ids_states_the_mark_and_what_is_not_set_are_no_change(found: dict[str, Any]) -> None:
+    assert MONITOR.digest(found) == MONITOR.digest(ASKED)
+
+
+@pytest.mark.parametrize("found", OTHERS)
+def test_whatever_a_person_decides_is_one(found: dict[str, Any]) -> None:
+    assert MONITOR.digest(found) != MONITOR.digest(ASKED)
+
+
+def test_a_difference_names_what_we_set_and_what_was_added_to_our_lists() -> None:
+    found = {
+        "title": "Ants",
+        "author": "Ann",
+        "text": "one\ntwo\nthree",
+        "rows": [{"x": 1, "id": 3}, {"y": 2}],
+    }
+    wanted = {"title": "Bees", "text": "one\nthree\nfour", "rows": [{"x": 1}], "more": {"a": [True]}}
+    assert difference(found, wanted) == [
+        '- title: "Ants"',
+        '+ title: "Bees"',
+        "- text: two",
+        "+ text: four",
+        "- rows[1].y: 2",
+        "+ more.a[0]: true",
+    ]
+
+
+def test_a_long_difference_ends_with_how_much_more_there_is() -> None:
+    shown = difference({"rows": []}, {"rows": [*range(1234)]})
+    assert len(shown) == 31
+    assert shown[-1] == "  and 1,204 lines more"
