@@ -1,10 +1,12 @@
 """What the GPUs of active runs do at one tick, by group and project, and which runs have idled for long.
 
-Pure: who was looked at before is passed in, and what is to be remembered handed back.
+Pure: who was looked at before is passed in, and what is to be remembered handed back. Fractions are added up
+exactly: `sum` depends on their order, and on the version of Python.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -97,10 +99,10 @@ class Activity:
         gpus, memory_gpus = sum(one.gpus for one in said), sum(one.memory_gpus for one in said)
         yield metrics.USAGE_REPORTING, gpus
         if gpus:
-            yield metrics.USAGE_BUSY, sum(one.busy for one in said)
+            yield metrics.USAGE_BUSY, math.fsum(one.busy for one in said)
         if memory_gpus:
             yield metrics.USAGE_REPORTING_MEMORY, memory_gpus
-            yield metrics.USAGE_MEMORY_FILLED, sum(one.memory_filled for one in said)
+            yield metrics.USAGE_MEMORY_FILLED, math.fsum(one.memory_filled for one in said)
         if gpus and remembers:
             idle = self._idle.get(group, [])
             yield metrics.USAGE_IDLE, sum(run.gpus for run in idle)
@@ -135,4 +137,4 @@ class Activity:
 
 def _percent(said: list[Reported]) -> float | None:
     gpus = sum(one.gpus for one in said)
-    return 100 * sum(one.busy for one in said) / gpus if gpus else None
+    return 100 * math.fsum(one.busy for one in said) / gpus if gpus else None

@@ -66,9 +66,9 @@ def read_system_metrics(row: Mapping[str, Any], gpus: int, flaws: list[str]) -> 
         return None
     return Reported(
         gpus=len(busy),
-        busy=sum(busy.values()) / 100,
+        busy=math.fsum(busy.values()) / 100,
         memory_gpus=len(filled),
-        memory_filled=sum(filled.values()) / 100,
+        memory_filled=math.fsum(filled.values()) / 100,
         busiest=max(busy.values(), default=0.0),
         timestamp=_number(row.get("_timestamp")),
         runtime=_number(row.get("_runtime")),

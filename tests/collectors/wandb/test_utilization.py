@@ -119,6 +119,12 @@ class TestNothing:
         assert flaws == ["bad_system_metrics"]
 
 
+def test_shares_are_added_up_alike_in_every_python() -> None:
+    found = read({f"system.gpu.process.{index}.gpu": 0.1 for index in range(10)}, gpus=10)
+    assert found is not None
+    assert found.busy == 1.0 / 100  # by steps it is 0.9999999999999999 before 3.12
+
+
 def truth(row: dict[str, Any], gpus: int) -> tuple[int, float] | None:
     """How many GPUs say how busy they are and the sum, straight from the words of the specification."""
     found: dict[bool, dict[str, dict[tuple[str, int], float]]] = {

@@ -230,9 +230,12 @@ class TestAPerson:
     def test_who_does_not_answer_is_not_waited_for_beyond_the_deadline(
         self, fleet: Project, intake: Intake
     ) -> None:
-        code, shown = on_a_terminal(fleet, b"", "wandb", *fixed(3), "--push", "--timeout", "4")
+        for seconds in ("4", "16", "64"):  # a busy machine needs more of them to come to the question
+            code, shown = on_a_terminal(fleet, b"", "wandb", *fixed(3), "--push", "--timeout", seconds)
+            assert (code, pushes(intake)) == (1, 0)
+            if "[y/N]" in shown:
+                break
         assert "[y/N]" in shown
-        assert (code, pushes(intake)) == (1, 0)
 
     def test_is_asked_and_may_agree(self, fleet: Project, intake: Intake) -> None:
         code, _ = on_a_terminal(fleet, b"y\n", "wandb", *fixed(3), "--push")
