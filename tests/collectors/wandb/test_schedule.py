@@ -138,12 +138,14 @@ class TestTime:
         assert lost.startswith("acme/hangs: ")
 
     def test_what_is_not_whole_in_time_is_not_sent_and_says_what_to_raise(self, server: Wandb) -> None:
-        server.latency = lambda _: 0.0 if len(server.requests) < 4 else 1.0
+        ran, taken = Ran(), list[object]()
+        server.on("read", lambda _: ran.sleep(10))  # so long does every request take, for whoever asks
         server.add("acme", "ants", rows(2000))
-        ran = collect(server, deadline=2, FLEETGAUGE_WANDB_PAGE_SIZE="10")
-        assert isinstance(ran.error, DeadlineExceededError)
-        assert "of 2,000 rows; raise --timeout or FLEETGAUGE_WANDB_CONNECTIONS" in str(ran.error)
-        assert ran.samples == []
+        given = context(server, ran, 300, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        told = "of 2,000 rows; raise --timeout or FLEETGAUGE_WANDB_CONNECTIONS"
+        with pytest.raises(DeadlineExceededError, match=told):
+            taken.extend(collector.collect(given, ran.sleep))
+        assert taken == []
 
     def test_no_thread_outlives_the_run_however_it_ends(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(30))

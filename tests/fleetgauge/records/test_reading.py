@@ -73,6 +73,7 @@ def test_a_hole_at_the_end_may_still_be_filled_and_is_left() -> None:
 def test_a_line_of_exactly_the_longest_length_is_read_and_one_byte_more_is_not() -> None:
     fits = json.dumps({"a": "x" * 90}).encode()
     assert [line.value for line in read(fits + b"\n", longest=len(fits))] == [{"a": "x" * 90}]
+    assert read(fits, longest=len(fits)) == []  # its end may come yet
     assert read(fits + b"\n", longest=len(fits) - 1) == [Line(0, len(fits) + 1, None, Damage.TOO_LONG)]
 
 
