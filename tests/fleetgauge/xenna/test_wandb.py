@@ -299,6 +299,20 @@ def test_by_default_the_statistics_have_a_run_of_their_own(
     assert (module.logged, module.run.rows, module.run.finished) == ([], [], 0)
 
 
+def test_however_much_waits_the_end_is_recorded_and_its_own_run_finished(
+    monitor: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = Recent()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with hook(tmp_path, wandb_run="own"):
+        monitor([one()]).update()
+        _drain()
+        opened: Any = next(iter(patch.watchers))
+        opened.worker.max_waiting = opened.wandb.worker.max_waiting = 0
+    [own] = module.runs
+    assert (len(own.rows), own.finished, len(read(tmp_path)), opened.worker.lost) == (1, 1, 3, 0)
+
+
 def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = Recent()
     monkeypatch.setitem(sys.modules, "wandb", module)
