@@ -405,6 +405,9 @@ def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project) -> None
     assert "\x1b[33mdropped: 1 odd\x1b[0m" in total
     assert more == "next, to see more of what was dropped: run_collector.py toy --verbose"
     assert send == "next, to send it: run_collector.py toy --push"
+    code, shown = on_a_pty(project.command("toy", "--push"), environ)
+    assert code == 0
+    assert shown.splitlines()[-1].endswith("of what was dropped: run_collector.py toy --push --verbose")
     code, shown = on_a_pty(project.command("toy", "--push"), {**environ, "DD_API_KEY": "", "NO_COLOR": "1"})
     assert code == 2
     assert shown.splitlines()[-1] == "next, to see all that is wrong: run_collector.py toy --check"
