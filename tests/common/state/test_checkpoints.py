@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ def test_what_is_saved_is_found_by_the_next_run(place: Store) -> None:
         assert checkpoint.saved == Saved({"a": 2, "b": [1]}, 8)
         assert checkpoint.set_aside == 0
     assert place.peek("another") == Saved()
+
+
+def test_what_changed_since_it_was_written_is_written_anew() -> None:
+    first = Saved({"a": [1], "b": None}, 7)
+    assert Saved.parse(first.document().decode()) == first
+    later = replace(first, state={"a": [2], "b": 3, "c": None})
+    assert Saved.parse(later.document().decode()) == later
 
 
 def test_keys_do_not_block_each_other(place: Store) -> None:
