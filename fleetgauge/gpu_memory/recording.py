@@ -199,7 +199,7 @@ def _open_sink(directory: Path) -> Recording:
     if manifest and manifest.bad_entries:
         notes.append(f"{manifest.bad_entries} entries of the manifest of {directory.name} make no sense")
     # Numbers are never used twice, so that those missing were pruned.
-    pruned = numbered[-1][0] - len(numbered) if numbered else 0
+    pruned = max(0, numbered[-1][0] - len(numbered)) if numbered else 0
     if pruned:
         notes.append(f"{pruned} older segments of {directory.name} were pruned: the start is missing")
     return Recording(
@@ -207,7 +207,7 @@ def _open_sink(directory: Path) -> Recording:
         tuple(_part(path, session_of.get(path.name, f"legacy-{directory.name}")) for _, path in numbered),
         {session.session_id: session for session in (manifest.sessions if manifest else ())},
         tuple(read_oom_dump(dump) for place in _DUMP_PLACES for dump in find_oom_dumps(directory / place)),
-        max(0, pruned),
+        pruned,
         tuple(notes),
     )
 

@@ -256,9 +256,16 @@ def test_sessions_that_share_a_segment_read_only_their_own_events(tmp_path: Path
     assert found == {"a": [1.0, 3.0], "b": [2.0]}
 
 
+def test_segments_that_are_counted_from_zero_miss_none(tmp_path: Path) -> None:
+    loaded = load_recording(sink(tmp_path, line(1), first=0))
+    assert (loaded.notes, loaded.sessions[0].stats["pruned_segment_count"]) == ((), 0)
+
+
 def test_a_session_whose_events_were_pruned_is_still_listed(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"sessions": [{"session_id": "s", "status": "interrupted"}]}')
-    [session] = load_recording(tmp_path).sessions
+    loaded = load_recording(tmp_path)
+    [session] = loaded.sessions
+    assert loaded.notes == ()
     assert (session.summary.status, session.stats["total_events"], list(session.events())) == (
         "interrupted",
         0,
