@@ -54,16 +54,6 @@ class Account:
     summaries: Mapping[SeriesKey, Summary]
     boards: Sequence[tuple[Board, Sequence[tuple[str, Sequence[Picture]]]]]
 
-    @property
-    def points(self) -> int:
-        """Points of all series, drawn or not."""
-        return sum(summary.points for summary in self.summaries.values())
-
-    @property
-    def present(self) -> set[str]:
-        """Metrics that have a value in the span."""
-        return {series.metric for series in self.summaries}
-
 
 def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Span) -> Path:
     """Write the page, and say where: in a directory it gets a name. Raises where it cannot be written."""
@@ -125,14 +115,16 @@ def render_page(title: str, accounts: Sequence[Account], span: Span) -> str:
 
 def _cards(accounts: Sequence[Account], span: Span) -> Iterable[tuple[str, str, str]]:
     declared = sum(len(account.declared) for account in accounts)
-    dropped = [sum(account.outcome.dropped.values()) for account in accounts]
+    present = {series.metric for account in accounts for series in account.summaries}
+    series = [summary for account in accounts for summary in account.summaries.values()]
+    dropped = sum(sum(account.outcome.dropped.values()) for account in accounts)
     lost = sum(len(account.outcome.lost) for account in accounts)
     yield "Span", format_duration(span.until - span.since), "its end not included"
     yield "Step", format_duration(span.step), f"{len(span.ticks):,} ticks"
-    yield "Metrics", f"{sum(len(account.present) for account in accounts):,}", f"of {declared:,} declared"
-    yield "Series", f"{sum(len(account.summaries) for account in accounts):,}", "metrics by tags"
-    yield "Points", f"{sum(account.points for account in accounts):,}", "none of them sent"
-    yield "Dropped", f"{sum(dropped):,}", f"{lost:,} lost"
+    yield "Metrics", f"{len(present):,}", f"of {declared:,} declared"
+    yield "Series", f"{len(series):,}", "metrics by tags"
+    yield "Points", f"{sum(one.points for one in series):,}", "none of them sent"
+    yield "Dropped", f"{dropped:,}", f"{lost:,} lost"
 
 
 def _notes(accounts: Iterable[Account]) -> str:
@@ -223,11 +215,11 @@ def _all_series(picture: Picture, shared: Sequence[str]) -> str:
     if not picture.listed:
         return more
     several = len({one.metric for one, _ in picture.listed}) > 1
-    names, figures = [], []
-    for one, summary in picture.listed:
+    names = []
+    for one, _ in picture.listed:
         labels = [label for label in one.labels if label not in shared]
         names.append(html.escape(" ".join([one.metric, *labels] if several else labels) or "no other tags"))
-        figures.append(Figures.of(summary))
+    figures = (summary for _, summary in picture.listed)
     table = _series_table(names, figures, picture.metrics[0].unit, "listed")
     drawn = f"{len(names) + picture.unlisted:,} series, {plural(len(picture.lines), 'line')} drawn"
     return f"<details><summary>All {drawn}</summary>{table}{more}</details>"
@@ -244,7 +236,7 @@ def _chart(
     picture: Picture,
     names: Sequence[str],
     each: Sequence[Sequence[Stretch | None]],
-    figures: Sequence[Figures],
+    figures: Sequence[Figures | Summary],
     unit: str,
     span: Span,
 ) -> str:
@@ -272,13 +264,13 @@ def _worded(value: float, unit: str) -> str:
     return format_bytes(value) if unit == "byte" else number(value)
 
 
-def _figures(one: Figures, unit: str) -> list[tuple[str, str]]:
+def _figures(one: Figures | Summary, unit: str) -> list[tuple[str, str]]:
     values = {"First": one.first, "Last": one.last, "Min": one.low, "Mean": one.mean, "Max": one.high}
     told = [(head, _worded(value, unit)) for head, value in values.items()]
     return [*told, ("Points", f"{one.points:,}")]
 
 
-def _stats(names: Iterable[str], summaries: Iterable[Figures], unit: str) -> str:
+def _stats(names: Iterable[str], summaries: Iterable[Figures | Summary], unit: str) -> str:
     told = []
     for name, summary in zip(names, summaries, strict=True):
         told.append(f'<p class="name">{name}</p>' if name else "")
@@ -288,7 +280,9 @@ def _stats(names: Iterable[str], summaries: Iterable[Figures], unit: str) -> str
     return "".join(told)
 
 
-def _series_table(names: Iterable[str], summaries: Iterable[Figures], unit: str, css_class: str = "") -> str:
+def _series_table(
+    names: Iterable[str], summaries: Iterable[Figures | Summary], unit: str, css_class: str = ""
+) -> str:
     rows = [
         [("Series", name, "name wide"), *((head, value, "number") for head, value in _figures(one, unit))]
         for name, one in zip(names, summaries, strict=True)

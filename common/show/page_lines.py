@@ -22,7 +22,7 @@ MAX_STRETCHES = 673  # every quarter of an hour of a week, also of one that begi
 
 
 class Figures(NamedTuple):
-    """What a person reads beside a line."""
+    """What a person reads beside a line of several series; beside that of a single one, its summary."""
 
     first: float
     last: float
@@ -30,11 +30,6 @@ class Figures(NamedTuple):
     mean: float
     high: float
     points: int
-
-    @classmethod
-    def of(cls, one: Summary) -> Figures:
-        """Those of a single series."""
-        return cls(one.first, one.last, one.low, one.mean, one.high, one.points)
 
 
 class Together:
@@ -105,10 +100,10 @@ class Drawn:
         below = zip(*(known[id(one)] for one in self.whole), strict=True)
         return [_share(_total(part), _total(whole)) for part, whole in zip(above, below, strict=True)]
 
-    def figures(self, stretches: Iterable[Stretch | None]) -> Figures:
+    def figures(self, stretches: Iterable[Stretch | None]) -> Figures | Summary:
         """Of a single series those of its points, of several those of what is drawn."""
         if self.alone:
-            return Figures.of(self.alone)
+            return self.alone
         values = [stretch.mean for stretch in stretches if stretch] or [0.0]
         mean = sum(value / len(values) for value in values)
         return Figures(values[0], values[-1], min(values), mean, max(values), self.points)

@@ -122,7 +122,7 @@ def _side_by_side(sections: Sequence[_Section], script: bool) -> str:
         return ""
     lines = [
         Line(
-            f"{_name(one.summary)}, rank {html.unescape(_rank(one))}",
+            f"{_name(one.summary)}, rank {_rank(one)}",
             f"s{place}",
             [(when - (one.rank.first_at or 0), size) for when, size in one.rank.picture.points(0)],
         )
@@ -143,7 +143,7 @@ def _overview_row(section: _Section) -> Row:
     drawn = section.number <= MAX_DRAWN
     return (
         ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, "short"),
-        ("Rank", _rank(section), "number"),
+        ("Rank", html.escape(_rank(section)), "number"),
         ("Status", html.escape(_status(section)), ""),
         ("Start (UTC)", _clock(rank.first_at), "number"),
         ("Duration", format_duration(rank.duration), "number"),
@@ -168,7 +168,7 @@ def _section(section: _Section, script: bool) -> str:
     facts += [f"began {_clock(rank.first_at)} UTC"] if rank.first_at is not None else []
     return (
         f'<section id="s{section.number}"><div class="head"><h2>Session {html.escape(_name(summary))}'
-        f" · rank {_rank(section)}</h2>{badge}</div><p>{html.escape(' · '.join(facts))}</p>"
+        f" · rank {html.escape(_rank(section))}</h2>{badge}</div><p>{html.escape(' · '.join(facts))}</p>"
         f"{_cards(rank)}{_chart(rank, script)}{_alert_table(rank, chart)}</section>"
     )
 
@@ -273,7 +273,7 @@ def _name(summary: Any) -> str:
 def _rank(section: _Section) -> str:
     rank = section.rank.rank if section.rank.rank is not None else getattr(section.summary, "rank", None)
     size = getattr(section.summary, "world_size", None)
-    return html.escape("unknown" if rank is None else f"{rank} of {size}" if size else f"{rank}")
+    return "unknown" if rank is None else f"{rank} of {size}" if size else f"{rank}"
 
 
 def _status(section: _Section) -> str:
