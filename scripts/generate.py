@@ -33,7 +33,8 @@ NOTE = "<!-- Made by scripts/generate from the code; edit that instead. -->\n"
 METRICS = """\
 Every point also carries the tags `env` and `service`. Of a metric whose `past` is yes, a backfill sends what
 live ticks would have sent; the others are true only at the time of the tick itself. `over tags` says which
-number stands for several series of a metric at once: their sum, max, min or mean, or none.
+number stands for several series of a metric at once: their sum, max, min or mean, or none. Only runs with
+`--shard` send the tag `shard`, and only on series that several [shards](architecture.md#shards) feed.
 
 The values are from a run of the demo, whose jobs, runs and node `gpu-node-3`, with its GPUs, are simulated.
 """

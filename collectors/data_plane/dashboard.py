@@ -37,7 +37,7 @@ DATA_PLANE = Dashboard(
             (
                 line("Time of an operation", _P50, _P95, _P99, _MAX),
                 line("Slowest operations by kind", _P99, by=("op",)),
-                table("Mean time", _AVG, by=m.OPERATION_TAGS),
+                table("Mean time", _AVG, by=(*m.OPERATION_TAGS, "shard")),
                 heat_map("Time by rank", _P95, by=("rank",)),
             ),
         ),

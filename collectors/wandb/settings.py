@@ -78,7 +78,9 @@ class WandbSettings(CollectorSettings):
     )
     assumed_gpus: int = Field(1, ge=0, le=1_000_000, description="GPUs of a run that does not say how many.")
     page_size: int = Field(500, ge=1, le=1000, description="Runs asked for in one request, at most.")
-    connections: int = Field(4, ge=1, le=16, description="Requests under way together, at most.")
+    connections: int = Field(
+        4, ge=1, le=16, description="Requests under way together, at most; of all shards."
+    )
     pause: Duration = Field(0, ge=0, description="Wait between the starts of two requests.")
     max_runs: int = Field(
         200_000, ge=1, description="Runs one project may list; more than this is an error, not a wrong count."
@@ -91,7 +93,9 @@ class WandbSettings(CollectorSettings):
         description="What GPUs are told by: user, gpu_type, group, job_type, kind, and tag:<prefix> for the "
         "rest of a run's first W&B tag with that prefix.",
     )
-    max_groups: int = Field(200, ge=0, description="Groups over all projects; the rest of each is `_other`.")
+    max_groups: int = Field(
+        200, ge=0, description="Groups over all projects of a shard; the rest of each is `_other`."
+    )
     user_hash_key: Secret | None = Field(
         None, description="Key of the hash that is sent in place of usernames; without it they are sent."
     )
@@ -100,7 +104,7 @@ class WandbSettings(CollectorSettings):
     )
     idle_below: float = Field(5, ge=0, le=100, description="Utilisation, in percent, under which GPUs idle.")
     idle_after: Duration = Field(3600, ge=1, description="How long a run must idle to be told of.")
-    idle_runs: int = Field(20, ge=0, description="Idle runs that are named, over all projects.")
+    idle_runs: int = Field(20, ge=0, description="Idle runs that are named, over all projects of a shard.")
 
     @model_validator(mode="after")
     def _names_a_project(self) -> Self:

@@ -6,6 +6,7 @@ from common.dashboard import Dashboard, Looks, Monitor, Section, bars, line, not
 from common.execution import health as h
 
 _BY = ("collector",)
+_OF_A_RUN = (*_BY, "shard")
 _PAGE = "docs/troubleshooting.md"
 
 ITSELF = Dashboard(
@@ -30,7 +31,7 @@ ITSELF = Dashboard(
                 line("Time since the last success", h.LAST_SUCCESS, by=_BY),
                 line("Gap by collector", h.GAP, by=_BY),
                 bars("Drops by reason", h.DROPPED, by=("collector", "reason")),
-                line("Clock ahead of the intake's", h.SKEW, by=_BY),
+                line("Clock ahead of the intake's", h.SKEW, by=_OF_A_RUN),
                 line("Duration by collector", h.DURATION, by=_BY),
             ),
         ),
@@ -102,7 +103,7 @@ MONITORS = (
         "Points stand at the wrong time, and beyond ten minutes ahead or an hour behind they are dropped.",
         "Mend the time service (NTP) of the node.",
         _PAGE,
-        by=_BY,
+        by=_OF_A_RUN,
         absolute=True,
     ),
 )

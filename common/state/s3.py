@@ -136,7 +136,7 @@ class _Object:
         if what in _MISCONFIGURED:
             return ConfigurationError(
                 f"cannot {doing} the checkpoint {self}: {what}; check the bucket and that the role has "
-                "s3:GetObject, s3:PutObject and s3:ListBucket on it"
+                "s3:GetObject and s3:PutObject on it, and s3:ListBucket"
             )
         return CheckpointError(f"cannot {doing} the checkpoint {self}: {what}")
 
