@@ -15,7 +15,7 @@ from common.config.settings import ConfigurationFile, load
 from common.errors import FleetgaugeError, together
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
-from common.shards import slot, slotted, split
+from common.shards import ALONE, Shard, slot, slotted, split
 from common.span import Span
 from servers.fleet import Row
 from servers.wandb import KEY, Wandb
@@ -77,6 +77,7 @@ def context(
     remembers: bool = True,
     state: Mapping[str, object] | None = None,
     step: int | None = None,
+    shard: Shard = ALONE,
     **variables: str,
 ) -> Context[WandbSettings]:
     """The context of a run at a tick, seven seconds after it."""
@@ -91,6 +92,7 @@ def context(
         log=logging.getLogger("collectors.wandb"),
         tally=ran.tally,
         step=step,
+        shard=shard,
         sendable_since=at + 7 - 3450,
     )
 

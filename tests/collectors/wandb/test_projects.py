@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from wandb_runs import AT, Ran, check, collect, recompute, rows
+from wandb_runs import AT, Ran, check, collect, context, recompute, rows
 
+from collectors.wandb.fleet import open_fleet
 from common.errors import ConfigurationError, SourceError
+from common.metric import Sample
+from common.shards import Shard
 from common.span import Span
 from servers.faults import Fault
 from servers.wandb import Query, Wandb
@@ -20,6 +23,10 @@ ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
 def server() -> Iterator[Wandb]:
     with Wandb() as running:
         yield running
+
+
+def _held(sample: Sample) -> tuple[object, ...]:
+    return sample.metric.name, *sample[1:]
 
 
 def completed(ran: Ran) -> dict[str, float]:
@@ -163,3 +170,20 @@ def test_a_check_tells_how_many_there_are_and_reads_one(server: Wandb) -> None:
         "acme/* stands for 3 projects",
         "the key can read acme/ants, which has 2 runs to look at",
     ]
+
+
+def test_shards_read_each_project_once_and_say_of_it_what_one_reader_says(server: Wandb) -> None:
+    for place in range(12):
+        server.add("acme", f"p{place}", rows(place + 1))
+    whole = collect(server, **ALL)
+    shards = [collect(server, shard=Shard(index, 5), **ALL) for index in range(5)]
+    assert {held for ran in shards for held in map(_held, ran.samples)} == {*map(_held, whole.samples)}
+    assert {key: value for ran in shards for key, value in ran.state.items()} == whole.state
+    assert sum(len(completed(ran)) for ran in shards) == 12
+
+
+@pytest.mark.parametrize(("count", "connections"), [(1, 8), (3, 2), (20, 1)])
+def test_connections_are_those_of_all_shards_together(server: Wandb, count: int, connections: int) -> None:
+    shard = Shard(0, count)
+    fleet = open_fleet(context(server, Ran(), shard=shard, FLEETGAUGE_WANDB_CONNECTIONS="8"), lambda _: None)
+    assert fleet.context.settings.connections == connections
