@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from moto.s3.models import s3_backends
 from xenna_ticks import Ticks
 
+from common.collector import Collector
 from common.config.file import ConfigurationFile
 from common.config.settings import CoreSettings, load
 from servers.aws import Aws
@@ -37,6 +39,12 @@ class Bucket:
         self.aws.requests.clear()
         return content
 
+    def fill(self, objects: Mapping[str, bytes]) -> None:
+        """Put many objects straight into moto, for which uploads would take minutes."""
+        moto = s3_backends["123456789012"]["aws"]
+        for key, content in objects.items():
+            moto.put_object(BUCKET, key, content)
+
     def mirror(self, folder: Path, prefix: str) -> None:
         """Make what is under a prefix what is in a folder, as a sync that deletes does."""
         content = {f"{prefix}/{one.relative_to(folder)}": one for one in folder.rglob("*") if one.is_file()}
@@ -59,7 +67,14 @@ class Bucket:
 class ObjectTicks(Ticks):
     """Ticks of a collector over objects."""
 
-    def __init__(self, aws: Aws, path: str = f"s3://{BUCKET}/run/", **settings: str) -> None:
+    def __init__(
+        self,
+        aws: Aws,
+        path: str = f"s3://{BUCKET}/run/",
+        collector: Collector[Any] = Ticks.collector,
+        **settings: str,
+    ) -> None:
+        self.collector = collector
         super().__init__(Path("unused"), **{"paths": path, **settings})
         self.core = load(CoreSettings, None, environ=aws.environment, file=ConfigurationFile())
 

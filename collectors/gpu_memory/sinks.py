@@ -31,9 +31,12 @@ OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
 def patterns(paths: Sequence[str], files: Files) -> list[str]:
     """Where the segments are; of a directory, all in it and below."""
     return [
-        f"{escape(path.rstrip('/'))}/**/{SEGMENTS}" if files.of(path).is_directory(path) else path
-        for path in paths
+        f"{escape(path.rstrip('/'))}/**/{SEGMENTS}" if _is_directory(path, files) else path for path in paths
     ]
+
+
+def _is_directory(path: str, files: Files) -> bool:
+    return any(files.of(path).is_directory(one) for one in files.dated(path))
 
 
 class Sinks:
@@ -113,7 +116,7 @@ def _interrupted_since(session: SessionSummary, since: int) -> bool:
 
 def _directories(paths: Sequence[str], files: Files) -> Iterator[tuple[str, list[str], list[str]]]:
     """The directories to look into, with the names of what is in each: of a file, the one it is in."""
-    for path in paths:
+    for path in (one for given in paths for one in files.dated(given)):
         storage = files.of(path)
         if storage.is_directory(path):
             yield from storage.tree(path)

@@ -57,16 +57,15 @@ class S3Storage(Storage):
 
     def find(self, pattern: str, found: Found) -> None:
         bucket, plain, rest = _split(pattern)
-        folder = "".join(plain.rpartition("/")[:2])
-        ways = [(folder, (plain + rest)[len(folder) :].split("/"))]
+        folder, _, name = f"s3://{bucket}/{plain}".rpartition("/")
+        ways = [(f"{folder}/", (name + rest).split("/"))] if name + rest else []
         if not rest:
-            below = plain if plain.endswith("/") or not plain else f"{plain}/"
-            ways.append((below, ["**", "*.jsonl"]))
+            ways.append((f"{folder}/{name}".rstrip("/") + "/", ["**", "*.jsonl"]))
         try:
-            for key, status in self._list(bucket, plain).items():
+            for path, status in self._list(bucket, plain).items():
                 for start, parts in ways:
-                    if key.startswith(start) and stands_for(parts, key[len(start) :].split("/")):
-                        found.files[f"s3://{bucket}/{key}"] = status
+                    if path.startswith(start) and stands_for(parts, path[len(start) :].split("/")):
+                        found.files[path] = status
         except OSError as error:
             found.unreadable.append((shown(pattern), error.strerror or str(error)))
             return
@@ -95,8 +94,8 @@ class S3Storage(Storage):
         folders: dict[str, tuple[dict[str, None], list[str]]] = {}
         top = f"s3://{bucket}/{plain}{rest}".rstrip("/")
         with suppress(OSError):  # which `find` reports
-            for key in self._list(bucket, plain + rest):
-                *names, last = key[len(plain + rest) :].split("/")
+            for below in self._list(bucket, plain + rest):
+                *names, last = below[len(top) + 1 :].split("/")
                 folder = top
                 for name in names[:MAX_DEPTH]:
                     if name.startswith("."):
@@ -105,8 +104,8 @@ class S3Storage(Storage):
                     folder = f"{folder}/{name}"
                 else:
                     folders.setdefault(folder, ({}, []))[1].append(last)
-        for folder, (below, files) in folders.items():
-            yield folder, [*below], files
+        for folder, (inner, files) in folders.items():
+            yield folder, [*inner], files
 
     def read(self, path: str) -> bytes:
         bucket, key, rest = _split(path)
@@ -122,16 +121,15 @@ class S3Storage(Storage):
         return bool(first.get("Contents"))
 
     def _list(self, bucket: str, prefix: str) -> dict[str, Status]:
-        """The objects below a prefix: as many as may be, and what else is on the last page of the listing."""
+        """The objects below a prefix by path: as many as may be, and what else is on the last page."""
         listed = self._listed.get((bucket, prefix))
         if listed is None:
             listed = {}
             pages = iter(self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
             while len(listed) <= self._max_objects and (page := ask(lambda: next(pages, None))):
                 for one in page.get("Contents", ()):
-                    looks: list[int | str] = [one["Size"], one["ETag"]]
-                    written = one["LastModified"].timestamp()
-                    listed[one["Key"]] = Status(one["Size"], written, looks, (bucket, one["Key"]))
+                    path, written = f"s3://{bucket}/{one['Key']}", one["LastModified"].timestamp()
+                    listed[path] = Status(one["Size"], written, [one["Size"], one["ETag"]], path)
             self._listed[bucket, prefix] = listed
         return listed
 

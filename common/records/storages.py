@@ -37,13 +37,17 @@ class Files:
             self._objects = S3Storage(self._core or CoreSettings(), self._max_objects)
         return self._objects
 
+    def dated(self, pattern: str) -> list[str]:
+        """A pattern once for each day that `{date}` in it stands for."""
+        return [pattern.replace(DATE, day) for day in self._days] if DATE in pattern else [pattern]
+
     def find(self, patterns: Sequence[str]) -> Found:
         """Every file the patterns name, each once, under the path that sorts first."""
         found = Found()
         for pattern in patterns:
             storage, known, trouble = self.of(pattern), len(found.files), len(found.unreadable)
-            for day in self._days if DATE in pattern else ("",):
-                storage.find(pattern.replace(DATE, day), found)
+            for one in self.dated(pattern):
+                storage.find(one, found)
             if len(found.files) == known:
                 if len(found.unreadable) > trouble:
                     found.blind.add(pattern)
@@ -64,8 +68,7 @@ def _keep_one_of_each(files: dict[str, Status]) -> None:
     known: set[object] = set()
     for path in sorted(files):
         node = files[path].node
-        original = next((path.removesuffix(suffix) for suffix in COMPRESSED if path.endswith(suffix)), None)
-        if node in known or original in files:
+        if node in known or (path.endswith(COMPRESSED) and path.rpartition(".")[0] in files):
             del files[path]
         known.add(node)
 
