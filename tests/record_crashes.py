@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import strategies as st
+from record_objects import BUCKET, Bucket
 
 from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
 from growing_file import KEY
@@ -54,6 +55,17 @@ def case(
         }
         shared.at(intake, **environment)
         yield Path(name) / "records", intake
+
+
+@contextmanager
+def case_in_s3(
+    shared: CrashHarness, aws: Aws, **settings: str
+) -> Iterator[tuple[Path, Intake, Callable[[], None]]]:
+    """A new case whose folder is read as objects; what is in it comes there by a call."""
+    aws.reset()
+    bucket = Bucket(aws)
+    with case(shared, f"s3://{BUCKET}/run/", aws, **settings) as (folder, intake):
+        yield folder, intake, lambda: bucket.mirror(folder, "run")
 
 
 def finish(shared: CrashHarness) -> None:

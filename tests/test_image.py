@@ -119,7 +119,7 @@ def test_compiled_code_is_used_without_being_compared_with_its_source(files: Pat
 
 def test_its_packages_are_those_of_the_lock(files: Path) -> None:
     lock = (ROOT / "locks" / "service.txt").read_text(encoding="utf-8")
-    locked = set(re.findall(r"^([\w.-]+)==(\S+) \\$", lock, flags=re.MULTILINE))
+    locked = set(re.findall(r"^([\w.-]+)==(\S+) .*\\$", lock, flags=re.MULTILINE))
     found = set()
     for path in (files / "opt" / "venv").rglob("*.dist-info"):
         name, _, version = path.name.removesuffix(".dist-info").partition("-")

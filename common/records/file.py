@@ -6,6 +6,7 @@ A file is known by its first line, because names change in a rotation and device
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,10 +20,15 @@ from pydantic import Field, TypeAdapter
 from common.records.saved import Whole
 from common.records.storage import Raw
 
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
+
 HEAD = 4096  # bytes of the first line that count: enough to tell files apart, cheap to read again
 PORTION = 4096  # bytes of the first read; each one after it takes up to twice as many as the last
 MAX_READ_BYTES = 1 << 20  # bytes of any read
-MAX_WINDOW = 8 << 20  # bytes that zstd may look back; its own tools need more only for the highest levels
+MAX_WINDOW = 23  # so that zstd looks back 8 MB; its own tools need more only for the highest levels
 TAIL = 64  # bytes before the resume point that must still be the same
 
 
@@ -59,32 +65,18 @@ class Stream(Protocol):
         """At most `size` bytes; nothing at the end."""
 
 
-class _Zstd:
-    """What is in a file that zstd has compressed; one that asks for more memory than usual is refused."""
-
-    def __init__(self, raw: Raw) -> None:
-        try:
-            import zstandard
-        except ImportError:
-            raise OSError(None, "zstandard, which reads .zst, is not installed") from None
-        self._error = zstandard.ZstdError
-        window = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
-        self._stream = window.stream_reader(cast("IO[bytes]", raw), read_across_frames=True, closefd=False)
-
-    def read1(self, size: int, /) -> bytes:
-        try:
-            return self._stream.read1(size)
-        except self._error as error:
-            raise zlib.error(str(error)) from error
-
-
 def _gzip(raw: Raw) -> Stream:
     return gzip.GzipFile(fileobj=cast("IO[bytes]", raw))
 
 
+def _zstd(raw: Raw) -> Stream:
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW}
+    return zstd.ZstdFile(cast("IO[bytes]", raw), options=options)
+
+
 _COMPRESSED: dict[str, tuple[str, Callable[[Raw], Stream]]] = {
     ".gz": ("corrupt_gzip", _gzip),
-    ".zst": ("corrupt_zstd", _Zstd),
+    ".zst": ("corrupt_zstd", _zstd),
 }
 
 
@@ -144,7 +136,7 @@ class OpenFile:
             return self._stream.read1(size)  # read() would keep what came before an error
         except EOFError:
             return b""
-        except (zlib.error, gzip.BadGzipFile) as error:
+        except (zlib.error, gzip.BadGzipFile, zstd.ZstdError) as error:
             raise CorruptFileError(str(error)) from error
 
     def tail(self, offset: int) -> str:

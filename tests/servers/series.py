@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from common.records.file import zstd
+
 WIRE_LIMIT = 512_000
 RAW_LIMIT = 5_242_880
 POINT_LIMIT = 10_000
@@ -87,11 +89,9 @@ def _inflated(body: bytes, window_bits: int) -> bytes:
 
 
 def _unpacked_zstd(body: bytes) -> bytes:
-    import zstandard  # only tests send zstd: the demo runs without the package
-
     try:
-        return zstandard.ZstdDecompressor().stream_reader(body).read(RAW_LIMIT + 1)
-    except zstandard.ZstdError as error:
+        return zstd.ZstdDecompressor().decompress(body, RAW_LIMIT + 1)
+    except zstd.ZstdError as error:
         raise RejectedError(400, f"Unable to decompress: {error}") from error
 
 

@@ -6,23 +6,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from data_plane_fakes import SizedRows, Store
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from record_crashes import case, finish, harness_of
+from record_crashes import case, case_in_s3, finish, harness_of
 
 from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient
 from project import ROOT
+from servers.aws import Aws
 from servers.datadog import Intake
 
 N_RANKS = 8
 AGO = 3000  # seconds, so that every point stays within the hour that the intake takes
 
+Round = tuple[list[tuple[int, str, list[int], bool]], Kill]
 Truth = dict[tuple[str, tuple[str, ...], int], float]  # by metric, tags and second
 TAGS = ("env:test", "service:fleetgauge")
 
@@ -123,27 +125,48 @@ ROUND = st.tuples(
 )
 
 
-@settings(
+FEW = settings(
     max_examples=8,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # making a failure smaller takes minutes
     suppress_health_check=list(HealthCheck),
 )
+
+
+@FEW
 @given(rounds=st.lists(ROUND, min_size=4, max_size=7), tag_rank=st.booleans())
 def test_the_intake_ends_with_what_the_clients_did(
-    shared: CrashHarness, rounds: list[tuple[list[tuple[int, str, list[int], bool]], Kill]], tag_rank: bool
+    shared: CrashHarness, rounds: list[Round], tag_rank: bool
 ) -> None:
     with case(shared, tag_rank=str(tag_rank), tag_job=str(tag_rank)) as (folder, intake):
         ranks = Ranks(folder, tag_rank=tag_rank)
-        for calls, kill in rounds:
-            for rank, partition_id, sizes, fails in calls:
-                ranks.work(rank, partition_id, sizes, fails=fails)
-            ranks.write()
-            outcome = shared.run(kill)
-            assert outcome is None or kill.nth > 1, f"{kill} did not happen"
-        finish(shared)
+        be_killed(shared, ranks, rounds, lambda: None)
         assert known(intake, "ops", "errors", "keys", "bytes", "bytes_outstanding") == ranks.truth()
+
+
+@settings(FEW, max_examples=2)
+@given(rounds=st.lists(ROUND, min_size=3, max_size=4), tag_rank=st.booleans())
+def test_the_intake_ends_with_what_the_clients_did_in_s3(
+    shared: CrashHarness, aws: Aws, rounds: list[Round], tag_rank: bool
+) -> None:
+    tags = {"tag_rank": str(tag_rank), "tag_job": str(tag_rank)}
+    with case_in_s3(shared, aws, **tags) as (folder, intake, upload):
+        ranks = Ranks(folder, tag_rank=tag_rank)
+        be_killed(shared, ranks, rounds, upload)
+        assert known(intake, "ops", "errors", "keys", "bytes", "bytes_outstanding") == ranks.truth()
+
+
+def be_killed(shared: CrashHarness, ranks: Ranks, rounds: list[Round], upload: Callable[[], None]) -> None:
+    """Work and kill the collector, round by round; the last run is left alone."""
+    for calls, kill in rounds:
+        for rank, partition_id, sizes, fails in calls:
+            ranks.work(rank, partition_id, sizes, fails=fails)
+        ranks.write()
+        upload()
+        outcome = shared.run(kill)
+        assert outcome is None or kill.nth > 1, f"{kill} did not happen"
+    finish(shared)
 
 
 RANK = """

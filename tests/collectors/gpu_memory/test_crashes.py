@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record_crashes import KILLS, TornLines, Truth, case, finish, harness_of, held
+from record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
 
 from crash_harness import CrashHarness, Kill
+from servers.aws import Aws
 
 RANKS = ("0", "1")
+Round = tuple[str, list[int], bool, bool, Kill]
 ALLOCATED, PEAK = "gpu_memory.allocated_bytes", "gpu_memory.peak_allocated_bytes"
 WARNINGS = "gpu_memory.alerts"
 INTERVAL = 10
@@ -87,18 +89,42 @@ ROUND = st.tuples(
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(rounds=st.lists(ROUND, min_size=3, max_size=6), tag_job_id=st.booleans())
 def test_the_intake_ends_with_a_straight_read_of_all_whole_events(
-    shared: CrashHarness, rounds: list[tuple[str, list[int], bool, bool, Kill]], tag_job_id: bool
+    shared: CrashHarness, rounds: list[Round], tag_job_id: bool
 ) -> None:
-    tagged: dict[str, Any] = {"tag_job_id": str(tag_job_id).lower(), "aggregate_interval": str(INTERVAL)}
-    with case(shared, **tagged) as (folder, intake):
+    with case(shared, **tagged(tag_job_id)) as (folder, intake):
         trackers = Trackers(folder)
-        for rank, values, torn, rolls_over, kill in rounds:
-            trackers.append(rank, values, torn=torn)
-            assert shared.run(kill) is None, f"{kill} did not happen"
-            assert shared.run() is not None
-            if rolls_over:
-                trackers.roll_over(rank)
-        trackers.lines.finish()
-        finish(shared)
+        be_killed(shared, trackers, rounds, lambda: None)
         truth = trackers.truth(1 if tag_job_id else INTERVAL)
         assert held(intake, "rank", ALLOCATED, PEAK, WARNINGS) == truth
+
+
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(rounds=st.lists(ROUND, min_size=2, max_size=3), tag_job_id=st.booleans())
+def test_the_intake_ends_with_a_straight_read_of_all_whole_events_in_s3(
+    shared: CrashHarness, aws: Aws, rounds: list[Round], tag_job_id: bool
+) -> None:
+    with case_in_s3(shared, aws, **tagged(tag_job_id)) as (folder, intake, upload):
+        trackers = Trackers(folder)
+        be_killed(shared, trackers, rounds, upload)
+        truth = trackers.truth(1 if tag_job_id else INTERVAL)
+        assert held(intake, "rank", ALLOCATED, PEAK, WARNINGS) == truth
+
+
+def tagged(tag_job_id: bool) -> dict[str, Any]:
+    return {"tag_job_id": str(tag_job_id).lower(), "aggregate_interval": str(INTERVAL)}
+
+
+def be_killed(
+    shared: CrashHarness, trackers: Trackers, rounds: list[Round], upload: Callable[[], None]
+) -> None:
+    """Write, kill the ingestor and let it go on, round by round; the last run is left alone."""
+    for rank, values, torn, rolls_over, kill in rounds:
+        trackers.append(rank, values, torn=torn)
+        upload()
+        assert shared.run(kill) is None, f"{kill} did not happen"
+        assert shared.run() is not None
+        if rolls_over:
+            trackers.roll_over(rank)
+    trackers.lines.finish()
+    upload()
+    finish(shared)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record_crashes import KILLS, TornLines, Truth, case, finish, harness_of, held
-from record_objects import Bucket
+from record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
 
 from crash_harness import CrashHarness, Kill
 from servers.aws import Aws
@@ -102,16 +101,14 @@ def test_the_intake_ends_with_a_straight_read_of_all_whole_records(
         assert held(intake, "run_hash", COMPLETED, PROGRESS) == writers.truth
 
 
-@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(rounds=st.lists(ROUND, min_size=4, max_size=6))
 def test_the_intake_ends_with_a_straight_read_of_all_whole_records_in_s3(
     shared: CrashHarness, aws: Aws, rounds: list[Round]
 ) -> None:
-    aws.reset()
-    bucket = Bucket(aws)
-    with case(shared, "s3://records/run/**/*.jsonl", aws) as (folder, intake):
+    with case_in_s3(shared, aws) as (folder, intake, upload):
         writers = Writers(folder)
-        be_killed(shared, writers, rounds, lambda: bucket.mirror(folder, "run"))
+        be_killed(shared, writers, rounds, upload)
         assert held(intake, "run_hash", COMPLETED, PROGRESS) == writers.truth
 
 

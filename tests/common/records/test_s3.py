@@ -6,22 +6,28 @@ import gzip
 import shutil
 import tempfile
 import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-import zstandard
-from hypothesis import HealthCheck, given, settings
+import replay_writers
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from record_fuzzer import KINDS, Kind, ticks_of
 from record_objects import BUCKET, Bucket, ObjectTicks
-from xenna_ticks import NOW, Points, Ticks, named, record
+from replays import BEGIN, Simulation, held, split
+from xenna_ticks import NOW, Points, named, record
 
 from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
 from common.errors import ConfigurationError
 from common.metric import Sample
+from common.net.retry import Deadline
 from common.records import s3
+from common.records.file import zstd
 from common.records.storages import Files
 from common.span import Span
 from servers.aws import Aws
@@ -108,7 +114,7 @@ def test_an_object_with_the_same_first_line_and_another_past_is_read_anew(
 
 @pytest.mark.parametrize(
     ("suffix", "compress"),
-    [(".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)],
+    [(".gz", gzip.compress), (".zst", zstd.compress)],
     ids=["gzip", "zstd"],
 )
 def test_a_compressed_object_is_read_whole_when_it_changes_and_nothing_is_taken_twice(
@@ -135,7 +141,7 @@ def test_what_expands_to_more_than_memory_holds_is_read_in_portions(
 ) -> None:
     first, last = bucket.put("run/other", *lines(200)), bucket.put("run/other", *lines(100))
     content = first + bytes(50_000_000) + last
-    bucket.put_bytes("run/a.jsonl.zst", zstandard.ZstdCompressor().compress(content))
+    bucket.put_bytes("run/a.jsonl.zst", zstd.compress(content))
     tracemalloc.start()
     assert progress(ticks.tick()) == [100, 200]
     assert tracemalloc.get_traced_memory()[1] < 40_000_000
@@ -211,13 +217,32 @@ def test_a_pattern_stands_for_what_it_would_on_disk(
 
 def test_more_objects_than_may_be_listed_make_the_run_partial(bucket: Bucket) -> None:
     ticks = ObjectTicks(bucket.aws, max_objects="3")
-    for number in range(4):
+    for number in range(3):
         more: dict[str, Any] = {"run_id": str(number), "run_hash": str(number)}
         bucket.put(f"run/{number}.jsonl", record(0, 100 + number, **more))
-    assert progress(ticks.tick()) == [100, 101, 102, 103]
+    assert progress(ticks.tick()) == [100, 101, 102]
+    assert ticks.tally.lost == []
+    bucket.put("run/3.jsonl", record(0, 103, run_id="3", run_hash="3"))
+    assert progress(ticks.tick()) == [103]
     assert ticks.tally.lost == [
         f"s3://{BUCKET}/run/: there are more than 3 objects; narrow it, or raise MAX_OBJECTS"
     ]
+
+
+def test_of_more_than_twenty_thousand_objects_as_many_are_listed_and_it_is_said(
+    bucket: Bucket, ticks: ObjectTicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 600)  # moto may take long over a page
+    ticks.deadline = Deadline(600)
+    bucket.fill(dict.fromkeys((f"run/{number:05d}.jsonl" for number in range(19_999)), b""))
+    bucket.put("run/a.jsonl", *lines(100))
+    bucket.fill({"run/b.jsonl": b"", "run/c.jsonl": b""})
+    points = ticks.tick()
+    assert progress(points) == [100]
+    assert points["xenna.ingest.files", (), NOW] == 20_002
+    [lost] = ticks.tally.lost
+    assert "there are more than 20000 objects" in lost
+    assert [key for key, _ in bucket.read()] == ["run/a.jsonl"]
 
 
 # What goes wrong
@@ -393,27 +418,24 @@ def test_a_backfill_lists_the_days_of_its_span_and_sends_what_live_ticks_sent(bu
     assert sent == live
 
 
-class SinkTicks(ObjectTicks):
-    collector = GPU_MEMORY
-
-
-def test_sinks_manifests_and_dumps_are_found_in_s3_as_on_disk(bucket: Bucket, tmp_path: Path) -> None:
-    class LocalTicks(Ticks):
-        collector = GPU_MEMORY
-
-    samples = Path(__file__).parents[2] / "data" / "stormlog"
-    shutil.copytree(samples, tmp_path / "sinks")
-    dump = tmp_path / "sinks" / f"oom_dump_{datetime.fromtimestamp(NOW - 60, UTC):%Y%m%dT%H%M%SZ}_1"
+@pytest.mark.parametrize("place", ["sinks", "{date}"])
+def test_sinks_manifests_and_dumps_are_found_in_s3_as_on_disk(
+    bucket: Bucket, tmp_path: Path, place: str
+) -> None:
+    today = datetime.fromtimestamp(NOW, UTC)
+    folder = tmp_path / place.format(date=today.date())
+    shutil.copytree(Path(__file__).parents[2] / "data" / "stormlog", folder)
+    dump = folder / f"oom_dump_{datetime.fromtimestamp(NOW - 60, UTC):%Y%m%dT%H%M%SZ}_1"
     dump.mkdir()
     (dump / "events.json").write_text("[]")
-    bucket.mirror(tmp_path / "sinks", "sinks")
-    in_s3 = SinkTicks(bucket.aws, f"s3://{BUCKET}/sinks")
-    on_disk = LocalTicks(tmp_path / "sinks")
-    on_disk.now = in_s3.now = NOW
+    bucket.mirror(folder, folder.name)
+    in_s3 = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{place}", GPU_MEMORY)
+    on_disk = ticks_of(KINDS[1], tmp_path / place)
     points, expected = in_s3.tick(), on_disk.tick()
     assert points == expected
     assert points["gpu_memory.oom_dumps_24h", (), NOW] == 1
     assert points["gpu_memory.sessions", ("status:completed",), NOW] > 0
+    assert in_s3.tally.lost == on_disk.tally.lost
 
 
 # The same as on disk
@@ -425,32 +447,64 @@ STEPS = st.lists(
     min_size=4,
     max_size=14,
 )
+TAGGED = {"xenna": "stage_run_hash", "gpu_memory": "tag_job_id", "data_plane": "tag_rank"}
 
 
+def about_the_source(points: Points) -> Points:
+    """All but what tells how the reading went."""
+    return {key: value for key, value in points.items() if ".ingest." not in key[0]}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.collector.name)
 @given(steps=STEPS, tagged=st.booleans(), chance=st.integers(0, 99))
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=3,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],  # making a failure smaller takes minutes
+    suppress_health_check=list(HealthCheck),
+)
 def test_the_same_files_give_the_same_points_on_disk_and_in_s3(
-    bucket: Bucket, steps: list[tuple[str, int, int]], tagged: bool, chance: int
+    bucket: Bucket, kind: Kind, steps: list[tuple[str, int, int]], tagged: bool, chance: int
 ) -> None:
-    random = Random(chance)
-    prefix = f"p{random.getrandbits(60):x}"
+    random, collector = Random(chance), kind.collector
+    prefix, segments = f"p{random.getrandbits(60):x}", [1, 1, 1]
+    setting = {TAGGED[collector.name]: str(tagged)}
     with tempfile.TemporaryDirectory() as name:
-        folder, seq = Path(name), 0
-        local = Ticks(folder, stage_run_hash=str(tagged))
-        objects = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{prefix}*/*", stage_run_hash=str(tagged))
+        local = ticks_of(kind, Path(name), **setting)
+        objects = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{prefix}/", collector, **setting)
         local.now = objects.now = NOW - 1500
-        for number, (what, writer, seconds) in enumerate([*steps, ("tick", 0, 99)]):
-            path = folder / f"{writer}.jsonl"
+        for number, (what, writer, seconds) in enumerate([("write", 0, 1), *steps, ("tick", 0, 99)]):
+            numbered = collector is GPU_MEMORY
+            file = f"{writer}/segment-{segments[writer]:06d}.jsonl" if numbered else f"{writer}.jsonl"
             local.now = objects.now = local.now + seconds
             if what == "write":
-                seq += 1
-                more = {"run_id": f"r{writer}", "run_hash": str(writer)}
-                body = {"progress": seq / 2, "stage/a/queue_in": seq}
-                local.write(record(seq, NOW - local.now + random.choice((0, 2)), body, **more), to=path.name)
-            elif what == "rotate" and path.exists():
-                path.rename(folder / f"{writer}.{number:06d}.jsonl")
+                late = local.now - random.choice((0, 2))
+                local.write(kind.make(f"r{writer}", number, late), to=file)
+            elif what == "rotate" and numbered:
+                segments[writer] += 1
+            elif what == "rotate" and (path := Path(name, file)).exists():
+                path.rename(path.with_suffix(f".{number:06d}.jsonl"))
             elif what == "tick":
-                bucket.mirror(folder, prefix)
-                assert named(objects.tick(), "xenna.p") == named(local.tick(), "xenna.p")
-        assert named(objects.points, "xenna.stage") == named(local.points, "xenna.stage")
+                bucket.mirror(Path(name), prefix)
+                assert about_the_source(objects.tick()) == about_the_source(local.tick())
+        assert named(objects.points, kind.metric)
         assert objects.tally.lost == []
+
+
+@pytest.mark.parametrize(
+    "write", [replay_writers.xenna, replay_writers.gpu_memory, replay_writers.data_plane]
+)
+def test_a_backfill_from_s3_sends_what_live_ticks_sent_from_disk(
+    bucket: Bucket, tmp_path: Path, write: Callable[..., Simulation]
+) -> None:
+    simulation = write(tmp_path, Random(7), rivals=False)
+    bucket.mirror(tmp_path, "run")
+    settings = simulation.settings.model_copy(update={"paths": (f"s3://{BUCKET}/run/",)})
+    core = ObjectTicks(bucket.aws).core
+    context = replace(simulation.context(simulation.now, {}), network=core, settings=settings)
+    assert simulation.collector.backfill is not None
+    again = simulation.collector.backfill(context, Span(BEGIN, simulation.now - 300, 900))
+    expected = simulation.live_in(BEGIN, simulation.now - 300)
+    assert held(split(again())[0]) == expected
+    assert len(expected) > 50
