@@ -178,7 +178,9 @@ class CoreSettings(Settings):
         description="Where secrets live in AWS Secrets Manager: `<prefix>/datadog`, `<prefix>/<collector>`.",
     )
     aws_region: Text | None = Field(
-        None, validation_alias="AWS_REGION", description="Region of the secrets, and of checkpoints and records in S3."
+        None,
+        validation_alias="AWS_REGION",
+        description="Region of the secrets, and of checkpoints and records in S3.",
     )
     aws_endpoint_url: Url | None = Field(
         None, validation_alias="AWS_ENDPOINT_URL", description="Another AWS endpoint, for tests and proxies."
