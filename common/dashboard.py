@@ -126,7 +126,7 @@ def _check_tags(title: str, metric: Metric, by: Iterable[str], where: Iterable[s
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class Views:
     """How one collector is looked at: its dashboards, what it adds to *fleetgauge itself*, its monitors.
 
     A metric that is on no dashboard has the reason in `unseen`.
@@ -144,21 +144,21 @@ class Looks:
         return {metric for widget in widgets for metric in (*widget.metrics, *widget.share_of)}
 
 
-def looks(name: str, metrics: Iterable[Metric]) -> Looks:
+def views_of(name: str, metrics: Iterable[Metric]) -> Views:
     """What `collectors/<name>/dashboard.py` declares; without one, a chart for every metric."""
     try:
-        found: Looks = importlib.import_module(f"collectors.{name}.dashboard").LOOKS
+        found: Views = importlib.import_module(f"collectors.{name}.dashboard").VIEWS
     except ModuleNotFoundError as error:
         if error.name != f"collectors.{name}.dashboard":
             raise
         charts = tuple(line(short_name(metric), metric, by=metric.tags) for metric in metrics)
         about = f"Every metric of the collector {name}."
-        return Looks((Dashboard(name.replace("_", "-"), name, about, (Section("Metrics", charts),)),))
+        return Views((Dashboard(name.replace("_", "-"), name, about, (Section("Metrics", charts),)),))
     return found
 
 
-def with_itself(own: Looks, others: Iterable[Looks]) -> Looks:
-    """The runner's own looks, to the one dashboard of which every collector adds its sections."""
+def with_itself(own: Views, others: Iterable[Views]) -> Views:
+    """The runner's own views, to the one dashboard of which every collector adds its sections."""
     [board] = own.dashboards
     added = (section for one in others for section in one.itself)
     return replace(own, dashboards=(replace(board, sections=(*board.sections, *added)),))

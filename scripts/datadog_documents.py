@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import registry
 from common.collector import load_collector
-from common.dashboard import Dashboard, Draw, Looks, Monitor, looks, short_name, with_itself
+from common.dashboard import Dashboard, Draw, Monitor, Views, short_name, views_of, with_itself
 from common.datadog.documents import Place, dashboard_document, monitor_document, monitor_query
 from common.execution import health, health_dashboard
 from common.metric import Metric
@@ -25,10 +25,10 @@ COLUMNS = (
 )
 
 
-def every_look() -> list[Looks]:
+def all_views() -> list[Views]:
     """How everything is looked at: each collector, and last fleetgauge itself."""
-    collectors = [looks(name, load_collector(name).metrics) for name in registry.names()]
-    return [*collectors, with_itself(health_dashboard.LOOKS, collectors)]
+    collectors = [views_of(name, load_collector(name).metrics) for name in registry.names()]
+    return [*collectors, with_itself(health_dashboard.VIEWS, collectors)]
 
 
 def every_metric() -> list[Metric]:
@@ -41,10 +41,10 @@ def documents() -> dict[Path, str]:
     """Every document, by the file it belongs into."""
     place = Place()
     made = {}
-    for look in every_look():
-        for board in look.dashboards:
+    for views in all_views():
+        for board in views.dashboards:
             made[FOLDER / "dashboards" / f"{board.key}.json"] = _json(dashboard_document(board, place))
-        for monitor in look.monitors:
+        for monitor in views.monitors:
             made[FOLDER / "monitors" / f"{monitor.key}.json"] = _json(monitor_document(monitor, place))
     families: dict[str, list[Metric]] = {}
     for metric in every_metric():
@@ -86,19 +86,19 @@ def _metadata(metrics: list[Metric]) -> str:
 
 
 def _page() -> Iterator[str]:
-    looked = every_look()
+    found = all_views()
     yield "\n## Dashboards"
-    for board in (board for look in looked for board in look.dashboards):
+    for board in (board for views in found for board in views.dashboards):
         yield from _dashboard_part(board)
     yield "\n## Monitors"
     yield "A threshold is changed by its key: see [what can be changed](#what-can-be-changed).\n"
     yield "| key | told when | why this threshold |"
     yield "| --- | --- | --- |"
-    for monitor in (monitor for look in looked for monitor in look.monitors):
+    for monitor in (monitor for views in found for monitor in views.monitors):
         key = f"[`{monitor.key}`](datadog/monitors/{monitor.key}.json)"
         yield f"| {key} | {_condition(monitor)} | {monitor.reason} |"
     yield "\n## On no dashboard"
-    for metric, reason in ((metric, why) for look in looked for metric, why in look.unseen.items()):
+    for metric, reason in ((metric, why) for views in found for metric, why in views.unseen.items()):
         yield f"- `{metric.name}`: {reason}"
 
 

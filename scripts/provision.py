@@ -29,7 +29,7 @@ from common.show.layout import wrap  # noqa: E402
 from common.signals import interruptible  # noqa: E402
 from common.text import visible  # noqa: E402
 from fleetgauge.pages.axes import plural  # noqa: E402
-from scripts.datadog_documents import every_look, every_metric  # noqa: E402
+from scripts.datadog_documents import all_views, every_metric  # noqa: E402
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
 DONE = {"create": "created", "change": "changed", "finish": "finished", "remove": "removed"}
@@ -68,9 +68,9 @@ class Command:
         settings = configuration.table(ProvisionSettings, PROVISION_TABLE)
         core = configuration.core
         place = Place(core.service, (*settings.notify, *options.notify), settings.documents or "")
-        looked = every_look()
-        self.boards = {one.key: dashboard_document(one, place) for look in looked for one in look.dashboards}
-        changed = settings.changed(one for look in looked for one in look.monitors)
+        found = all_views()
+        self.boards = {one.key: dashboard_document(one, place) for views in found for one in views.dashboards}
+        changed = settings.changed(one for views in found for one in views.monitors)
         self.monitors = {one.key: monitor_document(one, place) for one in changed}
         keys = configuration.table(ProvisioningKeys, DATADOG_TABLE)
         self.datadog = Provisioning(keys, core, Deadline(options.timeout))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.data_plane import metrics as m
-from common.dashboard import Dashboard, Looks, Section, heat_map, line, table, toplist, value
+from common.dashboard import Dashboard, Section, Views, heat_map, line, table, toplist, value
 from common.records.reading_dashboard import reading_monitors, reading_section
 
 _OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES, _AVG, _P50, _P95, _P99, _MAX = m.OPERATIONS
@@ -55,7 +55,7 @@ DATA_PLANE = Dashboard(
     ("docs/data-plane.md", "docs/metrics.md"),
 )
 
-LOOKS = Looks(
+VIEWS = Views(
     (DATA_PLANE,),
     (reading_section("the data plane", m.READING),),
     reading_monitors("data_plane", m.READING),

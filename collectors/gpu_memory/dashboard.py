@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.gpu_memory import metrics as m
-from common.dashboard import Dashboard, Looks, Monitor, Section, bars, heat_map, line, table, toplist, value
+from common.dashboard import Dashboard, Monitor, Section, Views, bars, heat_map, line, table, toplist, value
 from common.records.reading_dashboard import reading_monitors, reading_section
 
 _ALLOCATED, _RESERVED, _USED, _TOTAL, _UTILIZATION, _PEAK = m.GAUGES.values()
@@ -63,4 +63,4 @@ MONITORS = (
     *reading_monitors("gpu_memory", m.READING),
 )
 
-LOOKS = Looks((GPU_MEMORY,), (reading_section("GPU memory", m.READING),), MONITORS)
+VIEWS = Views((GPU_MEMORY,), (reading_section("GPU memory", m.READING),), MONITORS)

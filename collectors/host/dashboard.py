@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.host import metrics as m
-from common.dashboard import Dashboard, Looks, Monitor, Section, bars, heat_map, line, table, toplist, value
+from common.dashboard import Dashboard, Monitor, Section, Views, bars, heat_map, line, table, toplist, value
 from common.metric import Metric
 
 _GPU = ("host", "gpu")
@@ -157,4 +157,4 @@ MONITORS = (
     ),
 )
 
-LOOKS = Looks((HOSTS,), monitors=MONITORS)
+VIEWS = Views((HOSTS,), monitors=MONITORS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.wandb import metrics as m
-from common.dashboard import Dashboard, Looks, Monitor, Section, bars, line, note, table, toplist, value
+from common.dashboard import Dashboard, Monitor, Section, Views, bars, line, note, table, toplist, value
 
 _PAGES = ("collectors/wandb/README.md", "docs/metrics.md")
 _PROJECT = ("entity", "project")
@@ -259,4 +259,4 @@ MONITORS = (
     ),
 )
 
-LOOKS = Looks((FLEET, PUSH_TO_MAIN, SWEEPS), monitors=MONITORS)
+VIEWS = Views((FLEET, PUSH_TO_MAIN, SWEEPS), monitors=MONITORS)

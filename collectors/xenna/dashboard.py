@@ -5,9 +5,9 @@ from __future__ import annotations
 from collectors.xenna import metrics as m
 from common.dashboard import (
     Dashboard,
-    Looks,
     Monitor,
     Section,
+    Views,
     Widget,
     bars,
     heat_map,
@@ -129,7 +129,7 @@ MONITORS = (
     *reading_monitors("xenna", m.READING),
 )
 
-LOOKS = Looks(
+VIEWS = Views(
     (PIPELINES,),
     (reading_section("pipelines", m.READING),),
     MONITORS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.dashboard import Dashboard, Looks, Monitor, Section, bars, line, note, toplist, value
+from common.dashboard import Dashboard, Monitor, Section, Views, bars, line, note, toplist, value
 from common.execution import health as h
 
 _BY = ("collector",)
@@ -108,4 +108,4 @@ MONITORS = (
     ),
 )
 
-LOOKS = Looks((ITSELF,), monitors=MONITORS)
+VIEWS = Views((ITSELF,), monitors=MONITORS)

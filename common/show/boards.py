@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from common.dashboard import Widget, looks
+from common.dashboard import Widget, views_of
 from common.metric import Combine, Metric
 from common.show.dry_run_file import Board, Chart
 
@@ -18,7 +18,7 @@ def boards(name: str, metrics: Iterable[Metric], address: str) -> list[Board]:
             f"{_screen(address)}/dashboard/lists?q={quote(board.title)}",
             tuple((section.title, tuple(map(_chart, section.widgets))) for section in board.sections),
         )
-        for board in looks(name, metrics).dashboards
+        for board in views_of(name, metrics).dashboards
     ]
 
 

@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 from project import ROOT
-from scripts.datadog_documents import every_look, every_metric
+from scripts.datadog_documents import all_views, every_metric
 from scripts.provision import main
 from servers.faults import Fault
 from servers.loopback import Request
 from servers.provisioned import ProvisioningApi
 from standins import APP_KEY, KEY
 
-BOARDS = [board for look in every_look() for board in look.dashboards]
-MONITORS = [monitor for look in every_look() for monitor in look.monitors]
+BOARDS = [board for views in all_views() for board in views.dashboards]
+MONITORS = [monitor for views in all_views() for monitor in views.monitors]
 METADATA = {
     "collector.up": {},
     "host.load_1m": {"description": "Load, as we know it.", "unit": "process"},

@@ -18,12 +18,12 @@ from common.dashboard import Dashboard, Draw, Monitor
 from common.datadog.documents import Place, dashboard_document, metadata_document, monitor_document
 from common.metric import Kind, Metric
 from monitor_queries import Query
-from scripts.datadog_documents import every_look, every_metric
+from scripts.datadog_documents import all_views, every_metric
 from strict_models import findings
 
 METRICS = {metric.name: metric for metric in every_metric()}
-BOARDS = [board for look in every_look() for board in look.dashboards]
-MONITORS = [monitor for look in every_look() for monitor in look.monitors]
+BOARDS = [board for views in all_views() for board in views.dashboards]
+MONITORS = [monitor for views in all_views() for monitor in views.monitors]
 PLACE = Place("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
 VARIABLES = {"env", "service", "project", "user", "host"}
 
@@ -178,7 +178,7 @@ def test_keys_and_titles_are_each_used_once() -> None:
 
 def test_every_metric_is_on_a_dashboard_or_says_why_not() -> None:
     shown = {m for board in BOARDS for one in board.widgets() for m in (*one.metrics, *one.share_of)}
-    excused = {metric for look in every_look() for metric in look.unseen}
+    excused = {metric for views in all_views() for metric in views.unseen}
     assert set(METRICS.values()) == shown | excused
     assert not shown & excused
 

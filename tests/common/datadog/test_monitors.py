@@ -9,10 +9,10 @@ import pytest
 
 from common.datadog.documents import Place, monitor_document
 from monitor_queries import Query, Series, told
-from scripts.datadog_documents import every_look
+from scripts.datadog_documents import all_views
 
 MONITORS = {
-    monitor.key: monitor_document(monitor, Place()) for look in every_look() for monitor in look.monitors
+    monitor.key: monitor_document(monitor, Place()) for views in all_views() for monitor in views.monitors
 }
 Points = Mapping[int, float]
 
