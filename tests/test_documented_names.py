@@ -30,7 +30,9 @@ FOLLOWED = {"CONTRIBUTING.md", "docs/adding-a-collector.md"}
 SCRIPTS = {f"scripts/{name}" for name in ("build", "demo", "generate", "lint", "release", "setup", "test")}
 SCRIPTS |= {"scripts/provision.py"}
 RUNNABLE = {"scripts/run_collector.py", "fleetgauge.gpu_memory"}
-HELM = ("--atomic", "--build-arg", "--namespace", "--set", "--upgrade", "--values", "--wait")  # and docker
+# Options of helm, docker and pytest.
+FOREIGN_OPTIONS = {"--atomic", "--build-arg", "--namespace", "--set", "--upgrade", "--values", "--wait"}
+FOREIGN_OPTIONS |= {"--hypothesis-profile"}
 RUN = [one for one in COMMANDS if one.program in RUNNABLE and one.page not in FOLLOWED]
 
 METRICS = {metric.name: metric for family in generate.families().values() for metric in family}
@@ -95,7 +97,7 @@ def test_every_option_exists(page: Path) -> None:
         path for path in [*ROOT.glob("scripts/*"), *ROOT.glob("benchmarks/*.py")] if path.is_file()
     ):
         known |= {*re.findall(r"--[a-z][a-z-]+", script.read_text())}
-    known |= {*HELM}
+    known |= FOREIGN_OPTIONS
     ours = re.compile("--|.*(run_collector|scripts/|fleetgauge.gpu_memory)")
     for text in typed(page):
         if ours.match(text) and not re.search("helm|kubectl|docker", text):
