@@ -2,8 +2,9 @@
 
     python data_plane_on_ray.py DIRECTORY RAY_DIRECTORY
 
-Leaves the records of two jobs, and the truth about each in `report.json`. In one, the actors put and the
-driver clears; in the other, the driver puts and clears, and the actors only read.
+Leaves the records of three jobs, and the truth about each in `report.json`. In one, the actors put and the
+driver clears; in another, the driver puts and clears, and the actors only read; in the third, each process
+puts and clears keys of its own, with a client that it has built.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def driver_puts(directory: Path) -> dict[str, Any]:
     """Everything is put and cleared by the driver, but for the last step; workers read."""
     storage = STORAGE.remote()
     told = sink(directory, "alone")
-    client = MetricsDataPlaneClient(Client(storage), told)
+    client = MetricsDataPlaneClient(Client(storage), told, alone=True)
     workers = [WORKER.remote((client, told), number, None) for number in range(ACTORS)]
     for step in range(STEPS):
         keys = [f"{step}-{index}" for index in range(KEYS)]
@@ -147,6 +148,23 @@ def driver_puts(directory: Path) -> dict[str, Any]:
     held = ray.get(storage.total.remote())
     told.close()
     return {"pids": pids, "held": held}
+
+
+def builds(directory: Path, storage: Any, number: int) -> int:
+    """A process that nobody has sent anything to."""
+    told = JsonlEvents(f"{directory}/apart/", 1.0, job="apart")
+    client = MetricsDataPlaneClient(Client(storage), told)
+    keys = [f"{number}-{index}" for index in range(KEYS)]
+    client.put_samples(keys, "train", fields={"ids": Rows(KEYS, 1)})
+    client.clear_samples(keys[1:], "train")
+    told.close()
+    return os.getpid()
+
+
+def everybody_builds(directory: Path) -> dict[str, Any]:
+    storage = STORAGE.remote()
+    tasks = [ray.remote(num_cpus=0)(builds).remote(directory, storage, number) for number in range(2)]
+    return {"pids": [builds(directory, storage, 2), *ray.get(tasks)], "held": ray.get(storage.total.remote())}
 
 
 def threads_of_ours(copies: list[Any]) -> int:
@@ -171,6 +189,7 @@ def main(directory: Path, ray_directory: str) -> None:
             if last:
                 raise
     report = {"shared": workers_put(directory), "alone": driver_puts(directory)}
+    report["apart"] = everybody_builds(directory)
     report["unused"] = {"threads": unused(directory), "files": len(list(directory.glob("unused/*")))}
     report["driver"] = {"pid": os.getpid()}
     (directory / "report.json").write_text(json.dumps(report))

@@ -50,7 +50,10 @@ def operations(
 def held(
     seq: int, ago: float, by_partition: Mapping[str, int], rank: int | None = 0, **more: Any
 ) -> dict[str, Any]:
+    """What the only client of a job holds, unless told otherwise."""
     outstanding = {
+        "writes": True,
+        "unknown": "",
         "bytes_outstanding": dict(by_partition),
         "peak_bytes_outstanding": 100,
         "keys_outstanding": 5,

@@ -49,7 +49,10 @@ def xenna(folder: Path, chance: Random, *, rivals: bool) -> Simulation:
 
 
 def data_plane(folder: Path, chance: Random, *, rivals: bool) -> Simulation:
-    """Four ranks write to three files. Where they are rivals, nobody tells them apart."""
+    """Four ranks write to three files. Where they are rivals, nobody tells them apart.
+
+    Each has a job of its own, of which three know what it holds.
+    """
     interval = chance.choice(("60", "7"))
     simulation = Simulation(DATA_PLANE, folder, tag_rank=str(not rivals).lower(), aggregate_interval=interval)
     seqs = itertools.count()
@@ -63,7 +66,9 @@ def data_plane(folder: Path, chance: Random, *, rivals: bool) -> Simulation:
             status = chance.choice(("ok", "ok", "error", "timeout"))
             simulation.write(name, operations(next(seqs), ago, *calls, rank=rank, status=status))
         elif what == "hold":
-            simulation.write(name, holding(next(seqs), ago, {"p": chance.randrange(99)}, rank=rank))
+            told = {"job": f"ants-{rank}", "foreign_clears": rank // 3, "keys_overflowed": 0}
+            told |= {"unknown": "copied" if rank == 3 else ""}
+            simulation.write(name, holding(next(seqs), ago, {"p": chance.randrange(99)}, rank, **told))
         elif what == "rotate":
             simulation.rotate(name)
         else:

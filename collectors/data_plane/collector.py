@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
+from typing import NamedTuple
 
 from pydantic import Field
 
 from collectors.data_plane import metrics as emitted
-from collectors.data_plane.holdings import Holdings, Tagging
-from collectors.data_plane.record import BUCKETS, Held, Operations, SavedTotals, Totals, interpret, plus
+from collectors.data_plane.jobs import Jobs
+from collectors.data_plane.record import BUCKETS, NONE, Held, Operations, SavedTotals, Totals, interpret, plus
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.metric import Sample, sample
@@ -39,6 +41,21 @@ class DataPlaneSettings(RecordSettings):
     )
 
 
+class Tagging(NamedTuple):
+    """Which tags are on; what differs only in one that is off is added up."""
+
+    job: bool
+    rank: bool
+    partition_id: bool
+
+    def tags(self, group: tuple[str, ...], partition_id: str = "", op: str = "") -> tuple[str, ...]:
+        """The tags of what is known of a job and a rank."""
+        job, rank = group
+        values = (job * self.job, op, partition_id * self.partition_id, rank * self.rank)
+        named = zip(emitted.OPERATION_TAGS, values, strict=True)
+        return tuple(f"{name}:{value}" for name, value in named if value)
+
+
 class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     """One tick over the records of clients."""
 
@@ -50,12 +67,12 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
 
     def __init__(self, context: Context[DataPlaneSettings], tick: Tick, known: None = None) -> None:
         super().__init__(context, tick, known)
-        settings, oldest = context.settings, tick.window.oldest
+        settings = context.settings
         self.waits_for = self.width(settings)
         self._tagging = Tagging(settings.tag_job, settings.tag_rank, settings.tag_partition_id)
         self._tags: dict[tuple[object, ...], Key] = {}  # by what records tell
-        whole = not context.node_local
-        self._holdings = Holdings(self.saved, self._tagging, self.waits_for, oldest, whole=whole)
+        self._jobs = Jobs(self.saved, tick.window.oldest)
+        self._words: list[Held] = []  # since the last ones were judged
 
     @classmethod
     def width(cls, settings: DataPlaneSettings) -> int:
@@ -79,29 +96,62 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
 
     def hear(self, record: Operations | Held) -> None:
         if isinstance(record, Held):
-            self._holdings.hear(record)
+            self._note(record._replace(bytes_by_partition=None))
+
+    def _note(self, word: Held) -> None:
+        self._words.append(word)
+        self._jobs.claim(word.group[0])
 
     def take(self, record: Operations | Held) -> Sequence[Sample]:
+        start = int(record.timestamp) // self.waits_for * self.waits_for
         if isinstance(record, Held):
-            self._holdings.hear(record)
+            self._note(record)
+            foreign, overflowed = record.foreign_clears, record.keys_overflowed
+            if foreign is not None and overflowed is not None:
+                self.add(start, self._tagging.tags(record.group), (*NONE, {}, foreign, overflowed))
             return ()
         told = (record.group, record.op, record.partition_id)
         tags = self._tags.get(told)
         if tags is None:
-            writer = self._tagging.writer(record.group)
-            tags = self._tags[told] = self._tagging.tags(writer, record.partition_id, record.op)
-        self.add(int(record.timestamp) // self.waits_for * self.waits_for, tags, record.totals)
+            tags = self._tags[told] = self._tagging.tags(record.group, record.partition_id, record.op)
+        self.add(start, tags, record.totals)
         return ()
 
     def cell_samples(self, start: int, key: Key, value: Totals) -> list[Sample]:
-        return operation_samples(start, key, value)
+        if any(tag.startswith("op:") for tag in key):
+            return operation_samples(start, key, value)
+        return [
+            Sample(metric, n, start, key, None) for metric, n in zip(emitted.DOUBTS, value[7:], strict=True)
+        ]
 
-    def rest(self, reached: float) -> Iterator[Sample]:
-        held = self._holdings.samples(reached)
-        return chain(super().rest(reached), self.apart(held) if self.layered else held)
+    def added_up(self) -> Iterator[Sample]:
+        return chain(super().added_up(), self.apart(self._held()) if self.layered else self._held())
+
+    def _held(self) -> Iterator[Sample]:
+        """What each job holds; over jobs it is not added up, as nobody knows that all of them were read."""
+        words, self._words = self._words, []
+        last = {(word.group, int(word.timestamp)): word for word in self._jobs.believed(words)}
+        for word in last.values() if self._tagging.job and not self.context.node_local else ():
+            yield from held_samples(word, self._tagging)
+
+    @property
+    def pending(self) -> bool:
+        return super().pending or bool(self._words)
 
     def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
-        return {**super().changes(reached, behind=behind), **self._holdings.changes(reached)}
+        return {**super().changes(reached, behind=behind), **self._jobs.changes()}
+
+
+def held_samples(word: Held, tagging: Tagging) -> Iterator[Sample]:
+    """The points of what a job holds."""
+    at, tags = int(word.timestamp), tagging.tags(word.group)
+    yield Sample(emitted.PEAK_BYTES_OUTSTANDING, word.peak_bytes, at, tags, None)
+    yield Sample(emitted.KEYS_OUTSTANDING, word.keys, at, tags, None)
+    held: Counter[tuple[str, ...]] = Counter() if tagging.partition_id else Counter({tags: 0})
+    for partition_id, n_bytes in (word.bytes_by_partition or {}).items():
+        held[tagging.tags(word.group, partition_id)] += n_bytes
+    for tagged, n_bytes in held.items():
+        yield Sample(emitted.BYTES_OUTSTANDING, n_bytes, at, tagged, None)
 
 
 def operation_samples(at: int, tags: tuple[str, ...], totals: Totals) -> list[Sample]:

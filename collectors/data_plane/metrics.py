@@ -47,22 +47,24 @@ BYTES_OUTSTANDING = gauge(
     "shard",
     combines=Combine.SUM,
 )
-PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING, FOREIGN_CLEARS, KEYS_OVERFLOWED = (
+PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING = (
     gauge(f"data_plane.{name}", unit, text, *WRITER_TAGS, "shard", combines=Combine.SUM)
     for name, unit, text in (
-        (
-            *("peak_bytes_outstanding", "byte"),
-            "Most bytes that were ever outstanding at once; of several clients, the sum of their peaks.",
-        ),
+        ("peak_bytes_outstanding", "byte", "Most bytes that were ever outstanding at once."),
         ("keys_outstanding", "key", "Keys that were put and not cleared."),
-        (
-            *("foreign_clears", "key"),
-            "Keys that clients cleared but had not put. Above 0, what the job holds is unknown, and absent.",
-        ),
-        (
-            *("keys_overflowed", "key"),
-            "Held keys that clients gave up so far. Above 0, what the job holds is not known, and absent.",
-        ),
+    )
+)
+DOUBTS = FOREIGN_CLEARS, KEYS_OVERFLOWED = tuple(
+    count(
+        f"data_plane.{name}",
+        "key",
+        f"{text} From the first on, what the job holds is absent.",
+        *WRITER_TAGS,
+        "shard",
+    )
+    for name, text in (
+        ("foreign_clears", "Keys that clients cleared and had not put."),
+        ("keys_overflowed", "Keys that clients gave up while they were held."),
     )
 )
 

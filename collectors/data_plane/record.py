@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise, takewhile
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 
 from common.records.entry import Entry
-from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, is_number, text
-from common.records.saved import Number, Time, Whole
+from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, text
+from common.records.saved import Number, Whole
 from fleetgauge.data_plane import BUCKET_ENDS_MS
 from fleetgauge.data_plane.jsonl import KIND
-from fleetgauge.records import Event, Json
-
-MAX_INTERVAL = 600  # seconds: words further apart are of a source that was silent
-STANDS_FOR = 3  # intervals
-MAX_STANDING = STANDS_FOR * MAX_INTERVAL
+from fleetgauge.records import Json
 
 BUCKETS = {str(index): index for index in range(len(BUCKET_ENDS_MS) + 1)}
 
 # Operations that add up: how many succeeded, their keys and bytes; the sum of their times, the shortest, the
 # longest, and how many there are in each bucket of times; then how many failed, and how many timed out.
+# Without an operation: how many keys were cleared that nobody had put, and how many given up.
 Totals = tuple[Whole, Number, Number, Number, Number, Number, dict[str, Whole], Whole, Whole]
-_NONE = (0, 0, 0, 0.0, 0.0, 0.0)
+NONE = (0, 0, 0, 0.0, 0.0, 0.0)
 _NUMBERS = {int, float}
 
 
@@ -42,32 +37,22 @@ class Operations(NamedTuple):
 class Held(NamedTuple):
     """What the clients of one source hold; its next word replaces this one, in whichever run it says it."""
 
-    timestamp: Time
+    writer: str
+    timestamp: float
     group: tuple[str, str]
-    interval: Number | None  # between two words, where it is told
-    ended: bool
-    peak_bytes: Whole
-    keys: Whole
-    bytes_by_partition: dict[str, Whole] | None  # None of a source that has no client
-    foreign_clears: Whole | None = None  # keys so far; None where it is not told, as the next two
-    keys_overflowed: Whole | None = None
-    writers: Whole | None = None  # clients, once one of them has put or cleared
-    writer: str = ""  # which is not saved, and nor is the source
-    source: str = ""
+    source: str
+    writes: bool  # has put, cleared or registered
+    unknown: str | None  # why this is not what the job holds; None of one that cannot tell
+    peak_bytes: int
+    keys: int
+    bytes_by_partition: dict[str, int] | None  # None of a source that has no client
+    foreign_clears: int | None  # keys since the word before; None where it is not told, as the next
+    keys_overflowed: int | None
 
-
-def stands_until(words: Sequence[Held], place: int) -> float:
-    """When a source that said nothing after one of its words counts as gone."""
-    word = words[place]
-    if word.ended:
-        return word.timestamp
-    interval = word.interval
-    if interval is None:
-        times = [one.timestamp for one in words[max(0, place - STANDS_FOR) : place + 1]]
-        gaps = [after - before for before, after in pairwise(times)]
-        # What it said before it was silent for long tells nothing.
-        interval = max(takewhile(lambda gap: gap <= MAX_INTERVAL, reversed(gaps)), default=0.0)
-    return word.timestamp + STANDS_FOR * min(interval, MAX_INTERVAL)
+    @property
+    def proves(self) -> bool:
+        """Whether it tells figures, and that they are those of the job."""
+        return self.writes and self.unknown == "" and self.bytes_by_partition is not None
 
 
 def interpret(entry: Entry) -> Operations | Held | None:
@@ -75,32 +60,30 @@ def interpret(entry: Entry) -> Operations | Held | None:
     value, known = entry.value, envelope(entry, KIND)
     if known is None:
         return None
-    run, timestamp, event, job, rank = known
+    run, timestamp, _, job, rank = known
     group = (job, rank or "")
     if "op" in value:
         op = text(value, "op")
         if not op:
             raise UnusableRecordError("bad_body", "op", value["op"])
         return Operations(run, timestamp, group, op, text(value, "partition_id"), _totals(value))
-    interval = value.get("interval_s")
     has_client = "bytes_outstanding" in value or "source" not in value
     return Held(
+        run,
         timestamp,
         group,
-        interval if is_number(interval) and 0 < interval < MAX_NUMBER else None,
-        event is Event.END,
+        text(value, "source") or run,
+        value.get("writes") is True,
+        text(value, "unknown") if "unknown" in value else None,
         whole(value, "peak_bytes_outstanding") if has_client else 0,
         whole(value, "keys_outstanding") if has_client else 0,
         _by_partition(value.get("bytes_outstanding")) if has_client else None,
-        _so_far(value, "foreign_clears"),
-        _so_far(value, "keys_overflowed"),
-        _so_far(value, "writers"),
-        run,
-        text(value, "source") or run,
+        _counted(value, "foreign_clears"),
+        _counted(value, "keys_overflowed"),
     )
 
 
-def _so_far(value: Json, key: str) -> int | None:
+def _counted(value: Json, key: str) -> int | None:
     return whole(value, key) if key in value else None
 
 
@@ -123,7 +106,7 @@ def _totals(value: Json) -> Totals:
         return (count, keys, n_bytes, float(total), float(low), float(high), buckets, 0, 0)
     if status not in ("error", "timeout"):
         raise UnusableRecordError("bad_body", "status", status)
-    return (*_NONE, {}, *((count, 0) if status == "error" else (0, count)))
+    return (*NONE, {}, *((count, 0) if status == "error" else (0, count)))
 
 
 def plus(one: Totals, other: Totals) -> Totals:

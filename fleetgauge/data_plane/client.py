@@ -81,6 +81,10 @@ class MetricsDataPlaneClient:
     Safe to share between threads. The inner client's other attributes are reachable through it. Out of a
     pickle, and in a forked child, it counts from zero. At most `max_keys` keys are followed from put to
     clear; past that the oldest are given up, and counted.
+
+    What the job holds is told only where this client knows that no other one writes, which puts, clears and
+    registrations do. It finds that out; `alone` promises it, where others only read, or denies it. No copy of
+    it is alone.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class MetricsDataPlaneClient:
         on_event: OnEvent | None = None,
         *,
         max_keys: int = 100_000,
+        alone: bool | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if on_event is not None and not callable(on_event):
@@ -99,6 +104,7 @@ class MetricsDataPlaneClient:
         self._on_event = ignore_event if on_event is None else on_event
         self._clock = clock
         self._max_keys = max_keys
+        self.alone = alone
         self._begin()
 
     def register_partition(
@@ -111,6 +117,8 @@ class MetricsDataPlaneClient:
         enums: dict[str, list[str]] | None = None,
     ) -> Anything:
         with Call(self, "register", partition_id) as call:
+            if not self._wrote:
+                self._before_write()
             self._accounts.guarded(None, self._accounts.plan_register, call, num_samples)
             call.start()
             return self._inner.register_partition(
@@ -170,6 +178,8 @@ class MetricsDataPlaneClient:
         tags: list[dict[str, Anything]] | None = None,
     ) -> Anything:
         with Call(self, "put", partition_id) as call:
+            if not self._wrote:
+                self._before_write()
             sample_ids = _kept(sample_ids)
             self._accounts.guarded(None, self._accounts.plan_put, call, sample_ids, fields)
             call.start()
@@ -187,6 +197,8 @@ class MetricsDataPlaneClient:
 
     def clear_samples(self, sample_ids: Iterable[str] | None, partition_id: str) -> Anything:
         with Call(self, "clear", partition_id) as call:
+            if not self._wrote:
+                self._before_write()
             sample_ids = None if sample_ids is None else _kept(sample_ids)
             self._accounts.guarded(None, self._accounts.plan_clear, call, sample_ids)
             call.start()
@@ -205,16 +217,29 @@ class MetricsDataPlaneClient:
         return self._accounts.bytes_by_partition()
 
     def after_fork(self) -> None:
+        self.alone = False
+        self._renew()
+
+    def _renew(self) -> None:
         self._accounts = Accounts(self._max_keys)
+        self._wrote = False
 
     def _begin(self) -> None:
-        self.after_fork()
+        self._renew()
         renewed_in_child.add(self)
         if isinstance(self._on_event, EventSink):
             try:
                 self._on_event.attach(self)
             except Exception as error:
                 self._accounts.callback_losses.add(error)
+
+    def _before_write(self) -> None:
+        try:
+            if isinstance(self._on_event, EventSink):
+                self._on_event.before_write()
+        except Exception as error:
+            self._accounts.callback_losses.add(error)
+        self._wrote = True
 
     def __getattr__(self, name: str) -> Anything:
         # Special methods are not forwarded: copying or pickling would act on the inner client instead.
@@ -227,6 +252,7 @@ class MetricsDataPlaneClient:
 
     def __setstate__(self, state: dict[str, Anything]) -> None:
         self.__dict__.update(state)
+        self.alone = False
         self._begin()
 
     @property  # type: ignore[misc]  # nobody may assign a wrapper another class

@@ -83,5 +83,8 @@ class EventSink:
     def attach(self, client: HasSnapshot) -> None:
         """Called by each client that is built with this sink."""
 
+    def before_write(self) -> None:
+        """Called by a client, in each process that it is in, before its first operation that writes."""
+
     def close(self) -> None:
         """Hand on whatever is still held. Events may follow."""

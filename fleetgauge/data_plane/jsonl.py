@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import math
-import os
 import threading
 import time
 import uuid
@@ -17,10 +16,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 
 from fleetgauge.data_plane.events import WRITES, DataPlaneEvent, EventSink, HasSnapshot, Losses
 from fleetgauge.data_plane.operation_totals import OperationTotals
+from fleetgauge.data_plane.peers import peers_of, rank_here
 from fleetgauge.records import Event, Json, RecordWriter, resolve_path
 from fleetgauge.records.background import renewed_in_child
 
@@ -67,7 +67,7 @@ class JsonlEvents(EventSink):
         resolve_path(path, kind=KIND, run_id="any")  # raises for what can never work
         if not rotate_after > 0:
             raise ValueError(f"rotate_after is {rotate_after!r}: it must be a number of seconds, more than 0")
-        self._copy = partial(JsonlEvents, path, interval_s, job=job, rotate_after=rotate_after, clock=clock)
+        self._copy = partial(type(self), path, interval_s, job=job, rotate_after=rotate_after, clock=clock)
         self._interval_s = interval_s
         self._clock = clock
         self._new_writer = partial(
@@ -79,8 +79,10 @@ class JsonlEvents(EventSink):
             rotate_after=rotate_after,
             clock=lambda: self._stamp,
         )
-        self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        # Each with what was told of it before.
+        self._clients: weakref.WeakKeyDictionary[HasSnapshot, dict[str, int]] = weakref.WeakKeyDictionary()
         self._n_attached = 0  # with those that are gone
+        self._peers = peers_of(job, fspath(path))
         self._begin(rank)
         renewed_in_child.add(self)
 
@@ -110,8 +112,11 @@ class JsonlEvents(EventSink):
         return self._losses.count + self._dropped_before + (writer.dropped if writer else 0)
 
     def attach(self, client: HasSnapshot) -> None:
-        self._clients.add(client)
+        self._clients[client] = {}
         self._n_attached += 1
+
+    def before_write(self) -> None:
+        self._peers.begin(self._source)
 
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
@@ -150,6 +155,7 @@ class JsonlEvents(EventSink):
             self._losses.add(error)
         finally:
             self._closed.set()
+            self._peers.end(self._source)
             writer, self._writer = self._writer, None
             if writer is not None:
                 writer.close(MAX_CLOSE_WAIT_S)
@@ -157,7 +163,9 @@ class JsonlEvents(EventSink):
             self._adding_up.release()
 
     def _open(self) -> None:
-        self._writer = self._new_writer(rank=rank_here() if self._rank is None else self._rank)
+        if self.wrote:
+            self.before_write()
+        self._writer = self._new_writer(rank=self._rank_now())
         self._write(self._clock(), self.held(set()), Event.START)
         self._closed = threading.Event()
         atexit.register(self.close)
@@ -165,6 +173,9 @@ class JsonlEvents(EventSink):
             threading.Thread(
                 target=self._keep_time, args=(self._closed,), name="fleetgauge-data-plane", daemon=True
             ).start()
+
+    def _rank_now(self) -> int | None:
+        return rank_here() if self._rank is None else self._rank
 
     def _keep_time(self, closed: threading.Event) -> None:
         while not closed.wait(self._interval_s):
@@ -211,9 +222,10 @@ class JsonlEvents(EventSink):
         for (op, partition_id, status), totals in groups.items():
             named = {"op": op, "partition_id": partition_id, "status": status}
             self._write(ended, named | body_of(totals))
-        word = self.held({partition_id for _, partition_id, _ in groups})
-        if event is Event.END or self.wrote or "bytes_outstanding" in word:
-            self._write(now, word, event)
+        if self._writer is not None:  # or what is counted since the word before would be lost
+            word = self.held({partition_id for _, partition_id, _ in groups})
+            if event is Event.END or self.wrote or "bytes_outstanding" in word:
+                self._write(now, word, event)
 
     def _write(self, stamp: float, body: Json, event: Event = Event.STATS) -> None:
         self._stamp = stamp
@@ -222,48 +234,43 @@ class JsonlEvents(EventSink):
 
     def held(self, partitions: set[str]) -> Json:
         """What all attached clients hold; a partition that was used and holds nothing is told as 0."""
-        writers = max(1, self._n_attached) if self.wrote else 0
-        word: Json = {"source": self._source, "interval_s": self._interval_s, "writers": writers}
+        word: Json = {"source": self._source, "interval_s": self._interval_s, "writes": self.wrote}
         by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
         try:
-            clients = list(self._clients)
-            snapshots = [client.snapshot() for client in clients]
-            for client in clients:
+            read = {client: client.snapshot() for client in list(self._clients)}
+            held = dict.fromkeys((*_HELD, *_COUNTED), 0)
+            for client, snapshot in read.items():
                 for name, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():
                     by_partition[name] = by_partition.get(name, 0) + n_bytes
-            held = {field: sum(snapshot.get(of, 0) for snapshot in snapshots) for field, of in _HELD.items()}
+                for field, name in _HELD.items():
+                    held[field] += snapshot.get(name, 0)
+                for name in _COUNTED:
+                    held[name] += snapshot.get(name, 0) - self._clients[client].get(name, 0)
+                    self._clients[client][name] = snapshot.get(name, 0)
+            # Asked last: what was read is from before any copy that is made from here on.
+            unknown = self._peers.unknown(read, self._n_attached, self._rank_now())
         except Exception as error:
             self._losses.add(error)
             return word
-        return word | held | {"bytes_outstanding": largest(by_partition)} if clients else word
+        return (
+            word | held | {"bytes_outstanding": largest(by_partition), "unknown": unknown} if read else word
+        )
 
-    def __reduce__(self) -> tuple[Callable[[], JsonlEvents], tuple[()]]:
-        return self._copy, ()
+    def __reduce__(self) -> tuple[Callable[..., JsonlEvents], tuple[Callable[[], JsonlEvents]]]:
+        self._peers.copied = True
+        return _copied, (self._copy,)
+
+
+def _copied(build: Callable[[], JsonlEvents]) -> JsonlEvents:
+    """A sink out of a pickle, which knows that it is not the only one."""
+    sink = build()
+    sink._peers.copied = True
+    return sink
 
 
 # The fields of a record, and what they are called in the snapshot of a client.
-_HELD = {
-    "peak_bytes_outstanding": "peak_bytes_outstanding",
-    "keys_outstanding": "n_keys_outstanding",
-    "keys_overflowed": "keys_overflowed",
-    "foreign_clears": "foreign_clears",
-}
-
-
-def rank_here() -> int | None:
-    """The rank that the environment of this process tells, as torchrun and NeMo-RL's workers set it."""
-    rank, node, place, places = (
-        _whole(os.environ.get(name)) for name in ("RANK", "GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    )
-    if rank is not None or place is None or node is None:
-        return rank
-    if places is None:
-        return None if node else place
-    return node * places + place
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
+_HELD = {"peak_bytes_outstanding": "peak_bytes_outstanding", "keys_outstanding": "n_keys_outstanding"}
+_COUNTED = ("keys_overflowed", "foreign_clears")  # since the word before
 
 
 def _of_one(event: DataPlaneEvent) -> OperationTotals:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from fleetgauge.data_plane.events import DataPlaneEvent, EventSink, EventStatus, HasSnapshot, Losses, OnEvent
 from fleetgauge.data_plane.operation_totals import OperationTotals
+from fleetgauge.data_plane.peers import Peers, rank_here
 from fleetgauge.records.background import renewed_in_child
 
 # How long a program's end may be held up by a log that hangs.
@@ -38,6 +39,10 @@ class _Chain(EventSink):
     def attach(self, client: HasSnapshot) -> None:
         for sink in self._sinks():
             self._guarded(sink.attach, client)
+
+    def before_write(self) -> None:
+        for sink in self._sinks():
+            self._guarded(sink.before_write)
 
     def close(self) -> None:
         for sink in self._sinks():
@@ -94,6 +99,7 @@ class WandbEvents(EventSink):
         self._clock = clock
         self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
         self._n_attached = 0  # with those that are gone
+        self._peers = Peers()
         self._begin(run)
         renewed_in_child.add(self)
 
@@ -109,6 +115,7 @@ class WandbEvents(EventSink):
         self._begin(_NoRun())
 
     def __reduce__(self) -> tuple[type[WandbEvents], tuple[_NoRun, float]]:
+        self._peers.copied = True
         return WandbEvents, (_NoRun(), self._interval_s)
 
     @property
@@ -119,6 +126,9 @@ class WandbEvents(EventSink):
         with self._lock:
             self._clients.add(client)
             self._n_attached += 1
+
+    def before_write(self) -> None:
+        self._peers.begin("")
 
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
@@ -141,12 +151,13 @@ class WandbEvents(EventSink):
                     op, {status: t for (name, status), t in self._totals.items() if name == op}
                 )
             clients = list(self._clients)
-        snapshots = [client.snapshot() for client in clients]
-        gauges = ["foreign_clears", "keys_overflowed"] * bool(snapshots)
-        # Two clients may write to the same keys, and neither can tell.
-        if self._n_attached == 1 and not any(snapshot[gauge] for snapshot in snapshots for gauge in gauges):
-            gauges += ["bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"] * bool(snapshots)
-        return metrics | {f"data_plane/{one}": sum(snapshot[one] for snapshot in snapshots) for one in gauges}
+        read = {client: client.snapshot() for client in clients}
+        gauges = ["foreign_clears", "keys_overflowed"] * bool(read)
+        if read and not self._peers.unknown(read, self._n_attached, rank_here()):
+            gauges += ["bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"]
+        return metrics | {
+            f"data_plane/{one}": sum(snapshot[one] for snapshot in read.values()) for one in gauges
+        }
 
     def _counted_and_due(self, event: DataPlaneEvent) -> bool:
         one = OperationTotals.of_one(event["n_keys"], event["n_bytes"], event["wall_ms"])

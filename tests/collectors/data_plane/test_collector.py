@@ -46,7 +46,8 @@ def test_a_record_becomes_counts_and_times_at_its_own_time(ticks: DataPlaneTicks
 
 def test_counts_are_counts_and_all_else_is_a_gauge() -> None:
     counted = {metric.name for metric in METRICS if metric.kind is Kind.COUNT}
-    assert counted == {f"data_plane.{name}" for name in ("ops", "errors", "timeouts", "keys", "bytes")}
+    names = ("ops", "errors", "timeouts", "keys", "bytes", "foreign_clears", "keys_overflowed")
+    assert counted == {f"data_plane.{name}" for name in names}
 
 
 def test_every_metric_is_declared_and_every_declared_one_emitted(ticks: DataPlaneTicks) -> None:

@@ -48,7 +48,7 @@ def known(intake: Intake, *names: str) -> Truth:
 class Ranks:
     """Ranks that put rows in turn, and what a dashboard must show of it in the end.
 
-    Each is of a job of its own: what a job with several writers holds is not known.
+    Each is the only one of a job of its own: what a job with several writers holds is not known.
     """
 
     def __init__(self, folder: Path, *, tag_rank: bool) -> None:
@@ -63,7 +63,8 @@ class Ranks:
             for rank in range(N_RANKS)
         ]
         self._clients = [
-            MetricsDataPlaneClient(store, sink) for store, sink in zip(self._store, self._sinks, strict=True)
+            MetricsDataPlaneClient(store, sink, alone=True)
+            for store, sink in zip(self._store, self._sinks, strict=True)
         ]
 
     def work(self, rank: int, partition_id: str, sizes: list[int], *, fails: bool) -> None:
@@ -102,11 +103,12 @@ class Ranks:
         self.now += 7
 
     def truth(self) -> Truth:
-        held: Counter[tuple[str, tuple[str, ...], int]] = Counter()
-        last = {(at if self._tag_rank else at // 60 * 60, rank): by for (at, rank), by in self.held.items()}
-        for (at, rank), by_partition in last.items():
-            for partition_id, n_bytes in by_partition.items():
-                held["bytes_outstanding", self._tags(rank, f"partition_id:{partition_id}"), at] += n_bytes
+        held = {
+            ("bytes_outstanding", self._tags(rank, f"partition_id:{partition_id}"), at): n_bytes
+            for (at, rank), by_partition in self.held.items()
+            for partition_id, n_bytes in by_partition.items()
+            if self._tag_rank  # and job: what jobs hold is not added up
+        }
         return {**self.counts, **held}
 
 

@@ -16,7 +16,7 @@ from data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
 
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
-from fleetgauge.data_plane.jsonl import rank_here
+from fleetgauge.data_plane.peers import rank_here, sign_of_others
 from project import ROOT
 
 PRELUDE = """
@@ -200,11 +200,23 @@ def test_keys_that_overflowed_and_foreign_clears_are_in_the_record(tmp_path: Pat
     sink = JsonlEvents(f"{tmp_path}/")
     clients = [MetricsDataPlaneClient(PicklableStore(), sink, max_keys=2) for _ in range(2)]
     clients[0].put_samples(["a", "b", "c"], "p", fields={"x": Tensor(3)})
+    assert sink.held(set())["keys_overflowed"] == 0  # told by the first word already
     clients[1].clear_samples(["a", "b", "c", "c"], "p")
     clients[1].clear_samples(["d"], "p")
     sink.close()
-    *_, end = written(tmp_path)
-    assert (end["keys_overflowed"], end["foreign_clears"], end["writers"]) == (1, 4, 2)
+    words = [one for one in written(tmp_path) if "op" not in one]
+    assert [(one["keys_overflowed"], one["foreign_clears"]) for one in words] == [(1, 0), (0, 4)]
+
+
+def test_what_is_counted_in_the_first_operation_of_a_later_interval_is_told(tmp_path: Path) -> None:
+    now = [1000.0]
+    sink = JsonlEvents(f"{tmp_path}/", 10, clock=lambda: now[0])
+    client = MetricsDataPlaneClient(PicklableStore(), sink)
+    now[0] += 60
+    client.clear_samples(["a"], "p")
+    sink.close()
+    words = [one for one in written(tmp_path) if "op" not in one]
+    assert [one["foreign_clears"] for one in words] == [1, 0]
 
 
 def test_the_first_operation_that_writes_is_told_at_once(tmp_path: Path) -> None:
@@ -214,8 +226,108 @@ def test_the_first_operation_that_writes_is_told_at_once(tmp_path: Path) -> None
     client.put_samples(["a"], "p", fields={"x": Tensor(1)})
     client.clear_samples(["a"], "p")
     sink.close()
-    words = [(one["event"], one["writers"]) for one in written(tmp_path) if "op" not in one]
-    assert words == [("start", 0), ("stats", 1), ("end", 1)]
+    words = [(one["event"], one["writes"]) for one in written(tmp_path) if "op" not in one]
+    assert words == [("start", False), ("stats", True), ("end", True)]
+
+
+# Who knows what the job holds
+
+
+def unknown(sink: EventSink) -> str:
+    assert isinstance(sink, JsonlEvents)
+    found: str = sink.held(set())["unknown"]
+    return found
+
+
+NOT_ALONE = "it is not alone: so it was told, or it is a copy"
+
+
+def test_one_client_in_one_process_knows_what_its_job_holds(tmp_path: Path) -> None:
+    sink = JsonlEvents(f"{tmp_path}/", job="ants", rank=0)
+    client = MetricsDataPlaneClient(PicklableStore(), sink)
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    assert unknown(sink) == ""
+    sink.close()
+    later = JsonlEvents(f"{tmp_path}/", job="ants", rank=0)
+    another = MetricsDataPlaneClient(PicklableStore(), later)
+    another.put_samples(["a"], "p", fields={"x": Tensor(1)})
+    assert unknown(later) == ""
+    client.put_samples(["a"], "p", fields={"x": Tensor(1)})  # which opens the first one again
+    assert unknown(later) == unknown(sink) == "there are several clients in this process"
+    sink.close()
+    later.close()
+
+
+def test_a_client_that_could_not_measure_a_put_does_not_know_what_its_job_holds(tmp_path: Path) -> None:
+    class Odd:
+        def numel(self) -> int:
+            raise RuntimeError("no size")
+
+        element_size = numel
+
+    sink = JsonlEvents(f"{tmp_path}/")
+    client = MetricsDataPlaneClient(PicklableStore(), sink)
+    client.put_samples(["a"], "p", fields={"x": Odd()})
+    assert unknown(sink) == "it could not measure all"
+    sink.close()
+
+
+def test_from_when_on_a_client_or_its_sink_is_pickled_neither_it_nor_the_copy_knows(tmp_path: Path) -> None:
+    program = """
+sink = JsonlEvents(folder, job="ants")
+client = MetricsDataPlaneClient(Inner(), sink)
+put(client, "a")
+said = [sink.held(set())["unknown"], pickle.dumps(sink).hex(), sink.held(set())["unknown"]]
+print(json.dumps(said))
+sink.close()
+"""
+    before, sent, after = json.loads(run(program, tmp_path))
+    assert (before, after) == ("", "it was copied, or its sink was")
+    received = """
+sink = pickle.loads(bytes.fromhex(sys.argv[2]))
+client = MetricsDataPlaneClient(Inner(), sink)
+put(client, "a")
+sink.close()
+"""
+    in_a_process_of_its_own(PRELUDE + received, f"{tmp_path}/", sent)
+    said = {one["source"]: one["unknown"] for one in written(tmp_path) if "op" not in one}
+    assert list(said.values()) == ["it was copied, or its sink was"] * 2
+
+
+def test_a_promise_to_be_alone_holds_for_the_client_that_made_it_and_for_no_copy(tmp_path: Path) -> None:
+    sink = JsonlEvents(f"{tmp_path}/", job="ants")
+    client = MetricsDataPlaneClient(PicklableStore(), sink, alone=True)
+    twin, its_sink = again(client, sink)
+    assert (unknown(sink), unknown(its_sink)) == ("", NOT_ALONE)
+    assert (client.alone, twin.alone) == (True, False)
+    told = JsonlEvents(f"{tmp_path}/", job="bees")
+    bees = MetricsDataPlaneClient(PicklableStore(), told, alone=False)
+    assert unknown(told) == NOT_ALONE
+    assert not bees.alone
+
+
+@pytest.mark.parametrize(
+    ("environment", "sign"),
+    [
+        ({}, ""),
+        ({"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}, ""),
+        ({"WORLD_SIZE": "8"}, "WORLD_SIZE is 8"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE is 2"),
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "SLURM_STEP_NUM_TASKS is 2"),
+        ({"SLURM_NTASKS": "2"}, ""),  # of a job, in which this may be the only process
+        ({"RANK": "3"}, "its rank is 3"),
+        ({"WORLD_SIZE": "many"}, ""),
+    ],
+)
+def test_an_environment_tells_of_other_processes(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], sign: str
+) -> None:
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+    for name in (*names, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert sign_of_others(rank_here()) == sign
 
 
 # Forks
@@ -308,3 +420,43 @@ os.waitpid(child, 0)
 sink.close()
 """
     assert run(program, tmp_path).splitlines() == ["True 1", "True 2", "True 2"]
+
+
+def test_a_forked_child_that_reads_changes_nothing_and_one_that_writes_is_known_at_once(
+    tmp_path: Path,
+) -> None:
+    """Known before its first operation is over, though it is killed in it and writes no record."""
+    program = """
+class Dying(Inner):
+    def put_samples(self, *arguments, **options):
+        if os.getpid() != parent: os.kill(os.getpid(), 9)
+parent = os.getpid()
+sink = chain(JsonlEvents(folder, 60, job="ants"))
+client = MetricsDataPlaneClient(Dying(), sink)
+put(client, "a")
+def child(work):
+    pid = os.fork()
+    if not pid:
+        work()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    [jsonl] = sink.callbacks
+    return jsonl.held(set())["unknown"]
+print(json.dumps([child(lambda: None), child(lambda: client.get_samples(["a"], "p", [])),
+                  child(lambda: put(client, "b"))]))
+sink.close()
+"""
+    assert json.loads(run(program, tmp_path)) == ["", "", "a forked process writes too"]
+
+
+def test_a_child_of_multiprocessing_knows_that_it_is_one_of_several(tmp_path: Path) -> None:
+    program = """
+import multiprocessing
+from fleetgauge.data_plane.peers import sign_of_others
+def tell(): print(sign_of_others(None), flush=True)
+tell()
+process = multiprocessing.get_context("fork").Process(target=tell)
+process.start()
+process.join()
+"""
+    assert run(program, tmp_path).splitlines() == ["", "it is a process of multiprocessing"]

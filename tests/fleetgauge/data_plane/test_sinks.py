@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_fakes import Events, Store, Tensor, in_a_process_of_its_own
+from data_plane_fakes import Events, PicklableStore, Store, Tensor, in_a_process_of_its_own
 
 from fleetgauge.data_plane import (
     DataPlaneEvent,
@@ -224,6 +224,18 @@ def test_what_is_outstanding_is_not_known_of_two_clients_which_may_write_to_the_
     assert sink.metrics()["data_plane/foreign_clears"] == 0
 
 
+def test_what_is_outstanding_is_not_known_of_a_client_that_was_copied_unless_it_promised_to_write_alone() -> (
+    None
+):
+    for alone in (None, True):
+        sink = WandbEvents(Run())
+        client = MetricsDataPlaneClient(PicklableStore(), sink, alone=alone)
+        client.put_samples(["a"], "p", fields={"x": Tensor(1)})
+        assert sink.metrics()["data_plane/bytes_outstanding"] == 4
+        pickle.dumps(client)
+        assert ("data_plane/bytes_outstanding" in sink.metrics()) is bool(alone)
+
+
 def test_logs_when_the_interval_has_passed_and_not_before() -> None:
     run, clock = Run(), Clock()
     sink = WandbEvents(run, interval_s=10, clock=clock)
@@ -387,7 +399,7 @@ def test_a_real_run_keeps_its_own_steps(tmp_path: Path) -> None:
     program = """
 import json, wandb
 from fleetgauge.data_plane import MetricsDataPlaneClient, WandbEvents
-from data_plane_fakes import Store, Tensor
+from data_plane_fakes import PicklableStore, Store, Tensor
 run = wandb.init(mode="offline", project="x")
 sink = WandbEvents(run, interval_s=0)
 client = MetricsDataPlaneClient(Store(), sink)
