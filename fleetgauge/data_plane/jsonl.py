@@ -155,7 +155,6 @@ class JsonlEvents(EventSink):
             self._losses.add(error)
         finally:
             self._closed.set()
-            self._peers.end(self._source)
             writer, self._writer = self._writer, None
             if writer is not None:
                 writer.close(MAX_CLOSE_WAIT_S)
@@ -163,8 +162,6 @@ class JsonlEvents(EventSink):
             self._adding_up.release()
 
     def _open(self) -> None:
-        if self.wrote:
-            self.before_write()
         self._writer = self._new_writer(rank=self._rank_now())
         self._write(self._clock(), self.held(set()), Event.START)
         self._closed = threading.Event()

@@ -32,8 +32,8 @@ class Peers:
 
     def __init__(self) -> None:
         self.copied = False
-        self._writing: set[str] = set()
-        self._several = self._forked = False
+        self._sources: set[str] = set()  # that have written
+        self._forked = False
         self._sign = ""
         try:
             self._child_writes: mmap.mmap | bytearray = mmap.mmap(-1, 1)  # memory that forked children share
@@ -45,14 +45,10 @@ class Peers:
         self._forked = True
 
     def begin(self, source: str) -> None:
-        """Take note that a source is about to write."""
+        """Take note that a source is about to write. What it leaves behind outlives it."""
         if self._forked:
             self._child_writes[0] = 1
-        self._writing.add(source)
-        self._several = self._several or len(self._writing) > 1
-
-    def end(self, source: str) -> None:
-        self._writing.discard(source)
+        self._sources.add(source)
 
     def unknown(
         self, read: Mapping[HasSnapshot, Mapping[str, Any]], n_attached: int, rank: int | None
@@ -61,7 +57,7 @@ class Peers:
         for name, why in _DOUBTS.items():
             if any(snapshot.get(name) for snapshot in read.values()):
                 return why
-        if self._several or n_attached > 1:
+        if len(self._sources) > 1 or n_attached > 1:
             return "there are several clients in this process"
         for client in read:
             alone = getattr(client, "alone", None)

@@ -148,14 +148,14 @@ def test_what_was_sent_is_remembered_for_as_long_as_it_can_be_sent_again(ticks: 
     ticks.tick()
     ticks.now = NOW - 100 + 3600
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("cell:")] == [f"cell:{NOW - 100}"]
+    assert [key for key in ticks.parts if key.startswith("cell:")] == [f"cell:{NOW - 100}"]
     ticks.now += 1
     ticks.tick()
-    assert [key for key in ticks.state if key.startswith("cell:")] == []
-    assert "job:ants" in ticks.state
+    assert [key for key in ticks.parts if key.startswith("cell:")] == []
+    assert "job:ants" in ticks.parts
     ticks.now = NOW - 90 + 3600 + REMEMBERED + 1
     ticks.tick()
-    assert "job:ants" not in ticks.state
+    assert "job:ants" not in ticks.parts
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_past_so_many_series_the_oldest_are_forgotten_and_what_follows_is_late(
     monkeypatch.setattr("common.records.buckets.MAX_KEPT", 3 * 100)
     ticks.write(*(operations(seq, 200 - seq) for seq in range(5)))
     ticks.tick()
-    kept = [key for key in ticks.state if key.startswith("cell:")]
+    kept = [key for key in ticks.parts if key.startswith("cell:")]
     assert kept == [f"cell:{NOW - ago}" for ago in (198, 197, 196)]
     ticks.write(*(operations(0, ago, run_id=str(ago)) for ago in (200, 199, 198)), to="b.jsonl")
     assert the(ticks.tick(), "ops") == {(TAGS, 198): 2}

@@ -7,13 +7,14 @@ import pickle
 import tempfile
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pytest
 from data_plane_fakes import PicklableStore, SizedRows
 from data_plane_ticks import DataPlaneTicks, envelope
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from xenna_ticks import NOW
 
 from collectors.data_plane.collector import COLLECTOR
@@ -22,8 +23,6 @@ from common.span import Span
 from fleetgauge.data_plane import DataPlaneEvent, JsonlEvents, MetricsDataPlaneClient, peers
 from fleetgauge.data_plane.events import WRITES
 
-numbers = st.integers(0, 4)
-some_keys = st.lists(st.integers(0, 4), min_size=1, unique=True)
 HELD = {f"data_plane.{name}" for name in ("bytes_outstanding", "keys_outstanding", "peak_bytes_outstanding")}
 
 
@@ -57,42 +56,32 @@ def built(job: str, **promise: Any) -> tuple[MetricsDataPlaneClient, Sink]:
     return MetricsDataPlaneClient(PicklableStore(), sink, **promise), sink
 
 
-class Job(RuleBasedStateMachine):
+class Job:
     """Processes of one job over one store, in which any client may put and clear any key.
 
     The one assumption: clients that are built apart, in processes that live at the same time, were told that
     they are not alone. A client that promises to be the only one that writes is. The store goes with the job.
     """
 
-    jobs = count()
-
-    @initialize(
-        how=st.sampled_from(["one", "one process", "built apart", "others only read"]),
-        max_keys=st.sampled_from([3, 1000, 1000]),
-        n=st.integers(2, 3),
-    )
-    def build(self, how: str, max_keys: int, n: int) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.ticks = DataPlaneTicks(Path(self.folder.name))
-        self.name, self.how = f"job-{next(self.jobs)}", how
+    def __init__(self, folder: Path, how: str, max_keys: int) -> None:
+        self.ticks = DataPlaneTicks(folder)
+        self.name, self.how = str(folder), how
         self.options: dict[str, Any] = {"max_keys": max_keys}
         if how in {"built apart", "others only read"}:
             self.options["alone"] = how == "others only read"
         self.now = NOW - 3000
         self.stored: dict[str, int] = {}
-        self.n_started = 0
         self.truth: dict[int, tuple[int, int]] = {}  # bytes and keys by second
         self.known: set[int] = set()  # seconds at which a client that nothing is doubtful of spoke
-        self.ever_copied = False
+        self.others_may_write = self.doubted = False
         self.processes: list[Process] = []
-        for _ in range(n if how in {"one process", "built apart"} else 1):
-            self.join(*built(self.name, **self.options))
+        for _ in range(2 if how in {"one process", "built apart"} else 1):
+            self.first = self.join(*built(self.name, **self.options))
 
-    def join(self, client: MetricsDataPlaneClient, sink: Sink) -> None:
+    def join(self, client: MetricsDataPlaneClient, sink: Sink) -> Process:
         self.leave_the_process()
-        self.n_started += 1
-        if len(self.living()) < 5:
-            self.processes.append(Process(self.n_started, client, sink))
+        self.processes.append(Process(len(self.processes), client, sink))
+        return self.processes[-1]
 
     def leave_the_process(self) -> None:
         """What is built from here on is in another one, and does not find what this one knows."""
@@ -102,133 +91,109 @@ class Job(RuleBasedStateMachine):
     def living(self) -> list[Process]:
         return [process for process in self.processes if process.lives]
 
-    def one(self, number: int) -> Process | None:
-        living = self.living()
-        return living[number % len(living)] if living else None
+    def one(self, number: int) -> Process:
+        return self.living()[number % len(self.living())]
 
     def writing(self, number: int) -> Process | None:
         if self.how == "others only read":
-            first = self.processes[0]
-            return first if first.lives else None
+            return self.first if self.first.lives else None
         return self.one(number)
 
     # What processes do
 
     def sent(self, what: Any) -> Any:
         """A copy of it, as another process has it."""
-        self.ever_copied = True
+        self.others_may_write = True
         pickled = pickle.dumps(what)
         self.leave_the_process()
         return pickle.loads(pickled)  # noqa: S301  # our own bytes
 
-    @rule(number=numbers)
-    def send_a_copy(self, number: int) -> None:
-        if process := self.one(number):
+    def spread(self, number: int, what: str) -> None:
+        """Have another process with a copy, which reads; of a sink alone, each builds a client around it."""
+        if len(self.living()) > 3:
+            return
+        process = self.one(number)
+        if what == "client":
             client, sink = self.sent((process.client, process.sink))
-            self.join(client, sink)
-
-    @rule(number=numbers)
-    def send_its_sink(self, number: int) -> None:
-        """As NeMo-RL's configuration does: each process builds a client around a copy."""
-        if (process := self.one(number)) and self.how != "others only read":
+        elif what == "fork":
+            client, sink = forked(process)
+        else:
             sink = self.sent(process.sink)
-            self.join(MetricsDataPlaneClient(PicklableStore(), sink), sink)
+            client = MetricsDataPlaneClient(PicklableStore(), sink)
+        client.get_samples(["0"], "p", ["x"])
+        self.join(client, sink)
 
-    @rule(number=numbers)
-    def fork(self, number: int) -> None:
-        """A child has all that its parent had, and shares a page of memory with it, until it is renewed."""
-        if process := self.one(number):
-            client, sink = (copy_of(one) for one in (process.client, process.sink))
-            sink._peers = copy_of(process.sink._peers)
-            client._on_event = sink
-            sink._clients = type(sink._clients)({client: {}})
-            for one in (client, sink, sink._peers):
-                one.after_fork()
-            self.join(client, sink)
-
-    @rule(number=numbers, keys=some_keys, size=st.integers(1, 9))
-    def put(self, number: int, keys: list[int], size: int) -> None:
+    def put(self, number: int, keys: list[int], size: int, late: set[int]) -> None:
         if process := self.writing(number):
             rows = SizedRows(*({"x": size + key} for key in keys))
             self.stored |= {str(key): size + key for key in keys}
             process.client.put_samples([str(key) for key in keys], "p", fields=rows)
-            self.wrote(process)
+            self.wrote(process, late)
 
-    @rule(number=numbers, keys=st.none() | some_keys)
-    def clear(self, number: int, keys: list[int] | None) -> None:
+    def clear(self, number: int, keys: list[int] | None, late: set[int]) -> None:
         if process := self.writing(number):
             ids = [str(key) for key in keys] if keys is not None else None
             self.stored = {
                 key: size for key, size in self.stored.items() if ids is not None and key not in ids
             }
             process.client.clear_samples(ids, "p")
-            self.wrote(process)
+            self.wrote(process, late)
 
-    @rule(number=numbers)
-    def read(self, number: int) -> None:
-        if process := self.one(number):
-            process.client.get_samples(["0"], "p", ["x"])
-
-    @rule(number=numbers)
-    def kill(self, number: int) -> None:
-        if process := self.one(number):
-            process.lives = False
-
-    @rule(number=numbers)
-    def end(self, number: int) -> None:
-        if process := self.one(number):
+    def die(self, number: int, *, killed: bool) -> None:
+        if len(self.living()) == 1:
+            self.start_again()
+            return
+        process = self.one(number)
+        if not killed:
             self.now += 1
             self.spoken(process, "end")
-            process.lives = False
             process.sink.close()
+        process.lives = False
 
-    @rule()
     def start_again(self) -> None:
-        """A job that is started again has an empty store, and a first process."""
-        if not self.living() and self.how in {"one", "others only read"}:
-            self.now += 1
-            self.stored, self.ever_copied = {}, False
-            self.processes = [one for one in self.processes if one.late]
-            self.leave_the_process()
-            self.n_started += 1
-            self.processes.insert(0, Process(self.n_started, *built(self.name, **self.options)))
+        """All are killed. A job that is started again has an empty store, and a first process."""
+        self.leave_the_process()
+        self.now += 1
+        self.stored, self.others_may_write = {}, False
+        for process in self.living():
+            process.lives = False
+        self.first = self.join(*built(self.name, **self.options))
 
     # What is told of it, and when it is read
 
-    def wrote(self, process: Process) -> None:
-        """A sink tells of the first operation that writes at once."""
+    def wrote(self, process: Process, late: set[int]) -> None:
+        """A sink tells of the first operation that writes at once, and all do at the end of the interval."""
         self.now += 1
+        self.others_may_write = self.others_may_write or process is not self.first
         if process.sink.begins:
             self.spoken(process)
+        self.now += 9
+        for one in self.living():
+            self.now += 1
+            self.spoken(one)
+        self.read(late)
 
     def spoken(self, process: Process, event: str = "stats") -> None:
         word = process.speak(self.now, event)
         self.truth[self.now] = (sum(self.stored.values()), len(self.stored))
         counted = process.client.snapshot()
+        if not word["writes"]:
+            return
         if (
-            ((self.how == "one" and not self.ever_copied) or self.how == "others only read")
-            and process is self.processes[0]
-            and word["writes"]
-            and not counted["foreign_clears"] + counted["keys_overflowed"]
+            ((self.how == "one" and not self.others_may_write) or self.how == "others only read")
+            and process is self.first
+            and not counted["foreign_clears"] + counted["keys_overflowed"] + self.doubted
         ):
             self.known.add(self.now)
+        else:
+            self.doubted = True
 
-    @rule()
-    def let_an_interval_pass(self) -> None:
-        self.now += 9
-        for process in self.living():
-            self.now += 1
-            self.spoken(process)
-
-    @rule(number=numbers)
-    def arrive(self, number: int) -> None:
-        if late := [process for process in self.processes if process.late]:
-            process = late[number % len(late)]
-            self.ticks.write(*process.late, to=f"{process.number}.jsonl")
-            process.late = []
-
-    @rule()
-    def tick(self) -> None:
+    def read(self, late: set[int]) -> None:
+        """A tick comes, and the files of some are late."""
+        for process in self.processes:
+            if process.late and process.number % 3 not in late:
+                self.ticks.write(*process.late, to=f"{process.number}.jsonl")
+                process.late = []
         self.ticks.now = self.now + 60
         self.ticks.tick()
         self.check(self.ticks.items)
@@ -245,24 +210,25 @@ class Job(RuleBasedStateMachine):
             assert values["data_plane.peak_bytes_outstanding"] >= n_bytes
         return set(found)
 
-    def teardown(self) -> None:
-        if not hasattr(self, "ticks"):
-            return
-        try:
-            for number in range(len(self.processes)):
-                self.arrive(number)
-            self.tick()
-            sent = {at for name, _, at in self.ticks.points if name == "data_plane.keys_outstanding"}
-            assert sent >= self.known, "a figure is absent that was known"
-            assert COLLECTOR.backfill
-            self.ticks.state, self.ticks.now = {}, NOW + 100_000
-            replay = COLLECTOR.backfill(
-                self.ticks.context(), Span(NOW // 900 * 900 - 3600, NOW // 900 * 900 + 900, 900)
-            )
-            assert self.check(list(replay())) >= self.known
-        finally:
-            peers._known.clear()
-            self.folder.cleanup()
+    def end(self) -> None:
+        """All files have arrived: nothing that was known is absent, and a replay tells nothing else."""
+        self.read(set())
+        sent = {at for name, _, at in self.ticks.points if name == "data_plane.keys_outstanding"}
+        assert sent >= self.known
+        assert COLLECTOR.backfill
+        self.ticks.state, self.ticks.now = {}, NOW + 100_000
+        span = Span(NOW // 900 * 900 - 3600, NOW // 900 * 900 + 900, 900)
+        assert self.check(list(COLLECTOR.backfill(self.ticks.context(), span)())) >= self.known
+
+
+def forked(process: Process) -> tuple[MetricsDataPlaneClient, Sink]:
+    """A child has all that its parent had, and shares a page of memory with it, until it is renewed."""
+    client, sink, known = (copy_of(one) for one in (process.client, process.sink, process.sink._peers))
+    client._on_event, sink._peers = sink, known
+    sink._clients = type(sink._clients)({client: {}})
+    for one in (client, sink, known):
+        one.after_fork()
+    return client, sink
 
 
 def copy_of(one: Any) -> Any:
@@ -274,5 +240,31 @@ def copy_of(one: Any) -> Any:
     return twin
 
 
-TestJob = Job.TestCase
-TestJob.settings = settings(deadline=None, max_examples=80, stateful_step_count=25)
+STEPS = {"put": 6, "clear": 3, "spread": 3, "end": 1, "be killed": 1}
+
+
+def some_of(chance: Random, keys: list[int]) -> list[int]:
+    return chance.sample(keys, chance.randint(1, len(keys)))
+
+
+@pytest.mark.parametrize("how", ["one", "one process", "built apart", "others only read"])
+@given(seed=st.integers(0, 2**32 - 1), max_keys=st.sampled_from([1000, 1000, 3]))
+@settings(deadline=None, max_examples=50)
+def test_a_figure_is_the_truth_or_absent(how: str, seed: int, max_keys: int) -> None:
+    chance = Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(Path(folder), how, max_keys)
+        for what in ["put", *chance.choices(list(STEPS), list(STEPS.values()), k=8)]:
+            number, late = chance.randrange(4), chance.choice((set(), {0}, {1}, {1, 2}))
+            stored = [int(key) for key in job.stored]
+            if what == "put":
+                job.put(number, some_of(chance, [0, 1, 2, 3, 4]), chance.randint(1, 9), late)
+            elif what == "clear":  # mostly what is there
+                cleared = some_of(chance, chance.choice((stored, stored, stored, [0, 1, 2, 3, 4])) or [0])
+                job.clear(number, chance.choice((cleared, cleared, None)), late)
+            elif what == "spread":
+                job.spread(number, chance.choice(("client", "sink", "fork")))
+            else:
+                job.die(number, killed=what == "be killed")
+        job.end()
+        peers._known.clear()
