@@ -120,7 +120,7 @@ def gpu_memory(writer: int, now: int) -> list[dict[str, Any]]:
 
 
 def data_plane(writer: int, now: int) -> list[dict[str, Any]]:
-    """Four operations on two partitions every ten seconds, and what is held."""
+    """Four operations on two partitions every ten seconds, and what is held; only the first one writes."""
     records: list[dict[str, Any]] = []
     for at in _moments(now):
         for op in OPERATIONS:
@@ -135,8 +135,8 @@ def data_plane(writer: int, now: int) -> list[dict[str, Any]]:
                 )
         held = {"train": 10**9 + at % 1000, "eval": 10**6}
         body: dict[str, Any] = {"source": f"source-{writer}", "interval_s": STEP, "bytes_outstanding": held}
-        body |= {"peak_bytes_outstanding": 2 * 10**9, "keys_outstanding": 8192, "writes": True}
-        body |= {"unknown": "it is a process of Ray", "foreign_clears": 0, "keys_overflowed": 0}
+        body |= {"peak_bytes_outstanding": 2 * 10**9, "keys_outstanding": 8192, "writes": writer == 0}
+        body |= {"unknown": "", "foreign_clears": 0, "keys_overflowed": 0}
         records.append(_envelope("data_plane", writer, len(records), at + 0.01) | body)
     return records
 
