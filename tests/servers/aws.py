@@ -93,10 +93,11 @@ class Aws(LoopbackServer[Request]):
         )
 
     def reset(self) -> None:
-        """Forget secrets, buckets, users, requests and faults."""
+        """Forget secrets, buckets, users, requests, faults and hooks."""
         self._ask_moto("POST", "/moto-api/reset-auth", b"inf", {})
         self._ask_moto("POST", "/moto-api/reset", b"", {})
         self.faults.clear()
+        self._hooks.clear()
         self.requests.clear()
 
     def close(self) -> None:

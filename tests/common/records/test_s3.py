@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from threading import Event, Lock
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from common.records.storages import Files
 from common.span import Span
 from servers.aws import Aws
 from servers.faults import Fault
+from servers.loopback import Request
 
 RUN = ("pipeline_kind:curate", "run_hash:abc")
 
@@ -387,6 +389,45 @@ def test_an_answer_that_does_not_come_is_given_up_and_the_others_are_read(
     assert lost.startswith(f"s3://{BUCKET}/run/a.jsonl: the answer broke off")
     bucket.aws.faults.clear()
     assert progress(ticks.tick()) == [500]
+
+
+def test_at_most_eight_objects_are_fetched_at_once(
+    bucket: Bucket, ticks: ObjectTicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 600)
+    agos = range(100, 112)
+    for ago in agos:
+        bucket.put(f"run/{ago}.jsonl", record(0, ago, run_id=str(ago), run_hash=str(ago)))
+    lock, eight, under_way, most = Lock(), Event(), 0, 0
+
+    def begin(request: Request) -> None:
+        nonlocal under_way, most
+        if request.headers["Range"]:
+            with lock:
+                under_way += 1
+                most = max(most, under_way)
+                if under_way == s3.MAX_AT_ONCE:
+                    eight.set()
+            eight.wait(50)
+
+    def end(request: Request) -> None:
+        nonlocal under_way
+        if request.headers["Range"]:
+            with lock:
+                under_way -= 1
+
+    bucket.aws.on("read", begin)
+    bucket.aws.on("applied", end)
+    assert progress(ticks.tick()) == list(agos)
+    assert most == 8
+
+
+def test_the_check_tells_how_many_objects_there_are_and_what_the_newest_holds(
+    bucket: Bucket, ticks: ObjectTicks
+) -> None:
+    bucket.put("run/a[1].jsonl", *lines(500, 400))
+    said = f"s3://{BUCKET}/run/: 1 files; in the newest, s3://{BUCKET}/run/a[1].jsonl: 2 records of xenna"
+    assert list(ticks.collector.check(ticks.context())) == [said]
 
 
 def test_records_that_are_uploaded_too_late_are_said_with_the_command_that_sends_them(
