@@ -179,7 +179,9 @@ def test_one_that_measures_a_node_runs_in_the_daemonset_and_one_that_knows_a_pas
     assert given["Test/fleetgauge"] == ["wandb", "host", "queue", "--check"]
     for name, pod in pods.items():
         assert ("FLEETGAUGE_NODE_NAME" in variables(pod)) == (not name.startswith("CronJob"))
-    with pytest.raises(RefusedError, match=r"collectors\.queue\.enabled: the DaemonSet runs it on every node already"):
+    with pytest.raises(
+        RefusedError, match=r"collectors\.queue\.enabled: the DaemonSet runs it on every node"
+    ):
         render(scenario("default"), asked, {"collectors": {"queue": {"enabled": True}}}, chart=chart)
 
 

@@ -138,8 +138,8 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     def pending(self) -> bool:
         return super().pending or bool(self._words)
 
-    def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
-        return {**super().changes(reached, behind=behind), **self._jobs.changes()}
+    def changes(self, *, forget: bool) -> dict[str, object]:
+        return {**super().changes(forget=forget), **self._jobs.changes()}
 
 
 def held_samples(word: Held, tagging: Tagging) -> Iterator[Sample]:

@@ -131,11 +131,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def pending(self) -> bool:
         return True
 
-    def rest(self, reached: float) -> Iterator[Sample]:
+    def rest(self) -> Iterator[Sample]:
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
         for _, source in sorted(self._by_name.items()):
             yield from self._seconds(source)
-        yield from super().rest(reached)
+        yield from super().rest()
 
     def _seconds(self, source: Source) -> Iterator[Sample]:
         """The points of a session that are its own."""

@@ -58,7 +58,6 @@ class Ingest(Grammar[S, R]):
         self._bad = 0  # entries that were no records
         self._kinds: dict[str, list[int]] = {}  # by pattern: entries that were ours, and of another kind
         self._late = (0, math.inf, 0.0)  # records that came too late to be sent, the first one and the last
-        self._reached = float(tick.window.due)
         self._intake: Window | None = None
 
     @property
@@ -81,8 +80,7 @@ class Ingest(Grammar[S, R]):
             self.context.lose(path, why)
         self._warn_of_other_kinds()
         self._warn_of_late_records()
-        self._look_ahead()
-        yield from in_batches(self.rest(self._reached))
+        yield from in_batches(self.rest())
         if self.tick.live and not self._tail.blind:
             yield from self.present(sums=not self._tail.lost)
         other = sum(other for _, other in self._kinds.values())
@@ -90,7 +88,7 @@ class Ingest(Grammar[S, R]):
         if self.saved.bad:
             self.context.log.warning("%d parts of the checkpoint cannot be used", self.saved.bad)
             self.context.drop("bad_checkpoint", self.saved.bad)
-        changes = {**self._saved, **self.changes(self._reached, behind=self.behind)}
+        changes = {**self._saved, **self.changes(forget=not self.behind)}
         yield Mark(self.saved.placed({**changes, **self.owners.expired(), **self._tail.expired()}))
 
     def _flush(self, file: TailedFile) -> Iterator[Sample | Mark]:
@@ -103,7 +101,7 @@ class Ingest(Grammar[S, R]):
         """Stand behind what was read of a file, where all of it has been yielded."""
         self._saved |= file.changes()
         if not self.pending:
-            self._saved |= self.changes(None, behind=True)
+            self._saved |= self.changes(forget=False)
             yield Mark(self.saved.placed(self._saved))
             self._saved = {}
         elif self._unmarked:
@@ -145,8 +143,6 @@ class Ingest(Grammar[S, R]):
             if samples := self._take(record, reason):
                 self._unmarked += len(samples)
                 yield from samples
-        if self._tail.spent():
-            self._reached = min(self._reached, second)
 
     def _interpret(self, entry: Entry) -> R | UnusableRecordError | None:
         try:
@@ -219,17 +215,6 @@ class Ingest(Grammar[S, R]):
                 f"{reason} that Datadog takes, as {shown(self.path)}@{self.entry.start}. They were not "
                 "marked as read; correct the clock"
             )
-
-    def _look_ahead(self) -> None:
-        """Find out from when on files that were left for the next tick have records."""
-        deadline = self.context.deadline
-        for file in self._tail.waiting() if not self.streams else ():
-            if deadline.remaining() < deadline.seconds / 4:  # what was read must still be delivered
-                self._reached = 0.0
-                return
-            self.path, self.head = file.path, file.head
-            for _, record in self._ahead(file, 1):
-                self._reached = min(self._reached, record.timestamp)
 
     def _damaged(self, reason: str, path: str, start: int, line: int) -> None:
         self.path, self.entry = path, Entry({}, start, None, line)

@@ -176,8 +176,8 @@ class Grammar(ABC, Generic[S, R]):
             else:
                 yield from self.together((sample,))
 
-    def rest(self, reached: float) -> Iterator[Sample]:  # noqa: ARG002
-        """The points that are known once all files were read, each at least as far as `reached`."""
+    def rest(self) -> Iterator[Sample]:
+        """The points that are known once all files were read."""
         for path, entry, record, samples in self._contested:
             self.path, self.entry = path, entry
             yield from self._shown(record, samples)
@@ -193,12 +193,11 @@ class Grammar(ABC, Generic[S, R]):
         """Whether something was read that has not been yielded yet."""
         return bool(self._contested or self.shared or self.cells.growth)
 
-    def changes(self, reached: float | None, *, behind: bool) -> dict[str, object]:
-        """What to save behind all that was yielded: at the end, with `reached` as for `rest`.
+    def changes(self, *, forget: bool) -> dict[str, object]:
+        """What to save behind all that was yielded.
 
         What is too much is forgotten only where all files were read: it can no longer be added to then.
         """
-        forget = reached is not None and not behind
         return {**self.owners.changes(), **self.cells.changes(forget=forget), **self.shared.changes()}
 
     def drop(self, reason: str, count: int = 1, key: str = "", value: object = None) -> None:

@@ -72,7 +72,6 @@ class Tail:
         self._places: dict[str, dict[str, Place]] = {}  # by path, then by head
         self._by_head: dict[str, Place] = {}
         self._needed: set[str] = set()
-        self._left: list[Wanted] = []  # files that this tick did not come to
         self._found: Mapping[str, Status] = {}  # by all shards
         for name, place in self.saved.parts(PREFIX, PLACE):
             head, _, path = name.partition(":")
@@ -125,17 +124,11 @@ class Tail:
         path, status, read = wanted
         self._needed.update(f"{PREFIX}{head}:{path}" for head in self._places.get(path, {}))
         self.wait(max(0, status.size - read), status.written)
-        self._left.append(wanted)
 
     def _is_not_due(self, path: str, status: Status) -> bool:
         """Whether a file looks as it did when its time was noted, and that has not come."""
         looks, until = self.not_due.get(path, (None, 0.0))
         return self.due < until and looks == status.looks
-
-    def waiting(self) -> Iterator[TailedFile]:
-        """The files that were left for the next tick, to be looked into."""
-        for path, raw in self.storage.opened(self._left):
-            yield from self._open(path, raw)
 
     def _remembers(self, path: str) -> bool:
         """Whether a file of that path, or of that directory, was ever read, or found by another shard."""
