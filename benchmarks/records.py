@@ -46,9 +46,9 @@ from common.datadog.sink import DatadogSink
 from common.execution.delivery import Delivery
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
-from common.state.checkpoint import changed
+from common.shards import ALONE
 from common.state.directory import DirectoryStore
-from dataclasses import replace
+from common.state.slots import SlotCheckpoint
 environ = dict(DD_ENV="bench", DD_API_KEY="bench-key", FLEETGAUGE_DD_URL=url, FLEETGAUGE_SERIES_CAP="1000000")
 environ["FLEETGAUGE_" + kind.upper() + "_PATHS"] = folder
 if untagged:
@@ -79,11 +79,11 @@ else:
     sink.validate()  # imports and connects, which is not what is measured here
     saving = 0.0
     begun = time.process_time()
-    with DirectoryStore(Path(store)).open(kind) as checkpoint:
+    with SlotCheckpoint(DirectoryStore(Path(store)), kind, ALONE) as checkpoint:
         def remember(changes):
             global saving
             before = time.process_time()
-            checkpoint.save(replace(checkpoint.saved, state=changed(checkpoint.saved.state, changes)))
+            checkpoint.change(changes)
             saving += time.process_time() - before
         state, log = checkpoint.saved.state, logging.getLogger("bench")
         context = Context(settings, now, now, "node", state, Deadline(600), log)
