@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from common.collector import Context
@@ -70,6 +71,7 @@ class Grammar(ABC, Generic[S, R]):
         self.owners = Owners(saved, self.silence(settings), context.now - settings.forget_after)
         self.cells = Cells[Any](saved, "cell:", oldest, self.cell, self.add_cells)
         self.shared = Shared(saved, settings.aggregate_interval, oldest)
+        self._of_one_unit = cache(self.of_one_unit)
         self.layered = context.shard.count > 1 or context.sent_until > 0  # or no shards can matter
         self._named = {metric.name: metric for metric in self.metrics}
         self._adds_up = self.adds_up(settings)
@@ -170,8 +172,9 @@ class Grammar(ABC, Generic[S, R]):
 
     def apart(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """The samples of series that one unit feeds as they are, and the others by shard."""
+        of_one_unit = self._of_one_unit
         for sample in samples:
-            if self.of_one_unit(sample.tags):
+            if of_one_unit(sample.tags):
                 yield sample
             else:
                 yield from self.together((sample,))
