@@ -27,7 +27,7 @@ from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
 from common.errors import ConfigurationError
 from common.metric import Sample
 from common.net.retry import Deadline
-from common.records import s3
+from common.records import file, s3
 from common.records.file import zstd
 from common.records.storages import Files
 from common.span import Span
@@ -149,6 +149,32 @@ def test_what_expands_to_more_than_memory_holds_is_read_in_portions(
     assert tracemalloc.get_traced_memory()[1] < 40_000_000
     tracemalloc.stop()
     assert ticks.tally.dropped == {"nul_hole": 1}
+
+
+def test_what_asks_for_more_memory_than_usual_to_be_decompressed_is_refused(
+    bucket: Bucket, ticks: ObjectTicks
+) -> None:
+    content = bucket.put("run/other", *lines(200))
+    for power in (file.MAX_WINDOW, file.MAX_WINDOW + 1):
+        stream = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: power})
+        bucket.put_bytes(f"run/{power}.jsonl.zst", stream.compress(content) + stream.flush())
+    assert progress(ticks.tick()) == [200]
+    assert ticks.tally.dropped == {"corrupt_zstd": 1}
+
+
+def test_an_object_that_is_gone_when_it_is_read_is_no_loss(bucket: Bucket, ticks: ObjectTicks) -> None:
+    bucket.put("run/a.jsonl", *lines(500))
+    bucket.put("run/b.jsonl", record(0, 400, run_id="r2", run_hash="b"))
+
+    def vanish(request: Request) -> None:
+        if "list-type" in request.target:
+            moto = bucket.aws.moto_client("s3")
+            moto.delete_object(Bucket=BUCKET, Key="run/a.jsonl")
+            moto.close()
+
+    bucket.aws.on("applied", vanish)
+    assert progress(ticks.tick()) == [400]
+    assert ticks.tally.lost == []
 
 
 def test_objects_that_rotate_or_vanish_lose_and_repeat_nothing(bucket: Bucket, ticks: ObjectTicks) -> None:
@@ -517,14 +543,14 @@ def test_the_same_files_give_the_same_points_on_disk_and_in_s3(
         local.now = objects.now = NOW - 1500
         for number, (what, writer, seconds) in enumerate([("write", 0, 1), *steps, ("tick", 0, 99)]):
             numbered = collector is GPU_MEMORY
-            file = f"{writer}/segment-{segments[writer]:06d}.jsonl" if numbered else f"{writer}.jsonl"
+            where = f"{writer}/segment-{segments[writer]:06d}.jsonl" if numbered else f"{writer}.jsonl"
             local.now = objects.now = local.now + seconds
             if what == "write":
                 late = local.now - random.choice((0, 2))
-                local.write(kind.make(f"r{writer}", number, late), to=file)
+                local.write(kind.make(f"r{writer}", number, late), to=where)
             elif what == "rotate" and numbered:
                 segments[writer] += 1
-            elif what == "rotate" and (path := Path(name, file)).exists():
+            elif what == "rotate" and (path := Path(name, where)).exists():
                 path.rename(path.with_suffix(f".{number:06d}.jsonl"))
             elif what == "tick":
                 bucket.mirror(Path(name), prefix)
