@@ -14,7 +14,7 @@ from typing import Any
 from data_plane_ticks import held as holding
 from data_plane_ticks import operations
 from replay_writers import event
-from replays import Held, Simulation, held, saved, split
+from replays import BEGIN, Held, Simulation, held, saved, split
 from xenna_ticks import NOW, record
 
 from collectors.data_plane.collector import COLLECTOR as DATA_PLANE
@@ -23,6 +23,7 @@ from collectors.xenna.collector import COLLECTOR as XENNA
 from common.collector import Collector
 from common.metric import Combine, Mark
 from common.shards import Shard
+from common.span import Span
 from common.state.directory import DirectoryStore
 from common.state.slots import SENT_UNTIL, SlotCheckpoint, layout
 
@@ -31,9 +32,6 @@ PER_SHARD = {
     *(f"data_plane.wall_ms.p{percent}" for percent in (50, 95, 99)),
     *(f"gpu_memory.{name}_bytes" for name in ("device_used", "device_total", "peak_allocated")),
     "gpu_memory.utilization_pct",
-    # Words of other shards stand as well at the times of this one's.
-    *(f"data_plane.{name}_outstanding" for name in ("bytes", "peak_bytes", "keys")),
-    *(f"data_plane.{name}" for name in ("foreign_clears", "keys_overflowed")),
 }
 
 
@@ -56,6 +54,16 @@ class Fleet(Simulation):
             self.sharded |= points
             for mark in marks:
                 self.states[index] = saved(self.states[index], mark)
+
+    def replay_of(self, count: int) -> Held:
+        """What an intake holds after so many shards have replayed all of it."""
+        points: Held = {}
+        for index in range(count):
+            context = replace(self.context(self.now, {}), shard=Shard(index, count))
+            assert self.collector.backfill
+            samples, _ = split(self.collector.backfill(context, Span(BEGIN - 100, self.now, 900))())
+            points |= held(samples)
+        return points
 
 
 def shard_of(tags: tuple[str, ...]) -> str | None:
@@ -169,12 +177,13 @@ def xenna(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]:
 
 
 def data_plane(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]:
-    """Jobs of two ranks, one of them without a name, and a file that two jobs share."""
+    """Jobs of two ranks, one of them without a name; two share a file where the number of shards stays."""
     seqs, steps = itertools.count(), {"put": 60, "hold": 20, "rotate": 5, "tick": 6}
 
     def step(what: str) -> None:
         job, rank = chance.randrange(6), chance.randrange(2)
-        name = f"{job}.{rank}.jsonl" if job < 4 else f"shared.{rank}.jsonl"
+        alone = job < 4 or isinstance(fleet, Layouts)
+        name = f"{job}.{rank}.jsonl" if alone else f"shared.{rank}.jsonl"
         told = {"job": f"job-{job}" if job else None, "run_id": f"run-{job}.{rank}"}
         ago = NOW - fleet.now + chance.choice((0, 0, 1.5, 40))
         if what == "put":

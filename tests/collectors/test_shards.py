@@ -26,7 +26,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.collect
 
 @each_kind
 @given(seed=SEEDS, shards=st.integers(1, 16))
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, derandomize=True)
 def test_any_number_of_shards_sends_what_one_reader_sends(kind: Kind, seed: int, shards: int) -> None:
     chance = Random(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -41,8 +41,24 @@ def test_any_number_of_shards_sends_what_one_reader_sends(kind: Kind, seed: int,
 
 
 @each_kind
+@given(seed=SEEDS, shards=st.integers(2, 8))
+@settings(deadline=None, max_examples=4, derandomize=True)
+def test_the_shards_of_a_backfill_send_what_one_sends(kind: Kind, seed: int, shards: int) -> None:
+    chance = Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = Fleet(kind.collector, Path(folder), 0, **kind.settings(chance))
+        kind.go_on(fleet, chance, 40)
+        points = fleet.replay_of(shards)
+        own, together = own_series(points), combined(kind.collector, points)
+        whole = fleet.replay_of(1)
+        assert own == {key: whole.get(key) for key in own}
+        assert together == pytest.approx({key: whole.get(key) for key in together}, rel=1e-9, abs=1e-9)
+        assert {(name, without_shard(tags), host, at) for name, tags, host, at in points} == whole.keys()
+
+
+@each_kind
 @given(seed=SEEDS, counts=st.just([1, 4, 3]) | st.lists(st.integers(1, 5), min_size=2, max_size=4))
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, derandomize=True)
 def test_another_number_of_shards_goes_on_where_the_last_was_killed(
     kind: Kind, seed: int, counts: list[int]
 ) -> None:
@@ -57,10 +73,12 @@ def test_another_number_of_shards_goes_on_where_the_last_was_killed(
         fleet.now += 60
         fleet.tick()
         assert max(map(len, fleet.sent_by.values())) == 1
-        own = own_series(fleet.sharded)
+        own = {key: value for key, value in fleet.sharded.items() if key[:3] in fleet.own}
         assert own == {key: fleet.live.get(key) for key in own}
         sent = {(name, without_shard(tags), host, at) for name, tags, host, at in fleet.sharded}
         missing = fleet.live_in(0, fleet.now).keys() - sent
+        # What a job holds is no longer told once later words, read together with it, put it in doubt.
+        missing = {key for key in missing if not key[0].endswith("_outstanding")}
         assert not {key for key in missing if key[:3] in fleet.own}
         assert not missing or fleet.dropped["late"]
 
