@@ -72,11 +72,10 @@ class DriverLibrary:
     def _ask(
         self, function: Callable[..., int], outputs: tuple[type[Any], ...], *inputs: ctypes.c_void_p | int
     ) -> Any:
-        given = [ctypes.c_uint(value) if isinstance(value, int) else value for value in inputs]
         filled = [output() for output in outputs]
-        arguments: list[Any] = [*given, *map(ctypes.byref, filled)]
+        arguments: list[Any] = [*inputs, *map(ctypes.byref, filled)]
         if outputs == (_Text,):
-            arguments.append(ctypes.c_uint(ctypes.sizeof(_Text)))
+            arguments.append(ctypes.sizeof(_Text))
         code = function(*arguments)
         if code:
             raise DriverError(code, self._text(code))

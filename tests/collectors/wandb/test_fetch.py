@@ -428,6 +428,10 @@ class TestFailures:
             (Fault(status=503), "answered 503"),
             (Fault(body="<html>"), "not JSON"),
             (Fault(reset="after"), "no answer"),
+            (
+                Fault(body='{"data": {"viewer": {}, "project": null}, "errors": [{"message": "broken"}]}'),
+                "did not answer for acme/ants: broken",
+            ),
         ],
     )
     def test_what_stays_is_an_error_that_says_what_came_back(

@@ -55,6 +55,9 @@ class Journal:
             self.settled += len(self._queue[: self.payload])
             del self._queue[: self.payload]
 
+    def clear(self) -> None:
+        self.events, self.settled, self._queue = [], 0, []
+
     def remember(self, changes: Mapping[str, object]) -> None:
         self.events.append(dict(changes))
 
@@ -199,10 +202,11 @@ class TestEnding:
     def test_after_a_signal_what_was_accepted_is_remembered_before_the_rest_is_tried(
         self, journal: Journal
     ) -> None:
-        journal.left = 1
-        with pytest.raises(Interrupted):
-            collect(journal, 1, 2, 3, {"a": 1}, 4, {"a": 2}, ends_with=Interrupted(15))
-        assert journal.events == [[1, 2, 3], {"a": 1}]
+        for journal.left, rest in ((1, []), (9, [[4], {"a": 2}])):
+            with pytest.raises(Interrupted):
+                collect(journal, 1, 2, 3, {"a": 1}, 4, {"a": 2}, ends_with=Interrupted(15))
+            assert journal.events == [[1, 2, 3], {"a": 1}, *rest]
+            journal.clear()
 
     def test_a_signal_while_the_end_is_delivered_gives_the_rest_a_last_chance(self, journal: Journal) -> None:
         journal.left, journal.breaks_with = 1, Interrupted(15)
