@@ -99,6 +99,12 @@ def test_nothing_to_read_is_said_and_nothing_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main([])
+    assert "the following arguments are required: command" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [

@@ -339,6 +339,13 @@ def test_a_track_file_may_name_its_session_and_be_one_event(tmp_path: Path) -> N
     assert (found.summary.session_id, found.stats["peak_memory"]) == ("legacy-track", 4)
 
 
+def test_a_dump_under_another_name_is_known_by_what_it_holds(tmp_path: Path) -> None:
+    dump = oom_dump(tmp_path, "copied")
+    assert list(find_oom_dumps(dump)) == [dump]
+    (dump / "metadata.json").unlink()
+    assert list(find_oom_dumps(dump)) == []
+
+
 def oom_dump(directory: Path, name: str = "oom_dump_20261116T011500Z_554_cuda_1") -> Path:
     dump = directory / name
     dump.mkdir(parents=True)
