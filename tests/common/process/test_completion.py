@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from common.process import cli
 from project import ROOT
 
 SCRIPT = ROOT / "scripts" / "run_collector.py"
@@ -48,6 +49,16 @@ def test_bash_completes_names_options_and_files(typed: str, completed: list[str]
     *found, registered = ran.stdout.splitlines()
     assert [word for word in found if word] == completed
     assert registered == "complete -F _run_collector run_collector.py"
+
+
+def test_each_shell_gets_a_script_of_its_own_with_every_option() -> None:
+    options = [
+        action.option_strings[-1] for action in cli.parser(width=100)._actions if action.option_strings
+    ]
+    assert len(options) > 10
+    for shell, last in (("bash", "complete "), ("zsh", "compdef ")):
+        assert made(shell).splitlines()[-1].startswith(last)
+        assert [option for option in options if option not in made(shell)] == []
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
