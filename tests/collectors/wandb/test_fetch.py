@@ -257,12 +257,12 @@ class TestRunsThatCannotBeServed:
         assert max(sizes[4:]) < 10
 
     def test_a_run_too_large_to_hold_is_stepped_over(self, server: Wandb) -> None:
-        server.add("acme", "ants", rows(40))[0].config = {"_wandb": "x" * 2**23}
-        ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="16", FLEETGAUGE_WANDB_CONNECTIONS="2")
+        server.add("acme", "ants", rows(40))[0].config = {"_wandb": "x" * 2**24}
+        ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="16", FLEETGAUGE_WANDB_CONNECTIONS="1")
         assert ran.value("runs.completed_24h") == 39
         assert ran.dropped == {"unserved_run": 1}
         sizes = [request.variables["first"] for request in server.requests]
-        assert sizes[:9] == [16, 8, 4, 2, 1, 1, 4, 4, 5]
+        assert sizes[:9] == [16, 8, 4, 2, 1, 1, 4, 5, 6]
 
 
 class TestServersThatKnowLess:
