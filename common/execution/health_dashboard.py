@@ -61,7 +61,7 @@ MONITORS = (
         "Read the log of its last run, then run it by hand: scripts/run_collector.py {{collector.name}} "
         "--check.",
         _PAGE,
-        by=_BY,
+        by=_OF_A_RUN,  # or the other shards would hide one that is silent
         no_data=60,
         priority=2,
     ),

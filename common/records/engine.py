@@ -68,7 +68,9 @@ class Ingest(Grammar[S, R]):
     def collect(self) -> Iterator[Sample | Mark]:
         """Every file's records, then how the writers and the reading itself are."""
         if self.tick.live:
-            self.context.about_to_send(self.context.now)
+            # What is over by then can be sent; of writers that have ended, also what is not.
+            window, now = self.tick.window, self.context.now
+            self.context.about_to_send(now if self.has_ends else window.due - self.waits_for)
         self._saved |= self.saved.forgotten
         for file in self._tail.files():
             before = self._tail.bytes, self._tail.taken

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from common.errors import BusyError, FleetgaugeError
+from common.intake import MAX_AHEAD
 from common.shards import SLOTS, Shard, slotted, split
 from common.state.checkpoint import Checkpoint, Saved, Store
 
@@ -104,14 +105,14 @@ def layout(place: Store, key: str, shard: Shard, *, hold: bool) -> tuple[int, in
     name = f"{key}-layout"
     saved = place.look(name)
     for _ in range(ATTEMPTS):
-        if _whole(saved, _COUNT, 1) == shard.count:
+        if _count(saved) == shard.count:
             break
         if not hold:
             saved = _following(place, key, saved, shard)
             break
         try:
             with place.open(name) as held:
-                if _whole(held.saved, _COUNT, 1) != shard.count:
+                if _count(held.saved) != shard.count:
                     held.save(_following(place, key, held.saved, shard))
                 saved = held.saved
         except BusyError:  # another shard is about to
@@ -124,11 +125,18 @@ def layout(place: Store, key: str, shard: Shard, *, hold: bool) -> tuple[int, in
 
 def _following(place: Store, key: str, last: Saved, shard: Shard) -> Saved:
     """The layout that comes after one."""
-    owns = [place.look(own_key(key, index)) for index in range(_whole(last, _COUNT, 1))]
-    before = max(_whole(last, _BEFORE, 0), *(_whole(own, SENT_UNTIL, 0) for own in owns))
+    owns = [place.look(own_key(key, index)) for index in range(_count(last))]
+    sent = [_whole(last, _BEFORE, 0), *(_whole(own, SENT_UNTIL, 0) for own in owns)]
+    now = int(time.time())  # what a clock told that was far ahead, the intake has not taken
+    before = max(until if until <= now + MAX_AHEAD else now for until in sent)
     successes = [own.last_success for own in owns]
     last_success = None if None in successes else min(one for one in successes if one is not None)
     return Saved({_COUNT: shard.count, _BEFORE: before}, last_success)
+
+
+def _count(saved: Saved) -> int:
+    count = _whole(saved, _COUNT, 1)
+    return count if 1 <= count <= SLOTS else 1
 
 
 def _whole(saved: Saved, key: str, default: int) -> int:

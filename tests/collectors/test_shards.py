@@ -18,6 +18,7 @@ from record_crashes import TornLines, case, harness_of, held
 from shard_fleets import KINDS, Fleet, Kind, Layouts, combined, own_series, without_shard
 from xenna_ticks import NOW
 
+from collectors.data_plane.collector import COLLECTOR as DATA_PLANE
 from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -81,6 +82,25 @@ def test_another_number_of_shards_goes_on_where_the_last_was_killed(
         missing = {key for key in missing if not key[0].endswith("_outstanding")}
         assert not {key for key in missing if key[:3] in fleet.own}
         assert not missing or fleet.dropped["late"]
+
+
+@pytest.mark.parametrize("interval", ["7", "60"])
+def test_no_operation_is_lost_where_the_number_of_shards_changes_and_jobs_are_added_up(
+    tmp_path: Path, interval: str
+) -> None:
+    """What was too young for the last number of shards is left for the next."""
+    fleet = Layouts(DATA_PLANE, tmp_path, Random(0), tag_job="false", aggregate_interval=interval)
+    seqs = count()
+    for fleet.count in (1, 4, 3):
+        for _, job in product(range(60), "abc"):
+            fleet.now += job == "a"
+            one = operations(next(seqs), NOW - fleet.now, (1, 1, 1.0), job=job, run_id=job)
+            fleet.write(f"{job}.jsonl", one)
+        fleet.tick()
+    fleet.now += 200
+    fleet.tick()
+    assert sum(value for key, value in fleet.sharded.items() if key[0] == OPS) == 3 * 60 * 3
+    assert fleet.dropped == {}
 
 
 @pytest.fixture(scope="module")

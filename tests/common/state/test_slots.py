@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,19 @@ def test_shards_that_begin_at_once_agree_on_the_layout(place: Store) -> None:
     with SlotCheckpoint(place, "key", ALONE) as checkpoint:
         checkpoint.change({SENT_UNTIL: 100})
     assert [layout(place, "key", Shard(index, 64), hold=True)[0] for index in range(64)] == [100] * 64
+
+
+@pytest.mark.parametrize("count", [0, 65, 10**9, "4"])
+def test_a_layout_that_nobody_has_written_counts_as_none(place: Store, count: object) -> None:
+    with place.open("key-layout") as held:
+        held.save(Saved({"count": count, "before": 100}))
+    assert layout(place, "key", Shard(1, 4), hold=True) == (100, None)
+    assert place.peek("key-layout").state == {"count": 4, "before": 100}
+
+
+def test_a_clock_that_was_far_ahead_does_not_silence_the_next_layout(place: Store) -> None:
+    now = int(time.time())
+    with SlotCheckpoint(place, "key", ALONE) as checkpoint:
+        checkpoint.change({SENT_UNTIL: now + 86_400})
+    before, _ = layout(place, "key", Shard(0, 4), hold=True)
+    assert now <= before <= now + 60
