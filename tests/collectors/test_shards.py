@@ -120,7 +120,11 @@ def test_jobs_are_counted_once_whatever_is_killed_as_the_number_of_shards_change
 ) -> None:
     second, truth, seqs, left = int(time.time()) - 3000, Counter[tuple[str, str, int]](), count(), [*kills]
     with case(shared) as (folder, intake):
+        now = (
+            int(time.time()) - 10
+        )  # each number of shards at a second of its own, however quick the machine is
         for shards in (1, 4, 3):
+            now += 1
             for job, _ in product("abcdef", range(4)):
                 second += next(seqs) % 3 == 0
                 calls = [(1, 1, 1.0)] * (1 + second % 3)
@@ -128,9 +132,9 @@ def test_jobs_are_counted_once_whatever_is_killed_as_the_number_of_shards_change
                 TornLines().append(folder / f"{job}.jsonl", [one])
                 truth[OPS, job, second] += len(calls)
             for index in range(shards):
-                shared.run(left.pop(), shard={"index": index, "count": shards})
+                shared.run(left.pop(), now=now, shard={"index": index, "count": shards})
         for index in range(3):
-            outcome = shared.run(shard={"index": index, "count": 3})
+            outcome = shared.run(now=now + 1, shard={"index": index, "count": 3})
             assert outcome is not None
             assert (outcome["status"], outcome["dropped"]) == ("ok", {}), outcome
         assert held(intake, "job", OPS) == truth
