@@ -25,6 +25,8 @@ from common.errors import FleetgaugeError, Interrupted, RefusedError  # noqa: E4
 from common.net.retry import Deadline  # noqa: E402
 from common.process import streams  # noqa: E402
 from common.process.backfill_options import interval  # noqa: E402
+from common.process.progress import watcher  # noqa: E402
+from common.process.protocol import Progress  # noqa: E402
 from common.show.layout import wrap  # noqa: E402
 from common.signals import interruptible  # noqa: E402
 from common.text import visible  # noqa: E402
@@ -128,8 +130,11 @@ class Command:
     def metadata(self) -> None:
         """Unit, description and short name of every metric that there is."""
         left: dict[str, list[str]] = {"absent": [], "leave": [], "foreign": []}
-        for metric in every_metric():
+        metrics, watched = [*every_metric()], watcher(sys.stderr)
+        for number, metric in enumerate(metrics):
+            watched.progress("provision", Progress("asking for metadata", number, len(metrics)))
             step = self.datadog.metadata(metric, force=self.options.force, remove=self.options.remove)
+            watched.close()
             if step.action in DONE:
                 self.do(step)
             else:

@@ -56,9 +56,15 @@ class Provision:
             text=True,
         )
 
-    def run(self, *arguments: str, code: int = 0, environ: Mapping[str, str] | None = None) -> str:
+    def run(
+        self,
+        *arguments: str,
+        code: int = 0,
+        environ: Mapping[str, str] | None = None,
+        said: io.StringIO | None = None,
+    ) -> str:
         """All that is said, by the command in this process: starting another one costs seconds."""
-        said = io.StringIO()
+        said = said or io.StringIO()
         root = logging.getLogger()
         handlers, level = [*root.handlers], root.level
         try:
@@ -147,6 +153,22 @@ def test_a_dry_run_says_what_it_would_create_and_changes_nothing(provision: Prov
     assert f"metadata of {len(every_metric()) - 2} metrics not there yet, skipped" in said
     assert said.endswith("This was a dry run: nothing was changed. --push does it.\n")
     assert provision.api.changes() == []
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_sees_how_many_metrics_were_asked_for(
+    provision: Provision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    said = provision.run(said=Screen())
+    total = len([*every_metric()])
+    for number in (1, total - 1):
+        assert f"provision: asking for metadata, {number} of {total}" in said
+    assert "asking for metadata" not in provision.run()
 
 
 def test_what_is_created_is_left_alone_the_next_time(provision: Provision) -> None:
