@@ -26,6 +26,7 @@ _PROXY = ("HTTPS_PROXY", "NO_PROXY")
 NEEDED = (
     *("boto3", "datadog_api_client", "orjson", "psutil", "pydantic_settings"),
     *("pynvml", "tenacity", "urllib3"),
+    *(("backports",) if sys.version_info < (3, 14) else ()),  # of zstd
 )
 
 
