@@ -61,7 +61,7 @@ class Call(Operation):
             status = "timeout" if issubclass(kind, TimeoutError) else "error"
         accounts.end(self, status)
         try:
-            self._client._on_event(
+            self._client.on_event(
                 {
                     "op": self.op,
                     "partition_id": self.partition_id,
@@ -101,7 +101,7 @@ class MetricsDataPlaneClient:
         if max_keys < 1:
             raise ValueError(f"max_keys is {max_keys!r}: it must be at least 1")
         self._inner = inner
-        self._on_event = ignore_event if on_event is None else on_event
+        self.on_event = ignore_event if on_event is None else on_event
         self._clock = clock
         self._max_keys = max_keys
         self.alone = alone
@@ -227,16 +227,16 @@ class MetricsDataPlaneClient:
     def _begin(self) -> None:
         self._renew()
         renewed_in_child.add(self)
-        if isinstance(self._on_event, EventSink):
+        if isinstance(self.on_event, EventSink):
             try:
-                self._on_event.attach(self)
+                self.on_event.attach(self)
             except Exception as error:
                 self._accounts.callback_losses.add(error)
 
     def _before_write(self) -> None:
         try:
-            if isinstance(self._on_event, EventSink):
-                self._on_event.before_write()
+            if isinstance(self.on_event, EventSink):
+                self.on_event.before_write()
         except Exception as error:
             self._accounts.callback_losses.add(error)
         self._wrote = True

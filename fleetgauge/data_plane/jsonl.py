@@ -80,9 +80,9 @@ class JsonlEvents(EventSink):
             clock=lambda: self._stamp,
         )
         # Each with what was told of it before.
-        self._clients: weakref.WeakKeyDictionary[HasSnapshot, dict[str, int]] = weakref.WeakKeyDictionary()
+        self.clients: weakref.WeakKeyDictionary[HasSnapshot, dict[str, int]] = weakref.WeakKeyDictionary()
         self._n_attached = 0  # with those that are gone
-        self._peers = peers_of(job, fspath(path))
+        self.peers = peers_of(job, fspath(path))
         self._begin(rank)
         renewed_in_child.add(self)
 
@@ -112,11 +112,11 @@ class JsonlEvents(EventSink):
         return self._losses.count + self._dropped_before + (writer.dropped if writer else 0)
 
     def attach(self, client: HasSnapshot) -> None:
-        self._clients[client] = {}
+        self.clients[client] = {}
         self._n_attached += 1
 
     def before_write(self) -> None:
-        self._peers.begin(self._source)
+        self.peers.begin(self._source)
 
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
@@ -234,7 +234,7 @@ class JsonlEvents(EventSink):
         word: Json = {"source": self._source, "interval_s": self._interval_s, "writes": self.wrote}
         by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
         try:
-            read = {client: client.snapshot() for client in list(self._clients)}
+            read = {client: client.snapshot() for client in list(self.clients)}
             held = dict.fromkeys((*_HELD, *_COUNTED), 0)
             for client, snapshot in read.items():
                 for name, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():
@@ -242,10 +242,10 @@ class JsonlEvents(EventSink):
                 for field, name in _HELD.items():
                     held[field] += snapshot.get(name, 0)
                 for name in _COUNTED:
-                    held[name] += snapshot.get(name, 0) - self._clients[client].get(name, 0)
-                    self._clients[client][name] = snapshot.get(name, 0)
+                    held[name] += snapshot.get(name, 0) - self.clients[client].get(name, 0)
+                    self.clients[client][name] = snapshot.get(name, 0)
             # Asked last: what was read is from before any copy that is made from here on.
-            unknown = self._peers.unknown(read, self._n_attached, self._rank_now())
+            unknown = self.peers.unknown(read, self._n_attached, self._rank_now())
         except Exception as error:
             self._losses.add(error)
             return word
@@ -254,14 +254,14 @@ class JsonlEvents(EventSink):
         )
 
     def __reduce__(self) -> tuple[Callable[..., JsonlEvents], tuple[Callable[[], JsonlEvents]]]:
-        self._peers.copied = True
+        self.peers.copied = True
         return _copied, (self._copy,)
 
 
 def _copied(build: Callable[[], JsonlEvents]) -> JsonlEvents:
     """A sink out of a pickle, which knows that it is not the only one."""
     sink = build()
-    sink._peers.copied = True
+    sink.peers.copied = True
     return sink
 
 

@@ -71,14 +71,14 @@ class Peers:
         return self._sign
 
 
-_known: dict[tuple[str | None, str], Peers] = {}
+known: dict[tuple[str | None, str], Peers] = {}
 
 
 def peers_of(job: str | None, path: str) -> Peers:
     """Those of the job that writes its records there, whichever sink asks."""
-    if (job, path) not in _known:
-        _known[job, path] = Peers()
-    return _known[job, path]
+    if (job, path) not in known:
+        known[job, path] = Peers()
+    return known[job, path]
 
 
 def sign_of_others(rank: int | None) -> str:

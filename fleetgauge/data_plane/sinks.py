@@ -97,9 +97,9 @@ class WandbEvents(EventSink):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, 0 or more")
         self._interval_s = interval_s
         self._clock = clock
-        self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        self.clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
         self._n_attached = 0  # with those that are gone
-        self._peers = Peers()
+        self.peers = Peers()
         self._begin(run)
         renewed_in_child.add(self)
 
@@ -115,7 +115,7 @@ class WandbEvents(EventSink):
         self._begin(_NoRun())
 
     def __reduce__(self) -> tuple[type[WandbEvents], tuple[_NoRun, float]]:
-        self._peers.copied = True
+        self.peers.copied = True
         return WandbEvents, (_NoRun(), self._interval_s)
 
     @property
@@ -124,11 +124,11 @@ class WandbEvents(EventSink):
 
     def attach(self, client: HasSnapshot) -> None:
         with self._lock:
-            self._clients.add(client)
+            self.clients.add(client)
             self._n_attached += 1
 
     def before_write(self) -> None:
-        self._peers.begin("")
+        self.peers.begin("")
 
     def __call__(self, event: DataPlaneEvent) -> None:
         try:
@@ -150,10 +150,10 @@ class WandbEvents(EventSink):
                 metrics |= _flattened(
                     op, {status: t for (name, status), t in self._totals.items() if name == op}
                 )
-            clients = list(self._clients)
+            clients = list(self.clients)
         read = {client: client.snapshot() for client in clients}
         gauges = ["foreign_clears", "keys_overflowed"] * bool(read)
-        if read and not self._peers.unknown(read, self._n_attached, rank_here()):
+        if read and not self.peers.unknown(read, self._n_attached, rank_here()):
             gauges += ["bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"]
         return metrics | {
             f"data_plane/{one}": sum(snapshot[one] for snapshot in read.values()) for one in gauges

@@ -86,7 +86,7 @@ class Job:
     def leave_the_process(self) -> None:
         """What is built from here on is in another one, and does not find what this one knows."""
         if self.how != "one process":
-            peers._known.clear()
+            peers.known.clear()
 
     def living(self) -> list[Process]:
         return [process for process in self.processes if process.lives]
@@ -223,9 +223,9 @@ class Job:
 
 def forked(process: Process) -> tuple[MetricsDataPlaneClient, Sink]:
     """A child has all that its parent had, and shares a page of memory with it, until it is renewed."""
-    client, sink, known = (copy_of(one) for one in (process.client, process.sink, process.sink._peers))
-    client._on_event, sink._peers = sink, known
-    sink._clients = type(sink._clients)({client: {}})
+    client, sink, known = (copy_of(one) for one in (process.client, process.sink, process.sink.peers))
+    client.on_event, sink.peers = sink, known
+    sink.clients = type(sink.clients)({client: {}})
     for one in (client, sink, known):
         one.after_fork()
     return client, sink
@@ -267,4 +267,4 @@ def test_a_figure_is_the_truth_or_absent(how: str, seed: int, max_keys: int) -> 
             else:
                 job.die(number, killed=what == "be killed")
         job.end()
-        peers._known.clear()
+        peers.known.clear()

@@ -141,7 +141,11 @@ def test_what_every_node_would_read_alike_is_refused(
     [outcome, _] = fleet.on_each_node(kind, **settings)
     assert outcome.error is not None
     assert outcome.error.configuration
-    assert f"FLEETGAUGE_NODE_LOCAL: what {kind} reads is not on a node's own disk" in outcome.error.message
+    assert (
+        f"FLEETGAUGE_NODE_LOCAL: what {kind} reads is not on a node's own disk, "
+        "and every node would send all of it"
+        in outcome.error.message
+    )
     assert fleet.intake.value("collector.up", [f"collector:{kind}"], host="node-a") == 0
 
 
