@@ -143,8 +143,7 @@ def test_what_every_node_would_read_alike_is_refused(
     assert outcome.error.configuration
     assert (
         f"FLEETGAUGE_NODE_LOCAL: what {kind} reads is not on a node's own disk, "
-        "and every node would send all of it"
-        in outcome.error.message
+        "and every node would send all of it" in outcome.error.message
     )
     assert fleet.intake.value("collector.up", [f"collector:{kind}"], host="node-a") == 0
 
