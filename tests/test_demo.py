@@ -103,7 +103,12 @@ def test_a_point_that_nobody_sent_and_one_that_is_missing_are_noticed(
 
 def test_the_readme_shows_the_demo_and_whoever_keeps_its_servers_can_use_them(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [*DEMO, "--keep"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*DEMO, "--keep"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Tests that a shell runs in the background would have it ignore Ctrl-C, and wait for it for ever.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as kept:
         assert kept.stdout is not None
         printed = ""
