@@ -32,8 +32,7 @@ from collectors.data_plane.collector import DataPlaneIngest  # noqa: E402
 from collectors.gpu_memory.collector import GpuMemoryIngest  # noqa: E402
 from collectors.xenna.collector import XennaIngest  # noqa: E402
 from common.records.engine import Ingest  # noqa: E402
-from common.records.units import Units  # noqa: E402
-from common.shards import Shard  # noqa: E402
+from common.shards import Shard, slot  # noqa: E402
 from record_files import KINDS  # noqa: E402
 from servers.fleet import plausible_day  # noqa: E402
 from servers.wandb import KEY, Wandb  # noqa: E402
@@ -62,7 +61,6 @@ Run = dict[str, Part]  # by kind
 
 def write(kind: str, folder: Path, writers: int) -> Iterator[tuple[Path, str]]:
     """A file for each writer, and the slot it belongs to."""
-    units = Units(INGEST[kind].unit, looks=INGEST[kind].unit_in_file)
     now = int(time.time())
     for writer in range(writers):
         job, rank = divmod(writer, RANKS)
@@ -73,7 +71,7 @@ def write(kind: str, folder: Path, writers: int) -> Iterator[tuple[Path, str]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"\n".join(lines) + b"\n")
         os.utime(path, (now - 60, now - 60))
-        yield path, units.slot_of(str(path), lines[0])
+        yield path, slot(INGEST[kind].unit(str(path), orjson.loads(lines[0])))
 
 
 class Fleet:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from data_plane_ticks import held as holding
 from data_plane_ticks import operations
@@ -35,6 +35,9 @@ PER_SHARD = {
 }
 
 
+K = TypeVar("K", bound=tuple[Any, ...])
+
+
 class Fleet(Simulation):
     """Files that grow, read by one reader and by shards, each with a state of its own."""
 
@@ -45,12 +48,15 @@ class Fleet(Simulation):
 
     def tick(self) -> None:
         super().tick()
+        by_others: set[object] = set()
         for index, state in enumerate(self.states):
             context = replace(self.context(self.now, state), shard=Shard(index, len(self.states)))
             samples, marks = split(self.collector.collect(context))
             points = held(samples)
             own = {key for key in points if shard_of(key[1]) in (None, str(index))}
             assert own == points.keys()
+            assert not points.keys() & by_others, "shards overwrite each other"
+            by_others |= points.keys()
             self.sharded |= points
             for mark in marks:
                 self.states[index] = saved(self.states[index], mark)
@@ -148,23 +154,33 @@ class Layouts(Simulation):
                     checkpoint.change(item.changes)
 
 
+CONTESTED = "contested"  # whose series units feed that nobody can tell to be of one writer
 Step = Callable[[str], None]
 
 
+def undisputed(points: Iterable[K]) -> set[K]:
+    """What is told of all other series; of these one reader shows a writer alone, and each shard its own."""
+    return {key for key in points if not any(tag.endswith(f":{CONTESTED}") for tag in key[1])}
+
+
 def xenna(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]:
-    """Runs that end, or start again in a file of their own; two hashes share a file, one run has none."""
-    generations, seqs = [0] * 8, itertools.count()
-    steps = {"write": 80, "end": 3, "start again": 4, "rotate": 5, "tick": 6}
+    """Runs that end, or start again in a file of their own; two hashes share a file, one run has none.
+
+    One hash has runs in two files, neither of which is named after it.
+    """
+    generations, seqs = [0] * 10, itertools.count()
+    steps = {"write": 90, "end": 3, "start again": 4, "rotate": 5, "tick": 6}
+    others = {5: "shared", 6: "shared", 7: "plain", 8: "left", 9: "right"}
 
     def step(what: str) -> None:
-        number = chance.randrange(8)
+        number = chance.randrange(10)
         run = f"run-{number}.{generations[number]}"
-        name = f"xenna-{run}.jsonl" if number < 5 else "shared.jsonl" if number < 7 else "plain.jsonl"
+        name = f"{others.get(number, f'xenna-{run}')}.jsonl"
         if what in {"write", "end"}:
             seq = next(seqs)
             body = {"progress": seq / 2, "stage/a/queue_in": seq, "stage/a/speed_tasks_per_s": seq / 4}
             more = {"event": "end", "status": chance.choice(("ok", "error"))} if what == "end" else {}
-            run_hash = f"hash-{number}" if number < 7 else None
+            run_hash = CONTESTED if number > 7 else f"hash-{number}" if number < 7 else None
             ago = NOW - fleet.now + chance.choice((0, 0, 1.5))
             fleet.write(name, record(seq, ago, body, run_id=run, run_hash=run_hash, **more))
         if what in {"end", "start again"}:
@@ -199,17 +215,23 @@ def data_plane(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]
 
 
 def gpu_memory(fleet: Simulation, chance: Random) -> tuple[dict[str, int], Step]:
-    """Jobs with a sink each, on two hosts, one of them without an id; each sink lists its sessions."""
-    sessions, segments = [0] * 6, [1] * 6
+    """Jobs with a sink each, on two hosts, one of them without an id; each sink lists its sessions.
+
+    One job has two sinks of the same rank on one host.
+    """
+    sessions, segments = [0] * 8, [1] * 8
     steps = {"sample": 60, "warning": 20, "start again": 2, "roll over": 5, "tick": 6}
 
     def step(what: str) -> None:
-        number = chance.randrange(6)
+        number = chance.randrange(8)
         sink = f"sink-{number}"
         if what in {"sample", "warning"}:
             told = {"job_id": f"job-{number}" if number else None, "host": f"node-{number % 2}"}
+            if number > 5:
+                told = {"job_id": CONTESTED, "host": "node"}
             told |= {"session_id": f"{number}.{sessions[number]}"}
-            one = event(fleet.now + chance.random(), chance.randrange(99), what, **told, rank=number)
+            rank = min(number, 6)
+            one = event(fleet.now + chance.random(), chance.randrange(99), what, **told, rank=rank)
             fleet.write(f"{sink}/segment-{segments[number]:06d}.jsonl", one)
         elif what == "start again":
             sessions[number] += 1

@@ -87,7 +87,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     def unit(cls, path: str, first: Json) -> str:
         return text(first, "job") or super().unit(path, first)
 
-    def of_one_unit(self, tags: Sequence[str]) -> bool:
+    def of_one_unit(self, tags: Sequence[str], host: str | None) -> bool:  # noqa: ARG002
         """A file may have records of other jobs than the one it is read for, or of none."""
         return any(tag.startswith("job:") and self.context.shard.owns(tag[4:]) for tag in tags)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
@@ -54,6 +55,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     name, metrics, live_only = "gpu_memory", emitted.METRICS, emitted.LIVE_ONLY
     reading = emitted.READING
     identity = None
+    unit_in_file = True  # where it matters whose series a sink feeds
     streams = False
 
     def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
@@ -81,9 +83,19 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def family(self, path: str) -> str:
         return self.unit(path, {})
 
-    def of_one_unit(self, tags: Sequence[str]) -> bool:
-        """A job has a directory of its own; who does not tell its job may share its tags with others."""
-        return self.settings.tag_job_id and any(tag.startswith("job_id:") for tag in tags)
+    @classmethod
+    def fed_by(cls, first: Json) -> str:
+        try:
+            source = Source.of(parse_event(first, ""), -1)
+        except BadEvent:
+            return ""
+        return cls.series_of(source.tags, source.host)
+
+    @classmethod
+    def series_of(cls, tags: Sequence[str], host: str | None) -> str:
+        """A rank of a job writes into a directory of its own; who does not tell its job may share tags."""
+        named = dict(tag.split(":", 1) for tag in tags)
+        return json.dumps([host or "", named["job_id"], named.get("rank")]) if "job_id" in named else ""
 
     def interpret(self, entry: Entry) -> Measurement | None:
         value = entry.value

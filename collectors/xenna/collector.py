@@ -19,10 +19,10 @@ from common.records.envelope import text
 from common.records.paths import first_name
 from common.records.settings import RecordSettings
 from common.records.window import Tick
+from common.times import DAY
 from fleetgauge.records import Json, file_name
 
 MAX_KEYS = 10_000  # keys remembered of runs with the same tags
-DAY = 86400
 
 
 class XennaSettings(RecordSettings):
@@ -65,11 +65,17 @@ class XennaIngest(Ingest[XennaSettings, Record]):
         """A run that is started again writes another file, named after it; what has its hash is together."""
         run_hash = text(first, "run_hash")
         names = "|".join(re.escape(file_name(said)) for said in (text(first, "run_id"), run_hash) if said)
-        named = run_hash and re.search(rf"(?<![A-Za-z0-9])({names})(?![A-Za-z0-9])", path)
-        return run_hash if named else super().unit(path, first)
+        base = super().unit(path, first)  # which rotation leaves as it is
+        named = run_hash and re.search(rf"(?<![A-Za-z0-9])({names})(?![A-Za-z0-9])", base)
+        return run_hash if named else base
 
-    def of_one_unit(self, tags: Sequence[str]) -> bool:
-        return any(tag.startswith("run_hash:") for tag in tags)
+    @classmethod
+    def fed_by(cls, first: Json) -> str:
+        return text(first, "run_hash")
+
+    @classmethod
+    def series_of(cls, tags: Sequence[str], host: str | None) -> str:  # noqa: ARG003
+        return next((tag[9:] for tag in tags if tag.startswith("run_hash:")), "")
 
     def interpret(self, entry: Entry) -> Record | None:
         return interpret(entry, self.head)
@@ -129,7 +135,8 @@ class XennaIngest(Ingest[XennaSettings, Record]):
         now, limit = self.context.now, self.settings.stalled_after
         for life in self.owners.newest():
             age = max(0.0, now - life.last)
-            if life.ended is None and age <= DAY:
+            elsewhere = self.series_of(life.group, None) in self.units.contested  # it may have gone on there
+            if life.ended is None and age <= DAY and not elsewhere:
                 yield Sample(emitted.LAST_RECORD_AGE, age, now, life.group, None)
                 if not life.more.get("plain"):  # the plain form has no end: silence may be one
                     yield Sample(emitted.STALLED, int(age > limit), now, life.group, None)

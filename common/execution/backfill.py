@@ -23,7 +23,6 @@ from common.job import Backfill, Mode
 from common.net.retry import Deadline
 from common.span import Span
 from common.state.checkpoint import Checkpoint, Saved
-from common.state.stores import store
 from common.times import duration, iso
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class BackfillRun(Run):
             return
         if span.since < self._clock() - MAX_AGE:
             self._historical_ingestion()  # raises without its key, before every run is listed for nothing
-        place = store(self._core)
+        place = self._place
         if place is None and self._asked.once is not None:
             raise ConfigurationError("--once needs to remember what was done: set FLEETGAUGE_CHECKPOINTS")
         with place.open(self._backfill_key(step)) if place else Checkpoint() as checkpoint:

@@ -29,7 +29,6 @@ from common.span import Span, missed
 from common.state import slots
 from common.state.checkpoint import Checkpoint, Saved, Store
 from common.state.key import checkpoint_key
-from common.state.stores import store
 from common.times import iso, tick
 
 LAST_WORDS = 2.0  # seconds for the self-metrics once the time is over
@@ -89,7 +88,7 @@ class LiveRun(Run):
 
     def _configure(self) -> None:
         super()._configure()
-        if self._job.mode in {Mode.PUSH, Mode.REPORT} and (place := store(self._core)):
+        if self._job.mode in {Mode.PUSH, Mode.REPORT} and (place := self._place):
             # Asked without the collector, to be reported even where it cannot be imported.
             name, address = self._job.collector, self._configuration.address
             keys = [checkpoint_key(name, self._core, address, *node) for node in ((), (self._node_name,))]
@@ -115,8 +114,13 @@ class LiveRun(Run):
                 except FleetgaugeError as error:
                     self._do_without(error)
 
+            def about_to_send(until: int) -> None:
+                remember({slots.SENT_UNTIL: until})
+                if self._place:
+                    slots.confirm(self._place, self._key(), job.shard)
+
             if job.mode is Mode.PUSH:
-                context = replace(context, about_to_send=lambda until: remember({slots.SENT_UNTIL: until}))
+                context = replace(context, about_to_send=about_to_send)
             context = replace(context, sent_until=self._sent_until)
 
             self._as_of = context.at

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,9 +153,13 @@ class Run(ABC):
     def _work(self) -> None:
         """Do what this kind of run is for."""
 
+    @cached_property
+    def _place(self) -> Store | None:
+        return store(self._core)
+
     def _store(self) -> Store | None:
         """Where this run remembers how far it came; a live run that must remember cannot do without."""
-        place = store(self._core)
+        place = self._place
         live = self._job.backfill is None and self._job.mode is not Mode.DRY_RUN
         if place is None and self._collector.resumes and live:
             raise ConfigurationError(

@@ -21,9 +21,9 @@ from common.records.storages import Files, days
 from common.records.tail import NOT_THERE, Tail
 from common.records.window import Tick, Window
 from common.span import Span
+from common.times import DAY
 
 MAX_CHECKED = 10_000  # lines of a file
-DAY = 86400
 
 
 # Any: the records are the collector's own.

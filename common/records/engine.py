@@ -20,7 +20,6 @@ from common.records.envelope import UnusableRecordError
 from common.records.grammar import Grammar, R, S
 from common.records.paths import shown
 from common.records.tail import Tail, TailedFile
-from common.records.units import Units
 from common.records.window import Tick, Window
 from common.times import iso
 
@@ -51,7 +50,7 @@ class Ingest(Grammar[S, R]):
             due=tick.window.due,
             not_due=tick.not_due,
             damaged=self._damaged,
-            units=Units(self.unit, context.shard, self.saved, tick.now, looks=self.unit_in_file),
+            units=self.units,
         )
         self._saved: dict[str, object] = {}  # until what must stand before it was yielded
         self._unmarked = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ else:
     from backports import zstd as zstd
 
 HEAD = 4096  # bytes of the first line that count: enough to tell files apart, cheap to read again
+LOOK = 1 << 16  # bytes that are read for the first line where it matters what that says
 PORTION = 4096  # bytes of the first read; each one after it takes up to twice as many as the last
 MAX_READ_BYTES = 1 << 20  # bytes of any read
 MAX_WINDOW = 23  # so that zstd looks back 8 MB; its own tools need more only for the highest levels
@@ -102,7 +104,16 @@ class OpenFile:
             self.corrupt = True
         line, newline, _ = first.partition(b"\n")
         self.head = _digest(line) if newline or len(first) == HEAD else ""
-        self.first_line = line if newline else b""  # where it is short enough to be read for this
+        self._first = first
+
+    def first_line(self) -> bytes:
+        """The first line, if short enough to be read for this; whoever goes on reading must `resume`."""
+        first = self._first
+        with suppress(CorruptFileError):
+            while b"\n" not in first and len(first) < LOOK and (more := self.read(LOOK - len(first))):
+                first += more
+        line, newline, _ = first.partition(b"\n")
+        return line.removeprefix(BOM_UTF8) if newline else b""
 
     def resume(self, place: Place) -> bool:
         """Go to a place; False, and to the start, where the file no longer has what was read before it.

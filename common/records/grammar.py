@@ -22,7 +22,9 @@ from common.records.reading_metrics import IngestMetrics
 from common.records.saved import Number, SavedState
 from common.records.settings import RecordSettings
 from common.records.storages import Files
+from common.records.units import Units
 from common.records.window import Tick
+from common.times import DAY
 from fleetgauge.records import Json, identity
 
 MAX_TRACED = 20  # entries of one reason that are told with their place
@@ -71,6 +73,12 @@ class Grammar(ABC, Generic[S, R]):
         self.owners = Owners(saved, self.silence(settings), context.now - settings.forget_after)
         self.cells = Cells[Any](saved, "cell:", oldest, self.cell, self.add_cells)
         self.shared = Shared(saved, settings.aggregate_interval, oldest)
+        self.units = Units(
+            *(self.unit, context.shard, saved, tick.now),
+            looks=self.unit_in_file,
+            feeds=self.fed_by,
+            within=DAY if tick.live else tick.forget_after,
+        )
         self._of_one_unit = cache(self.of_one_unit)
         self.layered = context.shard.count > 1 or context.sent_until > 0  # or no shards can matter
         self._named = {metric.name: metric for metric in self.metrics}
@@ -134,9 +142,20 @@ class Grammar(ABC, Generic[S, R]):
         """Whether it is the last one of its writer."""
         return False
 
-    def of_one_unit(self, tags: Sequence[str]) -> bool:  # noqa: ARG002
-        """Whether only units of this shard can feed series with these tags."""
-        return True
+    @classmethod
+    def fed_by(cls, first: Json) -> str:  # noqa: ARG003
+        """Whose series a file with that first line feeds; empty where it does not tell."""
+        return ""
+
+    @classmethod
+    def series_of(cls, tags: Sequence[str], host: str | None) -> str:  # noqa: ARG003
+        """Whose series these are, as `fed_by` tells it; empty where several units may feed them."""
+        return ""
+
+    def of_one_unit(self, tags: Sequence[str], host: str | None) -> bool:
+        """Whether only units of this shard feed the series of these tags."""
+        series = self.series_of(tags, host)
+        return bool(series) and series not in self.units.contested
 
     def points(self, record: R) -> int:  # noqa: ARG002
         """How many are dropped with it."""
@@ -174,7 +193,7 @@ class Grammar(ABC, Generic[S, R]):
         """The samples of series that one unit feeds as they are, and the others by shard."""
         of_one_unit = self._of_one_unit
         for sample in samples:
-            if of_one_unit(sample.tags):
+            if of_one_unit(sample.tags, sample.host):
                 yield sample
             else:
                 yield from self.together((sample,))

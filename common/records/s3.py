@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.config import aws
 from common.config.settings import CoreSettings
-from common.records.file import HEAD, TAIL
+from common.records.file import HEAD, LOOK, TAIL
 from common.records.paths import MAGIC, MAX_DEPTH, shown, stands_for
 from common.records.storage import MAX_DOCUMENT, ChangedFileError, Found, Raw, Status, Storage, Wanted
 
@@ -174,7 +174,8 @@ class Object:
         self._position = 0
         begin = max(0, offset - TAIL)
         far = begin > BLOCK
-        self._head = (0, self._fetch(0, HEAD if far else BLOCK))
+        least = HEAD if begin < status.size else LOOK  # of one that is not read from there
+        self._head = (0, self._fetch(0, least if far else BLOCK))
         self._block = (begin, self._fetch(begin, BLOCK)) if far else self._head
 
     def read(self, size: int, /) -> bytes:

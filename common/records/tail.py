@@ -141,7 +141,7 @@ class Tail:
                 raise raw
             stream = OpenFile(path, raw)
             if stream.head:
-                slot = self.units.slot_of(path, stream.first_line)
+                slot = self.units.slot_of(path, stream)
                 if self.units.owns(slot):  # or it is another file since it was looked into
                     self._needed.add(f"{PREFIX}{stream.head}:{path}")
                     self.saved.slot = slot

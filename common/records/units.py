@@ -1,12 +1,14 @@
 """Which unit a file belongs to, and so which shard reads it.
 
 A file says it in its first line, or it is told by its path. What the first line of each file said is
-remembered, because a shard has to know of every file whether it is its own.
+remembered, because a shard has to know of every file whether it is its own, and of its own whether a file of
+another unit feeds the same series.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
@@ -22,13 +24,17 @@ from common.shards import ALONE, Shard, slot
 from fleetgauge.records import Json
 
 PREFIX = "unit:"
-# How a file looked, its slot, and when that was.
-Known = tuple[list[Whole | str], Annotated[str, Field(pattern="^[0-9]{2}$")], Whole]
+# How a file looked, its slot, when that was, and whose series it feeds.
+Known = tuple[list[Whole | str], Annotated[str, Field(pattern="^[0-9]{2}$")], Whole, str]
 _KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
 
 
 class Units:
-    """The units of files; `looks` says that the first line of each has to be looked at."""
+    """The units of files; `looks` says that the first line of each has to be looked at.
+
+    Units are chosen so that hardly ever two feed one series. `feeds` tells whose series a file feeds, by its
+    first line; those that files of several slots were written for `within` so many seconds are `contested`.
+    """
 
     def __init__(
         self,
@@ -38,57 +44,67 @@ class Units:
         now: int = 0,
         *,
         looks: bool = False,
+        feeds: Callable[[Json], str] = lambda _: "",
+        within: float = 0,
     ) -> None:
         self._unit = unit
         self._looks = looks
+        self._feeds = feeds
+        self._since = now - within
         self._shard = shard
         self._now = now
         self.known = dict(saved.parts(PREFIX, _KNOWN) if saved else ())
+        self.contested: frozenset[str] = frozenset()
         self._found: dict[str, object] = {}
 
     def owns(self, number: str) -> bool:
         """Whether the files of a slot are for this shard."""
         return self._shard.owns_slot(number)
 
-    def slot_of(self, path: str, first_line: bytes) -> str:
+    def slot_of(self, path: str, stream: OpenFile) -> str:
         """The slot of a file that is open."""
-        first: Json = {}
+        return slot(self._unit(path, self._first(stream)))
+
+    def _first(self, stream: OpenFile) -> Json:
+        """What the first line of a file says; nothing where that does not matter, or is no object."""
         if self._looks:
             with suppress(ValueError, RecursionError):
-                said = loads(first_line)
-                first = said if isinstance(said, dict) else {}
-        return slot(self._unit(path, first))
+                said = loads(stream.first_line())
+                return said if isinstance(said, dict) else {}
+        return {}
 
     def owned(self, files: Mapping[str, Status], storage: Files) -> dict[str, Status]:
         """The files that are for this shard, as far as can be told now: one may have no first line yet."""
         if self._shard.count == 1:
             return {**files}
         changed = [path for path, status in files.items() if not self._knows(path, status)]
-        lines = self._first_lines(files, storage, changed) if self._looks else dict.fromkeys(changed, b"")
+        said = self._look(files, storage, changed) if self._looks else {path: {} for path in changed}
         for path in changed:
-            self.known[path] = known = (
-                [*files[path].looks],
-                self.slot_of(path, lines.get(path, b"")),
-                self._now,
-            )
-            if path in lines:  # or it could not be opened, and is looked into again
+            first = said.get(path, {})
+            number, series = slot(self._unit(path, first)), self._feeds(first)
+            self.known[path] = known = ([*files[path].looks], number, self._now, series)
+            if path in said:  # or it could not be opened, and is looked into again
                 self._found[PREFIX + path] = list(known)
+        fed_by: defaultdict[str, set[str]] = defaultdict(set)
+        for path, status in files.items():
+            _, number, _, series = self.known[path]
+            if series and status.written >= self._since:
+                fed_by[series].add(number)
+        self.contested = frozenset(series for series, slots in fed_by.items() if len(slots) > 1)
         return {path: status for path, status in files.items() if self.owns(self.known[path][1])}
 
     def _knows(self, path: str, status: Status) -> bool:
         known = self.known.get(path)
         return known is not None and (not self._looks or known[0] == status.looks)
 
-    def _first_lines(
-        self, files: Mapping[str, Status], storage: Files, paths: Sequence[str]
-    ) -> dict[str, bytes]:
+    def _look(self, files: Mapping[str, Status], storage: Files, paths: Sequence[str]) -> dict[str, Json]:
         # Nothing but the beginning is wanted: a place far behind the end has no other bytes to be fetched.
-        found: dict[str, bytes] = {}
+        found: dict[str, Json] = {}
         for path, raw in storage.opened(Wanted(path, files[path], sys.maxsize) for path in paths):
             with suppress(OSError):  # whoever it belongs to by its path says so
                 if isinstance(raw, OSError):
                     raise raw
-                found[path] = OpenFile(path, raw).first_line
+                found[path] = self._first(OpenFile(path, raw))
         return found
 
     def changes(self, there: Iterable[str], before: int) -> dict[str, object]:

@@ -144,6 +144,7 @@ class Store(ABC):
 
         A document of its own beside it is written and overwritten: a run may be moving the key meanwhile.
         """
+        self.names(key)
         try:
             with self.open(f"{key}.check") as trial:
                 trial.save(Saved())

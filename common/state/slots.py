@@ -20,7 +20,7 @@ from common.state.checkpoint import Checkpoint, Saved, Store
 SENT_UNTIL = "sent_until"  # of a shard's own document: up to when it has sent, or was about to
 ATTEMPTS, PAUSE = 50, 0.1  # to be the one that changes the layout, and seconds between
 
-_COUNT, _BEFORE = "count", "before"
+_COUNT, _BEFORE, _AFTER = "count", "before", "after"  # of the layout's document
 _NUMBERS = frozenset(f"{number:02}" for number in range(SLOTS))
 
 
@@ -100,20 +100,24 @@ class SlotCheckpoint(Checkpoint):
 def layout(place: Store, key: str, shard: Shard, *, hold: bool) -> tuple[int, int | None]:
     """Up to when others have sent, before there were as many shards as now, and their last success.
 
-    The first run of a new layout finds it out and saves it; `hold` is off for one that only looks.
+    The first run of a new layout finds it out and saves it; `hold` is off for one that only looks. It says
+    first that there is a new layout, and looks then: of the last one, whoever has not seen that before it
+    sends (`confirm`) has saved by now up to when.
     """
     name = f"{key}-layout"
     saved = place.look(name)
     for _ in range(ATTEMPTS):
-        if _count(saved) == shard.count:
+        if _count(saved) == shard.count and _AFTER not in saved.state:
             break
         if not hold:
-            saved = _following(place, key, saved, shard)
+            saved = _following(place, key, _announced(saved, shard))
             break
         try:
             with place.open(name) as held:
                 if _count(held.saved) != shard.count:
-                    held.save(_following(place, key, held.saved, shard))
+                    held.save(_announced(held.saved, shard))
+                if _AFTER in held.saved.state:
+                    held.save(_following(place, key, held.saved))
                 saved = held.saved
         except BusyError:  # another shard is about to
             time.sleep(PAUSE)
@@ -123,15 +127,29 @@ def layout(place: Store, key: str, shard: Shard, *, hold: bool) -> tuple[int, in
     return _whole(saved, _BEFORE, 0), saved.last_success
 
 
-def _following(place: Store, key: str, last: Saved, shard: Shard) -> Saved:
-    """The layout that comes after one."""
-    owns = [place.look(own_key(key, index)) for index in range(_count(last))]
-    sent = [_whole(last, _BEFORE, 0), *(_whole(own, SENT_UNTIL, 0) for own in owns)]
+def confirm(place: Store, key: str, shard: Shard) -> None:
+    """Raise where there is another layout by now. To be called once it is saved up to when this run sends."""
+    count = _count(place.look(f"{key}-layout"))
+    if count != shard.count:
+        raise BusyError(f"there are {count} shards since a moment ago; this run leaves the work to them")
+
+
+def _announced(last: Saved, shard: Shard) -> Saved:
+    """A new layout of which is not known yet up to when the last one has sent."""
+    after = _whole(last, _AFTER, _count(last))
+    return replace(last, state={_COUNT: shard.count, _BEFORE: _whole(last, _BEFORE, 0), _AFTER: after})
+
+
+def _following(place: Store, key: str, announced: Saved) -> Saved:
+    """The same once that is known."""
+    after = min(_whole(announced, _AFTER, 1), SLOTS)
+    owns = [place.look(own_key(key, index)) for index in range(after)]
+    sent = [_whole(announced, _BEFORE, 0), *(_whole(own, SENT_UNTIL, 0) for own in owns)]
     now = int(time.time())  # what a clock told that was far ahead, the intake has not taken
     before = max(until if until <= now + MAX_AHEAD else now for until in sent)
     successes = [own.last_success for own in owns]
     last_success = None if None in successes else min(one for one in successes if one is not None)
-    return Saved({_COUNT: shard.count, _BEFORE: before}, last_success)
+    return Saved({_COUNT: _count(announced), _BEFORE: before}, last_success)
 
 
 def _count(saved: Saved) -> int:

@@ -15,14 +15,31 @@ from data_plane_ticks import operations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from record_crashes import TornLines, case, harness_of, held
-from shard_fleets import KINDS, Fleet, Kind, Layouts, combined, own_series, without_shard
-from xenna_ticks import NOW
+from replay_writers import event
+from replays import Held
+from shard_fleets import KINDS, Fleet, Kind, Layouts, combined, own_series, undisputed, without_shard
+from xenna_ticks import NOW, record
 
 from collectors.data_plane.collector import COLLECTOR as DATA_PLANE
+from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
+from collectors.xenna.collector import COLLECTOR as XENNA
+from collectors.xenna.collector import XennaIngest
+from common.shards import Shard, slot
 from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
 
 SEEDS = st.integers(0, 2**32 - 1)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.collector.name)
+
+
+def assert_the_same(kind: Kind, points: Held, live: Held) -> None:
+    """What shards sent is what one reader did: series of one unit as they are, others as they combine."""
+    own = {key: points[key] for key in undisputed(own_series(points))}
+    assert own == {key: live.get(key) for key in own}
+    parts = combined(kind.collector, points)
+    together = {key: parts[key] for key in undisputed(parts)}
+    assert together == pytest.approx({key: live.get(key) for key in together}, rel=1e-9, abs=1e-9)
+    sent = {(name, without_shard(tags), host, at) for name, tags, host, at in points}
+    assert undisputed(sent) == undisputed(live)
 
 
 @each_kind
@@ -33,12 +50,66 @@ def test_any_number_of_shards_sends_what_one_reader_sends(kind: Kind, seed: int,
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(kind.collector, Path(folder), shards, **kind.settings(chance))
         kind.go_on(fleet, chance, 40)
-        own = own_series(fleet.sharded)
-        assert own == {key: fleet.live.get(key) for key in own}
-        together = combined(kind.collector, fleet.sharded)
-        assert together == pytest.approx({key: fleet.live.get(key) for key in together}, rel=1e-9, abs=1e-9)
-        sent = {(name, without_shard(tags), host, at) for name, tags, host, at in fleet.sharded}
-        assert sent == fleet.live.keys()
+        assert_the_same(kind, fleet.sharded, fleet.live)
+
+
+def in_both_shards(folder: Path, name: str) -> list[str]:
+    """Two names by which files or directories are of the first and of the second shard of two."""
+    names = [name.format(number) for number in range(64)]
+    units = {one: slot(str(folder / one.removesuffix(".jsonl"))) for one in names}
+    return [next(one for one in names if Shard(index, 2).owns_slot(units[one])) for index in range(2)]
+
+
+def test_runs_of_one_hash_in_files_of_two_shards_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    fleet, seqs, written = Fleet(XENNA, tmp_path, 2), count(), "xenna.pipeline.progress"
+    for index, name in enumerate(in_both_shards(tmp_path, "file-{}.jsonl")):
+        long = {"progress": index, **{f"key-{number}": 1 for number in range(900)}}  # a line of over 10 kB
+        fleet.write(name, record(next(seqs), NOW - fleet.now + 10, long, run_id=f"run-{index}"))
+    fleet.tick()
+    series = ("pipeline_kind:curate", "run_hash:abc")
+    points = {key[1]: value for key, value in fleet.sharded.items() if key[0] == written}
+    assert points == {(*series, "shard:0"): 0, (*series, "shard:1"): 1}
+    stalled = {key[1] for key in fleet.sharded if key[0] == "xenna.run.stalled"}
+    assert stalled == set()  # either may have gone on as the other
+    assert {key[1] for key in fleet.live if key[0] == "xenna.run.stalled"} == {series}
+    fleet.pass_time(86_410)
+    fleet.write(name, record(next(seqs), NOW - fleet.now + 10, {"progress": 7}, run_id="run-1"))
+    fleet.sharded = {}
+    fleet.tick()
+    assert {key[1]: value for key, value in fleet.sharded.items() if key[0] == written} == {series: 7}
+    assert (("xenna.run.stalled", series, None, fleet.now), 0) in fleet.sharded.items()
+
+
+def test_sinks_of_one_rank_of_a_job_in_two_shards_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    fleet = Fleet(GPU_MEMORY, tmp_path, 2)
+    for index, name in enumerate(in_both_shards(tmp_path, "sink-{}")):
+        measured = [event(fleet.now - 10, 100 + index, kind, session_id=name) for kind in ("sample", "peak")]
+        other_rank = event(fleet.now - 10, 5, rank=1 + index, session_id=name)
+        fleet.write(f"{name}/segment-000001.jsonl", *measured)
+        fleet.write(f"{name}/segment-000002.jsonl", other_rank)
+    fleet.tick()
+    series, others = ("gpu:0", "job_id:j1", "rank:0"), [("gpu:0", "job_id:j1", f"rank:{n}") for n in (1, 2)]
+    points = {key[1]: value for key, value in fleet.sharded.items() if key[0] == "gpu_memory.allocated_bytes"}
+    assert points == {(*series, "shard:0"): 100, (*series, "shard:1"): 101, others[0]: 5, others[1]: 5}
+    alerts = {key[1]: value for key, value in fleet.sharded.items() if key[0] == "gpu_memory.alerts"}
+    assert alerts == {(*series, "type:peak", f"shard:{index}"): 1 for index in range(2)}
+
+
+def test_a_file_is_of_the_same_unit_under_every_name_that_rotation_gives_it() -> None:
+    first = {"run_hash": "abc", "run_id": "r1"}
+    units = {
+        name: XennaIngest.unit(f"/data/{name}", first)
+        for name in (
+            "all.jsonl",
+            "all.r1.000001.jsonl",
+            "all.jsonl.2.gz",
+            "x-r1.jsonl",
+            "x-r1.000001.jsonl.zst",
+        )
+    }
+    assert [*units.values()] == ["/data/all"] * 3 + ["abc"] * 2
+    assert XennaIngest.unit("/data/abc/all.000001.jsonl", first) == "abc"
+    assert XennaIngest.unit("/data/abcd.jsonl", first) == "/data/abcd"
 
 
 @each_kind
@@ -49,12 +120,7 @@ def test_the_shards_of_a_backfill_send_what_one_sends(kind: Kind, seed: int, sha
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(kind.collector, Path(folder), 0, **kind.settings(chance))
         kind.go_on(fleet, chance, 40)
-        points = fleet.replay_of(shards)
-        own, together = own_series(points), combined(kind.collector, points)
-        whole = fleet.replay_of(1)
-        assert own == {key: whole.get(key) for key in own}
-        assert together == pytest.approx({key: whole.get(key) for key in together}, rel=1e-9, abs=1e-9)
-        assert {(name, without_shard(tags), host, at) for name, tags, host, at in points} == whole.keys()
+        assert_the_same(kind, fleet.replay_of(shards), fleet.replay_of(1))
 
 
 @each_kind
@@ -74,12 +140,12 @@ def test_another_number_of_shards_goes_on_where_the_last_was_killed(
         fleet.now += 60
         fleet.tick()
         assert max(map(len, fleet.sent_by.values())) == 1
-        own = {key: value for key, value in fleet.sharded.items() if key[:3] in fleet.own}
+        own = {key: fleet.sharded[key] for key in undisputed(fleet.sharded) if key[:3] in fleet.own}
         assert own == {key: fleet.live.get(key) for key in own}
         sent = {(name, without_shard(tags), host, at) for name, tags, host, at in fleet.sharded}
         missing = fleet.live_in(0, fleet.now).keys() - sent
         # What a job holds is no longer told once later words, read together with it, put it in doubt.
-        missing = {key for key in missing if not key[0].endswith("_outstanding")}
+        missing = {key for key in undisputed(missing) if not key[0].endswith("_outstanding")}
         assert not {key for key in missing if key[:3] in fleet.own}
         assert not missing or fleet.dropped["late"]
 

@@ -422,10 +422,11 @@ class TestCheck:
         assert place.peek("wandb") == Saved({"a": 2})
         assert place.peek("wandb.check") == Saved()
 
-    def test_it_reads_the_object_and_writes_twice_beside_it(self, s3: Store, aws: Aws) -> None:
+    def test_it_lists_and_reads_the_object_and_writes_twice_beside_it(self, s3: Store, aws: Aws) -> None:
         s3.check("wandb")
         assert [(one.method, one.path) for one in aws.requests] == [
             ("GET", "/checkpoints/fleet/wandb.json"),
+            ("GET", "/checkpoints"),
             ("GET", "/checkpoints/fleet/wandb.check.json"),
             ("PUT", "/checkpoints/fleet/wandb.check.json"),
             ("PUT", "/checkpoints/fleet/wandb.check.json"),
@@ -461,6 +462,7 @@ class TestCheck:
                 ("s3:GetObject", "s3:ListBucket"),
                 "cannot save the checkpoint s3://.*/wandb.check.json: AccessDenied",
             ),
+            (("s3:GetObject", "s3:PutObject"), "cannot list the checkpoint s3://.*/wandb.json: AccessDenied"),
             (("s3:PutObject",), "cannot read the checkpoint s3://.*/wandb.json: AccessDenied"),
         ],
     )

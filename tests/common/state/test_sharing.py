@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -70,6 +72,26 @@ def test_the_address_is_the_one_in_force_in_a_dry_run_too(
     assert samples(FLEETGAUGE_DD_URL=f"{intake.url}/") == 0
     assert samples(FLEETGAUGE_DD_URL="https://elsewhere.example") == 3
     assert samples(DD_SITE="datadoghq.eu") == 3
+
+
+def test_a_run_gives_up_where_another_number_of_shards_begins_before_it_sends(
+    project: Project, store: Path, intake: Intake
+) -> None:
+    begin = """
+    [own] = [path for path in Path(os.environ["FLEETGAUGE_CHECKPOINTS"]).glob("slow-*.lock")]
+    document = {"version": 1, "last_success": None, "state": {"count": 4, "before": 0, "after": 1}}
+    own.with_name(f"{own.stem}-layout.json").write_text(json.dumps(document))
+    """
+    body = "{}\ncontext.about_to_send(context.now)\nyield VALUE(1, context.at)"
+    project.add("slow", body.format(dedent(begin)), options=", resumes=True")
+    [entry] = project.document("slow", "--push")["collectors"]
+    assert (entry["status"], entry["error"]["message"]) == (
+        "skipped",
+        "there are 4 shards since a moment ago; this run leaves the work to them",
+    )
+    assert intake.series("slow.value") == {}
+    [own] = [path for path in store.glob("slow-*.json") if not path.stem.endswith("-layout")]
+    assert json.loads(own.read_text())["state"]["sent_until"] > 0  # saved before it looked
 
 
 def test_a_child_that_crashed_is_reported_with_its_own_last_success(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from common.config.settings import CoreSettings, load
 from common.errors import BusyError
 from common.shards import SLOTS, Shard, slot
 from common.state import slots
-from common.state.checkpoint import Saved, Store
+from common.state.checkpoint import Checkpoint, Saved, Store
 from common.state.directory import DirectoryStore
-from common.state.slots import SENT_UNTIL, SlotCheckpoint, layout
+from common.state.slots import SENT_UNTIL, SlotCheckpoint, confirm, layout
 from common.state.stores import store
 from servers.aws import Aws
 
@@ -113,6 +114,80 @@ def test_shards_that_begin_at_once_agree_on_the_layout(place: Store) -> None:
     with SlotCheckpoint(place, "key", ALONE) as checkpoint:
         checkpoint.change({SENT_UNTIL: 100})
     assert [layout(place, "key", Shard(index, 64), hold=True)[0] for index in range(64)] == [100] * 64
+
+
+class Interrupted(DirectoryStore):
+    """A store before whose operations, at one place, others get their turn."""
+
+    def __init__(self, directory: Path, place: int, others: Callable[[], None]) -> None:
+        super().__init__(directory)
+        self._left = place
+        self._others = others
+
+    def _pass(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._others()
+
+    def look(self, key: str) -> Saved:
+        self._pass()
+        return super().look(key)
+
+    def open(self, key: str) -> Checkpoint:
+        self._pass()
+        made = super().open(key)
+        save = made.save
+
+        def after_others(saved: Saved) -> None:
+            self._pass()
+            save(saved)
+
+        made.save = after_others  # type: ignore[method-assign]
+        return made
+
+
+def begin(place: Store, shard: Shard, until: int) -> int | None:
+    """Begin a run that sends up to a time: what it believes others to have sent; None where it gives up."""
+    with SlotCheckpoint(place, "key", shard) as checkpoint:
+        try:
+            before, _ = layout(place, "key", shard, hold=True)
+            checkpoint.change({SENT_UNTIL: until})
+            confirm(place, "key", shard)
+        except BusyError:
+            return None
+    return before
+
+
+@pytest.mark.parametrize("turn", range(1, 16))
+@pytest.mark.parametrize(
+    ("first", "second"), [(ALONE, Shard(1, 4)), (Shard(1, 4), ALONE), (Shard(2, 3), Shard(1, 2))]
+)
+def test_of_two_layouts_at_once_one_gives_up_or_knows_what_the_other_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Shard, second: Shard, turn: int
+) -> None:
+    monkeypatch.setattr(slots, "PAUSE", 0.0)
+    found: list[int | None] = []
+
+    def others() -> None:
+        found.append(begin(DirectoryStore(tmp_path), second, 200))
+
+    mine = begin(Interrupted(tmp_path, turn, others), first, 100)
+    theirs = found[0] if found else begin(DirectoryStore(tmp_path), second, 200)
+    assert mine is None or theirs is None or mine >= 200 or theirs >= 100
+    assert (mine, theirs) != (None, None)
+
+
+def test_a_layout_of_which_only_the_announcement_was_saved_is_made_whole(place: Store) -> None:
+    with SlotCheckpoint(place, "key", ALONE) as checkpoint:
+        checkpoint.change({SENT_UNTIL: 100}, 100)
+    with place.open("key-layout") as held:  # and killed then
+        held.save(Saved({"count": 4, "before": 0, "after": 1}))
+    with pytest.raises(BusyError, match="there are 4 shards since a moment ago"):
+        confirm(place, "key", ALONE)
+    assert layout(place, "key", Shard(2, 3), hold=False) == (100, 100)
+    assert layout(place, "key", Shard(1, 4), hold=False) == (100, 100)
+    assert layout(place, "key", Shard(1, 4), hold=True) == (100, 100)
+    assert place.peek("key-layout") == Saved({"count": 4, "before": 100}, 100)
 
 
 @pytest.mark.parametrize("count", [0, 65, 10**9, "4"])
