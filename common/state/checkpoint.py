@@ -144,13 +144,13 @@ class Store(ABC):
 
         A document of its own beside it is written and overwritten: a run may be moving the key meanwhile.
         """
-        self.names(key)
         try:
             with self.open(f"{key}.check") as trial:
                 trial.save(Saved())
                 trial.save(Saved())
         except BusyError:  # another check is doing the same, and gets as far
             pass
+        self.names(key)
 
 
 def writer() -> str:

@@ -422,14 +422,14 @@ class TestCheck:
         assert place.peek("wandb") == Saved({"a": 2})
         assert place.peek("wandb.check") == Saved()
 
-    def test_it_lists_and_reads_the_object_and_writes_twice_beside_it(self, s3: Store, aws: Aws) -> None:
+    def test_it_reads_the_object_writes_twice_beside_it_and_lists(self, s3: Store, aws: Aws) -> None:
         s3.check("wandb")
         assert [(one.method, one.path) for one in aws.requests] == [
             ("GET", "/checkpoints/fleet/wandb.json"),
-            ("GET", "/checkpoints"),
             ("GET", "/checkpoints/fleet/wandb.check.json"),
             ("PUT", "/checkpoints/fleet/wandb.check.json"),
             ("PUT", "/checkpoints/fleet/wandb.check.json"),
+            ("GET", "/checkpoints"),
         ]
 
     def test_two_at_once_are_both_content(self, place: Store) -> None:
