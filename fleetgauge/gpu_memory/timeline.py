@@ -110,8 +110,8 @@ def sample_timeline_rows(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
     room = MAX_ROWS - len(pinned)
     stride = max(1, -(-len(others) // room))
     chosen = pinned | set(others[::stride])
-    if len(chosen) < MAX_ROWS:  # few ordinary rows: their room goes to more alerts
-        chosen |= _most_severe(rows, [at for at in alerts if at not in chosen], MAX_ROWS - len(chosen))
+    # Where ordinary rows are few, their room goes to more alerts.
+    chosen |= _most_severe(rows, [at for at in alerts if at not in chosen], MAX_ROWS - len(chosen))
     return [rows[at] for at in sorted(chosen)]
 
 

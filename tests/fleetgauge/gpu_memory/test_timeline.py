@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,40 @@ def test_alerts_alone_fill_every_row_from_the_first_to_the_last() -> None:
     gaps = {b["sample_index"] - a["sample_index"] for a, b in pairwise(rows)}
     assert (rows[0]["sample_index"], rows[-1]["sample_index"]) == (0, 4999)
     assert max(gaps) <= 60
+
+
+@pytest.mark.parametrize(
+    ("samples", "first", "last"),
+    [
+        (100, [1, 4, 6, 9], [392, 395, 397, 400]),
+        (99, [1, 2, 4, 6], [392, 395, 397, 400]),
+        (98, [1, 2, 4, 6], [395, 397, 399, 400]),
+        (50, [1, 2, 4, 6], [395, 397, 399, 400]),
+    ],
+)
+def test_the_room_that_few_samples_leave_goes_to_more_alerts_from_end_to_end(
+    samples: int, first: list[int], last: list[int]
+) -> None:
+    rows = tracking_timeline_rows(events(["start"] + ["warning"] * 400 + ["sample"] * samples + ["stop"]))
+    alerts = [row["sample_index"] for row in rows if row["event_type"] == "warning"]
+    assert kinds_of(rows) == {"start": 1, "warning": 248 - samples, "sample": samples, "stop": 1}
+    assert (alerts[:4], alerts[-4:]) == (first, last)
+
+
+def test_an_early_alert_outlasts_any_number_of_samples() -> None:
+    timeline = Timeline(held=4)
+    for event in events(["sample", "warning"] + ["sample"] * 98):
+        timeline.add(read_event(event))
+    assert [row["sample_index"] for row in timeline.rows()] == [0, 1, 33, 65, 97, 99]
+
+
+def test_a_stream_is_kept_whole_up_to_the_limit_and_halved_beyond() -> None:
+    thinned: Thinned[int] = Thinned(4)
+    kept = []
+    for number in range(9):
+        thinned.add(number)
+        kept.append([*thinned.items])
+    assert kept[3:] == [[0, 1, 2, 3], [0, 2, 4], [0, 2, 4], [0, 2, 4, 6], [0, 2, 4, 6], [0, 4, 8]]
 
 
 @given(st.lists(st.sampled_from(["sample", "peak", "warning", "critical"]), max_size=900))

@@ -9,11 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.pages.axes import clock_axis, number_axis
+from fleetgauge.pages.axes import Axis, byte_axis, clock_axis, number_axis, time_axis
 
 
 def seconds(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+def distances(since: float, until: float) -> set[float]:
+    return {after - before for (before, _), (after, _) in pairwise(clock_axis(since, until).labels)}
+
+
+def months(length: int) -> list[int]:
+    """How many months after the year 2000 began each label stands, of an axis from there on."""
+    until = datetime(2000 + length // 12, length % 12 + 1, 1, tzinfo=UTC).timestamp()
+    labels = clock_axis(seconds("2000-01-01"), until).labels
+    moments = [datetime.fromtimestamp(value, UTC) for value, _ in labels]
+    return [(moment.year - 2000) * 12 + moment.month - 1 for moment in moments]
 
 
 @pytest.mark.parametrize(
@@ -21,11 +33,13 @@ def seconds(text: str) -> int:
     [
         (0, 0, ["0", "0.5", "1"]),
         (0, 5e-324, ["0", "0.5", "1"]),
+        (0, 1 / 1e300, ["0", "5e-301", "1e-300"]),
         (3, 17, ["0", "5", "10", "15"]),
         (93, 98, ["0", "50", "100"]),
         (0, 0.0007, ["0", "0.0002", "0.0004", "0.0006"]),
         (0, 9000, ["0", "2,000", "4,000", "6,000", "8,000"]),
         (30_000, 45_000, ["0", "10 k", "20 k", "30 k", "40 k"]),
+        (-45_000, 5, ["-40 k", "-30 k", "-20 k", "-10 k", "0"]),
         (0, 1.5e6, ["0", "0.5 M", "1 M", "1.5 M"]),
         (-3, 5, ["-2", "0", "2", "4"]),
         (-9, -2, ["-8", "-6", "-4", "-2", "0"]),
@@ -34,6 +48,27 @@ def seconds(text: str) -> int:
 )
 def test_numbers_start_at_zero_and_have_round_labels(low: float, high: float, labels: list[str]) -> None:
     assert [label for _, label in number_axis(low, high).labels] == labels
+
+
+def test_a_label_stands_where_its_value_is() -> None:
+    assert number_axis(-3000, 45_000).labels == ((0, "0"), (20_000, "20 k"), (40_000, "40 k"))
+    assert byte_axis(2000).labels == (
+        (0, "0 KiB"),
+        (512, "0.5 KiB"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (2048, "2 KiB"),
+    )
+    assert time_axis(180).labels == (
+        (0, "0 min"),
+        (30, "0.5 min"),
+        (60, "1 min"),
+        (90, "1.5 min"),
+        (120, "2 min"),
+        (150, "2.5 min"),
+        (180, "3 min"),
+    )
+    assert Axis(1, 1.5, ()).share(1.125) == 0.25
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
@@ -56,6 +91,7 @@ def test_any_numbers_lie_within_their_axis_and_zero_with_them(one: float, other:
     ("since", "until", "labels"),
     [
         ("2026-11-14T10:00", "2026-11-14T10:00:03", ["10:00:00", "10:00:01", "10:00:02", "10:00:03"]),
+        ("2026-11-14T10:02", "2026-11-14T10:05:40", ["10:02", "10:03", "10:04", "10:05"]),
         (
             "2026-11-14T10:02",
             "2026-11-14T10:50",
@@ -86,6 +122,25 @@ def test_any_numbers_lie_within_their_axis_and_zero_with_them(one: float, other:
 def test_times_have_labels_at_round_moments_of_utc(since: str, until: str, labels: list[str]) -> None:
     axis = clock_axis(seconds(since), seconds(until))
     assert [label for _, label in axis.labels] == labels
+
+
+def test_a_clock_axis_takes_each_round_step_for_as_long_as_its_labels_are_few() -> None:
+    minute, hour, day = 60, 3600, 86400
+    steps = [1, 5, 15, 30, minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute, hour, 2 * hour]
+    steps += [3 * hour, 6 * hour, 12 * hour, day, 2 * day, 7 * day, 14 * day]
+    for step, larger in pairwise(steps):
+        longest = step * (10 if step >= minute else 6)
+        assert distances(0, longest) == {step}
+        assert distances(0, longest + 1) == {larger}
+    assert distances(0, 140 * day) == {14 * day}
+    assert distances(0, 140 * day + 1) == {28 * day, 30 * day, 31 * day}
+
+
+def test_a_clock_axis_of_years_takes_each_round_number_of_months_for_as_long_as_its_labels_are_few() -> None:
+    steps = [1, 3, 6, 12, 24, 60, 120, 600]
+    for step, larger in zip(steps, [*steps[1:], 600], strict=True):
+        assert months(10 * step) == [*range(0, 10 * step + 1, step)]
+        assert months(10 * step + 1) == [*range(0, 10 * step + 1, larger)]
 
 
 def test_a_label_of_the_clock_stands_where_its_moment_is() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.pages.axes import Axis, byte_axis, format_bytes, format_duration, time_axis
-from fleetgauge.pages.charts import Band, Limit, Line, Marker, draw_chart, draw_key
+from fleetgauge.pages.charts import Band, Limit, Line, Marker, Reading, draw_chart, draw_key
 
 UNIT = Axis(0.0, 10.0, ())
 
@@ -63,6 +63,23 @@ def test_a_page_may_say_itself_what_the_lines_are() -> None:
     assert "figcaption" not in bare
 
 
+def test_each_shape_has_its_own_key() -> None:
+    keys = [
+        re.findall('<path class="([^"]*)" d="([^"]*)"', draw_key(shape, "a")) for shape in ("mark", "limit")
+    ]
+    assert keys == [[("mark a", "M13 6.5h0")], [("limit a", "M1 6.5H25")]]
+
+
+def test_a_script_is_told_the_points_as_seconds_after_the_one_before_and_short_numbers() -> None:
+    x, values = Axis(-1.0, 9.0, ()), (0.1, 0.0999, None, -2.5, 1e15, 123.45678, 0)
+    line = Line("<A>", "a", [(at / 2, value) for at, value in enumerate(values)])
+    chart = draw_chart(x, UNIT, [line], (), (), "text", reading=Reading("elapsed", "byte", 0.25))
+    assert ' data-x="elapsed -1.0 9.0 0.25" data-y="byte"' in chart
+    [told] = re.findall('data-name="&lt;A&gt;" data-v="([^"]*)"', chart)
+    assert told == "1 0.1,0.5 0.0999,1 -2.5,0.5 1e+15,0.5 123.457,0.5 0"
+    assert "data-" not in draw_chart(x, UNIT, [line], (), (), "text").replace("data-widest", "")
+
+
 def test_marks_and_limits_are_placed_named_and_kept_inside() -> None:
     marks = (Marker(5, 5, "warning", "a < b"), Marker(-5, 50, "peak", "far"))
     assert drawing("mark warning", marks=marks) == ["M500.0 500.0h0"]
@@ -103,6 +120,7 @@ def test_bytes_have_round_labels_in_one_unit(high: int, labels: list[str]) -> No
     [
         (0, ["0 ms", "200 ms", "400 ms", "600 ms", "800 ms", "1000 ms"]),
         (3.07, ["0 s", "0.5 s", "1 s", "1.5 s", "2 s", "2.5 s", "3 s"]),
+        (9, ["0 s", "1 s", "2 s", "3 s", "4 s", "5 s", "6 s", "7 s", "8 s", "9 s"]),
         (119, ["0 s", "20 s", "40 s", "60 s", "80 s", "100 s"]),
         (120, ["0 min", "0.5 min", "1 min", "1.5 min", "2 min"]),
         (3 * 86400, ["0 d", "0.5 d", "1 d", "1.5 d", "2 d", "2.5 d", "3 d"]),
