@@ -1,0 +1,271 @@
+"""What the page says, word for word: which sessions, ranks and alerts it lists, draws and leaves out."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fleetgauge.gpu_memory import PageSession, SessionProfile, SessionSummary, load_recording, read_event
+from fleetgauge.gpu_memory.oom import OomDump
+from fleetgauge.gpu_memory.page import MAX_COMPARED, MAX_DRAWN, recording_title, render_page
+
+
+def profile(*events: dict[str, object]) -> SessionProfile:
+    made = SessionProfile()
+    for event in events:
+        made.add(read_event(event))
+    return made
+
+
+def page_of(*sessions: PageSession, script: bool = False) -> str:
+    return render_page("page", sessions, script=script)
+
+
+def alike(count: int) -> str:
+    """The page of so many sessions."""
+    one = profile({"timestamp": 1.0, "memory_allocated": 5})
+    return page_of(*(PageSession(one, SessionSummary(f"s{number}", "completed")) for number in range(count)))
+
+
+def texts(page: str, pattern: str) -> list[str]:
+    """What stands inside each match, without markup."""
+    return [html.unescape(re.sub("<[^>]*>", "", found)) for found in re.findall(pattern, page)]
+
+
+def rows(page: str) -> list[list[str]]:
+    return [texts(row, "<td[^>]*>(.*?)</td>") for row in re.findall("<tr>(<td.*?)</tr>", page)]
+
+
+def cards(page: str) -> list[list[str]]:
+    return [
+        [name, value, detail]
+        for name, value, detail in re.findall("<dt>(.*?)</dt><dd>(.*?)<small>(.*?)</small>", page)
+    ]
+
+
+def test_a_session_that_tells_everything_is_shown_with_all_of_it() -> None:
+    made = profile(
+        {
+            "timestamp": 100.0,
+            "rank": 3,
+            "memory_allocated": 2**30,
+            "memory_reserved": 2**31,
+            "device_total": 2**33,
+        },
+        {
+            "timestamp": 160.0,
+            "rank": 3,
+            "type": "warning",
+            "memory_allocated": 3 * 2**30,
+            "memory_change": 2**31,
+        },
+        {"timestamp": 220.0, "rank": 3, "type": "critical", "memory_reserved": 2**32, "context": "a < b"},
+    )
+    summary = SessionSummary(
+        "abcdefghij", "interrupted", host="n1", pid=0, job_id="j", world_size=4, source="t"
+    )
+    page = page_of(PageSession(made, summary))
+    assert texts(page, "</h1><p>(.*?)</p>") == ["1 session · 3 events · job j"]
+    assert texts(page, "<h2>(.*?)</h2>") == ["Session abcdefgh · rank 3 of 4"]
+    assert re.findall('<span class="status ([^"]*)">(.*?)</span>', page) == [("interrupted", "interrupted")]
+    assert texts(page, "</div><p>(.*?)</p>") == [
+        "session abcdefghij · job j · host n1 · process 0 · source t · began 1970-01-01 00:01:40.000 UTC"
+    ]
+    assert cards(page) == [
+        ["Samples", "3", "1 regular"],
+        ["Duration", "2 min", "first to last sample"],
+        ["Peak allocated", "3.00 GiB", "of 8.00 GiB"],
+        ["Peak reserved", "4.00 GiB", "of 8.00 GiB"],
+        ["Highest utilisation", "25.0 %", "4.00 GiB used"],
+        ["Alerts", "2", "1 critical, 1 warning"],
+    ]
+    assert rows(page) == [
+        ["1 min", "warning", "", "3.00 GiB", "unknown", "2.00 GiB", "00:02:40.000"],
+        ["2 min", "critical", "a < b", "unknown", "4.00 GiB", "unknown", "00:03:40.000"],
+    ]
+    assert texts(page, 'aria-label="([^"]*)"') == [
+        "Memory over 2 min: at most 3.00 GiB allocated, 4.00 GiB reserved, 4.00 GiB device used; 2 alerts"
+    ]
+    assert texts(page, "<title>([^<]*after[^<]*)</title>") == [
+        "warning after 1 min: 3.00 GiB",
+        "critical after 2 min: 4.00 GiB",
+    ]
+    assert re.findall('class="(area|line|limit)([^"]*)"', page.split("</svg>")[0]) == [
+        ("area", " fill-used"),
+        ("line", " used"),
+        ("line", " reserved"),
+        ("line", " allocated"),
+        ("limit", ""),
+    ]
+    assert "<script>" not in page
+
+
+def test_a_session_that_tells_little_says_what_is_unknown() -> None:
+    page = page_of(PageSession(profile({"timestamp": 5.0, "memory_reserved": 7}), None))
+    assert texts(page, "</h1><p>(.*?)</p>") == ["1 session · 1 event"]
+    assert texts(page, "<h2>(.*?)</h2>") == ["Session without a name · rank unknown"]
+    assert 'class="status' not in page
+    assert [value for _, value, _ in cards(page)] == ["1", "0.00 s", "unknown", "7 B", "unknown", "0"]
+    assert [detail for *_, detail in cards(page)][2:] == ["capacity unknown"] * 2 + ["7 B used", "none"]
+    assert "<h3>Alerts</h3><p>There were none.</p>" in page
+    assert 'class="limit' not in page
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("running", "running: no end was recorded, nothing heard since 1970-01-01 00:00:05.000 UTC"),
+        ("incomplete", "incomplete: no end was recorded"),
+        ("completed", "completed"),
+    ],
+)
+def test_a_status_says_whether_an_end_was_recorded(status: str, said: str) -> None:
+    page = page_of(PageSession(profile({"timestamp": 5.0}), SessionSummary("s", status)))
+    assert texts(page, '<span class="status [^"]*">(.*?)</span>') == [said]
+    untimed = page_of(PageSession(profile({"memory_allocated": 5}), SessionSummary("s", "running")))
+    assert texts(untimed, '<span class="status [^"]*">(.*?)</span>') == ["running: no end was recorded"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("abcdefghij", "abcdefgh"), ("legacy-" + "x" * 50, "legacy-" + "x" * 33)]
+)
+def test_a_name_is_cut_where_it_is_told_from_others(name: str, shown: str) -> None:
+    page = page_of(PageSession(SessionProfile(), SessionSummary(name, "completed")))
+    assert texts(page, "<h2>Session (.*?) · ") == [shown]
+
+
+def test_ranks_come_in_order_with_an_unknown_one_last_and_each_has_a_row() -> None:
+    made = profile(
+        {"timestamp": 1.0, "memory_allocated": 1},
+        {"timestamp": 1.0, "memory_allocated": 1, "rank": 5},
+        {"timestamp": 3.5, "memory_allocated": 2**20, "rank": 0, "device_total": 2**22, "type": "peak"},
+        {"timestamp": 1.0, "memory_allocated": 1, "rank": 0},
+        {"timestamp": 1.0, "memory_allocated": 1, "rank": 2},
+    )
+    page = page_of(PageSession(made, None))
+    start = "1970-01-01 00:00:01.000"
+    blank = ["unknown", start, "0.00 s", "1 B", "unknown", "0"]
+    assert rows(page)[:4] == [
+        ["without a name", "0", "unknown", start, "2.50 s", "1.00 MiB", "25.0 %", "1"],
+        ["without a name", "2", *blank],
+        ["without a name", "5", *blank],
+        ["without a name", "unknown", *blank],
+    ]
+    assert texts(page, "<h2>(.*?)</h2>")[1:] == [
+        f"Session without a name · rank {rank}" for rank in ("0", "2", "5", "unknown")
+    ]
+    assert re.findall('<a href="#(s[0-9]+)">', page) == ["s1", "s2", "s3", "s4"]
+    assert re.findall('<section id="(s[0-9]+)">', page) == ["s1", "s2", "s3", "s4"]
+
+
+def test_a_rank_that_only_the_summary_knows_is_told() -> None:
+    page = page_of(PageSession(SessionProfile(), SessionSummary("s", "completed", rank=2, world_size=0)))
+    assert texts(page, "<h2>(.*?)</h2>") == ["Session s · rank 2"]
+
+
+def test_one_session_has_no_overview_and_two_have_one_with_both_side_by_side() -> None:
+    assert "<h2>Sessions</h2>" not in alike(1)
+    page = alike(2)
+    [said] = texts(page, "<h2>Sessions</h2><p>(.*?)\\. ")
+    assert said == "Allocated memory of 2 of 2 sessions and ranks, side by side, each from its own beginning"
+    assert texts(page.split("</figure>")[0], "<figcaption[^>]*>(.*?)</figcaption>") == [
+        "s0, rank 0 of 1s1, rank 0 of 1"
+    ]
+
+
+def test_side_by_side_are_those_that_reached_highest_each_from_its_own_beginning() -> None:
+    sessions = [
+        PageSession(
+            profile(
+                {"timestamp": 10.0 * number, "memory_allocated": 2**20, "memory_reserved": 2**25},
+                {"timestamp": 10.0 * number + 8, "memory_allocated": 2**20 * (number % 7 + 1)},
+            ),
+            SessionSummary(f"s{number}", "completed"),
+        )
+        for number in range(8)
+    ]
+    nothing = PageSession(profile({"memory_allocated": 2**30}), SessionSummary("untimed", "completed"))
+    unsized = PageSession(profile({"timestamp": 1.0}), SessionSummary("unsized", "completed"))
+    page = page_of(*sessions, nothing, unsized, script=True).split("</figure>")[0]
+    assert f"of {MAX_COMPARED} of 10 sessions" in page
+    assert re.findall('class="line (s[0-9])" d="([^"]*)" data-name="([^"]*)"', page) == [
+        (
+            f"s{place}",
+            f"M14.6 865.2L985.4 {round(1000 - (number + 1) * 134.77, 1)}",
+            f"s{number}, rank 0 of 1",
+        )
+        for place, number in enumerate(range(1, 7), start=1)
+    ]
+    assert ' data-x="elapsed -0.12 8.12 ' in page
+    assert "side by side" not in page_of(sessions[0], nothing, unsized)
+
+
+def test_of_many_sessions_the_table_can_be_sorted_and_the_rest_is_not_drawn() -> None:
+    few, more = alike(MAX_COMPARED), alike(MAX_COMPARED + 1)
+    assert (few.count('<table class="listed">'), more.count('<table class="listed">')) == (0, 1)
+    assert "are drawn below" not in alike(MAX_DRAWN)
+    page = alike(MAX_DRAWN + 1)
+    assert f"<p>The first {MAX_DRAWN} are drawn below, 1 are not.</p>" in page
+    assert len(re.findall("<section id=", page)) == MAX_DRAWN
+    assert re.findall('<a href="#s([0-9]+)">', page) == [str(number) for number in range(1, MAX_DRAWN + 1)]
+    assert rows(page)[MAX_DRAWN][0] == f"s{MAX_DRAWN}"
+    assert len(rows(alike(8 * MAX_DRAWN + 1))) == 8 * MAX_DRAWN
+
+
+def test_no_more_than_eight_jobs_are_named() -> None:
+    sessions = [
+        PageSession(SessionProfile(), SessionSummary("s", "completed", job_id=f"j{number}"))
+        for number in (9, *range(9))
+    ]
+    assert texts(page_of(*sessions), "</h1><p>(.*?)</p>") == [
+        "10 sessions · 0 events · job j0, j1, j2, j3, j4, j5, j6, j7"
+    ]
+
+
+def test_alerts_are_linked_to_their_place_in_the_chart_only_where_a_script_can_go_there() -> None:
+    made = profile(
+        {"timestamp": 2.0, "memory_allocated": 1}, {"timestamp": 3.5, "type": "error"}, {"type": "peak"}
+    )
+    file = page_of(PageSession(made, None), script=True)
+    assert re.findall('<a href="([^"]*)" data-zoom="([^"]*)">([^<]*)</a>', file) == [
+        ("#s1", "1.500", "1.50 s")
+    ]
+    assert "<a " not in page_of(PageSession(made, None))
+    assert [(row[0], row[-1]) for row in rows(file)] == [("1.50 s", "00:00:03.500"), ("unknown", "unknown")]
+
+
+def test_small_peaks_without_a_time_are_still_counted() -> None:
+    page = page_of(PageSession(profile({"type": "peak", "memory_change": 0}), None))
+    assert texts(page, "<h3>Alerts</h3><p>(.*?)</p>") == [
+        "1 new peaks were each less than 1.00 MiB above the last, 0 B together."
+    ]
+    assert "<table" not in page
+
+
+def test_out_of_memory_dumps_say_what_they_know_and_only_the_latest_are_listed() -> None:
+    at = datetime(2026, 11, 16, 1, 15, 2, tzinfo=UTC)
+    known = OomDump(Path("known"), at, "why", None, "m" * 501, None, complete=True)
+    unknown = OomDump(Path("unknown"), None, None, None, None, None, complete=False)
+    page = render_page("page", [], ["a < b"], [known, *[unknown] * (MAX_DRAWN - 1), known])
+    assert rows(page) == [
+        *[["unknown", "unknown", "unknown", ""]] * (MAX_DRAWN - 1),
+        ["known", "2026-11-16 01:15:02", "why", "m" * 500],
+    ]
+    assert '<div class="note"><p>a &lt; b.</p></div>' in page
+    assert 'class="note"' not in render_page("page", [])
+    assert "Out of memory" not in render_page("page", [])
+
+
+def test_a_title_names_no_span_where_either_end_is_no_date(tmp_path: Path) -> None:
+    track = tmp_path / "track.csv"
+    track.write_text("timestamp,memory_allocated\n0,1\n1e15,1\n")
+    assert recording_title(load_recording(track)) == "GPU memory of track.csv"
+    track.write_text("timestamp,memory_allocated\n86400,1\n,2\n0,1\n")
+    assert (
+        recording_title(load_recording(track))
+        == "GPU memory of track.csv, 1970-01-01 00:00:00 to 1970-01-02 00:00:00 UTC"
+    )
