@@ -45,6 +45,21 @@ def test_an_array_within_an_object_is_read_and_the_rest_remembered(
     assert rest == others
 
 
+def test_only_an_array_under_its_name_is_read_by_elements() -> None:
+    rest: dict[str, object] = {}
+    assert read('{"other": [1, 2], "events": [3], "last": {"a": 4}}', rest) == [3]
+    assert rest == {"other": [1, 2], "last": {"a": 4}}
+    assert read('{"events": {"a": 5}}', rest) == []
+    assert rest["events"] == {"a": 5}
+
+
+def test_no_more_members_are_remembered_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elements, "_MAX_MEMBERS", 2)
+    rest: dict[str, object] = {}
+    assert read('{"a": 1, "b": 2, "c": 3, "events": [4]}', rest) == [4]
+    assert rest == {"a": 1, "b": 2}
+
+
 @given(st.lists(st.fixed_dictionaries({"n": st.integers(0, 9999)}), min_size=1), st.data())
 def test_a_file_cut_anywhere_keeps_everything_before_the_cut(
     expected: list[dict[str, int]], data: st.DataObject
@@ -58,13 +73,17 @@ def test_a_file_cut_anywhere_keeps_everything_before_the_cut(
 
 def test_a_broken_element_costs_itself() -> None:
     assert read('[{"n": 1}, {"n": nonsense}, {"n": 3}, {"n": 4}]') == [{"n": 1}, "broken", {"n": 3}, {"n": 4}]
-    long = '{"n": "' + "x" * 2000 + " unended }, " + '{"n": 3}]'
-    assert read('[{"n": 1}, ' + long) == [{"n": 1}, "broken", {"n": 3}]
+    for length in range(2000, 2007):  # so that the end of a window falls on each character
+        long = '{"n": "' + "x" * length + " unended }, " + '{"n": 3}]'
+        assert read('[{"n": 1}, ' + long) == [{"n": 1}, "broken", {"n": 3}]
 
 
 def test_an_element_longer_than_the_window_is_read_up_to_the_limit() -> None:
     assert read(json.dumps([{"n": "x" * 40}, {"n": 2}])) == [{"n": "x" * 40}, {"n": 2}]
     assert read(json.dumps([{"n": "x" * 4000}, {"n": 2}])) == ["broken", {"n": 2}]
+    longest = [{"n": "x" * 298}, {"n": 2}]  # a window of 300 is not over the limit: once more is read
+    assert read(json.dumps(longest)) == longest
+    assert read(json.dumps([{"n": "x" * 299}, {"n": 2}])) == ["broken", {"n": 2}]
 
 
 @pytest.mark.parametrize("text", ["", "   ", "nonsense", "7", '{"a": 1', '{"a" 1}', "{7: 1}", '{"events": ['])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -55,6 +55,9 @@ def test_both_shapes_as_mappings_and_objects_are_one_event() -> None:
     assert events[0].is_alert
     assert events[0].utilization_percent == 90.0
     assert read_event(events[0]) is events[0]
+    of_another_class = MappingProxyType(SINK | {"metadata": MappingProxyType({"backend": "cuda"})})
+    assert read_event(of_another_class) == parse_event(of_another_class) == events[0]
+    assert read_event(SINK | {"metadata": "cuda"}).metadata == {}
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
@@ -83,6 +86,19 @@ def test_a_legacy_event_is_read_by_its_old_names() -> None:
     assert event.utilization_percent == 37.5
 
 
+def test_the_size_of_a_legacy_device_may_be_told_beside_the_event() -> None:
+    for name in ("total_memory", "total_bytes"):
+        assert parse_event({"timestamp": 1.0, "metadata": {name: 7}}).device_total == 7
+        assert parse_event({"timestamp": 1.0, "metadata": {name: 7}, name: 8}).device_total == 8
+    assert parse_event({"timestamp": 1.0, "metadata": 7}).metadata == {}
+    assert parse_event({"timestamp": 1.0, "metadata": {"a": 1}, "metadata_b": 2}).metadata == {"a": 1, "b": 2}
+
+
+def test_an_event_that_only_says_its_kind_is_one() -> None:
+    assert parse_event({"event_type": "stop"}).event_type == "stop"
+    assert parse_event({"schema_version": 4, "type": "stop"}).event_type == "stop"
+
+
 def test_legacy_names_do_not_replace_present_ones() -> None:
     event = parse_event(
         {
@@ -99,7 +115,10 @@ def test_legacy_names_do_not_replace_present_ones() -> None:
     )
     assert (event.event_type, event.memory_allocated, event.context) == ("sample", 10, "new")
     assert (event.device_total, event.rank) == (40, 1)
+    present = {"timestamp": 1.0, "device_total": 30, "total_memory": 80, "total_bytes": 90}
+    assert parse_event(present).device_total == 30
     assert parse_event({"timestamp": 1.0, "memory_mb": math.nan}).memory_allocated is None
+    assert parse_event({"timestamp": 1.0, "memory_mb": 2.0**63}).memory_allocated is None
 
 
 @pytest.mark.parametrize(
@@ -125,7 +144,7 @@ def test_the_time_is_that_in_seconds_first_and_never_a_truth_or_infinite() -> No
     assert read_event({"timestamp": "7", "timestamp_ns": 2_000_000_000}).timestamp == 2.0
     assert read_event({"timestamp_ns": True}).timestamp is None
     assert read_event({"timestamp_ns": 2.0}).timestamp is None
-    for odd in (math.nan, math.inf, -math.inf, 10**400):
+    for odd in (math.nan, math.inf, -math.inf, 10**400, 2.0**63):
         assert read_event({"timestamp": odd}).timestamp is None
     assert read_event({"timestamp_ns": 10**400}).timestamp is None
 
@@ -136,6 +155,10 @@ def test_bytes_are_whole_numbers_and_the_name_in_memory_comes_first() -> None:
     assert read_event({"memory_allocated": 0, "allocator_allocated_bytes": 2}).memory_allocated == 0
     for odd in (True, 1.0, "1", math.nan, 2**63, -(2**63)):
         assert read_event({"memory_allocated": odd}).memory_allocated is None
+        assert read_event({"memory_allocated": odd, "allocator_allocated_bytes": 2}).memory_allocated == 2
+        assert (
+            read_event({"memory_allocated": None, "allocator_allocated_bytes": odd}).memory_allocated is None
+        )
     assert read_event({"memory_allocated": 2**63 - 1}).memory_allocated == 2**63 - 1
 
 
@@ -148,6 +171,7 @@ def test_what_the_device_uses_is_at_least_what_its_allocator_holds() -> None:
     for total in (0, -1, None):
         assert read_event({"device_used": 5, "device_total": total}).utilization_percent is None
     assert read_event({"device_total": 5}).utilization_percent is None
+    assert read_event({"device_used": 1, "device_total": 1}).utilization_percent == 100.0
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

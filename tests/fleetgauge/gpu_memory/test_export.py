@@ -460,16 +460,12 @@ def test_the_page_is_never_left_in_the_sink_nor_in_a_temporary_directory(
         ("é", "-"),
         ("", "session"),
         ("x" * 100, "x" * 100),
-        ("x" * 101, "x" * 91 + "-" + "d8ba0e08"),
+        ("x" * 101, "x" * 91 + "-c675a2e6"),
     ],
 )
 def test_a_slug_is_safe_short_and_still_its_sessions_own(session_id: str, slug: str) -> None:
-    found = session_slug(SessionSummary(session_id, "running"))
-    assert found[:91] == slug[:91]
-    assert len(found) == len(slug) <= 100
-    assert session_slug(SessionSummary("x" * 101, "running")) != session_slug(
-        SessionSummary("x" * 102, "running")
-    )
+    assert session_slug(SessionSummary(session_id, "running")) == slug
+    assert len(slug) <= 100
     assert session_slug(None) == "session"
 
 

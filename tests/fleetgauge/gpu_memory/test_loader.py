@@ -279,6 +279,23 @@ def test_the_ranks_of_a_job_lie_in_directories_of_their_own(tmp_path: Path) -> N
     loaded = load_recording(tmp_path)
     found = [(one.summary.session_id, one.summary.rank, list(one.profile.ranks)) for one in loaded.sessions]
     assert found == [("a", 0, [0]), ("b", 1, [1])]
+    assert times(tmp_path / "job") == [1.0, 2.0]
+    sink(tmp_path / "1" / "2" / "3", line(3))
+    sink(tmp_path / "1" / "2" / "3" / "4", line(4))
+    assert times(tmp_path) == [1.0, 2.0, 3.0]
+
+
+def test_below_a_sink_no_other_is_looked_for(tmp_path: Path) -> None:
+    sink(tmp_path, line(1))
+    sink(tmp_path / "rank-1", line(2))
+    assert times(tmp_path) == [1.0]
+
+
+def test_a_line_of_one_byte_is_torn_and_progress_adds_up_to_the_file(tmp_path: Path) -> None:
+    sink(tmp_path, line(1) + line(2) + "[]\n{")
+    read: list[int] = []
+    assert load_recording(tmp_path, read.append).losses == {"not_an_object": 1, "torn_line": 1}
+    assert read == [len(line(1)), len(line(2)), 3]
 
 
 def test_sessions_and_ranks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +349,9 @@ def test_a_track_file_may_name_its_session_and_be_one_event(tmp_path: Path) -> N
     path.write_text(
         json.dumps({"telemetry_events": [{"timestamp": 1.5, "type": "peak"}], "session_summary": session})
     )
-    [found] = load_recording(path).sessions
+    loaded = load_recording(path)
+    [found] = loaded.sessions
+    assert loaded.losses == {}
     assert (found.summary.status, [event.session_id for event in found.events()]) == ("interrupted", ["s"])
     path.write_text(json.dumps({"timestamp": 1.5, "type": "peak", "memory_allocated": 4}))
     [found] = load_recording(path).sessions
@@ -373,7 +392,10 @@ def test_an_oom_dump_tells_when_why_and_whose(tmp_path: Path) -> None:
     )
     assert dump.session == SessionSummary("s", "running")
     assert times(dump.path) == [1.0, 2.0]
-    assert load_recording(dump.path).oom_dumps == load_recording(tmp_path).oom_dumps == (dump,)
+    for path in (dump.path, tmp_path):
+        loaded = load_recording(path)
+        assert (loaded.oom_dumps, loaded.notes) == ((dump,), ())
+        assert [session.summary.status for session in loaded.sessions] == ["running"]
     assert times(tmp_path) == [1.0, 2.0]
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from fleetgauge.gpu_memory import PageSession, SessionProfile, SessionSummary, load_recording, read_event
 from fleetgauge.gpu_memory.oom import OomDump
-from fleetgauge.gpu_memory.page import MAX_COMPARED, MAX_DRAWN, recording_title, render_page
+from fleetgauge.gpu_memory.page import MAX_COMPARED, MAX_DRAWN, recording_title, render_page, render_recording
+from fleetgauge.gpu_memory.profiles import MAX_ALERTS
+from fleetgauge.pages.hover import HINT
 
 
 def profile(*events: dict[str, object]) -> SessionProfile:
@@ -94,13 +96,16 @@ def test_a_session_that_tells_everything_is_shown_with_all_of_it() -> None:
         "warning after 1 min: 3.00 GiB",
         "critical after 2 min: 4.00 GiB",
     ]
-    assert re.findall('class="(area|line|limit)([^"]*)"', page.split("</svg>")[0]) == [
-        ("area", " fill-used"),
-        ("line", " used"),
-        ("line", " reserved"),
-        ("line", " allocated"),
-        ("limit", ""),
+    assert re.findall('class="area ([^"]*)"', page) == ["fill-used"]
+    assert re.findall('class="(line|mark|limit)([^"]*)" d="([^"]*)"', page.split("</svg>")[0]) == [
+        ("line", " used", "M14.6 764.2L500.0 646.2L985.4 528.3"),
+        ("line", " reserved", "M14.6 764.2h0M985.4 528.3h0"),
+        ("line", " allocated", "M14.6 882.1L500.0 646.2"),
+        ("limit", "", "M0 56.6H1000"),
+        ("mark", " warning", "M500.0 646.2h0"),
+        ("mark", " critical", "M985.4 528.3h0"),
     ]
+    assert texts(page, '<div class="axis axis-x">(.*?)</div>') == ["0 min0.5 min1 min1.5 min2 min"]
     assert "<script>" not in page
 
 
@@ -142,21 +147,21 @@ def test_ranks_come_in_order_with_an_unknown_one_last_and_each_has_a_row() -> No
     made = profile(
         {"timestamp": 1.0, "memory_allocated": 1},
         {"timestamp": 1.0, "memory_allocated": 1, "rank": 5},
+        {"timestamp": 1.0, "memory_allocated": 1, "rank": 1},
         {"timestamp": 3.5, "memory_allocated": 2**20, "rank": 0, "device_total": 2**22, "type": "peak"},
         {"timestamp": 1.0, "memory_allocated": 1, "rank": 0},
-        {"timestamp": 1.0, "memory_allocated": 1, "rank": 2},
     )
     page = page_of(PageSession(made, None))
     start = "1970-01-01 00:00:01.000"
     blank = ["unknown", start, "0.00 s", "1 B", "unknown", "0"]
     assert rows(page)[:4] == [
         ["without a name", "0", "unknown", start, "2.50 s", "1.00 MiB", "25.0 %", "1"],
-        ["without a name", "2", *blank],
+        ["without a name", "1", *blank],
         ["without a name", "5", *blank],
         ["without a name", "unknown", *blank],
     ]
     assert texts(page, "<h2>(.*?)</h2>")[1:] == [
-        f"Session without a name · rank {rank}" for rank in ("0", "2", "5", "unknown")
+        f"Session without a name · rank {rank}" for rank in ("0", "1", "5", "unknown")
     ]
     assert re.findall('<a href="#(s[0-9]+)">', page) == ["s1", "s2", "s3", "s4"]
     assert re.findall('<section id="(s[0-9]+)">', page) == ["s1", "s2", "s3", "s4"]
@@ -182,7 +187,7 @@ def test_side_by_side_are_those_that_reached_highest_each_from_its_own_beginning
         PageSession(
             profile(
                 {"timestamp": 10.0 * number, "memory_allocated": 2**20, "memory_reserved": 2**25},
-                {"timestamp": 10.0 * number + 8, "memory_allocated": 2**20 * (number % 7 + 1)},
+                {"timestamp": 10.0 * number + 8, "memory_allocated": 2**20 * (8 - number)},
             ),
             SessionSummary(f"s{number}", "completed"),
         )
@@ -193,12 +198,8 @@ def test_side_by_side_are_those_that_reached_highest_each_from_its_own_beginning
     page = page_of(*sessions, nothing, unsized, script=True).split("</figure>")[0]
     assert f"of {MAX_COMPARED} of 10 sessions" in page
     assert re.findall('class="line (s[0-9])" d="([^"]*)" data-name="([^"]*)"', page) == [
-        (
-            f"s{place}",
-            f"M14.6 865.2L985.4 {round(1000 - (number + 1) * 134.77, 1)}",
-            f"s{number}, rank 0 of 1",
-        )
-        for place, number in enumerate(range(1, 7), start=1)
+        (f"s{number + 1}", f"M14.6 882.1L985.4 {high}", f"s{number}, rank 0 of 1")
+        for number, high in enumerate((56.6, 174.5, 292.5, 410.4, 528.3, 646.2))
     ]
     assert ' data-x="elapsed -0.12 8.12 ' in page
     assert "side by side" not in page_of(sessions[0], nothing, unsized)
@@ -234,8 +235,19 @@ def test_alerts_are_linked_to_their_place_in_the_chart_only_where_a_script_can_g
     assert re.findall('<a href="([^"]*)" data-zoom="([^"]*)">([^<]*)</a>', file) == [
         ("#s1", "1.500", "1.50 s")
     ]
-    assert "<a " not in page_of(PageSession(made, None))
+    assert f"<p>{HINT}</p>" in file
+    assert ' data-x="elapsed -0.0225 1.5225 0.001" data-y="byte"' in file
+    assert not re.search(f"<a |{HINT}", page_of(PageSession(made, None)))
     assert [(row[0], row[-1]) for row in rows(file)] == [("1.50 s", "00:00:03.500"), ("unknown", "unknown")]
+
+
+def test_alerts_that_are_not_listed_are_counted() -> None:
+    warnings = [{"timestamp": at, "type": "warning"} for at in range(MAX_ALERTS + 3)]
+    page = page_of(PageSession(profile(*warnings, {"type": "peak", "memory_change": 5}), None))
+    assert texts(page, "<h3>Alerts</h3>(.*?)<table")[0].startswith(
+        "3 earlier alerts are not listed.1 new peaks"
+    )
+    assert "not listed" not in page_of(PageSession(profile(*warnings[3:]), None))
 
 
 def test_small_peaks_without_a_time_are_still_counted() -> None:
@@ -258,6 +270,14 @@ def test_out_of_memory_dumps_say_what_they_know_and_only_the_latest_are_listed()
     assert '<div class="note"><p>a &lt; b.</p></div>' in page
     assert 'class="note"' not in render_page("page", [])
     assert "Out of memory" not in render_page("page", [])
+
+
+def test_what_could_not_be_read_is_said_by_reason(tmp_path: Path) -> None:
+    (tmp_path / "track.json").write_text('[{"timestamp": 1.0}, 7, 8, {}]')
+    page = render_recording(load_recording(tmp_path / "track.json"))
+    assert texts(page, '<div class="note"><p>(.*?)</p></div>') == [
+        "Left out because it could not be read: not an event (1), not an object (2)."
+    ]
 
 
 def test_a_title_names_no_span_where_either_end_is_no_date(tmp_path: Path) -> None:

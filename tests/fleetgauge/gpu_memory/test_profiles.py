@@ -49,6 +49,18 @@ def test_a_long_session_is_drawn_over_its_whole_span() -> None:
     assert (points[0], points[-1]) == ((0.0, 0), (9999.0, 9999))
 
 
+def test_bins_double_only_once_they_are_too_many() -> None:
+    drawn: list[tuple[float, int | None]] = [
+        (number / 1000 + 0.0005, number) for number in range(MAX_BINS + 1)
+    ]
+    made = picture(drawn[:-1])
+    assert (made.bin_seconds, made.points(0)) == (0.001, drawn[:-1])
+    made.add(read_event({"timestamp": drawn[-1][0], "memory_allocated": MAX_BINS}))
+    made.add(read_event({"timestamp": drawn[1][0] + 0.0001, "memory_allocated": 0}))
+    assert made.bin_seconds == 0.002
+    assert made.points(0) == [(0.0005, 0), drawn[1], *drawn[2:]]
+
+
 def test_a_gap_is_where_it_began() -> None:
     assert picture([(1.0004, None), (1.0002, None), (1.0003, None)]).points(0) == [(1.0002, None)]
 
@@ -94,6 +106,14 @@ def test_thousands_of_alerts_stay_countable_and_the_latest_of_each_kind_is_liste
     assert sum(kind == "warning" for kind, _ in rank.picture.alerts()) <= MAX_BINS
 
 
+def test_alerts_of_all_kinds_are_listed_in_time_order_from_the_first_moment_on() -> None:
+    rank = RankProfile(None)
+    for at, kind in ((None, "critical"), (0.5, "error"), (0.0, "warning")):
+        rank.add(read_event({"timestamp": at, "event_type": kind, "context": "c" * 501}))
+    assert [event.event_type for event in rank.latest_alerts()] == ["warning", "error", "critical"]
+    assert {event.context for event in rank.latest_alerts()} == {"c" * 500}
+
+
 def test_extremes_are_unknown_until_something_is_known() -> None:
     rank = RankProfile(None)
     rank.add(read_event({"device_total": 0}))
@@ -108,6 +128,9 @@ def test_extremes_are_unknown_until_something_is_known() -> None:
     assert (rank.first_at, rank.last_at, rank.duration) == (7.0, 9.0, 2.0)
     assert (rank.peak_allocated, rank.peak_reserved, rank.peak_used, rank.capacity) == (4, 6, 8, 16)
     assert rank.peak_utilization == 75.0
+    rank = RankProfile(None)
+    rank.add(read_event({"device_total": 1}))
+    assert rank.capacity == 1
 
 
 def test_made_up_event_types_cannot_fill_the_memory() -> None:
@@ -138,6 +161,8 @@ def test_statistics_hold_the_latest_by_time_and_forget_an_error_that_is_over() -
     assert (found["current_memory_allocated"], found["peak_memory"], found["backend"]) == (5, 9, "cuda")
     assert (found["collector_last_error"], found["collector_health_status"]) == ("lost", "unhealthy")
     assert "current_memory_reserved" not in found
+    statistics.add(read_event({"timestamp": 3.0, "memory_allocated": 6}))
+    assert statistics.as_mapping()["current_memory_allocated"] == 6
     statistics.add(read_event({"timestamp": 4.0, "metadata": {"collector_last_error": None}}))
     assert "collector_last_error" not in statistics.as_mapping()
 
@@ -158,14 +183,15 @@ def test_statistics_count_bytes_both_ways_and_peaks_are_no_alerts() -> None:
         ("deallocation", -4),
         ("sample", 100),
         ("allocation", None),
+        ("deallocation", None),
     ):
         statistics.add(read_event({"timestamp": 1.0, "event_type": kind, "memory_change": change}))
     for kind in ("peak", "warning", "critical", "error"):
         statistics.add(read_event({"timestamp": 1.0, "event_type": kind}))
     found = statistics.as_mapping()
     assert (found["total_allocations"], found["total_allocation_bytes"]) == (3, 12)
-    assert (found["total_deallocations"], found["total_deallocation_bytes"]) == (1, 4)
-    assert (found["total_events"], found["alert_count"], found["tracking_duration_seconds"]) == (9, 3, 0.0)
+    assert (found["total_deallocations"], found["total_deallocation_bytes"]) == (2, 4)
+    assert (found["total_events"], found["alert_count"], found["tracking_duration_seconds"]) == (10, 3, 0.0)
     assert "allocations_per_second" not in found
     assert Statistics().as_mapping()["total_events"] == 0
 
