@@ -103,6 +103,9 @@ def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit, match=r"^2$"):
         main([])
     assert "the following arguments are required: command" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["export", "sink"])
+    assert "the following arguments are required: --project" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,7 @@ def test_a_page_in_a_directory_is_named_by_whose_memory_and_when(
     [page] = tmp_path.iterdir()
     assert page.name == "GPU-memory-of-cpu-sink-2026-11-15-23-43-14-to-23-43-20-UTC.html"
     assert "<title>GPU memory of cpu-sink, 2026-11-15 23:43:14 to 23:43:20 UTC</title>" in page.read_text()
+    assert page.read_text().count("<script>") == 1
 
 
 def test_export_without_wandb_says_how_to_install_it(
@@ -234,6 +238,15 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else() -> None:
     assert shown[1:3] == ["reading 1 MiB,   1% ", "reading 5 MiB,   5% "]
     assert shown[-2:] == ["reading 97 MiB,  97% ", "\x1b[K"]
     assert len(shown) == 27
+
+
+def test_progress_is_exact_and_never_more_than_all() -> None:
+    terminal = Terminal()
+    progress = ProgressLine(2, terminal)
+    progress(0)
+    ProgressLine(2, terminal)(1)
+    ProgressLine(1, terminal)(3)  # a file that grew meanwhile
+    assert terminal.getvalue() == "\rreading 0 MiB,   0% \rreading 0 MiB,  50% \rreading 0 MiB, 100% "
 
 
 def test_progress_through_nothing_is_silent() -> None:

@@ -22,6 +22,7 @@ from fleetgauge.gpu_memory import (
     tracking_metrics,
     tracking_summary_fields,
 )
+from fleetgauge.gpu_memory.attribution import attribution_page
 
 Calls = list[tuple[Any, ...]]  # whatever W&B was given
 SESSION = SessionSummary(
@@ -527,6 +528,10 @@ def test_a_bundle_is_logged_and_its_pickle_never_loaded(
     assert "<script" not in page[1]
     assert '<span>&lt;b&gt;, 2, c</span></td><td data-label="Bytes" class="number"><span>11</span>' in page[1]
     assert "303 storages, the largest 12 shown. Allocator history: not recorded." in page[1]
+    assert "<p>0 storages, the largest 0 shown. Allocator history: recorded.</p>" in attribution_page(
+        [], True
+    )
+    assert "Allocator history: unknown." in attribution_page([], "true")
 
 
 def test_attribution_falls_back_to_the_oom_dump_and_is_silent_unless_asked(

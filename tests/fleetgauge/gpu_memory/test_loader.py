@@ -22,6 +22,7 @@ from fleetgauge.gpu_memory import (
     read_oom_dump,
     recording,
 )
+from fleetgauge.gpu_memory.sessions import Manifest
 
 
 def line(at: int, session: str = "s", **fields: object) -> str:
@@ -204,6 +205,8 @@ def test_a_manifest_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch:
     (tmp_path / "manifest.json").write_text('{"a":  "b"}')
     with pytest.raises(ManifestError, match="11 bytes are more than the 10 this reads"):
         read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"a": "b"}')
+    assert read_manifest(tmp_path) == Manifest((), {}, 0)
     assert read_manifest(tmp_path / "none") is None
 
 
