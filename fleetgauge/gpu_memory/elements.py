@@ -94,14 +94,11 @@ def array_elements(file: IO[str], arrays: tuple[str, ...], rest: dict[str, objec
 def _elements(window: _Window) -> Generator[object, None, bool]:
     """The elements of the array that starts here, and in the end whether it was complete."""
     window.skip()
-    while (opening := window.peek()) != "]":
-        if not opening:
-            yield Broken()  # it was never closed: whoever wrote it was stopped
-            return False
+    while window.peek() != "]":
         try:
             yield window.decode()
         except ValueError:
-            yield Broken()
+            yield Broken()  # also where it was never closed, as whoever wrote it was stopped
             if not window.recover():
                 return False
     window.skip()

@@ -78,6 +78,14 @@ def test_a_broken_element_costs_itself() -> None:
         assert read('[{"n": 1}, ' + long) == [{"n": 1}, "broken", {"n": 3}]
 
 
+def test_no_more_is_read_than_the_next_element_needs() -> None:
+    file = io.StringIO(json.dumps([{"n": 1}] * 100))
+    found = array_elements(file, NAMES, {})
+    for number in range(1, 4):
+        assert next(found) == {"n": 1}
+        assert file.tell() < 10 * number + 7
+
+
 def test_an_element_longer_than_the_window_is_read_up_to_the_limit() -> None:
     assert read(json.dumps([{"n": "x" * 40}, {"n": 2}])) == [{"n": "x" * 40}, {"n": 2}]
     assert read(json.dumps([{"n": "x" * 4000}, {"n": 2}])) == ["broken", {"n": 2}]

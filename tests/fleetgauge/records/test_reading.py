@@ -54,6 +54,15 @@ def test_a_blank_line_is_neither_value_nor_damage() -> None:
     assert read(b'\n  \n{"a":1}\n') == [Line(0, 1, None), Line(1, 4, None), Line(4, 12, {"a": 1})]
 
 
+def test_a_byte_order_mark_is_passed_over_where_a_file_begins_and_nowhere_else() -> None:
+    mark = b"\xef\xbb\xbf"
+    assert read(mark + b'{"a":1}\n' + mark + b'{"b":2}\n') == [
+        Line(0, 11, {"a": 1}),
+        Line(11, 22, None, Damage.NOT_JSON),
+    ]
+    assert read(mark + b"{}\n", offset=1) == [Line(1, 7, None, Damage.NOT_JSON)]
+
+
 def test_the_record_after_a_hole_of_nul_bytes_is_read_and_the_hole_is_told() -> None:
     assert read(b'\0\0\0{"a":1}\n') == [Line(0, 11, {"a": 1}, Damage.NUL_HOLE)]
 
@@ -144,6 +153,10 @@ def test_a_record_is_known_by_run_rank_and_number() -> None:
     assert identity({"run_id": "r", "seq": 0}) == ("r", 0)
     assert identity({"run_id": "r", "seq": 7, "rank": None}) == ("r", 7)
     assert identity({"run_id": "r", "seq": 7, "rank": 3}) == ("r/3", 7)
+    longest, last = "r" * 200, 2**63 - 1
+    assert identity({"run_id": longest, "seq": last, "rank": -last}) == (f"{longest}/-{last}", last)
+    for rank, told in (("node 7", "node 7"), ("n" * 30, "n" * 20), (1.5, "1.5"), (True, "True")):
+        assert identity({"run_id": "r", "seq": 7, "rank": rank}) == (f"r/{told}", 7)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +171,10 @@ def test_a_record_is_known_by_run_rank_and_number() -> None:
         {"run_id": "r", "seq": True},
         {"run_id": "r", "seq": -1},
         {"run_id": "r", "seq": 1.0},
+        {"run_id": "r", "seq": 2**63},
+        {"run_id": "r", "seq": 1, "rank": 2**63},
+        {"run_id": "r", "seq": 1, "rank": -(2**63)},
+        {"run_id": "r", "seq": 1, "rank": [1]},
     ],
 )
 def test_what_lacks_a_proper_run_or_number_has_no_identity(value: dict[str, Any]) -> None:
