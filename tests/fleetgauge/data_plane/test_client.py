@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import count
 from typing import Any, get_args
 
@@ -128,13 +129,14 @@ def test_generators_of_ids_are_materialised_once(
 
 
 def test_ids_that_can_be_read_again_are_passed_on_as_they_came(
-    client: MetricsDataPlaneClient, store: Store
+    client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:
     ids = ("a", "b")
     client.put_samples(ids, "p", fields={"x": Tensor(2, 1)})
     client.get_samples(ids, "p", ["x"])
     client.clear_samples(ids, "p")
     assert [call[1] is ids for call in store.calls] == [True] * 3
+    assert [event["n_keys"] for event in events.told] == [2, 2, 2]
 
 
 def test_a_generator_that_fails_is_told_as_an_error(
@@ -249,9 +251,13 @@ def test_no_fields_are_no_bytes(client: MetricsDataPlaneClient, events: Events) 
     assert client.snapshot()["n_keys_outstanding"] == 2
 
 
-def test_a_put_of_no_keys_still_tells_its_bytes(client: MetricsDataPlaneClient, events: Events) -> None:
-    client.put_samples([], "p", fields={"x": Tensor(7)})
+@pytest.mark.parametrize("ids", [[], 5])
+def test_a_put_of_no_keys_still_tells_its_bytes(
+    ids: Any, client: MetricsDataPlaneClient, events: Events
+) -> None:
+    client.put_samples(ids, "p", fields={"x": Tensor(7)})
     assert (events.last["n_keys"], events.last["n_bytes"], held(client)) == (0, 28, 0)
+    assert (client.snapshot()["measure_errors"], client.snapshot()["max_bytes_per_key_seen"]) == (0, 0)
 
 
 def test_statuses_are_three() -> None:
@@ -323,7 +329,7 @@ def test_a_fresh_snapshot_is_all_zeros(client: MetricsDataPlaneClient) -> None:
     }
     assert set(snapshot.values()) == {0}
     assert by_op == {op: {"ops": 0, "keys": 0, "bytes": 0, "errors": 0, "timeouts": 0} for op in CALLS}
-    assert DataPlaneStats().total_bytes == 0
+    assert asdict(DataPlaneStats()) == client.snapshot()
 
 
 def test_totals_count_only_operations_that_succeeded(client: MetricsDataPlaneClient, store: Store) -> None:

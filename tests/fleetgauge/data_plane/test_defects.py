@@ -155,6 +155,9 @@ def test_8_clearing_a_partition_tells_how_many_keys_it_held(
     with pytest.raises(RuntimeError):
         client.clear_samples(None, "p")
     assert events.last["n_keys"] == 3
+    with pytest.raises(RuntimeError):
+        client.clear_samples(None, "where nothing was put")
+    assert events.last["n_keys"] == 0
     store.error = None
     client.clear_samples(None, "p")
     assert (events.last["n_keys"], client.bytes_outstanding_by_partition()) == (3, {"q": 4})

@@ -190,6 +190,28 @@ def test_an_event_that_another_thread_overtook_counts_in_the_later_interval(sink
     assert counts(sinks.operations()) == [(12, 3)]
 
 
+@pytest.mark.parametrize(("second", "records"), [(10, [(26, 2)]), (9.5, [(9.5, 1), (10, 1)])])
+def test_an_event_is_late_by_an_interval_at_most_or_the_clock_was_set_back(
+    sinks: Sinks, second: float, records: list[tuple[float, int]]
+) -> None:
+    sink = sinks.new(interval_s=10)
+    for now in (25, second):
+        sinks.clock.now = NOW + now
+        sink(event())
+    sinks.clock.now = NOW + 26
+    assert counts(sinks.operations()) == records
+
+
+def test_an_interval_of_a_fraction_of_a_second_does_not_end_as_it_begins(sinks: Sinks) -> None:
+    sinks.clock.now = 0.5
+    assert (0.5 // 0.1 + 1) * 0.1 == 0.5  # such fractions are not exact
+    sink = sinks.new(interval_s=0.1)
+    for _ in range(2):
+        sink(event())
+    sinks.clock.now = 0.59
+    assert [(one["timestamp"], one["count"]) for one in sinks.operations()] == [(0.59, 2)]
+
+
 def test_a_clock_that_is_set_back_loses_nothing(sinks: Sinks) -> None:
     sink = sinks.new(interval_s=10)
     sinks.clock.now = NOW + 3600
@@ -375,6 +397,27 @@ def test_a_disk_that_is_full_costs_the_host_nothing(
     assert len(caplog.records) == 1
 
 
+def test_records_that_find_no_room_are_counted_while_the_file_is_open(
+    sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, opened, write = threading.Event(), threading.Event(), os.write
+
+    def hang(descriptor: int, text: bytes) -> int:
+        reached.set()
+        opened.wait()
+        return write(descriptor, text)
+
+    monkeypatch.setattr(jsonl, "MAX_QUEUED", 1)
+    monkeypatch.setattr(os, "write", hang)
+    sink = sinks.new(interval_s=10)
+    sink(event())
+    assert reached.wait(30)
+    sinks.clock.now = NOW + 10
+    sink(event())
+    assert sink.dropped == 1  # what is held, as the operations wait already
+    opened.set()
+
+
 def test_events_that_follow_a_close_are_written_by_another_run(sinks: Sinks) -> None:
     sink = sinks.new()
     sink(event())
@@ -437,6 +480,13 @@ def test_a_pickled_sink_writes_records_of_its_own(tmp_path: Path) -> None:
 def test_an_interval_that_is_none_is_refused(tmp_path: Path, interval_s: float) -> None:
     with pytest.raises(ValueError, match="it must be a number of seconds, more than 0"):
         JsonlEvents(tmp_path, interval_s)
+
+
+@pytest.mark.parametrize("rotate_after", [0, -1.0, math.nan])
+def test_a_file_that_would_be_old_as_it_begins_is_refused(tmp_path: Path, rotate_after: float) -> None:
+    with pytest.raises(ValueError, match=r"rotate_after is .*: it must be a number of seconds, more than 0"):
+        JsonlEvents(tmp_path, rotate_after=rotate_after)
+    JsonlEvents(tmp_path, rotate_after=0.5).close()
 
 
 def test_a_path_that_can_never_work_is_refused() -> None:

@@ -208,7 +208,7 @@ def test_a_key_that_is_cleared_before_its_put_has_returned_is_not_foreign(table:
 
 
 def test_a_key_that_is_put_again_before_its_clear_has_returned_is_not_foreign(table: Table) -> None:
-    clearing = table.begin_clear(["a"])
+    clearing = table.begin_clear(["a", "a"])
     table.put(["a"], x=1)
     assert table.finish(clearing) == 1
     assert (table.totals.foreign_clears, table.totals.n_keys_outstanding) == (0, 1)
@@ -307,6 +307,17 @@ def test_a_clear_that_hangs_remembers_no_more_keys_than_can_be_held() -> None:
     assert some.spared == whole.spared == {0, 1, 2, 3}
     table.finish(some)
     assert (table.finish(whole), table.totals.n_keys_outstanding) == (0, 3)
+
+
+def test_a_clear_that_remembers_as_many_keys_as_can_be_held_still_clears_the_others() -> None:
+    table = Table(max_keys=2)
+    table.put(["a"], x=1)
+    whole = table.begin_clear(None)
+    table.put(["b"], x=10)
+    table.clear("b")
+    table.put(["c"], x=100)
+    assert (whole.spared, table.totals.bytes_outstanding) == ({"b", "c"}, 101)
+    assert (table.finish(whole), table.totals.bytes_outstanding) == (1, 100)
 
 
 def test_what_was_cleared_in_whatever_way_leaves_its_room_to_others() -> None:

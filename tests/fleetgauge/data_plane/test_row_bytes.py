@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -298,6 +299,13 @@ def test_a_single_row_is_a_plain_number(numbers: type[Numbers]) -> None:
 def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
     for numbers in (SharedNumbers, SmallNumbers, DeviceNumbers, Numbers):
         assert rows({"x": Jagged([], numbers=numbers)}, 1) == {"x": [0]}
+        assert largest_row(measure({"x": Jagged([0, 0], numbers=numbers)}, 2).columns, at_least=0) == 0
+    assert largest_row({"x": Uneven.of([])}, at_least=0) == 0
+
+
+def test_no_batch_has_no_fields_and_a_stack_that_does_not_say_how_is_one_of_rows() -> None:
+    assert measure(None, 2).columns == {}
+    assert rows(SimpleNamespace(tensordicts=[{"x": Tensor(3)}, {"x": Tensor(1)}]), 2) == {"x": [12, 4]}
 
 
 def test_a_list_of_anything_but_tensors_is_not_walked() -> None:
