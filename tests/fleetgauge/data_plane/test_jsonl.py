@@ -285,10 +285,36 @@ def test_past_so_many_groups_partitions_are_added_up_as_one(
     assert sink.dropped == 0
 
 
+def test_of_a_client_that_only_reads_it_is_told_what_is_held_and_without_one_only_that_it_ended(
+    sinks: Sinks,
+) -> None:
+    class Silent:
+        def snapshot(self) -> dict[str, Any]:
+            return {}
+
+    silent = Silent()
+    for sink in (sinks.new(interval_s=10), sinks.new(interval_s=10)):
+        sink(event("get"))
+    sinks.built[1].attach(silent)
+    for now in (10, 20):
+        sinks.clock.now = NOW + now
+        for sink in sinks.built:
+            sink.advance()
+    names = ("peak_bytes_outstanding", "keys_outstanding", "keys_overflowed", "foreign_clears")
+    told: dict[str, list[Any]] = {}
+    for one in sinks.held():
+        told.setdefault(one["source"], []).append((one["event"], [one.get(name) for name in names]))
+    assert sorted(told.values(), key=len) == [
+        [("end", [None] * 4)],
+        [("stats", [0] * 4), ("stats", [0] * 4), ("end", [0] * 4)],
+    ]
+
+
 def test_past_so_many_partitions_the_smallest_are_held_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "MAX_PARTITIONS", 3)
     assert jsonl.largest({"a": 1, "b": 30, "c": 2, "d": 40}) == {"d": 40, "b": 30, "_other": 3}
     assert jsonl.largest({"a": 1, "b": 30, "c": 2}) == {"a": 1, "b": 30, "c": 2}
+    assert jsonl.largest(dict.fromkeys("bdac", 1)) == {"a": 1, "b": 1, "_other": 2}
 
 
 @pytest.mark.parametrize(

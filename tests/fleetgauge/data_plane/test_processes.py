@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
 
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
-from fleetgauge.data_plane.peers import rank_here, sign_of_others
+from fleetgauge.data_plane.peers import Peers, rank_here, sign_of_others
 from project import ROOT
 
 PRELUDE = """
@@ -133,7 +134,8 @@ def test_what_a_copy_holds_is_its_own(tmp_path: Path) -> None:
         ({"RANK": "-1"}, None),
         ({"RANK": "zero", "LOCAL_RANK": "2", "GROUP_RANK": "0"}, 2),
         ({"RANK": "²"}, None),
-        ({"RANK": "9" * 30}, None),
+        ({"RANK": "9" * 9}, 999_999_999),
+        ({"RANK": "9" * 10}, None),
     ],
 )
 def test_a_rank_is_read_from_the_environment(
@@ -323,9 +325,31 @@ def test_an_environment_tells_of_other_processes(
     names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
     for name in (*names, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert sign_of_others(rank_here()) == sign
+    peers = Peers()
+    with monkeypatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        assert sign_of_others(rank_here()) == peers.unknown({}, 1, rank_here()) == sign
+    assert peers.unknown({}, 1, None) == sign  # what it was once told stays true
+
+
+@pytest.mark.parametrize(
+    ("module", "answers", "sign"),
+    [
+        ("multiprocessing.process", {"parent_process": lambda: None}, ""),
+        ("multiprocessing.process", {"parent_process": object}, "it is a process of multiprocessing"),
+        ("multiprocessing.process", {}, ""),
+        ("ray", {"is_initialized": lambda: False}, ""),
+        ("ray", {"is_initialized": lambda: True}, "it is a process of Ray"),
+        ("ray", {}, ""),
+    ],
+)
+def test_a_library_that_is_loaded_tells_of_other_processes(
+    module: str, answers: dict[str, Any], sign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**answers))
+    assert sign_of_others(None) == sign
 
 
 # Forks
