@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.data_plane.operation_totals import BUCKET_ENDS_MS, OperationTotals
+from fleetgauge.data_plane.operation_totals import BUCKET_ENDS_MS, OperationTotals, percentiles
 
 times = st.floats(0.0, 1e7, allow_nan=False)
 operations = st.tuples(st.integers(0, 1000), st.integers(0, 10**12), times)
@@ -68,6 +68,18 @@ def test_percentiles_where_they_can_be_known_exactly() -> None:
     assert two.wall_ms_percentile(100) == 1000.0
     assert two.wall_ms_percentile(50) < 1.2
     assert two.wall_ms_percentile(51) > 900.0
+    many = totals([(0, 0, 1.0)] * 101 + [(0, 0, 1000.0)] * 99)
+    assert many.wall_ms_percentile(50.5) < 1.2
+    assert many.wall_ms_percentile(51) > 800.0
+
+
+def test_within_a_bucket_times_are_spread_from_the_shortest_to_the_longest() -> None:
+    assert percentiles((25, 50, 100), 4, 9.0, 10.0, [(40, 4)]) == [9.25, 9.5, 10.0]
+    assert percentiles((25, 50, 100), 4, 0.0, 10.0, [(0, 2), (40, 2)])[:2] == [0.005, 0.01]
+
+
+def test_a_count_that_its_buckets_do_not_add_up_to_reads_the_last_of_them() -> None:
+    assert percentiles((50, 100), 4, 0.0, 0.01, [(0, 1)]) == [0.02, 0.04]
 
 
 def test_times_beyond_the_buckets_at_either_end_stay_finite() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_fakes import Events, PicklableStore, Store, Tensor, in_a_process_of_its_own
+from data_plane_fakes import CALLS, Events, PicklableStore, Store, Tensor, in_a_process_of_its_own
 
 from fleetgauge.data_plane import (
     DataPlaneEvent,
@@ -141,6 +141,29 @@ class FreshSink(Sink):
 
     def __reduce__(self) -> tuple[type[FreshSink], tuple[()]]:
         return FreshSink, ()
+
+
+class Told(Sink):
+    """Knows how many calls the store had had when it was told that one would write."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.before: list[int] = []
+        self._store = store
+
+    def before_write(self) -> None:
+        self.before.append(len(self._store.calls))
+
+
+@pytest.mark.parametrize("op", CALLS)
+def test_a_sink_is_told_once_before_the_first_operation_that_writes(op: str) -> None:
+    store = Store()
+    told = Told(store)
+    client = MetricsDataPlaneClient(store, chain(told))
+    CALLS["get"](client)
+    for _ in range(2):
+        CALLS[op](client)
+    assert told.before == ([1] if op in ("register", "put", "clear") else [])
 
 
 def test_a_client_attaches_itself_again_when_it_is_unpickled() -> None:
