@@ -82,7 +82,7 @@ class AppendFile:
         self._rotate_after = rotate_after
         self._begun: float | None = None
         self._rotations = 0
-        self._torn = False
+        self._torn: bool  # known once the file is open
         self._descriptor: int | None = None
 
     def append(self, line: bytes, at: float = 0.0) -> None:

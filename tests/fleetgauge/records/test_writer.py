@@ -310,7 +310,7 @@ def test_writers_that_share_a_file_rotate_to_names_of_their_own(tmp_path: Path) 
 
 
 def test_a_file_renamed_or_deleted_under_the_writer_is_opened_anew(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "a.jsonl"
+    path = tmp_path / "new" / "deeper" / "a.jsonl"
     file = AppendFile(path, "a", 1000)
     file.append(b"one\n")
     path.rename(tmp_path / "moved.jsonl")
@@ -337,6 +337,25 @@ def test_a_file_is_opened_once_for_many_records(tmp_path: Path, monkeypatch: pyt
         file.append(b"line\n")
     file.close()
     assert opened == [tmp_path / "a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("found", "left"),
+    [
+        (b"", b"two\n"),
+        (b"one\n", b"one\ntwo\n"),
+        (b"\n", b"\ntwo\n"),
+        (b"x", b"x\ntwo\n"),
+        (b"one\nx", b"one\nx\ntwo\n"),
+    ],
+)
+def test_only_a_line_that_was_found_torn_is_ended(tmp_path: Path, found: bytes, left: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(found)
+    file = AppendFile(path, "a", 1000)
+    file.append(b"two\n")
+    file.close()
+    assert path.read_bytes() == left
 
 
 def test_a_torn_line_found_or_left_is_ended_before_the_next_record(
