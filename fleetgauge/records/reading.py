@@ -89,10 +89,9 @@ def lines(
                 value, damage = _interpret(text, holed, longest, loads)
             yield _line((start, cursor, value, damage, False))
             start, skipping = cursor, False
-        if rest.startswith(b"\0") and not skipping:
-            held = rest.lstrip(b"\0")  # a hole may be longer than any line
-            cursor += len(rest) - len(held)
-            rest = held
+        held = rest.lstrip(b"\0")  # a hole may be longer than any line
+        cursor += len(rest) - len(held)
+        rest = held
         if skipping or len(rest) > longest:
             cursor += len(rest)
             yield Line(start, cursor, None, None if skipping else Damage.TOO_LONG, unfinished=True)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from fleetgauge import records
 from fleetgauge.records import Event, RecordWriter
 from fleetgauge.records import writer as writer_module
-from fleetgauge.records.background import AppendFile, json_ready
+from fleetgauge.records.background import AppendFile, Worker, json_ready
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -425,6 +426,21 @@ def test_a_full_queue_drops_counts_and_says_so_once_while_the_host_goes_on(
         f"lost a record for {tmp_path}/a.jsonl because 3 records are waiting already; "
         "further losses are only counted"
     )
+
+
+def test_a_queue_takes_as_many_as_may_wait_and_its_thread_keeps_no_program_from_ending(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker = Worker("test", "the output", 2, logging.getLogger("fleetgauge.records"))
+    done: list[int] = []
+    assert [worker.put(partial(done.append, number)) for number in range(4)] == [True, True, False, False]
+    assert (worker.lost, worker.put(partial(done.append, 4), last=True)) == (2, True)
+    assert worker.thread.daemon
+    worker.thread.start()
+    assert worker.close(30)
+    assert done == [0, 1, 4]
+    [warning] = caplog.messages
+    assert warning.startswith("lost a record for the output because 2 records are waiting already;")
 
 
 def test_closing_gives_up_on_a_disk_that_hangs(
