@@ -190,6 +190,8 @@ def test_a_path_may_be_a_file_a_directory_or_a_pattern(tmp_path: Path) -> None:
     assert resolve_path(f"{tmp_path}/new/", **known) == tmp_path / "new" / "xenna-r1.jsonl"
     assert resolve_path(f"{tmp_path}/{{run_hash}}/{{run_id}}.jsonl", **known) == tmp_path / "h_.._1/r1.jsonl"
     assert resolve_path("{run_id}.jsonl", kind="k", run_id="../up") == Path("_up.jsonl")
+    assert resolve_path("{run_id}.jsonl", kind="k", run_id="..") == Path("_.jsonl")
+    assert resolve_path("{run_id}", kind="k", run_id="r" * 101) == Path("r" * 100)
 
 
 @pytest.mark.parametrize(

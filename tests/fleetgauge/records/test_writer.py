@@ -102,6 +102,23 @@ def test_a_configuration_that_cannot_work_is_refused_when_built(
         RecordWriter(tmp_path, "")
 
 
+def test_a_record_whose_time_is_no_number_is_not_written(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k", clock=iter([math.nan, 2.0]).__next__) as writer:
+        assert [writer.write("stats", {}) for _ in range(2)] == [True, True]
+    assert ([one["timestamp"] for one in read(tmp_path / "a.jsonl")], writer.dropped) == ([2.0], 1)
+
+
+def test_a_file_may_be_old_after_a_fraction_of_a_second(tmp_path: Path) -> None:
+    times = iter([100.0, 100.4, 100.5])
+    with RecordWriter(
+        tmp_path / "a.jsonl", "k", run_id="a", rotate_after=0.5, clock=times.__next__
+    ) as writer:
+        for _ in range(3):
+            writer.write("stats", {})
+    found = {path.name: len(read(path)) for path in tmp_path.iterdir()}
+    assert found == {"a.000001.jsonl": 2, "a.000002.jsonl": 1}
+
+
 @pytest.mark.parametrize("length", [1, 200])
 def test_a_run_id_may_have_one_to_two_hundred_characters(tmp_path: Path, length: int) -> None:
     with RecordWriter(tmp_path / "a.jsonl", "k", run_id="r" * length) as writer:
