@@ -35,7 +35,7 @@ class Operation:
     number = 0  # in the order in which puts and clears begin; 0 for anything else
     rows: Rows | None = None
     columns: Columns | None = None  # of a put
-    n_rows = 0
+    n_rows: int  # of a put
     spared: set[Hashable] | None = None
 
     def __init__(self, op: str, partition_id: str) -> None:

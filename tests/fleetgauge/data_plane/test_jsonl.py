@@ -138,7 +138,7 @@ def test_operations_partitions_and_statuses_are_told_apart(sinks: Sinks) -> None
 
 
 def test_an_interval_is_written_once_it_is_over_and_stamped_with_its_end(sinks: Sinks) -> None:
-    sink = sinks.new(interval_s=10)
+    sink = sinks.new()  # every ten seconds, unless it is told otherwise
     sinks.clock.now = NOW + 3
     sink(event())
     sinks.clock.now = NOW + 9.9

@@ -261,7 +261,7 @@ def test_what_is_outstanding_is_not_known_of_a_client_that_was_copied_unless_it_
 
 def test_logs_when_the_interval_has_passed_and_not_before() -> None:
     run, clock = Run(), Clock()
-    sink = WandbEvents(run, interval_s=10, clock=clock)
+    sink = WandbEvents(run, clock=clock)  # every ten seconds, unless it is told otherwise
     sink(event())
     clock.now = 109.9
     sink(event())

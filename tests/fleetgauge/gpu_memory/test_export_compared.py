@@ -305,3 +305,6 @@ def test_the_trackers_own_functions_ask_the_same_of_w_and_b(
         asked.append(comparable(calls))
     assert asked[0] == asked[1]
     assert len(asked[0]) > len(rows)
+    calls.clear()
+    assert gpu_memory.log_tracking_visualizations(wandb, run, rows, session_slug="s") == {}
+    assert "artifact" not in {call[0] for call in calls}
