@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from fleetgauge.compute import (
@@ -144,6 +147,19 @@ def test_memory_of_a_job(env: dict[str, str], answer: Answer) -> None:
     assert measure_memory(env, FREE, NODE, gpus=3) == answer
 
 
+def test_memory_per_gpu_is_of_the_gpus_that_are_seen_and_says_nothing_where_that_is_unknown(
+    tmp_path: Path,
+) -> None:
+    host = Host(os_cpus=1, affinity=None, memory_bytes=64 * GIB, gpus=None)
+    env = {PER_GPU: "4G"}
+    unknown = collect_compute_metadata(env=env, host=host, root=tmp_path)
+    assert (unknown["compute.memory_gb"], unknown["compute.memory_source"]) == (64.0, "system")
+    assert (unknown["compute.gpu_source"], "compute.gpu_count" in unknown) == ("unknown", False)
+    seen = collect_compute_metadata(env=env | {"CUDA_VISIBLE_DEVICES": "0,1"}, host=host, root=tmp_path)
+    assert (seen["compute.memory_gb"], seen["compute.memory_source"]) == (8.0, PER_GPU)
+    assert seen["compute.gpu_count"] == 2
+
+
 def test_sizes_of_every_unit() -> None:
     sizes = {"3": 3 * MIB, "3K": 3 * 2**10, "3m": 3 * MIB, "3Gb": 3 * GIB, "3T": 3 * 2**40}
     assert {text: slurm.memory_bytes({PER_NODE: text}, 0) for text in sizes} == {
@@ -157,6 +173,7 @@ def test_where_the_machines_memory_is_unknown_slurm_is_believed_and_all_of_it_is
     assert measure_memory({PER_NODE: "0"}, FREE, nowhere, gpus=0) is None
     assert measure_memory({}, FREE, nowhere, gpus=0) is None
     assert measure_memory({}, Limits(None, GIB), nowhere, gpus=0) == Answer(GIB, "cgroup")
+    assert measure_memory({}, FREE, replace(nowhere, memory_bytes=1), gpus=0) == Answer(1, "system")
     assert "compute.memory_gb" not in collect_compute_metadata(env={}, root="/nowhere", host=nowhere)
 
 
