@@ -169,6 +169,7 @@ def test_a_machine_without_these_files_has_no_limits(tmp_path: Path) -> None:
         ("max\n", None),
         ("", None),
         ("0", None),
+        ("1", 1),
         ("-1", None),
         ("garbage", None),
         ("9" * 30, None),
