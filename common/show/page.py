@@ -142,7 +142,7 @@ def _notes(accounts: Iterable[Account]) -> str:
 
 
 def _contents(accounts: Iterable[Account]) -> str:
-    boards = [(account, board) for account in accounts for board, _ in account.boards]
+    boards = [(account, board) for account in accounts if account.summaries for board, _ in account.boards]
     links = "".join(
         f'<a href="#{html.escape(_anchor(account, board))}">'
         f"{html.escape(board.title or account.outcome.collector)}</a>"

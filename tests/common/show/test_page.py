@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from statistics import fmean
@@ -10,18 +11,19 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from recorded_page import GOLDEN, page
 from wandb_week import END, WEEK, write_week
 
 from browser import Browser
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
 from common.dashboard import Draw
 from common.errors import ConfigurationError
-from common.metric import gauge
+from common.metric import Combine, gauge
 from common.outcome import Failure, Outcome, Status
 from common.show.dry_run_file import DryRunFile
 from common.show.dry_run_sink import FileSink
 from common.show.output import check_output
-from common.show.page import write
+from common.show.page import MAX_LISTED, write
 from common.show.report import number
 from common.span import Span
 from fleetgauge.pages.hover import SCRIPT
@@ -210,6 +212,34 @@ def test_a_page_in_a_directory_is_named_by_what_it_shows(tmp_path: Path) -> None
     name = "Dry-run-of-wandb-of-acme-ants-2026-11-07-00-00-to-2026-11-14-00-00-UTC.html"
     assert written == tmp_path / name
     assert written.is_file()
+
+
+def test_a_page_with_one_of_everything_is_written_as_it_was_recorded(tmp_path: Path) -> None:
+    assert page(tmp_path) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_of_very_many_series_the_first_are_listed_and_the_others_counted(tmp_path: Path) -> None:
+    metrics = [gauge(f"jobs.{name}", "job", "x", "job", combines=Combine.SUM) for name in ("a", "b", "c")]
+    sink = FileSink(tmp_path / "jobs", metrics, 5000, HOURS.since, HOURS.until)
+    for metric, jobs in zip(metrics, (MAX_LISTED - 9, 20, 30), strict=True):
+        sink.take(metric(1, HOURS.since, job=f"{job:04}") for job in range(jobs))
+    path = write(
+        tmp_path / "page.html", [Outcome("jobs", Status.OK)], {"jobs": DryRunFile(tmp_path / "jobs")}, HOURS
+    )
+    text = path.read_text()
+    said = r"<summary>[^<]*</summary>|<p>The [^<]*</p>|<p>[\d,]* series more[^<]*</p>"
+    assert re.findall(said, text) == [
+        "<p>The 6 series that reach highest are drawn, 1,985 are not.</p>",
+        "<summary>All 1,991 series, 6 lines drawn</summary>",
+        "<p>The 6 series that reach highest are drawn, 14 are not.</p>",
+        "<summary>All 20 series, 6 lines drawn</summary>",
+        "<p>11 series more are not listed.</p>",
+        "<p>The 6 series that reach highest are drawn, 24 are not.</p>",
+        "<p>30 series more are not listed.</p>",
+    ]
+    assert text.count("<span>job:0008</span>") == 2
+    assert text.count("<span>job:0009</span>") == 1
+    assert "<nav>" not in text  # to a single board
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
