@@ -6,6 +6,7 @@ Pure, and in the same room however long a series is. Parts may come in any order
 from __future__ import annotations
 
 import math
+import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class Summary:
 
     def __init__(self) -> None:
         self.points = 0
-        self.first_at, self.last_at = 2**63, -(2**63)
+        self.first_at, self.last_at = sys.maxsize, -sys.maxsize
         self.first = self.last = self._mean = 0.0
         self.low, self.high = math.inf, -math.inf
 

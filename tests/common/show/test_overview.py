@@ -75,6 +75,20 @@ def test_what_is_not_of_a_span_says_over_which_time_it_is(pieces: dict[str, DryR
     )
 
 
+def test_a_course_fills_the_blocks_that_there_is_room_for(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "jobs", (SIZE,), 100, HOUR.since, HOUR.until)
+    sink.take(SIZE(second, SINCE + second) for second in range(30))
+    pieces = {"jobs": DryRunFile(tmp_path / "jobs")}
+
+    def course(width: int | None, span: Span | None = None) -> str:
+        text = " ".join(show([Outcome("jobs", Status.OK)], pieces, Look(width), span))
+        return "".join(one for one in text if "▁" <= one <= "█")
+
+    assert course(None) == "▁▁▂▂▃▃▄▅▅▆▆▇▇██"  # of two seconds each
+    assert course(60) == "▁▂▃▄▅▆██"  # as narrow as it gets
+    assert course(60, Span(SINCE, SINCE + 9, 1)) == "▁▃▅▇█"
+
+
 def test_every_point_has_a_line_with_its_time_where_that_is_asked_for(pieces: dict[str, DryRunFile]) -> None:
     lines = list(show(OUTCOMES, pieces, Look(120), points=True))
     assert len(lines) == 2 + 23 + 2
@@ -121,10 +135,10 @@ def test_in_a_pipe_every_line_has_all_tags(pieces: dict[str, DryRunFile]) -> Non
 
 def test_values_of_one_unit_may_be_shown_in_several(tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "jobs", (SIZE,), 100, HOUR.since, HOUR.until)
-    sink.take(SIZE(1000 ** (1 + number), tick) for number, tick in enumerate(HOUR.ticks[:3]))
+    sink.take(SIZE(1000 ** (1 + number), tick) for number, tick in enumerate(HOUR.ticks[:2]))
     pieces = {"jobs": DryRunFile(tmp_path / "jobs")}
     [*_, row, _] = show([Outcome("jobs", Status.OK)], pieces, Look(), HOUR)
-    assert row.split("  ")[1:6] == ["jobs.size", "1,000 B", "953.7 MiB", "1,000 B", "318.2 MiB"]
+    assert row.split("  ")[1:6] == ["jobs.size", "1,000 B", "976.6 KiB", "1,000 B", "488.8 KiB"]
 
 
 def test_a_collector_that_left_nothing_has_only_its_headline(tmp_path: Path) -> None:

@@ -274,11 +274,12 @@ class TestTablesOfACollector:
                 {"user": "b\x1b[2Job", "gpu_hours": 6, "utilization_pct": None},
             ],
             "idle": [],
+            "gone": [{"user": "cat"}],
         },
     )
 
     def test_they_stand_below_the_samples_with_their_columns_aligned(self) -> None:
-        lines = list(show([self.OUTCOME], {}, Look(60)))
+        lines = list(show([self.OUTCOME], {}, Look(len("    user        gpu_hours  utilization_pct"))))
         assert lines[1:] == [
             "  usage:",
             "    user        gpu_hours  utilization_pct",
@@ -287,10 +288,14 @@ class TestTablesOfACollector:
             "",
             "  idle: nothing",
             "",
+            "  gone:",
+            "    user",
+            "    cat",
+            "",
         ]
 
     def test_where_they_do_not_fit_each_cell_has_its_head_beside_it(self) -> None:
-        assert list(show([self.OUTCOME], {}, Look(30)))[2:6] == [
+        assert list(show([self.OUTCOME], {}, Look(41)))[2:6] == [
             "    ann",
             "      gpu_hours 1,234.5",
             "      utilization_pct 83.2",

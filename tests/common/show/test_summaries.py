@@ -60,10 +60,19 @@ def test_a_constant_has_itself_as_mean_and_huge_values_have_one() -> None:
     assert huge.mean == pytest.approx(1.7e308 / 3)
 
 
-def test_a_single_point_has_no_spacing() -> None:
-    single = Summary()
-    single.add(piece((5, 1.0)))
-    assert single.spacing == math.inf
+def test_a_single_point_has_no_spacing_and_two_have_one() -> None:
+    summary = Summary()
+    summary.add(piece((5, 1.0)))
+    assert summary.spacing == math.inf
+    summary.add(piece((15, 1.0)))
+    assert summary.spacing == 10
+
+
+def test_of_a_second_that_two_parts_hold_the_later_part_tells_the_value() -> None:
+    summary = Summary()
+    summary.add(piece((5, 1.0)))
+    summary.add(piece((5, 2.0)))
+    assert (summary.first, summary.last) == (2.0, 2.0)
 
 
 @given(cut(), st.integers(0, 5000), st.integers(1, 5000), st.integers(1, 1000), st.integers(1, 50))
@@ -131,10 +140,13 @@ def test_a_spike_stays_and_a_gap_is_not_zero() -> None:
     shape = Shape(Grid.over(Span(0, 100, 1), 10))
     shape.add(piece(*((at, 1.0) for at in range(50)), *((at, 1.0) for at in range(60, 100))))
     shape.add(piece((25, 111.0)))  # of the same second as another: both count
+    shape.add(piece((35, -10.0)))
+    shape.add(piece((-1, 7.0), (100, 7.0)))  # not of the span
     stretches = shape.stretches()
     assert stretches[2] == Stretch(1.0, 11.0, 111.0)
+    assert stretches[3] == Stretch(-10.0, 0.0, 1.0)
     assert stretches[5] is None
-    assert [stretches[at] for at in (0, 1, 3, 4, 6, 7, 8, 9)] == [Stretch(1.0, 1.0, 1.0)] * 8
+    assert [stretches[at] for at in (0, 1, 4, 6, 7, 8, 9)] == [Stretch(1.0, 1.0, 1.0)] * 7
 
 
 def test_series_are_listed_as_the_catalogue_lists_their_metrics() -> None:
