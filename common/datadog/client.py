@@ -172,7 +172,6 @@ class DatadogClient:
                 host=self.address,
                 return_http_data_only=False,
                 check_input_type=False,
-                retry_policy=False,  # neither retries nor redirects: both are ours to decide
             )
             # Not as an argument: the client would add what it finds in the environment by itself.
             configuration.api_key = {name: key.get_secret_value() for name, key in self._sent_keys.items()}

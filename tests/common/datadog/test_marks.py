@@ -43,20 +43,33 @@ def test_a_difference_names_what_we_set_and_what_was_added_to_our_lists() -> Non
         "title": "Ants",
         "author": "Ann",
         "text": "one\ntwo\nthree",
-        "rows": [{"x": 1, "id": 3}, {"y": 2}],
+        "less": "a\nb",
+        "rows": [{"x": 1, "id": 3}, {"y": [2], "z": "c\nd"}],
     }
-    wanted = {"title": "Bees", "text": "one\nthree\nfour", "rows": [{"x": 1}], "more": {"a": [True]}}
+    wanted = {
+        "title": "Bees",
+        "text": "one\nthree\n\n4",
+        "less": "a",
+        "rows": [{"x": 1}],
+        "more": {"a": [True], "b": "e\nf"},
+    }
     assert difference(found, wanted) == [
         '- title: "Ants"',
         '+ title: "Bees"',
         "- text: two",
-        "+ text: four",
-        "- rows[1].y: 2",
+        "+ text: 4",
+        "- less: b",
+        "- rows[1].y[0]: 2",
+        "- rows[1].z: c",
+        "- rows[1].z: d",
         "+ more.a[0]: true",
+        "+ more.b: e",
+        "+ more.b: f",
     ]
 
 
 def test_a_long_difference_ends_with_how_much_more_there_is() -> None:
+    assert len(difference({"rows": []}, {"rows": [*range(30)]})) == 30
     shown = difference({"rows": []}, {"rows": [*range(1234)]})
     assert len(shown) == 31
     assert shown[-1] == "  and 1,204 lines more"

@@ -114,7 +114,7 @@ class TestPoints:
     def test_nothing_to_send_asks_nothing(self, intake: Intake, make_sink: MakeSink) -> None:
         sink = make_sink()
         sink.send([LOAD(math.nan, NOW)])
-        assert (intake.requests, sink.points_sent) == ([], 0)
+        assert (intake.requests, sink.requests, sink.points_sent) == ([], 0, 0)
 
     def test_a_fraction_of_the_clock_does_not_move_the_window(
         self, intake: Intake, make_sink: MakeSink, time: Time
@@ -511,6 +511,8 @@ class TestFailingAtOnce:
         broken = LOAD(1, NOW)._replace(host=host)
         with pytest.raises(TypeError, match="bytes"):
             make_sink().send([broken])
+        with pytest.raises(KeyError, match="ours"):
+            make_sink().ask(lambda client: {}["ours"])
         assert intake.requests == []
 
 
