@@ -75,13 +75,13 @@ def samples() -> Iterator[Sample]:
     """Eight jobs, of which only some are drawn; gaps, a spike inside of a stretch, and less than nothing."""
     for place, job in enumerate("abcdefgh"):
         for tick in SPAN.ticks:
-            if (job, tick) != ("b", SINCE + 900):
-                yield LOAD(10 - place + (tick - SINCE) // 900, tick, team="ants", job=job)
+            if (job, tick) != ("d", SINCE + 900):
+                yield LOAD(3 + place + (tick - SINCE) // 900, tick, team="ants", job=job)
     for job, value in (("a", 21.5), ("b", 0.04), ("c", 1234.5)):
         for second in (0, 400, 800, 2700):
             yield HEAT(value + (second == 400) * 9, SINCE + second, team="ants", job=job)
     for tick in SPAN.ticks:
-        yield HELD(3 * 2**30 + tick - SINCE, tick, team="ants")
+        yield HELD(2**20 * (tick - SINCE), tick, team="ants")
         yield DRIFT(tick - SINCE - 1024, tick, team="ants")
         yield DONE(3, tick, team="ants", job="a")
         yield DONE(4, tick, team="ants", job="b")

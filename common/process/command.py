@@ -9,7 +9,6 @@ import argparse
 import logging
 import shlex
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from common.process.environment import configured
 from common.process.progress import Lines
 from common.process.protocol import Progress
 from common.process.runner import Runner
-from common.process.staying import MAX_BAD, Watch, delay
+from common.process.staying import MAX_BAD, Watch, delay, pause
 from common.shards import Shard
 from common.show import report
 from common.show.dry_run_file import DryRunFile
@@ -40,7 +39,6 @@ from common.times import parse_duration
 OK, FAILED, MISCONFIGURED = 0, 1, 2
 LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
 TO_END = 15.0  # seconds that ending a child which hangs, and reporting that, may take
-YES = {"1", "on", "t", "true", "y", "yes"}  # as pydantic reads them
 STEP = 900  # where FLEETGAUGE_STEP is not set
 
 log = logging.getLogger(__name__)
@@ -72,9 +70,7 @@ class Command:
     def repeat(self, interval: int) -> int:
         """Run at once, then once in every interval until interrupted; whatever may pass does not end it."""
         job = self._job(self._names[0], None)
-        node = configured(job, self._environ, "node_name") or socket.gethostname()
-        local = configured(job, self._environ, "node_local").lower() in YES
-        later = delay(self._names, node, interval, node_local=local)
+        later = delay(self._names, job, self._environ, interval)
         watch = Watch(configured(job, self._environ, "ready_file"))
         try:
             while True:
@@ -94,7 +90,7 @@ class Command:
                 if watch.refused == MAX_BAD:
                     log.error("Datadog refused the key in %d ticks running: giving up", MAX_BAD)
                     return MISCONFIGURED
-                time.sleep(interval - (time.time() - later) % interval)
+                time.sleep(pause(time.time(), interval, later))
         finally:
             with signals.shielded():
                 if self._runner:

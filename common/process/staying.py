@@ -7,23 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common import registry
 from common.errors import ConfigurationError
+from common.job import Job
 from common.outcome import Outcome, Status
+from common.process.environment import configured
 
 MAX_BAD = 3  # ticks in a row that may pass
+YES = {"1", "on", "t", "true", "y", "yes"}  # as pydantic reads them
 _FORBIDDEN = 403
 
 log = logging.getLogger(__name__)
 
 
-def delay(names: Sequence[str], node: str, interval: int, *, node_local: bool) -> float:
+def pause(now: float, interval: int, later: float) -> float:
+    """Seconds until the next tick, which is so much later than a multiple of the interval."""
+    return interval - (now - later) % interval
+
+
+def delay(names: Sequence[str], job: Job, environ: Mapping[str, str], interval: int) -> float:
     """Seconds after each multiple of the interval; collectors of nodes do not all send at once."""
+    node_local = configured(job, environ, "node_local").lower() in YES
     if not node_local and not all(map(registry.per_node, names)):
         return 0.0
+    node = configured(job, environ, "node_name") or socket.gethostname()
     digest = hashlib.sha256(node.encode("utf-8", "surrogateescape")).digest()
     return interval * int.from_bytes(digest[:4], "big") / 2**32
 

@@ -41,8 +41,8 @@ class Picture:
     metrics: Sequence[Declared]
     lines: Sequence[Drawn]
     series: int
-    listed: Sequence[tuple[SeriesKey, Summary]] = ()  # where not every series is a line of its own
-    unlisted: int = 0
+    listed: Sequence[tuple[SeriesKey, Summary]]  # where not every series is a line of its own
+    unlisted: int
 
 
 @dataclass(frozen=True)

@@ -87,9 +87,9 @@ class Drawn:
 
     labels: tuple[str, ...]
     parts: Sequence[Shape | Together]
-    whole: Sequence[Shape | Together] = ()
-    alone: Summary | None = None  # of the one series that the line is
-    points: int = 0
+    whole: Sequence[Shape | Together]
+    alone: Summary | None  # of the one series that the line is
+    points: int
 
     def stretches(self) -> list[Stretch | None]:
         """What is drawn; of a share, 100 times the parts by the whole where both are known."""
@@ -169,7 +169,7 @@ class Plan:
             Combine(self._declared[name].combines).of([self._summaries[one].high for one in series]) or 0.0
             for name, series in group[1].items()
         ]
-        return max(highs, default=0.0)
+        return max(highs)
 
     def _groups(self, chart: Chart) -> Iterator[tuple[tuple[str, ...], dict[str, list[SeriesKey]]]]:
         for name in chart.metrics:

@@ -160,6 +160,13 @@ def test_a_timeout_is_seconds_or_has_units(project: Project, text: str, seconds:
     assert sample["value"] == seconds - 10
 
 
+def test_what_is_asked_about_the_past_has_an_hour(project: Project) -> None:
+    past = ", backfill=lambda context, span: lambda: iter([VALUE(context.deadline.seconds, span.since)])"
+    project.add("toy", "yield", options=past)
+    [sample] = project.document("toy", "--since", "20m")["collectors"][0]["samples"]
+    assert sample["value"] == 3600 - 10
+
+
 @pytest.mark.parametrize("value", ["0", "2d", "soon"])
 def test_an_interval_that_is_none_is_refused(project: Project, value: str) -> None:
     ran = project.run("toy", f"--every={value}")
@@ -412,6 +419,26 @@ def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project) -> None
     assert code == 2
     assert shown.splitlines()[-1] == "next, to see all that is wrong: run_collector.py toy --check"
     assert "\x1b[3" not in shown
+
+
+def test_on_a_terminal_only_what_makes_sense_is_proposed(project: Project, tmp_path: Path) -> None:
+    past = ", backfill=lambda context, span: lambda: iter([VALUE(7, span.since)])"
+    project.add("toy", "yield from ()", options=past)
+    config = tmp_path / "fleetgauge.toml"
+    config.write_text("series_cap = 100\n")
+    environ = {**project.environment, "TERM": "xterm", "NO_COLOR": "1"}
+
+    def proposed(*arguments: str, code: int = 0, **variables: str) -> list[str]:
+        ended, shown = on_a_pty(project.command("toy", *arguments), {**environ, **variables})
+        assert ended == code, shown
+        return [line for line in shown.splitlines() if line.startswith("next")]
+
+    assert proposed() == []
+    assert proposed("--since", "20m", "--config", str(config)) == [
+        f"next, to send it: run_collector.py toy --since 20m --push --config {config}"
+    ]
+    assert proposed("--check") == ["next, to look at what would be sent: run_collector.py toy"]
+    assert proposed("--check", code=2, DD_API_KEY="") == []
 
 
 def on_a_pty(command: list[str], environ: dict[str, str]) -> tuple[int, str]:

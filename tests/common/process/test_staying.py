@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from common.errors import ConfigurationError
+from common.job import Job, Mode
 from common.outcome import Failure, Outcome, Status
-from common.process.staying import Watch, delay
+from common.process.staying import Watch, delay, pause
 from growing_file import KEY
 from processes import alive, ended
 from project import Project
@@ -27,7 +29,7 @@ from servers.faults import Fault
 TELL = """
 collect.ticks = getattr(collect, "ticks", 0) + 1
 told = {"pid": os.getpid(), "tick": collect.ticks, "now": context.now, "state": dict(context.state)}
-told["stays"] = context.stays
+told |= {"stays": context.stays, "deadline": context.deadline.seconds}
 yield VALUE(collect.ticks, context.now)
 with open(os.environ["FLEETGAUGE_TOY_FIFO"], "w") as fifo:
     json.dump(told, fifo)
@@ -118,6 +120,14 @@ def test_a_child_that_fails_hangs_or_grows_is_replaced_and_the_next_tick_comes(
     assert ended(first["pid"])
     assert code == 143
     assert why in said
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [("30s", 110), ("31s", 12.8)])
+def test_a_tick_ends_before_the_next_is_due_unless_they_come_too_quickly_for_that(
+    project: Project, interval: str, seconds: float
+) -> None:
+    with staying(project, "", "--every", interval) as run:
+        assert run.tick()["deadline"] == seconds
 
 
 def test_a_child_stays_while_the_intake_is_down(project: Project, intake: Intake) -> None:
@@ -263,19 +273,30 @@ def test_a_ready_file_that_cannot_be_removed_is_a_mistake_in_the_configuration(t
         Watch(str(tmp_path))
 
 
-def later(names: list[str], node: str, *, node_local: bool = False) -> float:
-    return delay(names, node, 60, node_local=node_local)
+def later(names: list[str], node: str, local: str = "") -> float:
+    environ = {"FLEETGAUGE_NODE_NAME": node, "FLEETGAUGE_NODE_LOCAL": local}
+    return delay(names, Job(names[0], Mode.PUSH, 0, 60), environ, 60)
 
 
 def test_nodes_are_spread_over_the_interval_each_at_its_own_time() -> None:
-    delays = [later(["host"], f"node-{number}") for number in range(1000)]
-    assert delays == [later(["host"], f"node-{number}") for number in range(1000)]
+    delays = [later(["xenna"], f"node-{number}", "on") for number in range(1000)]
+    assert delays == [later(["xenna"], f"node-{number}", "on") for number in range(1000)]
     assert all(0 <= one < 60 for one in delays)
     tenths = [sum(6 * tenth <= one < 6 * tenth + 6 for one in delays) for tenth in range(10)]
     assert min(tenths) > 50
     assert later(["host"], "node\udcff") > 0
-    assert later(["host", "xenna"], "node-7", node_local=True) == later(["host"], "node-7") > 0
+    assert later(["host", "xenna"], "node-7", "True") == later(["host"], "node-7")
+    assert later(["host"], "") == later(["host"], socket.gethostname())
 
 
 def test_what_is_not_of_a_node_runs_at_whole_intervals() -> None:
-    assert later(["wandb"], "node-7") == later(["host", "xenna"], "node-7") == 0
+    assert later(["wandb"], "node-7") == later(["host", "xenna"], "node-7", "no") == 0
+
+
+@pytest.mark.parametrize(
+    ("now", "later", "seconds"), [(600, 0, 60), (601.5, 0, 58.5), (600, 7, 7), (607, 7, 60), (659, 7, 8)]
+)
+def test_the_next_tick_is_as_late_in_its_interval_as_every_other(
+    now: float, later: float, seconds: float
+) -> None:
+    assert pause(now, 60, later) == seconds

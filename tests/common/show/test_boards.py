@@ -21,3 +21,11 @@ from common.show.boards import boards
 def test_a_dashboard_is_looked_for_where_its_points_are(address: str, screen: str) -> None:
     [board] = boards("host", load_collector("host").metrics, address)
     assert board.url == f"{screen}/dashboard/lists?q={quote(board.title)}"
+
+
+def test_a_metric_that_does_not_combine_has_a_line_for_each_series() -> None:
+    [fleet, *_] = boards("wandb", load_collector("wandb").metrics, "https://api.datadoghq.com")
+    lines = {chart.title: chart.by for _, charts in fleet.sections for chart in charts}
+    assert lines["GPUs in use"] == ()
+    assert lines["GPUs in use by user"] == ("user",)
+    assert lines["Utilisation of each project"] is None

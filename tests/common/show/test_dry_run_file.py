@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.metric import count, gauge
-from common.show.dry_run_file import Declared, DryRunFile, SeriesKey, SeriesPoints
+from common.show.dry_run_file import Board, Chart, Declared, DryRunFile, SeriesKey, SeriesPoints
 from common.show.dry_run_sink import FileSink
 from standins import NOW
 
@@ -45,6 +45,20 @@ def test_declarations_come_in_the_order_of_the_catalogue(path: Path) -> None:
     ]
 
 
+def test_dashboards_are_read_back_and_where_none_are_declared_each_metric_has_a_chart(
+    path: Path, tmp_path: Path
+) -> None:
+    charts = (
+        Chart("Load", ("host.load",), ("project",), ("jobs.done",), ("project:ants",)),
+        Chart("x", by=None),
+    )
+    board = Board("Jobs", "https://app.example", (("Now", charts), ("Then", ())))
+    FileSink(tmp_path / "boards", (LOAD, DONE), 10, NOW - 3600, NOW, boards=[board])
+    assert DryRunFile(tmp_path / "boards").boards() == [board]
+    each = (Chart("jobs.done", ("jobs.done",)), Chart("host.load", ("host.load",)))
+    assert DryRunFile(path).boards() == [Board("", "", (("", each),))]
+
+
 def test_a_line_that_was_not_finished_is_not_there(path: Path) -> None:
     whole = path.read_bytes()
     second = whole.rindex(b"\n", 0, -1)
@@ -57,7 +71,7 @@ def test_a_line_that_was_not_finished_is_not_there(path: Path) -> None:
 
 def test_a_child_that_never_began_left_nothing(tmp_path: Path) -> None:
     absent = DryRunFile(tmp_path / "absent")
-    assert (absent.declared(), [*absent]) == ([], [])
+    assert (absent.declared(), absent.boards(), [*absent]) == ([], [], [])
 
 
 def test_the_host_is_a_label_beside_the_tags() -> None:

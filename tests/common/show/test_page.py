@@ -265,6 +265,8 @@ def test_a_chart_that_is_reached_by_key_tells_its_last_value_in_any_window(
 
 def test_only_a_page_may_be_asked_for_by_its_directory(tmp_path: Path) -> None:
     check_output(tmp_path, "--html")
+    with pytest.raises(ConfigurationError, match=r"--html: /proc cannot be written"):
+        check_output(Path("/proc"), "--html")
     with pytest.raises(ConfigurationError, match=r"--csv: .* cannot be written"):
         check_output(tmp_path, "--csv")
     assert [*tmp_path.iterdir()] == []

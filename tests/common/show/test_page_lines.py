@@ -39,12 +39,14 @@ def planned(path: Path, chart: Chart, samples: Sequence[Sample], span: Span = HO
     return lines
 
 
-@pytest.mark.parametrize(("how", "value"), [("sum", 14.0), ("max", 8.0), ("min", 2.0), ("mean", 14 / 3)])
+@pytest.mark.parametrize(
+    ("how", "value"), [("sum", 14.0), ("max", 8.0), ("min", 2.0), ("mean", 14 / 3), ("none", 2.0)]
+)
 def test_series_combine_in_each_stretch_as_declared(tmp_path: Path, how: str, value: float) -> None:
     load = gauge("load", "", "x", "user", "job", combines=Combine(how))
     samples = [
         load(number, at, user="ann", job=job)
-        for at in (0, 1800)
+        for at in (0, 1800, HOURS.until)
         for job, number in (("a", 2), ("b", 4), ("c", 8))
     ]
     found = drawn(tmp_path / "samples", Chart("Load", ("load",), ("user",)), samples)
@@ -108,6 +110,29 @@ def test_several_metrics_are_told_apart_by_what_their_names_do_not_share(tmp_pat
         ("completed 24h",),
         ("failed 24h",),
     }
+
+
+def test_metrics_whose_names_share_nothing_are_told_apart_by_all_of_them(tmp_path: Path) -> None:
+    done, failed = (gauge(name, "", "x", combines=Combine.SUM) for name in ("done", "failed.badly"))
+    found = drawn(
+        tmp_path / "samples", Chart("Runs", ("done", "failed.badly"), ()), [done(1, 0), failed(2, 0)]
+    )
+    assert {*found} == {("done",), ("failed badly",)}
+
+
+def test_a_line_that_stays_at_nothing_is_left_out_before_one_that_hardly_moves(tmp_path: Path) -> None:
+    load = gauge("load", "", "x", "job", combines=Combine.SUM)
+    samples = [load(value, 0, job=f"job-{value}") for value in (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    found = drawn(tmp_path / "samples", Chart("Load", ("load",), ("job",)), samples)
+    assert [labels[0] for labels in found] == [f"job:job-0.{value}" for value in range(1, 7)]
+
+
+def test_a_share_of_which_nothing_is_known_has_no_figures(tmp_path: Path) -> None:
+    good, bad = (gauge(name, "", "x", combines=Combine.SUM) for name in ("good", "bad"))
+    [line] = planned(
+        tmp_path / "samples", Chart("Good", ("good",), (), ("good", "bad")), [good(1, 0), bad(1, 900)]
+    )
+    assert line.figures(line.stretches()) == (0, 0, 0, 0, 0, 2)
 
 
 def test_figures_of_one_series_are_those_of_its_points_and_of_several_those_of_the_line(

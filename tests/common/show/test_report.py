@@ -94,6 +94,15 @@ class TestDocument:
         assert made["collectors"][0]["findings"] == ["all is well"]
         assert "samples" not in made["collectors"][0]
 
+    def test_two_collectors_stand_one_below_the_other(self) -> None:
+        made = document([Outcome("a", Status.OK), Outcome("b", Status.FAILED)], {})
+        assert [line[:17] for line in made.splitlines()] == [
+            '{"status": "faile',
+            '{"collector": "a"',
+            '{"collector": "b"',
+        ]
+        assert [one["collector"] for one in json.loads(made)["collectors"]] == ["a", "b"]
+
     def test_a_collector_without_samples_has_an_empty_list(self) -> None:
         made = json.loads(document([Outcome("host", Status.EMPTY)], {}))
         assert made["collectors"][0]["samples"] == []
@@ -176,6 +185,17 @@ class TestHeadline:
         ]
         lines = closing([Outcome("host", Status.OK, examples={"bad": odd})], PLAIN, pushed=True)
         assert all(line.isprintable() for line in lines)
+
+    def test_only_what_failed_is_red(self) -> None:
+        error, colour = Failure("ConfigurationError", "not set"), Look(80, colour=True)
+        assert [*headline(Outcome("a", Status.FAILED, error=error), colour)] == [
+            "a: \x1b[31mfailed\x1b[0m",
+            "  \x1b[31mConfigurationError: not set\x1b[0m",
+        ]
+        assert [*headline(Outcome("a", Status.SKIPPED, error=error), colour)] == [
+            "a: \x1b[2mskipped\x1b[0m",
+            "  ConfigurationError: not set",
+        ]
 
     def test_what_went_wrong_stands_under_the_headline(self) -> None:
         outcome = Outcome(
