@@ -173,7 +173,7 @@ class BackfillRun(Run):
             if left <= 0:
                 raise DeliveryError("points became older than an hour before they were sent: run it again")
         oldest = span.since if survey.needs_historical_ingestion else None
-        return self._datadog_sink(Deadline(left), oldest=oldest, many_ticks=True)
+        return self._datadog_sink(Deadline(left), oldest=oldest)
 
     @contextmanager
     def _explaining_how_to_resume(self) -> Iterator[None]:

@@ -249,13 +249,11 @@ class Run(ABC):
 
         return boards(self._collector.name, self._collector.metrics, self._configuration.address)
 
-    def _datadog_sink(
-        self, deadline: Deadline, *, oldest: int | None = None, many_ticks: bool = False
-    ) -> DatadogSink:
+    def _datadog_sink(self, deadline: Deadline, *, oldest: int | None = None) -> DatadogSink:
         from common.datadog.sink import DatadogSink
 
-        settings, clock = self._configuration.datadog(), self._clock
-        return DatadogSink(settings, self._core, deadline, clock=clock, oldest=oldest, many_ticks=many_ticks)
+        settings, clock, past = self._configuration.datadog(), self._clock, self._job.backfill is not None
+        return DatadogSink(settings, self._core, deadline, clock=clock, oldest=oldest, many_ticks=past)
 
     def _historical_ingestion(self) -> HistoricalIngestion:
         from common.datadog.historical import HistoricalIngestion
