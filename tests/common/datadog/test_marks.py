@@ -11,18 +11,19 @@ from common.datadog.marks import MONITOR, OPEN, Mark, difference
 ASKED: dict[str, Any] = {
     "name": "Ants",
     "tags": ["b:1", "a:1"],
-    "options": {"thresholds": {"critical": 95.0}},
+    "options": {"thresholds": {"critical": 95.0}, "include_tags": True},
 }
 SAME: list[dict[str, Any]] = [
     {**ASKED, "tags": ["a:1", "b:1"]},
-    {**ASKED, "options": {"thresholds": {"critical": 95}}},
+    {**ASKED, "options": {**ASKED["options"], "thresholds": {"critical": 95}}},
+    {**ASKED, "options": {"include_tags": True, **ASKED["options"]}},
     {**ASKED, "priority": None, "message": "", "id": 7, "overall_state": "Alert", "multi": True},
     {**ASKED, "tags": ["a:1", "b:1", str(Mark("gap", "0" * 12, OPEN, "1" * 12, OPEN))]},
 ]
 OTHERS: list[dict[str, Any]] = [
     {**ASKED, "tags": ["a:1"]},
-    {**ASKED, "options": {"thresholds": {"critical": 96}}},
-    {**ASKED, "options": {"thresholds": {"critical": 95, "warning": 0}}},
+    {**ASKED, "options": {**ASKED["options"], "thresholds": {"critical": 96}}},
+    {**ASKED, "options": {**ASKED["options"], "thresholds": {"critical": 95, "warning": 0}}},
     {**ASKED, "priority": 1},
     {**ASKED, "restricted_roles": ["ants"]},
 ]
@@ -70,6 +71,7 @@ def test_a_difference_names_what_we_set_and_what_was_added_to_our_lists() -> Non
 
 def test_a_long_difference_ends_with_how_much_more_there_is() -> None:
     assert len(difference({"rows": []}, {"rows": [*range(30)]})) == 30
+    assert difference({"rows": []}, {"rows": [*range(31)]})[-1] == "  and 1 lines more"
     shown = difference({"rows": []}, {"rows": [*range(1234)]})
     assert len(shown) == 31
     assert shown[-1] == "  and 1,204 lines more"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, named
+from common.execution import backfill
 from common.execution.backfill import BackfillRun
 from common.execution.inspection import InspectionRun
 from common.execution.live import LiveRun
@@ -32,14 +34,26 @@ class ToySettings(CollectorSettings):
     model_config = named("FLEETGAUGE_TOY_")
 
 
+class NewerSettings(ToySettings):
+    """Those of a version that has one more."""
+
+    size: int = 3
+
+
 class Listening(Parent):
-    """One that writes down how far a run said that it is."""
+    """One that writes down how far a run said that it is and what it was asked, and agrees or not."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int, int | None]] = []
+        self.asked: list[str] = []
+        self.answer = True
 
     def progress(self, doing: str, done: int, total: int | None) -> None:
         self.told.append((doing, done, total))
+
+    def agrees(self, text: str) -> bool:
+        self.asked.append(text)
+        return self.answer
 
 
 class Toy:
@@ -51,9 +65,17 @@ class Toy:
         self.parent = Listening()
         self._patch = monkeypatch
 
-    def answers(self, collect: Callable[[Context[Any]], Items], **options: Any) -> None:
-        made = Collector("toy", ToySettings, (VALUE,), collect, lambda _: iter(()), **options)
-        self._patch.setitem(sys.modules, "collectors.toy.collector", SimpleNamespace(COLLECTOR=made))
+    def answers(
+        self,
+        collect: Callable[[Context[Any]], Items],
+        settings: type[ToySettings] = ToySettings,
+        **options: Any,
+    ) -> None:
+        made = Collector("toy", settings, (VALUE,), collect, lambda _: iter(()), **options)
+        package, module = ModuleType("collectors.toy"), ModuleType("collectors.toy.collector")
+        package.__path__, module.__dict__["COLLECTOR"] = [], made
+        for one in (package, module):
+            self._patch.setitem(sys.modules, one.__name__, one)
 
     def run(self, mode: Mode = Mode.DRY_RUN, environ: Mapping[str, str] | None = None, **job: Any) -> Outcome:
         path = str(self.samples) if mode is Mode.DRY_RUN else None
@@ -142,12 +164,13 @@ def test_two_spellings_are_refused_in_a_live_run_and_one_series_of_the_past(toy:
     past = Backfill(NOW - 900, NOW, ("--since", "15m"))
     outcome = toy.run(Mode.PUSH, backfill=past, step=60)
     assert (outcome.points_sent, outcome.dropped) == (2, {})
-    assert toy.run(backfill=past, step=60).dropped == {}
+    outcome = toy.run(backfill=past, step=60)
+    assert (outcome.status, outcome.dropped) == (Status.OK, {})
     assert toy.run().dropped == {"tag_collision": 2}
 
 
 def test_the_parent_is_told_at_every_mark_how_far_it_is(toy: Toy) -> None:
-    items = [
+    items: list[Sample | Mark] = [
         VALUE(1, NOW - 60, kind="a"),
         VALUE(1, NOW - 60, kind="b"),
         Mark({}),
@@ -166,3 +189,88 @@ def test_the_parent_is_told_at_every_mark_how_far_it_is(toy: Toy) -> None:
         ("sending", 0, 3),
         ("sending", 3, 3),
     ]
+
+
+def past(toy: Toy, *samples: Sample, **options: Any) -> None:
+    toy.answers(lambda _: iter(()), backfill=lambda *_: lambda: iter(samples), **options)
+
+
+@pytest.mark.parametrize(
+    ("step", "resumes", "said"), [(900, False, False), (901, False, True), (901, True, False)]
+)
+def test_a_step_that_is_longer_than_the_span_is_told_but_of_records(
+    toy: Toy, capsys: pytest.CaptureFixture[str], step: int, resumes: bool, said: bool
+) -> None:
+    past(toy, VALUE(1, NOW - 60), resumes=resumes)
+    since = NOW // step * step - 800  # a tick falls into it
+    outcome = toy.run(backfill=Backfill(since, since + 900, ()), step=step, now=NOW + 900)
+    assert outcome.error is None
+    assert ("is longer than the span, 15m: it has a single tick" in capsys.readouterr().err) is said
+
+
+def test_as_many_ticks_as_can_be_computed_are_and_one_more_is_refused(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "MAX_TICKS", 15)
+    past(toy, VALUE(1, NOW - 60))
+    assert toy.run(backfill=Backfill(NOW - 900, NOW, ()), step=60).status is Status.OK
+    outcome = toy.run(backfill=Backfill(NOW - 960, NOW, ()), step=60)
+    assert outcome.error is not None
+    assert "has 16 steps of 60 s, more than 15: widen --step" in outcome.error.message
+
+
+def test_only_what_lies_before_the_last_hour_needs_an_application_key(toy: Toy) -> None:
+    past(toy, VALUE(1, NOW - 60))
+    assert toy.run(Mode.PUSH, backfill=Backfill(NOW - 3600, NOW, ()), step=60).status is Status.OK
+    outcome = toy.run(Mode.PUSH, backfill=Backfill(NOW - 3601, NOW, ()), step=60)
+    assert outcome.error is not None
+    assert "DD_APP_KEY is not set" in outcome.error.message
+
+
+def test_a_person_is_asked_about_what_there_is_and_about_nothing_else(toy: Toy) -> None:
+    asked = Backfill(NOW - 900, NOW, (), ask=True)
+    past(toy)
+    assert toy.run(Mode.PUSH, backfill=asked, step=60).status is Status.EMPTY
+    assert toy.parent.asked == []
+    past(toy, VALUE(1, NOW - 120), VALUE(1, NOW - 60), VALUE(1, NOW - 60, kind="a"))
+    toy.parent.answer = False
+    outcome = toy.run(Mode.PUSH, backfill=asked, step=60)
+    assert toy.parent.asked == [
+        "3 points in 2 series, 2027-01-15T07:45:00Z to 2027-01-15T08:00:00Z; visible at once"
+    ]
+    assert (outcome.status, outcome.points_sent) == (Status.SKIPPED, 0)
+
+
+def test_what_is_too_old_by_the_time_it_would_be_sent_is_not(toy: Toy) -> None:
+    past(toy, VALUE(1, NOW - 3480))
+    times = [NOW, NOW, NOW, NOW + 90]
+    asked = Job("toy", Mode.PUSH, NOW, 60, step=60, backfill=Backfill(NOW - 3600, NOW, ()))
+    outcome = BackfillRun(asked, toy.environ, clock=lambda: times.pop(0) if times else NOW + 90).run()
+    assert outcome.error is not None
+    assert outcome.error.message == "points became older than an hour before they were sent: run it again"
+
+
+def test_what_was_done_is_remembered_only_under_a_name(toy: Toy, tmp_path: Path) -> None:
+    environ = {"FLEETGAUGE_CHECKPOINTS": str(tmp_path)}
+
+    def sent(name: str | None, settings: type[ToySettings] = ToySettings, **variables: str) -> int:
+        past(toy, VALUE(1, NOW - 60), settings=settings)
+        asked = Backfill(NOW - 900, NOW, (), once=name)
+        outcome = toy.run(Mode.PUSH, backfill=asked, step=60, environ={**environ, **variables})
+        assert outcome.error is None
+        return outcome.points_sent
+
+    assert [sent(None), sent(None)] == [1, 1]
+    assert [sent("week"), sent("week"), sent("month")] == [1, 0, 1]
+    assert sent("week", NewerSettings) == 0, "what is left alone is no part of what was asked for"
+    assert sent("week", NewerSettings, FLEETGAUGE_TOY_SIZE="4") == 1
+    names = {path.stem for path in tmp_path.glob("backfill-*")}
+    assert all(re.fullmatch("backfill-toy-[0-9a-f]{12}", name) for name in names), names
+    assert len(names) == 4
+
+
+def test_what_is_done_once_needs_a_store(toy: Toy) -> None:
+    past(toy, VALUE(1, NOW - 60))
+    outcome = toy.run(Mode.PUSH, backfill=Backfill(NOW - 900, NOW, (), once="week"), step=60)
+    assert outcome.error is not None
+    assert outcome.error.message == "--once needs to remember what was done: set FLEETGAUGE_CHECKPOINTS"
