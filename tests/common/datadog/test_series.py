@@ -208,6 +208,15 @@ class TestCap:
         assert [one[2] for one in series] == [("project:b",)]
         assert into.dropped == {"series_cap": 1}
 
+    def test_of_what_is_dropped_the_first_is_an_example_of_each_reason(self) -> None:
+        into = table()
+        odd = [LOAD(math.nan, NOW, project="a", on_host="n"), LOAD(math.nan, NOW - 1), LOAD(1, NOW - 3601)]
+        assert taken(*odd, into=into) == []
+        assert into.examples == {
+            "not_finite": f"host.load project:a host:n at {NOW}",
+            "too_old": f"host.load at {NOW - 3601}",
+        }
+
     def test_the_cap_holds_over_several_sends(self) -> None:
         into = table(cap=3)
         kept = [

@@ -41,6 +41,7 @@ def test_the_version_is_that_of_the_probes_and_needs_no_third_party_module() -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--pus"], "unrecognized arguments: --pus (did you mean '--push'?)"),
         (["--pusch"], "unrecognized arguments: --pusch (did you mean '--push'?)"),
         (["host", "--push", "--check"], "argument --check: not allowed with argument --push"),
         (["hots"], "there is no collector 'hots' (did you mean 'host'?); there are:"),

@@ -212,7 +212,9 @@ yield
             "the child was killed by signal 9 without a report",
         ),
         ("os._exit(3)\nyield", "Crashed", "ended with code 3"),
+        ("os._exit(0)\nyield", "Crashed", "ended with code 0"),
         (GARBAGE, "GarbledReport", "cannot be read"),
+        (GARBAGE.replace("report", r"report\n"), "GarbledReport", "cannot be read"),
     ],
 )
 def test_a_child_that_cannot_speak_is_reported_on_by_the_parent(
@@ -221,10 +223,20 @@ def test_a_child_that_cannot_speak_is_reported_on_by_the_parent(
     project.add("toy", body)
     ran = project.run("toy", "--push", "--json")
     assert ran.returncode == 1
-    error = json.loads(ran.stdout)["collectors"][0]["error"]
-    assert error["type"] == kind
-    assert message in error["message"]
+    [entry] = json.loads(ran.stdout)["collectors"]
+    assert entry["error"]["type"] == kind
+    assert message in entry["error"]["message"]
+    assert 0 < entry["seconds"] < 60
     assert up(intake, "toy") == 0
+
+
+def test_a_crash_is_reported_only_of_a_live_push(project: Project, intake: Intake) -> None:
+    project.add("toy", "os._exit(3)\nyield", options=", backfill=lambda context, span: os._exit(3)")
+    for options in ((), ("--since", "20m", "--push", "--yes")):
+        ran = project.run("toy", *options)
+        assert ran.returncode == 1
+        assert "Crashed: the child ended with code 3 without a report" in ran.stdout
+    assert intake.points == {}
 
 
 def test_what_a_finished_child_started_does_not_outlive_it(project: Project, tmp_path: Path) -> None:

@@ -45,6 +45,13 @@ def start(code: str, command: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
+def test_a_child_whose_parent_is_gone_before_it_says_what_to_do_ends_without_a_word() -> None:
+    run = "import runpy, sys; sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+    child = start(run, CHILD)
+    assert child.communicate(timeout=60) == ("", "")
+    assert child.returncode in {1, 143}  # of whoever notices first, the work or who listens
+
+
 @pytest.mark.parametrize("entry", [("scripts/run_collector.py", "--version"), CHILD])
 def test_nothing_is_imported_before_signals_are_caught(entry: Sequence[str]) -> None:
     _, said = start(WATCHED, entry).communicate(timeout=60)

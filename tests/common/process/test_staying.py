@@ -71,6 +71,7 @@ def staying(project: Project, body: str = "", *arguments: str, **extra: str) -> 
 def test_one_child_takes_one_job_after_another_each_with_its_own_now(
     project: Project, intake: Intake
 ) -> None:
+    project.set_constant("process/running_child.py", "MAX_AGE", "60.0")  # far less than clocks show
     with staying(project) as run:
         told = [run.tick() for _ in range(3)]
         assert run.stop()[0] == 143
