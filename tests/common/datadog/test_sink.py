@@ -55,7 +55,7 @@ class TestPoints:
         assert intake.types == {"host.load": "gauge", "jobs.done": "count"}
         assert intake.units == {"host.load": "process", "jobs.done": "job"}
         assert intake.notes == []
-        assert (sink.points_sent, sink.dropped) == (3, {})
+        assert (sink.points_sent, sink.dropped, sink.requests) == (3, {}, 1)
 
     def test_the_body_is_gzip_and_the_key_travels_in_its_header_only(
         self, intake: Intake, make_sink: MakeSink

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from common.job import Job, Mode
+from common.job import Backfill, Job, Mode
 from common.outcome import Status
 from common.process.progress import Lines
+from common.process.protocol import Progress
 from common.process.runner import Runner
 from common.show.dry_run_file import DryRunFile
 from processes import ended
@@ -472,3 +473,23 @@ def test_what_a_child_answers_for_is_told_by_the_time_it_starts(tmp_path: Path) 
     assert outcome.status is Status.OK
     seconds = {second for piece in DryRunFile(tmp_path / "samples") for second in piece.seconds}
     assert min(seconds) >= began
+
+
+class Watching(Lines):
+    """Writes down all that children say of their progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, Progress]] = []
+
+    def progress(self, collector: str, progress: Progress) -> None:
+        self.told.append((collector, progress))
+
+
+def test_a_child_says_how_far_it_is_and_that_it_is_through(fleet: Project) -> None:
+    now, watching = int(time.time()), Watching()
+    past = Backfill(now - 1800, now, ("--since", "30m"))
+    [outcome] = Runner(fleet.environment, watching).run([Job("wandb", Mode.PUSH, now, 60, backfill=past)])
+    assert outcome.points_sent > 20
+    assert watching.told[-1] == ("wandb", Progress("sending", outcome.points_sent, outcome.points_sent))
+    assert watching.told[0][1].doing == "listing the runs of acme/ants"
