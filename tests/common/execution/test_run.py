@@ -137,12 +137,15 @@ def test_lost_units_are_named_up_to_twenty(toy: Toy, units: int, last: str) -> N
     assert (outcome.status, len(outcome.lost), outcome.lost[-1]) == (Status.PARTIAL, units, last)
 
 
-def test_a_dry_run_without_a_file_is_a_defect(toy: Toy) -> None:
+def test_a_dry_run_without_a_file_and_a_backfill_without_a_span_are_defects(toy: Toy) -> None:
     toy.answers(lambda _: iter(()))
     outcome = toy.run(samples_path=None)
     assert outcome.error is not None
     assert (outcome.error.type, outcome.error.configuration) == ("ValueError", False)
     assert outcome.error.message == "a dry run needs a file for its samples"
+    outcome = BackfillRun(Job("toy", Mode.PUSH, NOW, 60), toy.environ).run()
+    assert outcome.error is not None
+    assert outcome.error.message == "a backfill needs a span"
 
 
 def test_what_is_not_declared_is_a_defect_and_what_came_before_it_is_sent(toy: Toy, intake: Intake) -> None:
