@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, named
+from common.errors import SourceError
 from common.execution import backfill
 from common.execution.backfill import BackfillRun
 from common.execution.inspection import InspectionRun
@@ -24,9 +26,11 @@ from common.parent import Parent
 from common.show.dry_run_file import DryRunFile
 from growing_file import KEY
 from servers.datadog import Intake
-from standins import NOW
+from servers.faults import Fault
+from standins import APP_KEY, NOW
 
 VALUE = gauge("toy.value", "item", "A value.", "kind")
+OTHER = gauge("toy.other", "item", "Another value.")
 Items = Iterator[Sample | Mark]
 
 
@@ -62,6 +66,7 @@ class Toy:
     def __init__(self, folder: Path, intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samples = folder / "samples"
         self.environ = {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url}
+        self.intake = intake
         self.parent = Listening()
         self._patch = monkeypatch
 
@@ -71,18 +76,21 @@ class Toy:
         settings: type[ToySettings] = ToySettings,
         **options: Any,
     ) -> None:
-        made = Collector("toy", settings, (VALUE,), collect, lambda _: iter(()), **options)
+        options.setdefault("check", lambda _: iter(()))
+        made = Collector("toy", settings, (VALUE, OTHER), collect, **options)
         package, module = ModuleType("collectors.toy"), ModuleType("collectors.toy.collector")
         package.__path__, module.__dict__["COLLECTOR"] = [], made
         for one in (package, module):
             self._patch.setitem(sys.modules, one.__name__, one)
 
-    def run(self, mode: Mode = Mode.DRY_RUN, environ: Mapping[str, str] | None = None, **job: Any) -> Outcome:
+    def run(
+        self, mode: Mode = Mode.DRY_RUN, environ: Mapping[str, str] | None = None, ahead: int = 0, **job: Any
+    ) -> Outcome:
         path = str(self.samples) if mode is Mode.DRY_RUN else None
         asked = Job("toy", mode, **{"now": NOW, "timeout": 60, "samples_path": path, **job})
         kind = LiveRun if asked.backfill is None else BackfillRun
         given = {**self.environ, **(environ or {})}
-        return kind(asked, given, self.parent, clock=lambda: NOW).run()
+        return kind(asked, given, self.parent, clock=lambda: NOW + ahead).run()
 
     def found(self) -> dict[str, float]:
         """The values of a dry run by their kind."""
@@ -93,7 +101,7 @@ class Toy:
 
 @pytest.fixture
 def intake() -> Iterator[Intake]:
-    with Intake(key=KEY, clock=lambda: NOW) as server:
+    with Intake(key=KEY, clock=lambda: NOW, app_key=APP_KEY) as server:
         yield server
 
 
@@ -116,6 +124,54 @@ def test_a_collector_is_told_what_kind_of_run_it_is_part_of(toy: Toy, intake: In
     assert (toy.found()["remembers"], toy.found()["time"]) == (1, 32)
     toy.run(Mode.PUSH)
     assert intake.value("toy.value", tags=("kind:fills",)) == 1
+
+
+def test_a_push_knows_the_clock_of_the_intake_and_a_dry_run_asks_nobody(toy: Toy, intake: Intake) -> None:
+    def collect(context: Context[Any]) -> Items:
+        told = context.intake_clock()
+        yield VALUE(-1 if told is None else told, NOW, kind="clock")
+
+    toy.answers(collect)
+    toy.run(ahead=30)
+    assert (toy.found(), intake.requests) == ({"clock": -1}, [])
+    toy.run(Mode.PUSH, ahead=30)
+    assert intake.value("toy.value") == NOW - 30
+
+
+def test_a_dry_run_sees_what_a_push_left_and_leaves_it(toy: Toy, tmp_path: Path) -> None:
+    def collect(context: Context[Any]) -> Items:
+        seen = context.state.get("runs", 0)
+        assert isinstance(seen, int)
+        if not context.fills:
+            yield VALUE(seen, context.now, kind="seen")
+        yield Mark({"runs": seen + 1})
+
+    toy.answers(collect)
+    toy.environ["FLEETGAUGE_CHECKPOINTS"] = str(tmp_path)
+    past: dict[str, Any] = {
+        "now": 1_700_000_000,
+        "ahead": 1_700_000_000 - NOW,
+    }  # or a store would not believe it
+    assert [toy.run(Mode.PUSH, **past).dropped for _ in range(2)] == [{}, {}]
+    before = {path: path.read_bytes() for path in tmp_path.glob("toy-*.json")}
+    assert len(before) == 1
+    assert toy.run(**past).status is Status.OK
+    assert toy.found() == {"seen": 2}
+    assert {path: path.read_bytes() for path in tmp_path.glob("toy-*.json")} == before
+    [kept] = before
+    kept.write_text("{")
+    assert toy.run(Mode.PUSH, **past).dropped == {"bad_checkpoint": 1}
+
+
+def test_a_first_run_that_lost_something_claims_no_success(toy: Toy, intake: Intake, tmp_path: Path) -> None:
+    def collect(context: Context[Any]) -> Items:
+        context.lose("unit", "gone")
+        yield VALUE(1, NOW)
+
+    toy.answers(collect, resumes=True)
+    assert toy.run(Mode.PUSH, environ={"FLEETGAUGE_CHECKPOINTS": str(tmp_path)}).status is Status.PARTIAL
+    assert "collector.up" in intake.names()
+    assert "collector.last_success_age_seconds" not in intake.names()
 
 
 @pytest.mark.parametrize(("stays", "seconds"), [(False, "4e-09"), (True, "2e-09")])
@@ -149,12 +205,12 @@ def test_a_dry_run_without_a_file_and_a_backfill_without_a_span_are_defects(toy:
 
 
 def test_what_is_not_declared_is_a_defect_and_what_came_before_it_is_sent(toy: Toy, intake: Intake) -> None:
-    other = gauge("toy.other", "", "x")
+    other = gauge("toy.another", "", "x")
     toy.answers(lambda _: iter([VALUE(1, NOW), other(1, NOW), VALUE(2, NOW)]))
     outcome = toy.run(Mode.PUSH)
     assert (outcome.status, outcome.samples, outcome.points_sent) == (Status.PARTIAL, 1, 1)
     assert outcome.error is not None
-    assert outcome.error.message == "toy yielded toy.other, which it does not declare"
+    assert outcome.error.message == "toy yielded toy.another, which it does not declare"
     assert intake.value("toy.value") == 1
 
 
@@ -217,6 +273,7 @@ def test_as_many_ticks_as_can_be_computed_are_and_one_more_is_refused(
     monkeypatch.setattr(backfill, "MAX_TICKS", 15)
     past(toy, VALUE(1, NOW - 60))
     assert toy.run(backfill=Backfill(NOW - 900, NOW, ()), step=60).status is Status.OK
+    assert toy.intake.requests == [], "a dry run asks nobody"
     outcome = toy.run(backfill=Backfill(NOW - 960, NOW, ()), step=60)
     assert outcome.error is not None
     assert "has 16 steps of 60 s, more than 15: widen --step" in outcome.error.message
@@ -234,6 +291,7 @@ def test_a_person_is_asked_about_what_there_is_and_about_nothing_else(toy: Toy) 
     asked = Backfill(NOW - 900, NOW, (), ask=True)
     past(toy)
     assert toy.run(Mode.PUSH, backfill=asked, step=60).status is Status.EMPTY
+    assert toy.run(Mode.PUSH, backfill=replace(asked, enable=True), step=60).status is Status.EMPTY
     assert toy.parent.asked == []
     past(toy, VALUE(1, NOW - 120), VALUE(1, NOW - 60), VALUE(1, NOW - 60, kind="a"))
     toy.parent.answer = False
@@ -277,3 +335,145 @@ def test_what_is_done_once_needs_a_store(toy: Toy) -> None:
     outcome = toy.run(Mode.PUSH, backfill=Backfill(NOW - 900, NOW, (), once="week"), step=60)
     assert outcome.error is not None
     assert outcome.error.message == "--once needs to remember what was done: set FLEETGAUGE_CHECKPOINTS"
+
+
+def test_a_span_without_a_tick_is_refused(toy: Toy) -> None:
+    past(toy)
+    since = NOW // 900 * 900 + 1
+    outcome = toy.run(backfill=Backfill(since, since + 60, ()), step=900)
+    assert outcome.error is not None
+    assert outcome.error.message == (
+        "the step of 15m is longer than the span, 1m, in which no tick falls: lower --step, or widen --since"
+    )
+
+
+def pushed_before(toy: Toy) -> None:
+    """Datadog knows both metrics."""
+    toy.environ["DD_APP_KEY"] = APP_KEY
+    toy.answers(lambda _: iter([VALUE(1, NOW), OTHER(1, NOW)]))
+    assert toy.run(Mode.PUSH).points_sent == 2
+
+
+def arrived(intake: Intake) -> list[str]:
+    """The metrics that have a point of two hours ago."""
+    return sorted(key.metric for key in intake.points if key.second == NOW - 7200)
+
+
+WHEN = "2027-01-15T05:00:00Z to 2027-01-15T08:00:00Z; visible within an hour"
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "sent"),
+    [
+        (
+            {"only_enabled": True},
+            [
+                f"1 points in 1 series, {WHEN}",
+                "Historical Metrics Ingestion is off, so that these are left out: 1 metrics",
+                "toy.value",
+            ],
+            ["toy.other"],
+        ),
+        (
+            {"enable": True},
+            [
+                f"2 points in 2 series, {WHEN}",
+                "Historical Metrics Ingestion will be turned on for 1 metrics",
+                "toy.value",
+            ],
+            ["toy.other", "toy.value"],
+        ),
+        ({}, [], []),
+    ],
+)
+def test_what_datadog_would_drop_is_left_out_or_turned_on_and_otherwise_nothing_is_sent(
+    toy: Toy, intake: Intake, options: dict[str, Any], asked: list[str], sent: list[str]
+) -> None:
+    pushed_before(toy)
+    intake.historical.add("toy.other")
+    past(toy, VALUE(1, NOW - 7200), OTHER(2, NOW - 7200))
+    backfill = Backfill(NOW - 10_800, NOW, ("--since", "3h"), ask=True, **options)
+    outcome = toy.run(Mode.PUSH, backfill=backfill, step=60)
+    assert toy.parent.asked == (["\n  ".join(asked)] if asked else [])
+    assert (arrived(intake), outcome.points_sent) == (sent, len(sent))
+    if outcome.error:
+        assert (outcome.error.details, outcome.error.configuration) == (["toy.value"], True)
+        assert "is off for 1 of the metrics" in outcome.error.message
+        assert "run_collector.py toy --since 3h --push --enable-historical --yes" in outcome.error.message
+
+
+def test_where_all_would_be_left_out_or_one_cannot_be_turned_on_nothing_is_sent(
+    toy: Toy, intake: Intake
+) -> None:
+    pushed_before(toy)
+    past(toy, VALUE(1, NOW - 7200))
+    asked = Backfill(NOW - 10_800, NOW, (), only_enabled=True)
+    outcome = toy.run(Mode.PUSH, backfill=asked, step=60)
+    assert outcome.error is not None
+    assert outcome.error.message == "Historical Metrics Ingestion is off for all metrics: nothing was sent"
+    intake.tag_configured.add("toy.value")
+    past(toy, VALUE(1, NOW - 7200), OTHER(2, NOW - 7200))
+    outcome = toy.run(Mode.PUSH, backfill=replace(asked, only_enabled=False, enable=True), step=60)
+    assert outcome.error is not None
+    assert [one.partition(": it has")[0] for one in outcome.error.details] == ["toy.value"]
+    assert "could not be turned on for 1 metrics. Nothing was sent" in outcome.error.message
+    assert arrived(intake) == []
+    outcome = toy.run(Mode.PUSH, backfill=replace(asked, enable=True), step=60)
+    assert (outcome.error, arrived(intake)) == (None, ["toy.other"])
+
+
+def test_what_was_left_out_is_sent_once_it_can_be(toy: Toy, intake: Intake, tmp_path: Path) -> None:
+    toy.environ |= {"DD_APP_KEY": APP_KEY, "FLEETGAUGE_CHECKPOINTS": str(tmp_path)}
+    intake.historical.add("toy.other")
+    items: list[Sample | Mark] = [OTHER(2, NOW - 7200), VALUE(1, NOW - 7200)]
+    items += [Mark({"line": 1}), VALUE(3, NOW - 7100)]
+
+    def interrupted() -> Items:
+        yield from items[:3]
+        if intake.points:
+            raise SourceError("gone")
+
+    asked = Backfill(NOW - 10_800, NOW, (), only_enabled=True)
+    toy.answers(lambda _: iter(()), backfill=lambda *_: interrupted)
+    toy.run(Mode.PUSH, backfill=asked, step=60)
+    assert arrived(intake) == ["toy.other"]
+    intake.historical.add("toy.value")
+    toy.answers(lambda _: iter(()), backfill=lambda *_: lambda: iter(items))
+    outcome = toy.run(Mode.PUSH, backfill=asked, step=60)
+    assert (outcome.points_sent, arrived(intake)) == (3, ["toy.other", "toy.value"])
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [(False, "starts again, doubling nothing (with"), (True, "resumes from here, within a day")],
+)
+def test_what_was_not_sent_is_told_with_what_the_same_command_does(
+    toy: Toy, intake: Intake, tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: bool, said: str
+) -> None:
+    intake.faults.add(Fault(status=400))
+    past(toy, VALUE(1, NOW - 60))
+    environ = {"FLEETGAUGE_CHECKPOINTS": str(tmp_path)} if kept else {}
+    outcome = toy.run(Mode.PUSH, backfill=Backfill(NOW - 900, NOW, ()), step=60, environ=environ)
+    assert outcome.status is Status.FAILED
+    assert f"not everything was sent; the same command {said}" in capsys.readouterr().err
+
+
+def test_a_backfill_keeps_its_name_from_version_to_version(toy: Toy, tmp_path: Path) -> None:
+    environ = {"FLEETGAUGE_CHECKPOINTS": str(tmp_path), "FLEETGAUGE_DD_URL": "http://127.0.0.1:9"}
+    past(toy, resumes=True, settings=NewerSettings)
+    asked = Backfill(NOW - 900, NOW, ("--since", "15m"))
+    names: list[str] = []
+    for more in ({}, {"FLEETGAUGE_NODE_LOCAL": "1", "FLEETGAUGE_NODE_NAME": "node-7"}):
+        assert toy.run(Mode.PUSH, backfill=asked, step=60, environ={**environ, **more}).error is None
+        names += sorted({path.name.partition(".")[0] for path in tmp_path.iterdir()} - {*names})
+    assert names == ["backfill-toy-627215f3de5d", "backfill-toy-9e7500fd6b2e"]
+
+
+def test_a_check_tells_how_much_it_has_looked_at(toy: Toy) -> None:
+    found = ["fine", SourceError("gone"), "good"]
+    toy.answers(lambda _: iter(()), check=lambda _: iter(found))
+    outcome = InspectionRun(Job("toy", Mode.CHECK, NOW, 60), toy.environ, toy.parent).run()
+    assert toy.parent.told == [("checking", number, None) for number in (1, 2, 3)]
+    assert outcome.findings == ["fine", "good"]
+    assert outcome.error is not None
+    assert outcome.error.message == "gone"
