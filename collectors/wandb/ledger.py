@@ -183,8 +183,6 @@ def gpu_time(run: Run, window: int, stale_after: int) -> tuple[tuple[int, int, i
     begin, seen, gpus = run.worked_from, run.seen, run.gpus
     known_from = 0 if run.state in TERMINAL or run.state is State.PENDING else seen + stale_after
     seen = max(begin, seen)
-    if begin == seen and not known_from:
-        return ()
     return (
         (gpus, begin, 0),
         (-gpus, begin + window, 0),

@@ -106,7 +106,7 @@ class Usage:
 
     def enter(self, project: Project, runs: Iterable[Run]) -> None:
         """Add all that the runs of a project change."""
-        if not self._instants or not (self._settings.usage or self._settings.utilization):
+        if not self._instants:
             return
         for run in runs:
             group = (project, run.owner.group)
@@ -173,8 +173,6 @@ class Usage:
 
     def _shown(self, groups: Mapping[Group, Amounts], moment: int) -> Mapping[Group, Amounts]:
         """The largest groups by GPU time and then by name, and of each project the rest as one."""
-        if len(groups) <= self._settings.max_groups:
-            return groups
         order = ((-_line(amounts, TIME, moment), group) for group, amounts in groups.items())
         largest = {group for _, group in nsmallest(self._settings.max_groups, order)}
         shown: dict[Group, Amounts] = {}

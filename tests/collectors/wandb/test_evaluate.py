@@ -59,6 +59,7 @@ class TestCounts:
     def test_a_run_created_in_the_window_that_ended_before_it_never_counts(self) -> None:
         found = values(run("finished", started=-HOUR, seen=-DAY - 1))
         assert found[metrics.COMPLETED] == found[metrics.TOTAL_RECENT] == 0
+        assert metrics.DURATION_MAX not in found
 
     @pytest.mark.parametrize(
         ("seen", "counted"), [(-DAY - 0.000001, 0), (-DAY, 1), (0, 1), (0.000001, 0), (1, 0)]
@@ -100,10 +101,11 @@ class TestCounts:
 
     def test_a_run_not_yet_started_then_is_neither_stale_nor_pending(self) -> None:
         found = values(run("running", started=HOUR, seen=-DAY), run("pending", started=1, seen=1))
-        assert found[metrics.STALE] == found[metrics.PENDING] == 0
+        assert found[metrics.STALE] == found[metrics.PENDING] == found[metrics.ACTIVE] == 0
 
     @pytest.mark.parametrize(
-        ("created", "waits"), [(-60, True), (-30 * DAY + 1, True), (-30 * DAY, False), (-400 * DAY, False)]
+        ("created", "waits"),
+        [(0, True), (-60, True), (-30 * DAY + 1, True), (-30 * DAY, False), (-400 * DAY, False)],
     )
     def test_a_run_waits_for_thirty_days_and_is_forgotten_then(self, created: int, waits: bool) -> None:
         found = values(run("pending", started=created, seen=created))
@@ -136,6 +138,9 @@ class TestTime:
     def test_gpu_hours_of_an_active_run_reach_to_the_instant(self) -> None:
         found = values(run("running", started=-3 * HOUR, seen=-600, gpus=2))
         assert (found[metrics.GPU_HOURS], found[metrics.GPUS_IN_USE]) == (6, 2)
+
+    def test_gpu_hours_of_a_run_without_a_heartbeat_begin_at_its_start(self) -> None:
+        assert values(run("running", started=-600, seen=-600, gpus=6))[metrics.GPU_HOURS] == 1
 
     def test_gpu_hours_of_a_stale_run_end_at_its_heartbeat(self) -> None:
         found = values(run("running", started=-3 * HOUR, seen=-HOUR, gpus=2))
@@ -172,19 +177,21 @@ class TestTime:
     def test_durations_are_those_that_runs_had(self) -> None:
         found = values(*(run(duration=hours * HOUR) for hours in (1, 2, 3, 40)))
         assert [found[metric] for metric in metrics.DURATIONS] == [2, 40, 40]
+        found = values(*(run(duration=hours * HOUR) for hours in range(1, 38)))
+        assert [found[metric] for metric in metrics.DURATIONS] == [19, 36, 37]
 
     @pytest.mark.parametrize(
         ("state", "created", "counted"),
         [
             ("finished", -DAY, 1),
-            ("finished", -DAY - 1, 0),
+            ("finished", -DAY - 0.000001, 0),
             ("running", 0, 1),
             ("running", 1, 0),
             ("pending", -9, 1),
         ],
     )
     def test_a_run_started_in_the_window_counts_as_started(
-        self, state: str, created: int, counted: int
+        self, state: str, created: float, counted: int
     ) -> None:
         assert values(run(state, started=created, seen=created))[metrics.STARTED] == counted
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +33,7 @@ PARTS = {
 PROJECTS = (Project("acme", "ants"), Project("acme", "bees"))
 
 
+@lru_cache
 def made(
     max_groups: int = 200, *, priced: bool = False, window: int = WINDOW, stale: int = STALE
 ) -> WandbSettings:
@@ -92,8 +94,8 @@ def by_group(fleet: Iterable[tuple[Project, Run]]) -> dict[Group, list[Run]]:
     return found
 
 
-def figure(runs: Iterable[Run], at: int, metric: Metric) -> float:
-    return evaluate(runs, at, Rules(WINDOW, STALE)).values[metric]
+def figures(runs: Iterable[Run], at: int) -> Mapping[Metric, float]:
+    return evaluate(runs, at, Rules(WINDOW, STALE)).values
 
 
 def failed_time(run: Run, at: int) -> int:
@@ -112,9 +114,9 @@ class TestGroups:
         groups = by_group(fleet)
         for shares in shares_of(fleet, at, made()):
             for group, runs in groups.items():
-                told = shares.groups.get(group, {})
+                told, alone = shares.groups.get(group, {}), figures(runs, shares.at)
                 for part, whole in PARTS.items():
-                    assert told.get(part, 0) == figure(runs, shares.at, whole)
+                    assert told.get(part, 0) == alone[whole]
                 lost = sum(failed_time(run, shares.at) for run in runs)
                 assert told.get(metrics.USAGE_FAILED_HOURS, 0) == lost / SECOND / HOUR
             assert shares.groups.keys() <= groups.keys()
@@ -127,12 +129,11 @@ class TestGroups:
         for shares in shares_of(fleet, at, made(max_groups)):
             assert sum(group[1] != (OTHER,) for group in shares.groups) <= max_groups
             for project in PROJECTS:
-                runs = [run for owner, run in fleet if owner == project]
+                expected = figures([run for owner, run in fleet if owner == project], shares.at)
                 for part, whole in PARTS.items():
                     told = sum(told[part] for group, told in shares.groups.items() if group[0] == project)
                     exact = part is not metrics.USAGE_HOURS
-                    expected = figure(runs, shares.at, whole)
-                    assert told == (expected if exact else pytest.approx(expected, rel=1e-12))
+                    assert told == (expected[whole] if exact else pytest.approx(expected[whole], rel=1e-12))
 
     @settings(max_examples=100, deadline=None)
     @given(fleets, instants)
@@ -159,6 +160,29 @@ class TestGroups:
             assert place == (group if group in standing else (group[0], (OTHER,)))
             assert place in cut.groups
 
+    @pytest.mark.parametrize(
+        ("state", "ended"), [(State.FINISHED, (1, 0)), (State.FAILED, (0, 1)), (State.CRASHED, (0, 1))]
+    )
+    def test_a_group_is_told_from_the_start_of_its_run_until_the_window_has_passed_its_end(
+        self, state: State, ended: tuple[int, int]
+    ) -> None:
+        run, failed = run_of("a", 2, state=state), 2 * (state is not State.FINISHED)
+        expected = {
+            -51: None,
+            -50: (1, 2, 0, 0, 0, 0),
+            -20: (1, 2, 2 * 30, 0, 0, 0),
+            0: (0, 0, 2 * 50, failed * 50, *ended),
+            60: (0, 0, 2 * 40, failed * 40, *ended),
+            WINDOW: (0, 0, 0, 0, *ended),
+            WINDOW + 1: None,
+        }
+        for shares in shares_of([(PROJECTS[0], run)], [AT + second for second in expected], made()):
+            told = shares.groups.get((PROJECTS[0], ("a",)))
+            assert (told and in_seconds(told)) == expected[shares.at - AT]
+        sooner = run._replace(seen=run.seen - 1)
+        [shares] = shares_of([(PROJECTS[0], sooner)], [AT + WINDOW], made())
+        assert shares.groups == {}
+
     def test_a_group_that_comes_between_two_readings_has_a_place_while_there_is_room(self) -> None:
         fleet = [(PROJECTS[0], run_of(user, 1)) for user in "ab"]
         new = (PROJECTS[0], ("new",))
@@ -169,6 +193,16 @@ class TestGroups:
         runs = [run_of(OTHER, 8), run_of("a", 4), run_of("b", 2)]
         [shares] = shares_of([(PROJECTS[0], run) for run in runs], [AT], made(1))
         assert {group[1]: told[metrics.USAGE_GPUS] for group, told in shares.groups.items()} == {(OTHER,): 14}
+
+
+def in_seconds(told: Mapping[Metric, float]) -> tuple[float, ...]:
+    """Runs and GPUs, seconds of GPUs and those that failed, and how many runs completed and failed."""
+    hours = (metrics.USAGE_HOURS, metrics.USAGE_FAILED_HOURS)
+    return (
+        *(told[metric] for metric in (metrics.USAGE_ACTIVE, metrics.USAGE_GPUS)),
+        *(round(told[metric] * HOUR, 6) for metric in hours),
+        *(told[metric] for metric in (metrics.USAGE_COMPLETED, metrics.USAGE_FAILED)),
+    )
 
 
 def run_of(user: str, gpus: int, price: int | None = None, state: State = State.RUNNING) -> Run:
@@ -188,13 +222,10 @@ class TestCosts:
             for project in PROJECTS:
                 runs = [run for owner, run in fleet if owner == project]
                 told = [told for group, told in shares.groups.items() if group[0] == project]
-                cost = sum(one.get(metrics.USAGE_COST, 0) for one in told)
-                assert cost == pytest.approx(float(costs(runs, shares.at, metrics.GPU_HOURS)), rel=1e-9)
-                rate = sum(one.get(metrics.USAGE_COST_PER_HOUR, 0) for one in told)
-                assert rate == pytest.approx(float(costs(runs, shares.at, metrics.GPUS_IN_USE)), rel=1e-9)
-                unpriced = figure(
-                    (run for run in runs if run.owner.price is None), shares.at, metrics.GPUS_IN_USE
-                )
+                cost, rate, unpriced = costs(runs, shares.at)
+                assert sum(one.get(metrics.USAGE_COST, 0) for one in told) == pytest.approx(cost, rel=1e-9)
+                per_hour = sum(one.get(metrics.USAGE_COST_PER_HOUR, 0) for one in told)
+                assert per_hour == pytest.approx(rate, rel=1e-9)
                 assert sum(one[metrics.USAGE_UNPRICED] for one in told) == unpriced
 
     def test_without_prices_nothing_is_said_of_costs(self) -> None:
@@ -219,13 +250,18 @@ class TestCosts:
         [told] = shares.groups.values()
         assert told[metrics.USAGE_COST_PER_HOUR] == 7
         assert told[metrics.USAGE_COST] == pytest.approx(7 * 50 / HOUR)
+        assert told[metrics.USAGE_HOURS] == pytest.approx(8 * 50 / HOUR)
         assert told[metrics.USAGE_UNPRICED] == 5
 
 
-def costs(runs: Iterable[Run], at: int, metric: Metric) -> Fraction:
-    """Dollars: each run's figure x its own price."""
-    total = Fraction(0)
+def costs(runs: Iterable[Run], at: int) -> tuple[float, float, float]:
+    """Dollars in the window and per hour, each run at its own price, and the GPUs that have none."""
+    cost, rate, unpriced = Fraction(0), Fraction(0), 0.0
     for run in runs:
-        if run.owner.price:
-            total += Fraction(figure([run], at, metric)) * run.owner.price / DOLLAR
-    return total
+        alone = figures([run], at)
+        if run.owner.price is None:
+            unpriced += alone[metrics.GPUS_IN_USE]
+        else:
+            cost += Fraction(alone[metrics.GPU_HOURS]) * run.owner.price / DOLLAR
+            rate += Fraction(alone[metrics.GPUS_IN_USE]) * run.owner.price / DOLLAR
+    return float(cost), float(rate), unpriced
