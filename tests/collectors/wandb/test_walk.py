@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -198,6 +201,213 @@ class TestStillListings:
             assert "one run after another" in failure
         else:
             assert found == {*listed.ids} - listed.unservable
+
+
+Happens = dict[int, Callable[[Rows], None]]  # by the number of requests after which it does
+
+
+def named(*places: int) -> set[str]:
+    return {f"r{place}" for place in places}
+
+
+def leave(*places: int) -> Callable[[Rows], None]:
+    def happens(listed: Rows) -> None:
+        listed.ids = [name for name in listed.ids if name not in named(*places)]
+
+    return happens
+
+
+def come(place: int, *others: str) -> Callable[[Rows], None]:
+    def happens(listed: Rows) -> None:
+        listed.ids[place:place] = ["new", *others]
+
+    return happens
+
+
+def way(listed: Rows, connections: int, happens: Happens) -> str:
+    """Which rows are asked for, five at once, and what comes of it; `x4` is four times in a row.
+
+    Something may happen to the rows after the first request, or the second, and so on.
+    """
+    asked: list[str] = []
+    original = listed.page
+
+    def page(span: Span) -> Page | None:
+        asked.append(f"{span.begin}-{span.last}")
+        answered = original(span)
+        happens.get(len(asked), leave())(listed)
+        return answered
+
+    listed.page = page  # type: ignore[method-assign]  # the rows of this test, not the product
+    found, failure = Drive(listed, 5, connections).outcome()
+    times = [(rows, len([*same])) for rows, same in groupby(asked)]
+    said = " ".join(rows if number == 1 else f"{rows}x{number}" for rows, number in times)
+    return f"{said}: {failure.partition(':')[0] or len(found)}"
+
+
+def case(
+    what: str,
+    expected: str,
+    happens: Happens | None = None,
+    number: int = 12,
+    connections: int = 1,
+    **of: Any,
+) -> Any:
+    return pytest.param(number, connections, of, happens or {}, expected, id=what)
+
+
+WAYS = [
+    case("a page begins with the last row of the one before", "0-4 4-8 8-12: 12"),
+    case("without totals", "0-4 4-8 8-12: 12", totals=False),
+    case("one page", "0-4: 5", number=5),
+    case("no row", "0-4: 0", number=0),
+    case("two at once", "0-4 4-8 12-16 8-12 20-24 16-20: 22", number=22, connections=2),
+    case("hidden rows at the end of a page", "0-4 2-6 6-10 10-14: 9", hidden=named(3, 4, 5)),
+    case("hidden rows without cursors", "0-4 2-6 6-10 10-14: 9", hidden=named(3, 4, 5), cursors=False),
+    case("a page of hidden rows", "0-4 3-7 7-11 3-3: 7", hidden=named(*range(4, 9))),
+    case(
+        "two pages of hidden rows",
+        "0-4 2-6 6-10 10-14 14-18 2-2 18-22: 10",
+        hidden=named(*range(3, 15)),
+        number=22,
+    ),
+    case(
+        "the same without totals",
+        "0-4 2-6 7-11 12-16 2-2 16-20 20-24: 10",
+        hidden=named(*range(3, 15)),
+        number=22,
+        totals=False,
+    ),
+    case("the first rows hidden", "0-4 5-9 9-13: 4", hidden=named(*range(8))),
+    case("the last rows hidden", "0-4 2-6 6-10 10-14 2-2: 3", hidden=named(*range(3, 12))),
+    case("all rows hidden", "0-4 5-9 9-13: 0", hidden=named(*range(12))),
+    case(
+        "a row that cannot be served", "0-4 4-8x4 4-6x2 4-5 6-6x5 7-7 5-5 8-12 7-8: 11", unservable=named(6)
+    ),
+    case("the first row cannot", "0-4x4 0-2x2 0-1x2 0-0x5 1-1 1-5 5-9 9-13: 11", unservable=named(0)),
+    case(
+        "the last row cannot",
+        "0-4 4-8 8-12x4 8-10 10-11x2 10-10 11-11x5 12-12 10-10: 11",
+        unservable=named(11),
+    ),
+    case(
+        "the last row cannot, without totals",
+        "0-4 4-8 8-12x4 8-10 10-11x2 10-10 11-11x5 12-12 10-10: 11",
+        unservable=named(11),
+        totals=False,
+    ),
+    case("two in a row cannot", "0-4 4-8x4 4-6x2 4-5 6-6x5 7-7x5 8-12 5-5: 10", unservable=named(6, 7)),
+    case(
+        "three in a row cannot",
+        "0-4 4-8x4 4-6x2 4-5 6-6x5 7-7x5 8-12x4 8-10x2 8-9x2 8-8x5 9-9 5-5 9-13: 9",
+        unservable=named(6, 7, 8),
+    ),
+    case(
+        "four in a row cannot",
+        "0-4 4-8x4 4-6x2 4-5x2 4-4 5-5x5 6-6x5 7-7x5 8-12x4 8-10x2 8-9x2 8-8x5: "
+        "W&B fails on one run after another, 4 so far",
+        unservable=named(5, 6, 7, 8),
+    ),
+    case(
+        "two of one page cannot",
+        "0-4 4-8x4 4-6x2 4-5x2 4-4 5-5x5 6-6 4-4 6-8x4 6-7 8-12x2 8-10x2 8-9x2 8-8x5 9-9 7-7 9-13: 10",
+        unservable=named(5, 8),
+    ),
+    case(
+        "one cannot beside hidden ones",
+        "0-4 3-7x4 3-5 3-6x2 3-4 6-6x5 7-11 3-3: 8",
+        unservable=named(6),
+        hidden=named(4, 5, 7),
+    ),
+    case(
+        "one cannot, two at once",
+        "0-4 4-8x2 8-12 12-16 4-8 16-20 20-24 4-8 4-6x2 4-5 6-6x5 7-7 5-5 7-8: 21",
+        unservable=named(6),
+        number=22,
+        connections=2,
+    ),
+    case("a row left before the page", "0-4 4-8 0-4 4-8 8-12: 12", {1: leave(0)}),
+    case("many rows left", "0-4 4-8 8-12 4-8 0-4 4-8 8-12 12-16: 22", {2: leave(*range(7))}, number=22),
+    case(
+        "all known rows left",
+        "0-4 4-8 8-12 12-16 16-20 12-16 8-12 4-8: the runs of acme/ants move while they are read",
+        {4: leave(*range(17))},
+        number=32,
+    ),
+    case("a row left behind the page", "0-4 4-8 8-12: 11", {1: leave(8)}),
+    case("a row came before the page", "0-4 4-8 8-12: 12", {1: come(0)}),
+    case(
+        "many rows came before the page",
+        "0-4 4-8 8-12 12-16 16-20: 15",
+        {1: come(0, "b", "c", "d", "e", "f", "g")},
+    ),
+    case("a row came at the end", "0-4 4-8 8-12: 12", {3: come(12)}),
+    case("many came at the end", "0-4 4-8 8-12 12-16: 17", {2: come(12, "b", "c", "d", "e")}),
+    case(
+        "rows left twice",
+        "0-4 4-8 8-12 4-8 8-12 0-4 4-8 8-12 12-16 16-20: 22",
+        {2: leave(0), 4: leave(1, 2)},
+        number=22,
+    ),
+    case(
+        "rows leave at every page",
+        "0-4 4-8 0-4 4-8 0-4 4-8 0-4 4-8: the runs of acme/ants move while they are read",
+        {step: leave(step) for step in range(1, 40)},
+        number=42,
+    ),
+    case(
+        "a row left while hidden ones were passed",
+        "0-4 3-7 7-11 0-3 2-6 6-10 2-2: 7",
+        {2: leave(0)},
+        hidden=named(*range(4, 9)),
+    ),
+    case(
+        "a row left while one could not be served",
+        "0-4 4-8x4 4-6x2 4-5 6-6x2 5-6x2 5-5x5 1-5x4 1-3 3-4 5-5x5 6-6 4-4 6-8 8-12: 11",
+        {9: leave(0)},
+        unservable=named(6),
+    ),
+    case(
+        "a row came while one could not be served",
+        "0-4 4-8x4 4-6x2 4-5 6-6x2 6-8x2 6-7x2 6-6 7-7x5 8-12 6-6: 11",
+        {9: come(0)},
+        unservable=named(6),
+    ),
+    case(
+        "a row left before the page was proven",
+        "0-4 4-8x4 4-6x2 4-5 6-6x5 7-7 5-5 8-12 7-8 3-7x4 3-5x2 3-4 5-5x5 6-6 6-8: 11",
+        {16: leave(0)},
+        unservable=named(6),
+    ),
+    case("cursors that are no offsets", "0-4 5-9 10-14: 12", opaque=True),
+    case(
+        "such cursors and a row that cannot be served",
+        "0-4 5-9: W&B's cursor '5' is not an offset, so no row can be stepped over",
+        opaque=True,
+        unservable=named(6),
+    ),
+    case("a server that holds back rows", "0-4 2-6 4-6 6-10 8-10 10-14: 12", most=3),
+    case(
+        "a server that holds back rows, two at once",
+        "0-4 2-6 4-6 10-14 6-10 14-18 8-10 18-22 12-14 16-18 20-24: 22",
+        most=3,
+        number=22,
+        connections=2,
+    ),
+    case(
+        "a server that holds back rows, some hidden",
+        "0-4 1-5x2 4-5 1-4 5-9 6-9 9-13 8-9: 9",
+        most=3,
+        hidden=named(2, 3, 7),
+    ),
+]
+
+
+@pytest.mark.parametrize(("number", "connections", "of_rows", "happens", "expected"), WAYS)
+def test_the_way_through_a_listing(
+    number: int, connections: int, of_rows: dict[str, Any], happens: Happens, expected: str
+) -> None:
+    assert way(replace(rows(1, number), **of_rows), connections, happens) == expected
 
 
 class TestDrift:
