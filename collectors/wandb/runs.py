@@ -146,7 +146,7 @@ class RunReader:
             kind=kind,
             start=start,
             seen=seen,
-            worked_from=start if not computed or seen - computed <= start else seen - computed,
+            worked_from=max(start, seen - computed) if computed else start,
             duration=(computed or _span(start, seen, flaws)) if ended else None,
             gpus=gpus,
             gpus_assumed=known is None,

@@ -245,7 +245,7 @@ class TestUtilization:
         ids=lambda one: one.id,
     )
     def test_what_is_not_active_by_its_heartbeat_says_nothing(self, server: Wandb, one: Row) -> None:
-        server.add("acme", "ants", [one, running("a", 50.0)])
+        server.add("acme", "ants", [one, running("a", 50.0, started=0, ended=0.001)])
         assert collect(server).value("usage.gpus_reporting") == 1
 
     def test_a_project_without_active_runs_is_not_looked_at(self, server: Wandb) -> None:
@@ -401,6 +401,20 @@ class TestIdle:
         assert named == [[f"project:{project}", f"run_id:{run}"] for project, run in expected]
         assert sum(one.value for one in last.samples if one.metric is metrics.USAGE_IDLE) == 14
 
+    def test_a_run_that_has_idled_for_longer_may_waste_more_than_one_with_more_gpus(
+        self, server: Wandb
+    ) -> None:
+        server.add("acme", "ants", [running("long", 0.0, user="ann"), running("wide", 0.0, 0.0)])
+        hours = {"long": 8, "wide": 3}
+        memories = {run: [AT - hours[run] * HOUR, *[AT - STEP] * 2, 0, None, None] for run in hours}
+        ran = Ran()
+        known = {"idle:acme/ants": memories}
+        given = context(server, ran, step=STEP, state=known, FLEETGAUGE_WANDB_IDLE_RUNS="1")
+        assert len([*collector.collect(replace(given, fills=False))]) > 0
+        url = f"{server.url}/acme/ants/runs/long"
+        told = {"run": "long", "user": "ann", "gpus": 1, "idle_hours": 8, "url": url}
+        assert ran.tally.tables["idle"] == [told]
+
     def test_without_a_store_nothing_is_said_of_it_and_check_says_why(self, server: Wandb) -> None:
         server.add("acme", "ants", [running("r1", 0.0)])
         for ran in looking(server, remembers=False):
@@ -436,7 +450,8 @@ class TestIdle:
         rows = server.add("acme", "ants", [running("r1", 0.0)])
         state: dict[str, object] = {}
         looking(server, looks=2, state=state)
-        assert "idle:acme/ants" in state
+        runtime = (5 - 0.01) * HOUR
+        assert state["idle:acme/ants"] == {"r1": [AT - STEP, AT, AT, runtime, None, None]}
         rows[:] = [running("r1", 80.0)]
         looking(server, looks=1, state=state)
         assert "idle:acme/ants" not in state

@@ -167,6 +167,18 @@ def test_whatever_a_checkpoint_holds_is_forgotten_and_costs_no_memory_beside_it(
     assert isinstance(saved, dict) or remembered(saved) == {}
 
 
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("other", ["5", True, []])
+def test_a_memory_that_holds_anything_but_numbers_is_forgotten(place: int, other: object) -> None:
+    saved: list[object] = [T0, T0, T0, 5.0, 5.0, 7]
+    assert remembered({"r": saved}) == {"r": Memory(T0, T0, T0, 5.0, 5.0, 7)}
+    assert remembered({"r": saved[:-1], "s": [*saved, 7]}) == {}
+    saved[place] = other
+    assert remembered({"r": saved}) == {}
+    saved[place] = None
+    assert (remembered({"r": saved}) == {}) is (place < 4)
+
+
 @given(st.tuples(*[st.integers() | st.floats()] * 4, *[st.none() | st.integers() | st.floats()] * 2))
 def test_whatever_numbers_a_memory_holds_the_next_look_does_not_fail(saved: tuple[float, ...]) -> None:
     (memory,) = remembered({"r": [*saved]}).values()

@@ -132,7 +132,10 @@ class TestPrices:
         prices = parse_prices(["apple_m2_max=0.1"])
         assert Owners([], prices).read(node(), "Apple M2 Max", "other").price == 100_000
 
-    @pytest.mark.parametrize("text", ["h100", "=2", "h100=", "h100=x", "h100=-1", "h100=nan", "h100=1e99"])
+    def test_prices_are_from_nothing_to_a_million(self) -> None:
+        assert parse_prices(["h100=0", "t4=1000000"]) == {"h100": 0, "t4": 10**12}
+
+    @pytest.mark.parametrize("text", ["h100", "=2", "h100=", "h100=x", "h100=-1", "h100=nan", "h100=1000001"])
     def test_what_is_no_price_is_an_error(self, text: str) -> None:
         with pytest.raises(ValueError, match="write a type and dollars an hour"):
             parse_prices([text])

@@ -56,7 +56,9 @@ class TestOffsets:
         assert offset_of(cursor(offset)) == offset
         assert cursor_before(offset + 1) == cursor(offset)
 
-    @pytest.mark.parametrize("text", [None, 7, "", "b3BhcXVl", "é", "YXJyYXljb25uZWN0aW9uOi0x", b"x"])
+    @pytest.mark.parametrize(
+        "text", [None, 7, "", "b3BhcXVl", "é", "YXJyYXljb25uZWN0aW9uOi0x", b"x", "!" + cursor(5)]
+    )
     def test_another_cursor_has_none(self, text: object) -> None:
         assert offset_of(text) is None
         assert cursor_before(0) is None
@@ -70,6 +72,7 @@ class TestOffsets:
         assert offsets_of([None, None], 4, 2) == range(4, 6)
         assert offsets_of([None], 4, 2) is None
         assert offsets_of([cursor(6), cursor(5)], 4, 3) is None
+        assert offsets_of([cursor(5), cursor(5)], 4, 3) is None
         assert offsets_of([], 4, 2) == []
 
 
@@ -99,6 +102,23 @@ class TestSizes:
             else:
                 size.grow(size.fits)
         assert failures <= 20
+
+    @pytest.mark.parametrize(
+        ("fits", "failed", "grown"), [(250, 500, 281), (8, 500, 9), (7, 500, 8), (60, 64, 62), (63, 64, 63)]
+    )
+    def test_it_grows_by_an_eighth_and_at_most_half_way_to_what_failed(
+        self, fits: int, failed: int, grown: int
+    ) -> None:
+        size = PageSize(1000, fits, failed)
+        size.grow(fits)
+        assert (size.fits, size.failed) == (grown, failed)
+
+    def test_a_row_that_was_too_large_says_nothing_of_sizes_once_it_is_dealt_with(self) -> None:
+        size = PageSize(16)
+        size.shrink(2)
+        assert (size.fits, size.failed) == (1, 2)
+        size.forget()
+        assert (size.fits, size.failed) == (4, 17)
 
     def test_several_failures_of_one_size_halve_it_once(self) -> None:
         size = PageSize(400)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from collectors.wandb.owners import Owners
 from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target, microseconds
 
 MIDNIGHT = 1_794_614_400
@@ -83,6 +84,7 @@ class TestDurations:
         [
             (90, 90),
             (1.5, 1.5),
+            (0.5, 0.5),
             (0, 3600),
             (-4, 3600),
             (None, 3600),
@@ -239,6 +241,7 @@ class TestGpus:
         [
             ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 4}}}}}'}, 4),
             ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 4}, "w2": {"gpu_count": 8}, "w3": {}}}}'}, 8),
+            ({"config": '{"_wandb": {"e": {"w1": {}, "w2": {"gpu_count": 1}}}}'}, 1),
             ({"config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 0}}}}}'}, 0),
             ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 2, "gpu_nvidia": [], "gpu_amd": []}}}}'}, 2),
             ({"runInfo": {"gpuCount": 2}}, 2),
@@ -269,6 +272,24 @@ class TestGpus:
     def test_where_nobody_tells_it_is_assumed(self, fields: dict[str, Any]) -> None:
         run = good(**fields)
         assert (run.gpus, run.gpus_assumed) == (1, True)
+
+    @pytest.mark.parametrize(
+        ("writer", "name"),
+        [
+            ({"gpu": "Tesla T4", "gpu_nvidia": [{"name": "NVIDIA H100"}]}, "t4"),
+            ({"gpu_nvidia": [{"name": "NVIDIA H100"}, {"name": "Tesla T4"}]}, "h100"),
+            ({"gpu": "", "gpu_nvidia": [], "gpu_amd": [{"name": "AMD Instinct MI300X"}]}, "mi300x"),
+            ({"gpu_amd": [{"series": "AMD Instinct MI250"}]}, "mi250"),
+            ({}, "unknown"),
+            ({"gpu": 7}, "unknown"),
+            ({"gpu_nvidia": []}, "unknown"),
+            ({"gpu_nvidia": {"a": 1}}, "unknown"),
+            ({"gpu_nvidia": [7]}, "unknown"),
+        ],
+    )
+    def test_the_client_tells_what_its_first_gpu_is_called(self, writer: dict[str, Any], name: str) -> None:
+        reading = RunReader("github.sky.*", None, 1, Owners(["gpu_type"]))
+        assert good(reading, config={"_wandb": {"e": {"w1": writer}}}).owner.group == (name,)
 
     @pytest.mark.parametrize(
         ("config", "summary"),

@@ -69,6 +69,8 @@ class TestKeys:
     def test_time_and_runtime_are_taken_where_they_are(self) -> None:
         said = read({"system.gpu.0.gpu": 1, "_timestamp": 1.5, "_runtime": 30})
         assert said == Reported(1, 0.01, 0, 0.0, 1, 1.5, 30)
+        begun = read({"system.gpu.0.gpu": 1, "_timestamp": 0, "_runtime": 0})
+        assert begun == Reported(1, 0.01, 0, 0.0, 1, 0, 0)
         strange = read({"system.gpu.0.gpu": 1, "_timestamp": True, "_runtime": True})
         assert strange is not None
         assert (strange.timestamp, strange.runtime) == (None, None)
