@@ -26,4 +26,4 @@ def gpu_type(name: str) -> str:
     if not _MODEL.fullmatch(model):
         return name.strip()
     sizes = [word for word in words if _MEMORY.fullmatch(word)] if model in _SOLD_IN_SIZES else []
-    return "-".join([model, *sizes[:1]])
+    return "-".join([model, *sizes])

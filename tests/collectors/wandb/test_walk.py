@@ -104,6 +104,7 @@ class Drive:
     changes: tuple[str, ...] = ("leave", "come", "create")
     changed: int = 0
     shrinking: float = 0.0  # how often a page of more than three rows is too much
+    max_runs: int = 10_000
 
     def outcome(self) -> tuple[set[str], str]:
         """What was found, or why nothing was."""
@@ -114,7 +115,7 @@ class Drive:
 
     def run(self) -> set[str]:
         chance = self.rows.chance
-        walk = Walk(ANTS, self.size, max_runs=10_000)
+        walk = Walk(ANTS, self.size, self.max_runs)
         under_way: list[Span] = []
         for _ in range(20_000):
             if walk.done:
@@ -224,8 +225,8 @@ def come(place: int, *others: str) -> Callable[[Rows], None]:
     return happens
 
 
-def way(listed: Rows, connections: int, happens: Happens) -> str:
-    """Which rows are asked for, five at once, and what comes of it; `x4` is four times in a row.
+def way(listed: Rows, size: int, connections: int, happens: Happens) -> str:
+    """Which rows are asked for, and what comes of it; `x4` is four times in a row.
 
     Something may happen to the rows after the first request, or the second, and so on.
     """
@@ -239,7 +240,7 @@ def way(listed: Rows, connections: int, happens: Happens) -> str:
         return answered
 
     listed.page = page  # type: ignore[method-assign]  # the rows of this test, not the product
-    found, failure = Drive(listed, 5, connections).outcome()
+    found, failure = Drive(listed, size, connections).outcome()
     times = [(rows, len([*same])) for rows, same in groupby(asked)]
     said = " ".join(rows if number == 1 else f"{rows}x{number}" for rows, number in times)
     return f"{said}: {failure.partition(':')[0] or len(found)}"
@@ -250,10 +251,11 @@ def case(
     expected: str,
     happens: Happens | None = None,
     number: int = 12,
+    size: int = 5,
     connections: int = 1,
-    **of: Any,
+    **of_rows: Any,
 ) -> Any:
-    return pytest.param(number, connections, of, happens or {}, expected, id=what)
+    return pytest.param(number, size, connections, of_rows, happens or {}, expected, id=what)
 
 
 WAYS = [
@@ -400,14 +402,148 @@ WAYS = [
         most=3,
         hidden=named(2, 3, 7),
     ),
+    case(
+        "three cannot, two of them side by side",
+        "0-4x4 0-2 2-3x2 2-2 3-3x5 4-4x5 5-5 2-2 5-9x4 5-7x2 5-6x2 5-5 6-6x5 7-7 5-5 7-9 9-13: 9",
+        unservable=named(3, 4, 6),
+    ),
+    case(
+        "the row between two pages cannot",
+        "0-4 4-8x4 4-6 6-7 8-12x2 8-10x2 8-9x2 8-8x5 9-9 7-7 9-13: 11",
+        unservable=named(8),
+    ),
+    case(
+        "the row between two pages cannot, two at once",
+        "0-4 4-8x2 8-12 12-16 4-8 16-20 20-24 4-8 4-6 6-7 8-12 8-10x2 8-9x2 8-8x5 9-9 7-7 9-12: 21",
+        unservable=named(8),
+        number=22,
+        connections=2,
+    ),
+    case(
+        "the row between two pages and the next one cannot",
+        "0-4 4-8x4 4-6 6-7 8-12x2 8-10x2 8-9x2 8-8x5 9-9x5 10-10 7-7 10-12 12-16 16-20 20-24: 20",
+        unservable=named(8, 9),
+        number=22,
+    ),
+    case("pages of two rows", "0-1 1-2 2-3: 4", number=4, size=2),
+    case("pages of one row", "0-0 1-1 0-0 2-2 1-1 3-3 2-2: 4", number=4, size=1),
+    case(
+        "pages of two rows, of which one left",
+        "0-1 1-2 2-3 3-4 2-3 4-5 3-4: 6",
+        {3: leave(0)},
+        number=6,
+        size=2,
+    ),
+    case(
+        "pages of two rows, of which one is hidden",
+        "0-1 1-2 2-3 1-1 3-4 4-5: 5",
+        number=6,
+        size=2,
+        hidden=named(2),
+    ),
+    case(
+        "pages of two rows, of which one cannot be served",
+        "0-1 1-2x4 1-1 2-3x2 2-2x5 3-4 1-1 4-5: 5",
+        number=6,
+        size=2,
+        unservable=named(2),
+    ),
+    case(
+        "pages of one row, of which one left",
+        "0-0 1-1 0-0 2-2 0-0 1-1 0-0 2-2 1-1 3-3 2-2 3-3 4-4 3-3: 6",
+        {3: leave(0)},
+        number=6,
+        size=1,
+    ),
+    case(
+        "pages of one row, of which one is hidden",
+        "0-0 1-1 0-0 2-2 3-3 1-1 4-4 3-3 5-5 4-4: 5",
+        number=6,
+        size=1,
+        hidden=named(2),
+    ),
+    case(
+        "a server that shows one row of each page",
+        "0-4x2 1-4 0-1 1-4 2-4 1-2 2-4 3-4 2-3 4-8 3-4 4-8 5-9 4-5: 6",
+        number=6,
+        most=1,
+    ),
+    case(
+        "a row left behind hidden ones",
+        "0-4 3-7 7-11 3-3 4-7 0-3 3-7 7-11 3-3: 6",
+        {3: leave(11)},
+        hidden=named(*range(4, 9)),
+    ),
+    case(
+        "the last row shown left while hidden ones were passed",
+        "0-4 3-7 7-11 0-3 2-6 6-10 2-2: 7",
+        {2: leave(3)},
+        hidden=named(*range(4, 9)),
+    ),
+    case(
+        "a row came while hidden ones were passed",
+        "0-4 3-7 7-11 0-3 3-7 7-11 4-4 11-15: 8",
+        {2: come(0)},
+        hidden=named(*range(4, 9)),
+    ),
+    case(
+        "a row left and came while hidden ones were passed",
+        "0-4 3-7 7-11 0-3 2-6 6-10 2-2 10-14: 8",
+        {2: leave(0), 3: come(11)},
+        hidden=named(*range(4, 9)),
+    ),
+    case(
+        "a row left while one could not be served, two at once",
+        "0-4 4-8x2 8-12 4-8x2 4-6x2 4-5 6-6 5-6x2 5-5x5 1-5x4 1-3 3-4 5-5x5 6-6 4-4 6-8: 11",
+        {9: leave(0)},
+        unservable=named(6),
+        connections=2,
+    ),
+    case("a row left without totals", "0-4 4-8 0-4 4-8 8-12: 12", {1: leave(0)}, totals=False),
+    case(
+        "rows left without cursors",
+        "0-4 3-7 7-11 5-7 1-5 3-7: 10",
+        {2: leave(0, 1)},
+        cursors=False,
+        hidden=named(3, 7),
+    ),
+    case(
+        "many rows left and came back",
+        "0-4 4-8 8-12 4-8 0-4 4-8 8-12 12-16: 23",
+        {2: leave(*range(7)), 4: come(0)},
+        number=22,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("number", "connections", "of_rows", "happens", "expected"), WAYS)
+@pytest.mark.parametrize(("number", "size", "connections", "of_rows", "happens", "expected"), WAYS)
 def test_the_way_through_a_listing(
-    number: int, connections: int, of_rows: dict[str, Any], happens: Happens, expected: str
+    number: int, size: int, connections: int, of_rows: dict[str, Any], happens: Happens, expected: str
 ) -> None:
-    assert way(replace(rows(1, number), **of_rows), connections, happens) == expected
+    assert way(replace(rows(1, number), **of_rows), size, connections, happens) == expected
+
+
+@pytest.mark.parametrize(("number", "lost"), [(12, ""), (13, "acme/ants has more than 12 runs to read")])
+def test_more_runs_than_are_allowed_lose_the_project(number: int, lost: str) -> None:
+    found, failure = Drive(rows(1, number), 5, 1, max_runs=12).outcome()
+    assert (len(found), failure.partition(";")[0]) == (0 if lost else 12, lost)
+
+
+@pytest.mark.parametrize(
+    ("number", "lost"), [(20, ""), (21, "W&B fails on one run after another, 21 so far")]
+)
+def test_more_rows_that_cannot_be_served_than_are_stepped_over_lose_the_project(
+    number: int, lost: str
+) -> None:
+    listed = replace(rows(1, 66), unservable=named(*range(2, 2 + 3 * number, 3)))
+    found, failure = Drive(listed, 5, 1).outcome()
+    assert (len(found), failure.partition(":")[0]) == (0 if lost else 46, lost)
+
+
+def test_a_listing_that_shows_nothing_is_followed_for_twice_the_runs_and_500_pages() -> None:
+    listed = replace(rows(1, 3000, totals=False), hidden=named(*range(3000)))
+    assert Drive(listed, 5, 1, max_runs=100).outcome() == (set(), "the listing of acme/ants does not end")
+    assert listed.requests == 1 + (2 * 100 + 500 * 5) // 5
 
 
 class TestDrift:
