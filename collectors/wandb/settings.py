@@ -124,12 +124,10 @@ class WandbSettings(CollectorSettings):
         return self.group_by if self.usage or self.utilization else ()
 
     @property
-    def owners(self) -> Owners | None:
-        """How the owners of runs are read; None where nothing is told of them."""
-        if not self.usage and not self.utilization:
-            return None
+    def owners(self) -> Owners:
+        """How the owners of runs are read."""
         key = None if self.user_hash_key is None else self.user_hash_key.get_secret_value()
-        return Owners(self.group_by, parse_prices(self.gpu_prices), key)
+        return Owners(self.told_by, parse_prices(self.gpu_prices), key)
 
     def chosen(self) -> list[Project]:
         """The projects to read, each once; all of an entity as one named *."""

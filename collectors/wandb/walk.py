@@ -52,7 +52,7 @@ class Walk:
         self._moved = 0  # the step at which rows were last seen to have come or left
         self._rereads = 0  # of what comes before the row `_seam`
         self._seam = 0
-        self._idle = 0
+        self._idle = 0  # pages that got no further
         self._early: int | None = None  # how many rows were known when the listing ended too early
         self._cursor: str | None = None  # one that is no offset, so that nothing can be compared
         self._newest = 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from wandb_runs import AT, Ran, check, collect, context, recompute, rows
 
+from collectors.wandb.api import PROJECTS_PER_PAGE
 from collectors.wandb.fleet import open_fleet
 from common.errors import ConfigurationError, SourceError
 from common.metric import Sample
@@ -59,6 +60,14 @@ def test_more_projects_than_fit_on_a_page_are_all_found(server: Wandb) -> None:
     ran = collect(server, **ALL)
     assert len(completed(ran)) == 450
     assert ran.tally.requests == 3 + 450
+
+
+def test_a_pause_holds_between_the_pages_of_a_listing_of_projects(server: Wandb) -> None:
+    for place in range(2 * PROJECTS_PER_PAGE + 1):
+        server.add("acme", f"p{place}")
+    ran = Ran()
+    fleet = open_fleet(context(server, ran, **ALL, FLEETGAUGE_WANDB_PAUSE="2s"), ran.sleep)
+    assert (len(fleet.chosen.projects), ran.waits) == (2 * PROJECTS_PER_PAGE + 1, [2, 2])
 
 
 def test_a_project_that_appears_is_read_and_one_that_is_gone_is_forgotten(server: Wandb) -> None:

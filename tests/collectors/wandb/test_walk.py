@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from collectors.wandb.pages import Page, Span
 from collectors.wandb.runs import Run, RunKind, State
 from collectors.wandb.settings import Project
-from collectors.wandb.walk import TRIES_OF_ROW, Walk
+from collectors.wandb.walk import TRIES, TRIES_OF_ROW, Walk
 from common.errors import SourceError
 
 ANTS = Project("acme", "ants")
@@ -513,6 +513,106 @@ WAYS = [
         {2: leave(*range(7)), 4: come(0)},
         number=22,
     ),
+    case("all but the first and the last row hidden", "0-4 5-9 9-13 0-0: 2", hidden=named(*range(1, 11))),
+    case(
+        "one cannot be served where another row was",
+        "0-0x5 1-1 2-2x5 3-3 1-1x5 0-0 1-1x5 2-2 3-3x5 4-4 2-2: 1",
+        {1: come(1), 12: come(0)},
+        number=2,
+        size=1,
+        unservable=named(0, 1),
+    ),
+    case(
+        "one cannot be served behind rows that left",
+        "0-0 1-1 0-0 2-2 0-0 1-1 0-0 2-2 1-1 3-3x5 4-4 2-2: 4",
+        {3: leave(1, 4)},
+        number=6,
+        size=1,
+        cursors=False,
+        unservable=named(5),
+    ),
+    case(
+        "every other row cannot be served, and rows move",
+        "0-0 1-1 0-0x2 1-1 0-0 1-1 0-0 2-2x5 3-3x5 4-4 1-1 5-5x5 6-6 4-4 7-7 6-6: 5",
+        {2: leave(3), 3: come(7)},
+        number=8,
+        size=1,
+        unservable=named(2, 4, 6),
+    ),
+    case(
+        "rows left around rows that cannot be served",
+        "0-0 1-1 0-0 2-2 1-1 3-3 2-2 4-4 2-2 3-3 0-0 1-1 2-2 3-3 2-2 4-4x5 5-5 3-3 5-5 6-6 5-5: 7",
+        {7: leave(1, 6, 7, 10), 9: leave(4)},
+        size=1,
+        cursors=False,
+        unservable=named(8, 10),
+    ),
+    case(
+        "a row left between hidden ones, without totals",
+        "0-2 2-4 3-5 6-8 3-3 1-3 2-4 4-6 2-2: 4",
+        {3: leave(1)},
+        number=8,
+        size=3,
+        totals=False,
+        hidden=named(0, 4, 5, 7),
+    ),
+    case(
+        "the last row shown left, and rows behind it",
+        "0-4 2-6 0-2 1-5: 3",
+        {1: leave(3, 4, 5, 6), 4: come(2)},
+        number=8,
+        cursors=False,
+        hidden=named(2, 3, 7),
+    ),
+    case(
+        "rows left while two were asked for",
+        "0-0 1-1 0-0x2 1-1 0-0: 2",
+        {2: leave(0, 1, 4, 5)},
+        number=6,
+        size=1,
+        connections=2,
+        totals=False,
+        hidden=named(3, 4, 5),
+    ),
+    case(
+        "a row came at the end while two were asked for",
+        "0-0 1-1 0-0 3-3 2-2 4-4 5-5 0-0 2-2 1-1 3-3 1-1 2-2 3-3 4-4 6-6 5-5: 7",
+        {3: come(6)},
+        number=6,
+        size=1,
+        connections=2,
+    ),
+    case(
+        "rows came among hidden ones while three were asked for",
+        "0-0 1-1 3-3 4-4 2-2 5-5 0-0 6-6 1-1 7-7 2-2 3-3 10-10 9-9 11-11 8-8 5-5 10-10 12-12 11-11 "
+        "13-13 12-12: 5",
+        {2: come(2), 3: come(5)},
+        size=1,
+        connections=3,
+        cursors=False,
+        hidden=named(*range(8)),
+    ),
+    case(
+        "rows left at two seams",
+        "0-2 2-4 0-2 2-4 4-6 2-4 4-6: 8",
+        {1: leave(2), 4: leave(5)},
+        number=8,
+        size=3,
+        cursors=False,
+    ),
+    case(
+        "a page got no further",
+        "0-7x3 3-10: 3",
+        {1: come(0)},
+        number=4,
+        size=8,
+        connections=2,
+        cursors=False,
+        totals=False,
+        most=3,
+        hidden=named(0, 1),
+    ),
+    case("six rows, two at once", "0-4 4-8: 6", number=6, connections=2),
 ]
 
 
@@ -723,7 +823,9 @@ class TestEnds:
     def test_a_listing_that_ends_early_is_asked_for_the_rest(self) -> None:
         walk = Walk(ANTS, 5, 100)
         first = self.ask(walk)
+        assert not walk.begun
         walk.served(first, self.page(first, range(5)))
+        assert walk.begun
         rest = self.ask(walk)
         assert (rest.begin, rest.asked) == (4, 5)
         walk.served(rest, self.page(rest, range(4, 9), more=True))
@@ -756,6 +858,29 @@ class TestEnds:
         walk.served(second, replace(self.page(second, range(0)), total=None))
         assert not walk.done
         assert self.ask(walk).begin == 0
+
+
+def test_an_answer_too_large_to_hold_is_halved_down_to_the_row_that_is_stepped_over() -> None:
+    walk = Walk(ANTS, 2, 1000)
+    for expected in [(0, 1), (0, 0)]:
+        span = walk.next(2)
+        assert span is not None
+        assert (span.begin, span.last) == expected
+        walk.too_large(span, SourceError("too large"))
+    assert walk.reached == walk.listing().unserved == 1
+
+
+def test_a_part_of_a_page_that_failed_begins_anew() -> None:
+    walk = Walk(ANTS, 5, 1000)
+    for number in range(1, TRIES + 1):
+        span = walk.next(5)
+        assert span is not None
+        assert (span.begin, span.last, span.tries) == (0, 4, number - 1)
+        span.failures = number
+        walk.failed(span, SourceError("answered 500"))
+    part = walk.next(5)
+    assert part is not None
+    assert (part.begin, part.last, part.tries, part.failures) == (0, 2, 0, 0)
 
 
 def test_pages_that_are_too_large_are_asked_for_in_parts_that_share_a_row_each() -> None:
