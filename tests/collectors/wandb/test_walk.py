@@ -613,6 +613,32 @@ WAYS = [
         hidden=named(0, 1),
     ),
     case("six rows, two at once", "0-4 4-8: 6", number=6, connections=2),
+    case(
+        "one of two rows left, of which one is shown at once",
+        "0-7x2 1-8 0-1: 2",
+        {2: leave(0)},
+        number=2,
+        size=8,
+        most=1,
+    ),
+    case(
+        "four of six hidden rows at once, two requests",
+        "0-4x2 4-8: 0",
+        number=6,
+        connections=2,
+        most=4,
+        hidden=named(*range(6)),
+    ),
+    case(
+        "a row came where one could not be served",
+        "0-0x5 1-1x3 2-2x5 1-1x5 0-0 1-1x5 2-2 0-0: 1",
+        {7: come(1), 12: leave(0)},
+        number=2,
+        size=1,
+        totals=False,
+        unservable=named(0, 1),
+        hidden=named(1),
+    ),
 ]
 
 
@@ -823,9 +849,9 @@ class TestEnds:
     def test_a_listing_that_ends_early_is_asked_for_the_rest(self) -> None:
         walk = Walk(ANTS, 5, 100)
         first = self.ask(walk)
-        assert not walk.begun
+        before = walk.begun
         walk.served(first, self.page(first, range(5)))
-        assert walk.begun
+        assert (before, walk.begun) == (False, True)
         rest = self.ask(walk)
         assert (rest.begin, rest.asked) == (4, 5)
         walk.served(rest, self.page(rest, range(4, 9), more=True))
@@ -833,6 +859,17 @@ class TestEnds:
         walk.served(last, self.page(last, range(8, 12)))
         assert walk.done
         assert walk.listing().listed == 12
+
+    def test_pages_that_get_no_further_lose_the_project(self) -> None:
+        walk = Walk(ANTS, 5, 100)
+        first = self.ask(walk)
+        walk.served(first, self.page(first, range(5), more=True))
+        for _ in range(12):
+            again = self.ask(walk)
+            walk.served(again, self.page(again, range(4, 5), more=True))
+        again = self.ask(walk)
+        with pytest.raises(SourceError, match="acme/ants does not go on behind row 5"):
+            walk.served(again, self.page(again, range(4, 5), more=True))
 
     def test_one_that_does_so_twice_is_lost(self) -> None:
         walk = Walk(ANTS, 5, 100)
