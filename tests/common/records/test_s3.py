@@ -29,6 +29,7 @@ from common.metric import Sample
 from common.net.retry import Deadline
 from common.records import file, s3
 from common.records.file import zstd
+from common.records.storage import Found, Wanted
 from common.records.storages import Files
 from common.span import Span
 from servers.aws import Aws
@@ -197,6 +198,51 @@ def test_an_unfinished_last_line_waits(bucket: Bucket, ticks: ObjectTicks) -> No
     assert progress(ticks.tick()) == [400]
 
 
+def opened(bucket: Bucket, content: bytes, offset: int) -> s3.Object:
+    """An object as it is opened to be read on from an offset."""
+    bucket.put_bytes("run/a.jsonl", content)
+    storage = s3.S3Storage(ObjectTicks(bucket.aws).core, 10)
+    found = Found()
+    storage.find(f"s3://{BUCKET}/run/", found)
+    [(path, status)] = found.files.items()
+    [(_, made)] = storage.opened([Wanted(path, status, offset)])
+    assert isinstance(made, s3.Object)
+    return made
+
+
+def test_where_reading_goes_on_far_behind_the_beginning_a_block_from_there_is_held(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "BLOCK", 5000)
+    monkeypatch.setattr(s3, "MAX_BLOCK", 6000)
+    content = Random(1).randbytes(20_000)
+    opened(bucket, content, 5000 + file.TAIL)
+    assert bucket.read() == [("run/a.jsonl", "bytes=0-4999")]
+    one = opened(bucket, content, 5001 + file.TAIL)
+    held_now = [("run/a.jsonl", "bytes=0-4095"), ("run/a.jsonl", "bytes=5001-10000")]
+    assert bucket.read() == held_now
+    held = [(0, 4096), (4095, 1), (0, 0), (5001, 5000), (10_000, 1), (5001, 0)]
+    assert [one.at(*place) for place in held] == [content[at : at + size] for at, size in held]
+    assert one.at(15_000, 0) == b""
+    assert bucket.read() == held_now
+    others = [(4095, 2), (5000, 1), (10_000, 2), (19_999, 1)]
+    assert [one.at(*place) for place in others] == [content[at : at + size] for at, size in others]
+    asked = [("run/a.jsonl", f"bytes={at}-{at + size - 1}") for at, size in others]
+    assert bucket.read() == sorted([*held_now, *asked])
+    read, bucket.aws.requests[:] = [], []
+    while part := one.read(3000):
+        read.append(part)
+    assert b"".join(read) == content
+    assert [len(part) for part in read] == [3000, 1096, 3000, 3000, 3000, 3000, 3000, 904]
+    assert [ranges for _, ranges in bucket.read()] == [
+        "bytes=10096-16095",
+        "bytes=16096-19999",
+        "bytes=4096-10095",
+    ]
+    one.seek(19_999)
+    assert (one.read(5), one.read(5)) == (content[-1:], b"")
+
+
 # Patterns
 
 
@@ -359,6 +405,7 @@ def test_an_answer_that_always_breaks_off_loses_the_object_and_marks_nothing_of_
     bucket.aws.faults.add(Fault(truncate=True), None, match=f"/{BUCKET}/run/a.jsonl")
     assert progress(ticks.tick()) == []
     assert len(ticks.tally.lost) == 1
+    assert len(bucket.read()) == s3.ATTEMPTS
     bucket.aws.faults.clear()
     assert progress(ticks.tick()) == [400, 500]
 
