@@ -193,18 +193,18 @@ def _clock_reasons(ask: Questions) -> Iterator[Figure]:
 
 def _links(ask: Questions) -> Iterator[Figure]:
     """How many NVLinks are up, and their errors; a link that cannot be asked makes the sum unknown."""
-    active, states = [], 0
+    active, told = [], False
     for link in range(_MAX_LINKS):
         state = ask.number("nvmlDeviceGetNvLinkState", link)
         code = ask.codes.pop("nvmlDeviceGetNvLinkState", None)
         if code == _INVALID_ARGUMENT:  # beyond the last
             break
         if state is not None:
-            states += 1
+            told = True
             active += [link] if state else []
         elif code != NOT_SUPPORTED:
             return
-    if states:
+    if told:
         yield Figure(metrics.GPU_NVLINKS_ACTIVE, len(active), {})
     for counter, kind in enumerate(_LINK_ERRORS):
         errors = [ask.number("nvmlDeviceGetNvLinkErrorCounter", link, counter) for link in active]

@@ -240,6 +240,41 @@ def test_all_bits_set_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(by_gpu(found, metrics.GPU_POWER)) == {"0", "1"}
 
 
+def test_a_driver_that_knows_older_functions_only_is_asked_by_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tape = recording("mixed")
+    tape["functions_not_found"].append("nvmlDeviceGetMigMode")
+    tape["devices"] = [{**tape["devices"][0], "nvmlDeviceGetCurrentClocksThrottleReasons": [0x8]}]
+    binding(monkeypatch, Driver(tape))
+    found = collected()
+    assert by_gpu(found, metrics.GPU_SLOWED) == {"0": 1}
+    assert by_gpu(found, metrics.GPU_UTILIZATION) == {"0": 50}
+
+
+def test_a_board_is_divided_once_it_is_and_not_when_it_is_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = recording("h100x8")
+    for index, mode in enumerate([[0, 1], [1, 0]]):
+        tape["devices"][index]["nvmlDeviceGetMigMode"] = mode
+    binding(monkeypatch, Driver(tape))
+    assert set(by_gpu(collected(), metrics.GPU_UTILIZATION)) == {"0", *"234567"}
+
+
+def test_a_temperature_of_a_type_nobody_knows_is_absent_and_costs_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tape = recording("h100x8")
+    tape["devices"] = tape["devices"][:2]
+    tape["nvmlDeviceGetCount_v2"] = [2]
+    for index, kind in enumerate((6, 7)):
+        field = {"nvmlReturn": 0, "valueType": kind}
+        tape["devices"][index]["nvmlDeviceGetFieldValues"] = [[field]]
+    binding(monkeypatch, Driver(tape))
+    found = collected()
+    assert by_gpu(found, metrics.GPU_MEMORY_TEMPERATURE) == {"0": 0}
+    assert by_gpu(found, metrics.GPU_TEMPERATURE) == {"0": 64, "1": 61}
+
+
 MEMORY = {metrics.GPU_MEMORY, metrics.GPU_MEMORY_FREE, metrics.GPU_MEMORY_USED, metrics.GPU_MEMORY_RESERVED}
 BUSY = {
     metrics.GPU_UTILIZATION,
