@@ -106,7 +106,7 @@ class Usage:
 
     def enter(self, project: Project, runs: Iterable[Run]) -> None:
         """Add all that the runs of a project change."""
-        if not self._instants:
+        if not self._instants or not (self._settings.usage or self._settings.utilization):
             return
         for run in runs:
             group = (project, run.owner.group)

@@ -508,11 +508,12 @@ class TestFailingAtOnce:
 
     def test_a_defect_of_ours_is_no_failure_of_the_intake(self, intake: Intake, make_sink: MakeSink) -> None:
         host: Any = b"bytes are not JSON"
+        nothing: dict[str, None] = {}
         broken = LOAD(1, NOW)._replace(host=host)
         with pytest.raises(TypeError, match="bytes"):
             make_sink().send([broken])
         with pytest.raises(KeyError, match="ours"):
-            make_sink().ask(lambda client: {}["ours"])
+            make_sink().ask(lambda client: nothing["ours"])
         assert intake.requests == []
 
 
