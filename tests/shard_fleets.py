@@ -154,6 +154,7 @@ class Layouts(Simulation):
                     checkpoint.change(item.changes)
 
 
+SHARING = ("run_hash:hash-5", "run_hash:hash-6")  # a file
 CONTESTED = "contested"  # whose series units feed that nobody can tell to be of one writer
 Step = Callable[[str], None]
 

@@ -15,6 +15,7 @@ from collectors.data_plane.record import BUCKETS, NONE, Held, Operations, SavedT
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.metric import Sample, sample
+from common.names import normalise_tag
 from common.records.buckets import Key
 from common.records.collector import collector_over
 from common.records.engine import Ingest
@@ -22,6 +23,7 @@ from common.records.entry import Entry
 from common.records.envelope import text
 from common.records.settings import RecordSettings
 from common.records.window import Tick
+from common.shards import slot
 from fleetgauge.data_plane.operation_totals import percentiles
 from fleetgauge.records import Json
 
@@ -85,11 +87,12 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
 
     @classmethod
     def unit(cls, path: str, first: Json) -> str:
-        return text(first, "job") or super().unit(path, first)
+        job = text(first, "job")
+        return normalise_tag(f"job:{job}") if job else super().unit(path, first)
 
     def of_one_unit(self, tags: Sequence[str], host: str | None) -> bool:  # noqa: ARG002
         """A file may have records of other jobs than the one it is read for, or of none."""
-        return any(tag.startswith("job:") and self.context.shard.owns(tag[4:]) for tag in tags)
+        return any(tag.startswith("job:") and self.context.shard.owns(normalise_tag(tag)) for tag in tags)
 
     def interpret(self, entry: Entry) -> Operations | Held | None:
         return interpret(entry)
@@ -105,7 +108,7 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     def take(self, record: Operations | Held) -> Sequence[Sample]:
         start = int(record.timestamp) // self.waits_for * self.waits_for
         if isinstance(record, Held):
-            self._note(record)
+            self._note(record if self._is_of_its_unit(record) else record._replace(bytes_by_partition=None))
             foreign, overflowed = record.foreign_clears, record.keys_overflowed
             if foreign is not None and overflowed is not None:
                 self.add(start, self._tagging.tags(record.group), (*NONE, {}, foreign, overflowed))
@@ -116,6 +119,11 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
             tags = self._tags[told] = self._tagging.tags(record.group, record.partition_id, record.op)
         self.add(start, tags, record.totals)
         return ()
+
+    def _is_of_its_unit(self, record: Held) -> bool:
+        """Whether what else is said of the job is read here too; a file of others may tell of it as well."""
+        job = record.group[0]
+        return not (self.layered and job) or slot(normalise_tag(f"job:{job}")) == self.saved.slot
 
     def cell_samples(self, start: int, key: Key, value: Totals) -> list[Sample]:
         if any(tag.startswith("op:") for tag in key):

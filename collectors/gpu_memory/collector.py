@@ -14,6 +14,7 @@ from collectors.gpu_memory.sinks import Sinks, patterns
 from common.collector import Context
 from common.config.settings import Texts, named
 from common.metric import Sample, sample
+from common.names import normalise_tag
 from common.records.buckets import Key, Sum
 from common.records.collector import collector_over
 from common.records.engine import Ingest
@@ -94,7 +95,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     @classmethod
     def series_of(cls, tags: Sequence[str], host: str | None) -> str:
         """A rank of a job writes into a directory of its own; who does not tell its job may share tags."""
-        named = dict(tag.split(":", 1) for tag in tags)
+        named = dict(normalise_tag(tag).split(":", 1) for tag in tags)
         return json.dumps([host or "", named["job_id"], named.get("rank")]) if "job_id" in named else ""
 
     def interpret(self, entry: Entry) -> Measurement | None:

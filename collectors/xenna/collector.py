@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from collectors.xenna.record import KIND, Record, interpret
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.metric import Metric, Sample, sample
+from common.names import normalise_tag
 from common.records.collector import collector_over
 from common.records.engine import Ingest
 from common.records.entry import Entry
@@ -67,15 +68,16 @@ class XennaIngest(Ingest[XennaSettings, Record]):
         names = "|".join(re.escape(file_name(said)) for said in (text(first, "run_id"), run_hash) if said)
         base = super().unit(path, first)  # which rotation leaves as it is
         named = run_hash and re.search(rf"(?<![A-Za-z0-9])({names})(?![A-Za-z0-9])", base)
-        return run_hash if named else base
+        return cls.fed_by(first) if named else base
 
     @classmethod
     def fed_by(cls, first: Json) -> str:
-        return text(first, "run_hash")
+        return cls.series_of((f"run_hash:{text(first, 'run_hash')}",), None)
 
     @classmethod
     def series_of(cls, tags: Sequence[str], host: str | None) -> str:  # noqa: ARG003
-        return next((tag[9:] for tag in tags if tag.startswith("run_hash:")), "")
+        """The tag as it is stored: runs whose hashes differ only in what Datadog drops share their series."""
+        return next((normalise_tag(tag) for tag in tags if tag.startswith("run_hash:") and tag[9:]), "")
 
     def interpret(self, entry: Entry) -> Record | None:
         return interpret(entry, self.head)
@@ -126,17 +128,23 @@ class XennaIngest(Ingest[XennaSettings, Record]):
         return keyed.metric, self._tags.setdefault(tags, tags)
 
     def present(self, *, sums: bool) -> Iterator[Sample]:
-        """How the runs are, now. A run that has ended, or was started again, is not sent any more."""
-        yield from self.apart(self._newest())
+        """How the runs are, now. A run that has ended, or was started again, is not sent any more.
+
+        With files left for the next tick nobody knows; with some that cannot be read, of runs just heard of.
+        """
+        if self.behind:
+            return
+        yield from self.apart(self._newest(self.owners.lives if sums else self.owners.heard))
         if sums:
             yield from self.together(self._sums())
 
-    def _newest(self) -> Iterator[Sample]:
-        now, limit = self.context.now, self.settings.stalled_after
-        for life in self.owners.newest():
+    def _newest(self, known: Collection[str]) -> Iterator[Sample]:
+        now, limit, shards = self.context.now, self.settings.stalled_after, self.context.shard.count > 1
+        for name, life in self.owners.newest():
             age = max(0.0, now - life.last)
-            elsewhere = self.series_of(life.group, None) in self.units.contested  # it may have gone on there
-            if life.ended is None and age <= DAY and not elsewhere:
+            # Else it may have gone on in a file of another shard.
+            whole = not shards or not self.series_of(life.group, None) or self.of_one_unit(life.group, None)
+            if life.ended is None and age <= DAY and whole and name in known:
                 yield Sample(emitted.LAST_RECORD_AGE, age, now, life.group, None)
                 if not life.more.get("plain"):  # the plain form has no end: silence may be one
                     yield Sample(emitted.STALLED, int(age > limit), now, life.group, None)

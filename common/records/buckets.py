@@ -60,7 +60,7 @@ class Cells(Generic[V]):
             else:
                 saved.forgotten[slotted(number, prefix + name)] = None
         forgotten = max((at for _, at in saved.everywhere(self._mark, _SECOND)), default=0)
-        self._forgotten = forgotten if forgotten < oldest + MAX_SPAN else 0
+        self.forgotten = forgotten if forgotten < oldest + MAX_SPAN else 0
         self._open: dict[Part, dict[Key, V]] = {}
         self._grown: dict[Part, set[Key]] = {}
         self.growth = 0
@@ -72,7 +72,7 @@ class Cells(Generic[V]):
 
     def add(self, start: int, key: Key, value: V, slot: str | None = None) -> bool:
         """Add a value to its bucket; False where that one is forgotten."""
-        if start <= self._forgotten:
+        if start <= self.forgotten:
             return False
         part = (self._before.slot if slot is None else slot, start)
         cells = self._open.get(part)
@@ -119,10 +119,10 @@ class Cells(Generic[V]):
             self._saved[part] = changes[self._key(*part)] = said
         kept = sum(map(len, self._saved.values()))
         for slot, start in sorted(self._saved, key=lambda part: part[1]) if forget else ():
-            if kept <= MAX_KEPT and start > self._forgotten:
+            if kept <= MAX_KEPT and start > self.forgotten:
                 break
             kept -= len(self._saved.pop((slot, start)))
-            self._forgotten = start
+            self.forgotten = start
             changes |= {self._key(slot, start): None, slotted(slot, self._mark): start}
         self._open, self._grown, self.growth = {}, {}, 0
         return changes
@@ -184,7 +184,7 @@ class Shared:
         """Let a writer's values stand for it in their bucket; False where it is in a later one already."""
         start = int(timestamp) // self._width * self._width
         before, known = self._open.get(writer, (start, {}))
-        if start < before:
+        if start < before or start <= self._left.forgotten:
             return False
         slot = self._saved.claim(f"open:{writer}", self._saved.claim(f"run:{writer}"))
         if start > before:
@@ -207,7 +207,7 @@ class Shared:
                     sums[series] = plus(sums[series], one) if series in sums else one
         yield from buckets.items()
 
-    def changes(self) -> dict[str, object]:
+    def changes(self, *, forget: bool) -> dict[str, object]:
         """What to save, and what is too old to be sent again and is forgotten."""
         saved: dict[str, object] = {}
         for writer, (start, values) in self._open.items():
@@ -216,7 +216,7 @@ class Shared:
             elif writer in self._heard:
                 saved[f"open:{writer}"] = [start, list(values.items())]
         self._touched, self._heard = set(), set()
-        return {**self._left.changes(forget=False), **saved}
+        return {**self._left.changes(forget=forget), **saved}
 
 
 def _start(text: str) -> int:

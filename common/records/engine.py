@@ -22,6 +22,7 @@ from common.records.paths import shown
 from common.records.tail import Tail, TailedFile
 from common.records.window import Tick, Window
 from common.times import iso
+from fleetgauge.records import Json, identity
 
 MARK_EVERY = 10_000  # samples of one file
 MAX_CELLS = 100_000  # cells that are added up before they are sent; each may be ten samples
@@ -45,7 +46,7 @@ class Ingest(Grammar[S, R]):
             bytes_beyond=context.settings.bytes_per_tick,
             expire_after=tick.forget_after,
             enough=lambda: context.deadline.remaining() <= reserve,
-            identity=self.identity,
+            identity=self.identity and self._identity,
             family=str if tick.live else self.family,  # of which a replay reads all or none
             due=tick.window.due,
             not_due=tick.not_due,
@@ -135,7 +136,7 @@ class Ingest(Grammar[S, R]):
                 reason = None
                 if not plain[0] <= second <= plain[1]:
                     if window.may_grow(second, width) and entry.start > ended:
-                        ended = self._ended(file, record)
+                        ended = self._ended(file, record) if second <= self.context.now else -1
                         if entry.start > ended:
                             file.wait_until((second // width + 1) * width)
                             return
@@ -217,6 +218,10 @@ class Ingest(Grammar[S, R]):
                 "marked as read; correct the clock"
             )
 
+    def _identity(self, value: Json) -> tuple[str, int] | None:
+        """That of a record of this kind; another kind may have records of the same run and number."""
+        return identity(value) if value.get("kind") == self.name else None
+
     def _damaged(self, reason: str, path: str, start: int, line: int) -> None:
         self.path, self.entry = path, Entry({}, start, None, line)
         self.drop(reason)
@@ -234,10 +239,11 @@ class Ingest(Grammar[S, R]):
         count, first, last = self._late
         if count and self.tick.live:
             since, until = iso(int(first)), iso(int(last) + 1)
+            shard = "".join(f" {option}" for option in self.context.shard.options)
             self.context.log.warning(
                 "%d records from %s to %s came too late to be sent; to send them: "
-                "run_collector.py %s --since %s --until %s --push --yes",
-                *(count, since, until, self.name, since, until),
+                "run_collector.py %s --since %s --until %s%s --push --yes",
+                *(count, since, until, self.name, since, until, shard),
             )
 
 

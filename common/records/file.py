@@ -108,12 +108,12 @@ class OpenFile:
 
     def first_line(self) -> bytes:
         """The first line, if short enough to be read for this; whoever goes on reading must `resume`."""
-        first = self._first
+        first, blank = self._first, BOM_UTF8 + b"\0 \r\n"
         with suppress(CorruptFileError):
-            while b"\n" not in first and len(first) < LOOK and (more := self.read(LOOK - len(first))):
+            while b"\n" not in first.lstrip(blank) and len(first) < LOOK and (more := self.read(LOOK)):
                 first += more
-        line, newline, _ = first.partition(b"\n")
-        return line.removeprefix(BOM_UTF8) if newline else b""
+        line, newline, _ = first.lstrip(blank).partition(b"\n")
+        return line if newline else b""
 
     def resume(self, place: Place) -> bool:
         """Go to a place; False, and to the start, where the file no longer has what was read before it.

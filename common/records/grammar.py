@@ -24,7 +24,6 @@ from common.records.settings import RecordSettings
 from common.records.storages import Files
 from common.records.units import Units
 from common.records.window import Tick
-from common.times import DAY
 from fleetgauge.records import Json, identity
 
 MAX_TRACED = 20  # entries of one reason that are told with their place
@@ -73,14 +72,15 @@ class Grammar(ABC, Generic[S, R]):
         self.owners = Owners(saved, self.silence(settings), context.now - settings.forget_after)
         self.cells = Cells[Any](saved, "cell:", oldest, self.cell, self.add_cells)
         self.shared = Shared(saved, settings.aggregate_interval, oldest)
+        self.layered = context.shard.count > 1 or context.sent_until > oldest  # or no shards can matter
         self.units = Units(
             *(self.unit, context.shard, saved, tick.now),
             looks=self.unit_in_file,
             feeds=self.fed_by,
-            within=DAY if tick.live else tick.forget_after,
+            layered=self.layered,
+            since=tick.now - tick.forget_after,
         )
         self._of_one_unit = cache(self.of_one_unit)
-        self.layered = context.shard.count > 1 or context.sent_until > 0  # or no shards can matter
         self._named = {metric.name: metric for metric in self.metrics}
         self._adds_up = self.adds_up(settings)
         self._counted = frozenset(metric.name for metric in self.metrics if metric.kind is Kind.COUNT)
@@ -154,8 +154,8 @@ class Grammar(ABC, Generic[S, R]):
 
     def of_one_unit(self, tags: Sequence[str], host: str | None) -> bool:
         """Whether only units of this shard feed the series of these tags."""
-        series = self.series_of(tags, host)
-        return bool(series) and series not in self.units.contested
+        series, sole = self.series_of(tags, host), self.units.sole
+        return bool(series) and (sole is None or series in sole)
 
     def points(self, record: R) -> int:  # noqa: ARG002
         """How many are dropped with it."""
@@ -220,7 +220,11 @@ class Grammar(ABC, Generic[S, R]):
 
         What is too much is forgotten only where all files were read: it can no longer be added to then.
         """
-        return {**self.owners.changes(), **self.cells.changes(forget=forget), **self.shared.changes()}
+        return {
+            **self.owners.changes(),
+            **self.cells.changes(forget=forget),
+            **self.shared.changes(forget=forget),
+        }
 
     def drop(self, reason: str, count: int = 1, key: str = "", value: object = None) -> None:
         """Count what cannot be used of the entry under way; of each reason, tell the first ones."""

@@ -41,6 +41,7 @@ class Owners:
         self.lives: dict[str, Life] = {}
         self._sharing: dict[Group, dict[str, None]] = {}  # names in order, by what they share
         self._touched: set[str] = set()
+        self.heard: set[str] = set()  # in this tick
         for name, life in saved.parts(PREFIX, LIFE):
             self._know(name, life)
 
@@ -65,7 +66,10 @@ class Owners:
             life.started = timestamp
         if ends:
             life.ended = timestamp
+        elif life.ended is not None and timestamp > life.ended:
+            life.ended = None  # it has gone on
         self._touched.add(name)
+        self.heard.add(name)
         return life
 
     def alone(self, name: str, group: Group) -> bool:
@@ -95,11 +99,12 @@ class Owners:
         rivals = self._sharing.get(group, {})
         return [self.lives[rival] for rival in rivals if (self.lives[rival].started, rival) > began]
 
-    def newest(self) -> Iterator[Life]:
-        """Of those with the same tags, the one that began last."""
+    def newest(self) -> Iterator[tuple[str, Life]]:
+        """Of those with the same tags, the one that began last, with its name."""
         for names in self._sharing.values():
             if names:
-                yield self.lives[max(names, key=lambda name: (self.lives[name].started, name))]
+                name = max(names, key=lambda name: (self.lives[name].started, name))
+                yield name, self.lives[name]
 
     def changes(self) -> dict[str, object]:
         """What to save of the writers heard of since this was last asked."""

@@ -64,11 +64,15 @@ class Files:
 
 
 def _keep_one_of_each(files: dict[str, Status]) -> None:
-    """Leave out second names of one file, and a compressed file while its original is still there."""
+    """Leave out second names of one file, and a compressed file while its original is still there.
+
+    A plain file that was written to since is no original: the next one has its name.
+    """
     known: set[object] = set()
     for path in sorted(files):
-        node = files[path].node
-        if node in known or (path.endswith(COMPRESSED) and path.rpartition(".")[0] in files):
+        _, written, _, node = files[path]
+        plain = files.get(path.rpartition(".")[0]) if path.endswith(COMPRESSED) else None
+        if node in known or (plain and plain.written <= written):
             del files[path]
         known.add(node)
 

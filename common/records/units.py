@@ -2,7 +2,7 @@
 
 A file says it in its first line, or it is told by its path. What the first line of each file said is
 remembered, because a shard has to know of every file whether it is its own, and of its own whether a file of
-another unit feeds the same series.
+another unit may feed the same series.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _KNOWN: TypeAdapter[Known] = TypeAdapter(Known)
 class Units:
     """The units of files; `looks` says that the first line of each has to be looked at.
 
-    Units are chosen so that hardly ever two feed one series. `feeds` tells whose series a file feeds, by its
-    first line; those that files of several slots were written for `within` so many seconds are `contested`.
+    `feeds` tells whose series a file feeds, by its first line. `sole` are those of files of one slot only, of
+    this shard's: no other feeds them, as far as first lines tell. It is None where no shards matter.
     """
 
     def __init__(
@@ -45,16 +45,18 @@ class Units:
         *,
         looks: bool = False,
         feeds: Callable[[Json], str] = lambda _: "",
-        within: float = 0,
+        layered: bool = False,
+        since: float = 0,
     ) -> None:
         self._unit = unit
         self._looks = looks
         self._feeds = feeds
-        self._since = now - within
+        self._layered = layered
+        self._since = since  # files that were last written before are not read
         self._shard = shard
         self._now = now
         self.known = dict(saved.parts(PREFIX, _KNOWN) if saved else ())
-        self.contested: frozenset[str] = frozenset()
+        self.sole: frozenset[str] | None = None
         self._found: dict[str, object] = {}
 
     def owns(self, number: str) -> bool:
@@ -75,22 +77,25 @@ class Units:
 
     def owned(self, files: Mapping[str, Status], storage: Files) -> dict[str, Status]:
         """The files that are for this shard, as far as can be told now: one may have no first line yet."""
-        if self._shard.count == 1:
+        if not self._layered:
             return {**files}
         changed = [path for path, status in files.items() if not self._knows(path, status)]
-        said = self._look(files, storage, changed) if self._looks else {path: {} for path in changed}
+        young = [path for path in changed if self._looks and files[path].written >= self._since]
+        said = self._look(files, storage, young)
         for path in changed:
             first = said.get(path, {})
-            number, series = slot(self._unit(path, first)), self._feeds(first)
-            self.known[path] = known = ([*files[path].looks], number, self._now, series)
-            if path in said:  # or it could not be opened, and is looked into again
-                self._found[PREFIX + path] = list(known)
+            if path in said or path not in self.known:  # one that cannot be opened stays where it was
+                number, series = slot(self._unit(path, first)), self._feeds(first)
+                self.known[path] = known = ([*files[path].looks], number, self._now, series)
+                if path in said or path not in young:  # or it is looked into again
+                    self._found[PREFIX + path] = list(known)
         fed_by: defaultdict[str, set[str]] = defaultdict(set)
-        for path, status in files.items():
+        for path in files:
             _, number, _, series = self.known[path]
-            if series and status.written >= self._since:
-                fed_by[series].add(number)
-        self.contested = frozenset(series for series, slots in fed_by.items() if len(slots) > 1)
+            fed_by[series].add(number)
+        self.sole = frozenset(
+            series for series, slots in fed_by.items() if len(slots) == 1 and all(map(self.owns, slots))
+        )
         return {path: status for path, status in files.items() if self.owns(self.known[path][1])}
 
     def _knows(self, path: str, status: Status) -> bool:
