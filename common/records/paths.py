@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 MAX_DEPTH = 16  # directories under the first one that `**` looks into
@@ -53,18 +53,38 @@ def matches(name: str, part: str) -> bool:
     return name == part or fnmatchcase(name, part)
 
 
-def stands_for(parts: Sequence[str], names: Sequence[str], depth: int = 0) -> bool:
-    """Whether a pattern's parts stand for the names of a path, the last one perhaps rotated or compressed.
+def filter_of(start: str, parts: Sequence[str]) -> Callable[[str], bool]:
+    """What tells of many paths whether they are below a start as a pattern's parts say.
 
-    Hidden names are meant only where they are written.
+    It looks at each directory once. The last name may be rotated or compressed. Hidden names are meant only
+    where they are written.
     """
-    part, rest, name = parts[0], parts[1:], names[0]
-    if part == "**" and stands_for(rest or ("*",), names, depth):
+    *before, last = parts if parts[-1] != "**" else (*parts, "*")
+    hidden = last.startswith(".")
+    known: dict[str, bool] = {}
+
+    def fits(path: str) -> bool:
+        directory, _, name = path.rpartition("/")
+        meant = known.get(directory)
+        if meant is None:
+            names = f"{directory}/"[len(start) :].split("/")[:-1]
+            meant = known[directory] = path.startswith(start) and _lead_to(before, names)
+        if not meant or (name[:1] == "." and not hidden):
+            return False
+        return matches(name, last) or any(matches(former, last) for former in former_names(name))
+
+    return fits
+
+
+def _lead_to(parts: Sequence[str], names: Sequence[str], depth: int = 0) -> bool:
+    """Whether parts of a pattern stand for the names of directories."""
+    if not parts:
+        return not names
+    part, rest = parts[0], parts[1:]
+    if part == "**" and _lead_to(rest, names, depth):
         return True
-    if name.startswith(".") and not part.startswith("."):
+    if not names or (names[0].startswith(".") and not part.startswith(".")):
         return False
     if part == "**":
-        return len(names) > 1 and depth < MAX_DEPTH and stands_for(parts, names[1:], depth + 1)
-    if rest:
-        return len(names) > 1 and matches(name, part) and stands_for(rest, names[1:], depth)
-    return len(names) == 1 and any(matches(former, part) for former in former_names(name))
+        return depth < MAX_DEPTH and _lead_to(parts, names[1:], depth + 1)
+    return matches(names[0], part) and _lead_to(rest, names[1:], depth)

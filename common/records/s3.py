@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from common.config import aws
 from common.config.settings import CoreSettings
 from common.records.file import HEAD, LOOK, TAIL
-from common.records.paths import MAGIC, MAX_DEPTH, shown, stands_for
+from common.records.paths import MAGIC, MAX_DEPTH, filter_of, shown
 from common.records.storage import MAX_DOCUMENT, ChangedFileError, Found, Raw, Status, Storage, Wanted
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class S3Storage(Storage):
         if not rest:
             ways.append((f"{folder}/{name}".rstrip("/") + "/", ["**", "*.jsonl"]))
         try:
-            for path, status in self._list(bucket, plain).items():
-                for start, parts in ways:
-                    if path.startswith(start) and stands_for(parts, path[len(start) :].split("/")):
-                        found.files[path] = status
+            listed = self._list(bucket, plain)
         except OSError as error:
             found.unreadable.append((shown(pattern), error.strerror or str(error)))
             return
-        if len(self._listed[bucket, plain]) > self._max_objects:
+        for start, parts in ways:
+            fits = filter_of(start, parts)
+            found.files |= {path: status for path, status in listed.items() if fits(path)}
+        if len(listed) > self._max_objects:
             why = f"there are more than {self._max_objects} objects; narrow it, or raise MAX_OBJECTS"
             found.unreadable.append((shown(pattern), why))
 

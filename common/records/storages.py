@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
-from itertools import groupby
+from itertools import groupby, islice, repeat
 
 from common.config.settings import CoreSettings
 from common.records.local import LocalStorage
@@ -53,7 +53,7 @@ class Files:
                     found.blind.add(pattern)
                 elif absent := storage.absent(pattern.replace(DATE, "*")):
                     found.missing[pattern] = absent
-            found.pattern_of |= dict.fromkeys(list(found.files)[known:], pattern)
+            found.pattern_of.update(zip(islice(found.files, known, None), repeat(pattern)))
         _keep_one_of_each(found.files)
         return found
 

@@ -101,19 +101,27 @@ class Tail:
 
     def _wanted(self, files: Mapping[str, Status]) -> Iterator[Wanted]:
         """The files that have something to read, as far as can be told without opening them."""
+        changed = [(status.written, path) for path, status in files.items() if self._may_have(path, status)]
+        if not changed:
+            return
         oldest = self.now - self.expire_after
         news = {self.family(path) for path, status in files.items() if status.written >= oldest}
-        for path, status in sorted(files.items(), key=lambda item: (item[1].written, item[0])):
-            places = self._places.get(path, {})
-            if status.size == 0 or any(place.whole == status.looks for place in places.values()):
-                continue
-            if (not places and self.family(path) not in news) or self._is_not_due(path, status):
+        for _, path in sorted(changed):
+            status = files[path]
+            if (path not in self._places and self.family(path) not in news) or self._is_not_due(path, status):
                 continue
             wanted = self._want(path, status)
             if self.spent():
                 self._leave(wanted)
             else:
                 yield wanted
+
+    def _may_have(self, path: str, status: Status) -> bool:
+        """Whether a file looks other than when it was last read to its end."""
+        places = self._places.get(path)
+        if not status.size or not places:
+            return status.size > 0
+        return status.looks not in [place.whole for place in places.values()]
 
     def _want(self, path: str, status: Status) -> Wanted:
         read = max((place.offset for place in self._places.get(path, {}).values()), default=0)
