@@ -61,6 +61,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
 
     def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
         super().__init__(context, tick, known)
+        known.recall(self.saved, tick.now)
         self._sources: dict[tuple[object, ...], Source] = {}  # by what events tell
         self._by_name: dict[str, Source] = {}
         self._session = ("", "")  # of the segment under way
@@ -183,6 +184,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def present(self, *, sums: bool) -> Iterator[Sample]:
         if sums:
             yield from self.together(self.known.samples(self.context))
+
+    def changes(self, *, forget: bool) -> dict[str, object]:
+        """What to save, with what manifests said; a replay reads them once."""
+        changes = super().changes(forget=forget)
+        return {**changes, **self.known.changes()} if self.tick.live else changes
 
 
 def _shared(source: Source, values: Sequence[float | None]) -> dict[Key, float]:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from common.records.paths import MAGIC, MAX_DEPTH, former_names, matches, shown
-from common.records.storage import MAX_DOCUMENT, Found, Raw, Status, Storage, Wanted
+from common.records.storage import MAX_DOCUMENT, RACY, Found, Raw, Status, Storage, Wanted
 
 MAX_FILES = 100_000
 
@@ -45,6 +45,10 @@ class LocalStorage(Storage):
             yield name, [*below], files
             if len(Path(name).parts) - len(top.parts) >= MAX_DEPTH:
                 below.clear()
+
+    def looks(self, path: str, now: float) -> list[int | str] | None:
+        status = _status(os.stat(path))  # noqa: PTH116
+        return status.looks if status.written < now - RACY else None
 
     def read(self, path: str) -> bytes:
         with Path(path).open("rb") as file:

@@ -6,10 +6,12 @@ of the version that was listed: one that was uploaded again in between is anothe
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,13 +43,26 @@ _WHY = {
 }
 
 
+class _Listing(dict[str, Status]):
+    """Objects by path."""
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return sorted(self)
+
+    def below(self, start: str) -> dict[str, Status]:
+        """Those whose paths begin like that."""
+        first, end = (bisect_left(self._paths, edge) for edge in (start, start + chr(sys.maxunicode)))
+        return {path: self[path] for path in self._paths[first:end]}
+
+
 class S3Storage(Storage):
     """The objects of all buckets that one account can read."""
 
     def __init__(self, core: CoreSettings, max_objects: int) -> None:
         self._core = core
         self._max_objects = max_objects
-        self._listed: dict[tuple[str, str], dict[str, Status]] = {}
+        self._listed: dict[tuple[str, str], _Listing] = {}  # by bucket and prefix
 
     @cached_property
     def client(self) -> S3Client:
@@ -75,7 +90,7 @@ class S3Storage(Storage):
 
     def absent(self, pattern: str) -> str | None:
         bucket, plain, rest = _split(pattern)
-        plain = plain.rpartition("/")[0] if rest else plain
+        plain = plain[: plain.rfind("/") + 1] if rest else plain
         try:
             there = not plain or self._has(bucket, plain)
         except OSError:
@@ -85,7 +100,7 @@ class S3Storage(Storage):
     def is_directory(self, path: str) -> bool:
         bucket, plain, rest = _split(path)
         try:
-            return path.endswith("/") or (not rest and self._has(bucket, f"{plain}/"))
+            return path.endswith("/") or (not rest and bool(self._list(bucket, f"{plain}/")))
         except OSError:
             return True
 
@@ -93,19 +108,24 @@ class S3Storage(Storage):
         bucket, plain, rest = _split(f"{path.rstrip('/')}/")
         folders: dict[str, tuple[dict[str, None], list[str]]] = {}
         top = f"s3://{bucket}/{plain}{rest}".rstrip("/")
-        with suppress(OSError):  # which `find` reports
-            for below in self._list(bucket, plain + rest):
-                *names, last = below[len(top) + 1 :].split("/")
-                folder = top
-                for name in names[:MAX_DEPTH]:
-                    if name.startswith("."):
-                        break
-                    folders.setdefault(folder, ({}, []))[0][name] = None
-                    folder = f"{folder}/{name}"
-                else:
-                    folders.setdefault(folder, ({}, []))[1].append(last)
+        for below in self._list(bucket, plain + rest):
+            *names, last = below[len(top) + 1 :].split("/")
+            folder = top
+            for name in names[:MAX_DEPTH]:
+                if name.startswith("."):
+                    break
+                folders.setdefault(folder, ({}, []))[0][name] = None
+                folder = f"{folder}/{name}"
+            else:
+                folders.setdefault(folder, ({}, []))[1].append(last)
         for folder, (inner, files) in folders.items():
             yield folder, [*inner], files
+
+    def looks(self, path: str, now: float) -> list[int | str] | None:  # noqa: ARG002
+        for listed in self._listed.values():
+            if path in listed:
+                return listed[path].looks
+        raise FileNotFoundError(None, "it is gone")
 
     def read(self, path: str) -> bytes:
         bucket, key, rest = _split(path)
@@ -117,21 +137,38 @@ class S3Storage(Storage):
         return ask(get)
 
     def _has(self, bucket: str, prefix: str) -> bool:
+        """Whether there is anything below a prefix; asked only where no listing tells."""
+        for (place, known), listed in self._listed.items():
+            if place == bucket and listed and known.startswith(prefix):
+                return True
+        below = self._known(bucket, prefix)
+        if below is not None:
+            return bool(below)
         first = ask(lambda: self.client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1))
         return bool(first.get("Contents"))
 
-    def _list(self, bucket: str, prefix: str) -> dict[str, Status]:
+    def _list(self, bucket: str, prefix: str) -> Mapping[str, Status]:
         """The objects below a prefix by path: as many as may be, and what else is on the last page."""
-        listed = self._listed.get((bucket, prefix))
-        if listed is None:
-            listed = {}
-            pages = iter(self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
-            while len(listed) <= self._max_objects and (page := ask(lambda: next(pages, None))):
-                for one in page.get("Contents", ()):
-                    path, written = f"s3://{bucket}/{one['Key']}", one["LastModified"].timestamp()
-                    listed[path] = Status(one["Size"], written, [one["Size"], one["ETag"]], path)
-            self._listed[bucket, prefix] = listed
+        known = self._known(bucket, prefix)
+        if known is not None:
+            return known
+        listed = _Listing()
+        pages = iter(self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
+        while len(listed) <= self._max_objects and (page := ask(lambda: next(pages, None))):
+            for one in page.get("Contents", ()):
+                path, written = f"s3://{bucket}/{one['Key']}", one["LastModified"].timestamp()
+                listed[path] = Status(one["Size"], written, [one["Size"], one["ETag"]], path)
+        self._listed[bucket, prefix] = listed
         return listed
+
+    def _known(self, bucket: str, prefix: str) -> Mapping[str, Status] | None:
+        """The objects below a prefix, where they were listed, perhaps among others."""
+        for (place, known), listed in self._listed.items():
+            if place == bucket and prefix == known:
+                return listed
+            if place == bucket and prefix.startswith(known) and len(listed) <= self._max_objects:
+                return listed.below(f"s3://{bucket}/{prefix}")
+        return None
 
     def opened(self, files: Iterable[Wanted]) -> Iterator[tuple[str, Raw | OSError]]:
         """The beginnings of the next files are fetched while one is read."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 MAX_DOCUMENT = 8 << 20  # bytes
+RACY = 2  # seconds in which a file may change and still look the same
 
 
 class Status(NamedTuple):
@@ -88,7 +89,17 @@ class Storage(ABC):
 
     @abstractmethod
     def tree(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Each directory from a path on down, with the names of those and of the files in it."""
+        """Each directory from a path on down, with the names of those and of the files in it.
+
+        Raises OSError where that cannot be told, which `find` reports.
+        """
+
+    @abstractmethod
+    def looks(self, path: str, now: float) -> list[int | str] | None:
+        """How a file in a `tree` looks that has changed once it looks different; None where it may already.
+
+        Raises OSError, as where it is not there.
+        """
 
     @abstractmethod
     def read(self, path: str) -> bytes:

@@ -24,13 +24,12 @@ from common.records.file import PLACE, CorruptFileError, NotDue, OpenFile, Place
 from common.records.paths import first_name, shown
 from common.records.saved import SavedState
 from common.records.seen_runs import SeenRuns
-from common.records.storage import ChangedFileError, Raw, Status, Wanted
+from common.records.storage import RACY, ChangedFileError, Raw, Status, Wanted
 from common.records.storages import Files
 from common.records.units import Units
 from fleetgauge.records import MAX_LINE_BYTES, Line, lines
 
 PREFIX = "file:"
-RACY = 2  # seconds in which a file may change and still look the same
 LINES_PER_LOOK = 64  # lines between two looks at the clock
 
 NOT_THERE = "it is not there; where that is normal, write a wildcard in the path"

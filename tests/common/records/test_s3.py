@@ -324,9 +324,12 @@ def test_of_more_than_twenty_thousand_objects_as_many_are_listed_and_it_is_said(
 
 def test_a_prefix_with_nothing_below_it_is_lost_and_one_before_a_wildcard_too(bucket: Bucket) -> None:
     bucket.put("other/a.jsonl", *lines(100))
+    bucket.put("gone-elsewhere/a.jsonl", *lines(100))
     for path, shown in ((f"s3://{BUCKET}/gone/x.jsonl", "gone/x.jsonl"), (f"s3://{BUCKET}/gone/*/x", "gone")):
         ticks = ObjectTicks(bucket.aws, path)
+        bucket.aws.requests.clear()
         ticks.tick()
+        assert len(bucket.aws.requests) == 1
         [lost] = ticks.tally.lost
         why = "it is not there; where that is normal, write a wildcard in the path"
         assert lost == f"s3://{BUCKET}/{shown}: {why}"
