@@ -29,6 +29,7 @@ STATUSES = ("running", "completed", "interrupted", "incomplete")
 SEGMENTS = "segment-*.jsonl"
 DUMP = "oom_dump_"
 OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
+SINK, DUMPED, LENT = "sink:", "dump:", "lent:"  # how keys of the saved state begin
 MAX_ENTRIES = 1000  # of a manifest that is remembered; a longer one is read in every tick
 
 T = TypeVar("T")
@@ -101,7 +102,6 @@ class _Manifests(Generic[T]):
         self._prefix = prefix
         self._schema = schema
         self._tell = tell
-        self._lent = prefix == LENT
         self.directories: dict[str, None] = {}
         self._told: dict[str, T] = {}
         self._changes: dict[str, object] = {}
@@ -132,7 +132,7 @@ class _Manifests(Generic[T]):
         except (UnicodeEncodeError, ValidationError):
             return  # it could not be used, or not even be saved
         key = self._prefix + directory
-        self._saved.claim(key, "" if self._lent else slot(directory))
+        self._saved.claim(key, "" if self._prefix == LENT else slot(directory))
         self._changes[key] = part
 
     def changes(self, *, forget: bool) -> dict[str, object]:
@@ -141,7 +141,6 @@ class _Manifests(Generic[T]):
         return {**self._changes, **{self._prefix + directory: None for directory in sorted(gone)}}
 
 
-SINK, DUMPED, LENT = "sink:", "dump:", "lent:"
 _TOLD: TypeAdapter[tuple[list[Whole | str], Told]] = TypeAdapter(tuple[list[Whole | str], Told])
 _CREATED: TypeAdapter[tuple[list[Whole | str], int | None]] = TypeAdapter(
     tuple[list[Whole | str], Whole | None]
