@@ -20,16 +20,16 @@ from common.records.saved import SavedState
 from common.records.storage import MAX_DOCUMENT, Found
 from common.records.storages import Files
 from common.shards import ALONE, Shard, slot
+from common.times import DAY
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at
 from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, parse_manifest
 
-DAY = 86400
 STATUSES = ("running", "completed", "interrupted", "incomplete")
 SEGMENTS = "segment-*.jsonl"
 DUMP = "oom_dump_"
 OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
-SINK, DUMPED, LENT = "sink:", "dump:", "lent:"  # how keys of the saved state begin
+SINK, DUMPED = "sink:", "dump:"  # how keys of the saved state begin
 MAX_ENTRIES = 1000  # of a manifest that is remembered; a longer one is read in every tick
 
 T = TypeVar("T")
@@ -92,8 +92,7 @@ def _document(content: bytes) -> object:
 class _Manifests(Generic[T]):
     """The manifests of some directories. Of one that looks as it did, what was saved of it is used.
 
-    Saved as how it looked and what it told, in the slot of the directory or, on loan from another shard,
-    without one.
+    Saved as how it looked and what it told, in the slot of the directory.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class _Manifests(Generic[T]):
         self._schema = schema
         self._tell = tell
         self.directories: dict[str, None] = {}
-        self._told: dict[str, T] = {}
+        self.told: dict[str, T] = {}
         self._changes: dict[str, object] = {}
 
     def recall(self, saved: SavedState, files: Files, now: int) -> None:
@@ -113,17 +112,17 @@ class _Manifests(Generic[T]):
 
     def of(self, directory: str) -> T:
         """What the manifest of a directory tells; raises OSError where it cannot be read now."""
-        if directory not in self._told:
+        if directory not in self.told:
             path = f"{directory}/{MANIFEST_NAME}"
             storage = self._files.of(path)
             looks, known = storage.looks(path, self._now), self._known.get(directory)
             if known and known[0] == looks:
-                self._told[directory] = known[1]
+                self.told[directory] = known[1]
             else:
-                self._told[directory] = told = self._tell(path, storage.read(path))
+                self.told[directory] = told = self._tell(path, storage.read(path))
                 if looks:
                     self._remember(directory, [looks, told])
-        return self._told[directory]
+        return self.told[directory]
 
     def _remember(self, directory: str, part: object) -> None:
         try:
@@ -132,13 +131,14 @@ class _Manifests(Generic[T]):
         except (UnicodeEncodeError, ValidationError):
             return  # it could not be used, or not even be saved
         key = self._prefix + directory
-        self._saved.claim(key, "" if self._prefix == LENT else slot(directory))
+        self._saved.claim(key, slot(directory))
         self._changes[key] = part
 
-    def changes(self, *, forget: bool) -> dict[str, object]:
-        """What to save: without directories that are gone."""
-        gone = self._known.keys() - self.directories.keys() if forget else ()
-        return {**self._changes, **{self._prefix + directory: None for directory in sorted(gone)}}
+    def changes(self, saw_all: bool) -> Iterator[tuple[str, object]]:
+        """What to save: without directories that are gone, where all that are there were seen."""
+        yield from self._changes.items()
+        for gone in sorted(self._known.keys() - self.directories.keys()) if saw_all else ():
+            yield self._prefix + gone, None
 
 
 _TOLD: TypeAdapter[tuple[list[Whole | str], Told]] = TypeAdapter(tuple[list[Whole | str], Told])
@@ -152,11 +152,9 @@ class Sinks:
 
     def __init__(self, paths: Sequence[str], files: Files, shard: Shard = ALONE) -> None:
         self._files = files
-        self._own = _Manifests(SINK, _TOLD, Told.by)
-        self._lent = _Manifests(LENT, _TOLD, Told.by)  # of other shards, which read what is beside them
+        self._sinks = _Manifests(SINK, _TOLD, Told.by)
         self._dumps = _Manifests(DUMPED, _CREATED, _created)
         self._recalled = False
-        self._told: list[Told] = []
         self._created: list[int | None] = []
         self._broken: list[tuple[str, str]] = []
         self._saw_all = True
@@ -168,8 +166,9 @@ class Sinks:
                 self._saw_all = False
 
     def _look(self, directory: str, below: list[str], names: list[str], shard: Shard) -> None:
-        if MANIFEST_NAME in names and any(name.startswith("segment-") for name in names):
-            (self._own if shard.owns(directory) else self._lent).directories[directory] = None
+        owned = shard.owns(directory)
+        if owned and MANIFEST_NAME in names and any(name.startswith("segment-") for name in names):
+            self._sinks.directories[directory] = None
         dumps = {f"{directory}/{name}" for name in below if name.startswith(DUMP)}
         if PurePath(directory).name.startswith(DUMP) or {*names} >= OF_A_DUMP:
             dumps = {directory}
@@ -180,9 +179,9 @@ class Sinks:
         if self._recalled:
             return
         self._recalled = True
-        for manifests in (self._own, self._lent, self._dumps):
-            manifests.recall(saved, self._files, now)
-        for directory in self._own.directories:
+        self._sinks.recall(saved, self._files, now)
+        self._dumps.recall(saved, self._files, now)
+        for directory in self._sinks.directories:
             self._read(directory)
         for dump in self._dumps.directories:
             try:
@@ -193,37 +192,32 @@ class Sinks:
 
     def _read(self, directory: str) -> None:
         try:
-            told = self._own.of(directory)
+            told = self._sinks.of(directory)
         except FileNotFoundError:
             return  # gone since it was listed
         except OSError as error:
             path = f"{directory}/{MANIFEST_NAME}"
             self._broken.append((shown(directory), shown(f"cannot read the manifest {path}: {error}")))
             return
-        self._told.append(told)
         if told.broken:
             self._broken.append((shown(directory), told.broken))
 
     def session_of(self, path: str) -> str:
         """The session of events that do not say theirs: by the manifest, or else the sink itself."""
         directory, _, name = path.rpartition("/")
-        for manifests in (self._own, self._lent):
-            if directory in manifests.directories:
-                try:
-                    return manifests.of(directory).segments.get(name) or directory
-                except OSError:
-                    return directory
-        return directory
+        told = self._sinks.told.get(directory)
+        return (told and told.segments.get(name)) or directory
 
     def samples(self, context: Context[S]) -> Iterator[Sample]:
         """Sessions by status and what went wrong lately, now. Sessions of a broken manifest are missing."""
         for directory, why in self._broken:
             context.lose(f"the sessions of {directory}", why)
-        bad = sum(told.bad for told in self._told)
+        sinks = self._sinks.told.values()
+        bad = sum(told.bad for told in sinks)
         if bad:
             context.drop("bad_manifest_entry", bad)
         now, day_ago = context.now, (context.now - DAY) * 1_000_000_000
-        sessions = {name: (status, at) for told in self._told for name, status, at in told.sessions}
+        sessions = {name: (status, at) for told in sinks for name, status, at in told.sessions}
         statuses = Counter(status for status, _ in sessions.values())
         for status in STATUSES:
             yield SESSIONS(statuses[status], now, status=status)
@@ -235,10 +229,7 @@ class Sinks:
 
     def changes(self) -> dict[str, object]:
         """What to save of what was read, and without what is gone."""
-        found: dict[str, object] = {}
-        for manifests in (self._own, self._lent, self._dumps):
-            found |= manifests.changes(forget=self._saw_all)
-        return found
+        return {one: part for kind in (self._sinks, self._dumps) for one, part in kind.changes(self._saw_all)}
 
 
 def _directories(path: str, files: Files) -> Iterator[tuple[str, list[str], list[str]]]:

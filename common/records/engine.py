@@ -35,8 +35,6 @@ class Ingest(Grammar[S, R]):
 
     def __init__(self, context: Context[S], tick: Tick, known: Any = None) -> None:  # Any: see `survey`
         super().__init__(context, tick, known)
-        # What is read is delivered only once all of it is; the passes of a replay are short.
-        reserve = 0 if self.streams or not tick.live else context.deadline.seconds / 2
         self._tail = Tail(
             self.patterns(context.settings, tick.files),
             self.saved,
@@ -45,7 +43,7 @@ class Ingest(Grammar[S, R]):
             bytes_per_tick=context.settings.bytes_per_tick,
             bytes_beyond=context.settings.bytes_per_tick,
             expire_after=tick.forget_after,
-            enough=lambda: context.deadline.remaining() <= reserve,
+            enough=self._enough,
             identity=self.identity and self._identity,
             family=str if tick.live else self.family,  # of which a replay reads all or none
             due=tick.window.due,
@@ -54,11 +52,22 @@ class Ingest(Grammar[S, R]):
             units=self.units,
         )
         self._saved: dict[str, object] = {}  # until what must stand before it was yielded
+        self._reserve: float | None = None  # seconds, known once the files are found
         self._unmarked = 0
         self._bad = 0  # entries that were no records
         self._kinds: dict[str, list[int]] = {}  # by pattern: entries that were ours, and of another kind
         self._late = (0, math.inf, 0.0)  # records that came too late to be sent, the first one and the last
         self._intake: Window | None = None
+
+    def _enough(self) -> bool:
+        """Whether it is time to deliver: what does not stream is delivered only once all of it is read.
+
+        Half of what finding the files has left is kept for that; the passes of a replay are short.
+        """
+        left = self.context.deadline.remaining()
+        if self._reserve is None:
+            self._reserve = 0.0 if self.streams or not self.tick.live else left / 2
+        return left <= self._reserve
 
     @property
     def behind(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.config import aws
 from common.config.settings import CoreSettings
-from common.records.file import HEAD, LOOK, TAIL
+from common.records.file import LOOK, TAIL
 from common.records.paths import MAGIC, MAX_DEPTH, filter_of, shown
 from common.records.storage import MAX_DOCUMENT, ChangedFileError, Found, Raw, Status, Storage, Wanted
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import ListObjectsV2OutputTypeDef, ObjectTypeDef
 
 MAX_AT_ONCE = 8
 MAX_BLOCK = 8 << 20  # bytes
@@ -90,12 +91,12 @@ class S3Storage(Storage):
 
     def absent(self, pattern: str) -> str | None:
         bucket, plain, rest = _split(pattern)
-        plain = plain[: plain.rfind("/") + 1] if rest else plain
+        folder = plain[: plain.rfind("/") + 1] if rest else f"{plain.rstrip('/')}/".lstrip("/")
         try:
-            there = not plain or self._has(bucket, plain)
+            there = not folder or self._has(bucket, folder)
         except OSError:
             there = True  # or may be
-        return None if there else f"s3://{bucket}/{plain.rstrip('/')}"
+        return None if there else f"s3://{bucket}/{folder.rstrip('/')}"
 
     def is_directory(self, path: str) -> bool:
         bucket, plain, rest = _split(path)
@@ -145,7 +146,7 @@ class S3Storage(Storage):
         if below is not None:
             return bool(below)
         first = ask(lambda: self.client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1))
-        return bool(first.get("Contents"))
+        return bool(_contents(first))
 
     def _list(self, bucket: str, prefix: str) -> Mapping[str, Status]:
         """The objects below a prefix by path: as many as may be, and what else is on the last page."""
@@ -155,7 +156,7 @@ class S3Storage(Storage):
         listed = _Listing()
         pages = iter(self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
         while len(listed) <= self._max_objects and (page := ask(lambda: next(pages, None))):
-            for one in page.get("Contents", ()):
+            for one in _contents(page):
                 path, written = f"s3://{bucket}/{one['Key']}", one["LastModified"].timestamp()
                 listed[path] = Status(one["Size"], written, [one["Size"], one["ETag"]], path)
         self._listed[bucket, prefix] = listed
@@ -183,7 +184,7 @@ class S3Storage(Storage):
             for path, made in waiting:
                 yield path, made.result()
         finally:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, wanted: Wanted) -> Raw | OSError:
         path, status, offset = wanted
@@ -211,8 +212,7 @@ class Object:
         self._position = 0
         begin = max(0, offset - TAIL)
         far = begin > BLOCK
-        least = HEAD if begin < status.size else LOOK  # of one that is not read from there
-        self._head = (0, self._fetch(0, least if far else BLOCK))
+        self._head = (0, self._fetch(0, LOOK if far else BLOCK))
         self._block = (begin, self._fetch(begin, BLOCK)) if far else self._head
 
     def read(self, size: int, /) -> bytes:
@@ -248,7 +248,7 @@ class Object:
         def fetch() -> bytes:
             wanted: Any = {**self._name, "Range": f"bytes={start}-{end - 1}", "IfMatch": self.version}
             with closing(self._client.get_object(**wanted)["Body"]) as body:
-                return body.read()
+                return body.read(end - start + 1)  # of one that is sent whole, no more
 
         for _ in range(ATTEMPTS - 1):
             found = ask(fetch, broken=b"")
@@ -258,6 +258,13 @@ class Object:
         if len(found) != end - start:
             raise OSError(None, f"S3 sent {len(found)} of {end - start} bytes")
         return found
+
+
+def _contents(page: ListObjectsV2OutputTypeDef) -> Sequence[ObjectTypeDef]:
+    """The objects of a page; OSError where it is none: boto3 takes whatever a stranger says for empty."""
+    if "Name" not in page:
+        raise OSError(None, "the answer is no listing of a bucket; check AWS_ENDPOINT_URL")
+    return page.get("Contents", ())
 
 
 def ask(call: Callable[[], T], broken: T | None = None) -> T:

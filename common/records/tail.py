@@ -183,8 +183,7 @@ class Tail:
 
     def spent(self) -> bool:
         """Whether this tick has taken its share of bytes or of time, and is `over`."""
-        # Something is read in every tick, however long it took to find the files.
-        if not self.over and (self.bytes >= self.bytes_per_tick or (self.bytes and self.enough())):
+        if not self.over and (self.bytes >= self.bytes_per_tick or self.enough()):
             self.over, self._last_byte = True, self.bytes + self.bytes_beyond
         return self.over
 

@@ -232,16 +232,16 @@ def test_a_second_larger_than_a_tick_s_share_is_sent_in_parts_that_add_up(tmp_pa
     assert second == 2400
 
 
-def test_reading_ends_at_half_the_deadline_so_that_what_was_read_can_be_delivered(ticks: Ticks) -> None:
+def test_reading_ends_in_time_to_deliver_and_begins_however_late_the_files_were_found(ticks: Ticks) -> None:
     for rank in range(3):
         ticks.measure(event(100, rank=rank), to=f"{rank}/segment-000001.jsonl")
-    times = chain([0.0, 29.9], repeat(30.0))
+    times = chain([0.0, 40.0, 49.9], repeat(50.0))  # half of the twenty seconds is kept
     ticks.deadline = Deadline(60, clock=lambda: next(times))
     points = ticks.tick()
-    assert {tags for name, tags, _ in points if name == "allocated_bytes"} == {TAGS}
+    assert {tags for name, tags, _ in points if name == "allocated_bytes"} == {TAGS, (*TAGS[:2], "rank:1")}
     assert points["ingest.backlog_bytes", (), NOW] > 0
     ticks.deadline = Deadline(60, clock=lambda: 0.0)
-    assert len(of(ticks.tick(), "allocated_bytes")) == 2
+    assert len(of(ticks.tick(), "allocated_bytes")) == 1
 
 
 def test_a_torn_line_is_read_once_it_is_whole(ticks: Ticks) -> None:

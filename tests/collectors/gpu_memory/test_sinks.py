@@ -79,7 +79,7 @@ def asked(bucket: Bucket) -> tuple[list[str], list[str]]:
 
 
 def saved(ticks: Ticks) -> dict[str, object]:
-    return {key: value for key, value in ticks.parts.items() if key.startswith(("sink:", "dump:", "lent:"))}
+    return {key: value for key, value in ticks.parts.items() if key.startswith(("sink:", "dump:"))}
 
 
 def written(ticks: Ticks) -> set[str]:
@@ -263,24 +263,17 @@ def looked(bucket: Bucket, shard: Shard, state: Mapping[str, object]) -> tuple[S
     return found, known
 
 
-def test_a_shard_reads_the_manifest_of_another_beside_a_segment_that_is_its_own(bucket: Bucket) -> None:
+def test_a_shard_reads_the_manifests_of_its_own_directories_and_keeps_them_by_slot(bucket: Bucket) -> None:
     segments = [{"filename": "segment-000001.jsonl", "session_id": "mine"}]
     bucket.put_bytes("sinks/a/manifest.json", manifest("running", segments=segments))
-    state: Mapping[str, object] = {}
-    own, other = int(slot(SINK)), (int(slot(SINK)) + 1) % 64
-    for shard, key, read in (
-        (Shard(own, 64), slotted(slot(SINK), f"sink:{SINK}"), 1),
-        (Shard(other, 64), f"lent:{SINK}", 0),
-    ):
-        found, known = looked(bucket, shard, state)
-        assert MANIFESTS[0] in asked(bucket)[1] or not read
-        for name, session in (("segment-000001.jsonl", "mine"), ("segment-000002.jsonl", SINK)):
-            assert found.session_of(f"{SINK}/{name}") == session
-        assert asked(bucket)[1] == [MANIFESTS[0]] * (1 - read)
-        assert key in known.placed(found.changes())
-        again, _ = looked(bucket, shard, json.loads(json.dumps(known.placed(found.changes()))))
-        assert again.session_of(f"{SINK}/segment-000001.jsonl") == "mine"
-        assert asked(bucket)[1] == []
-    lent = json.loads(json.dumps(found.changes()))
-    owner, _ = looked(bucket, Shard(own, 64), lent)
-    assert owner.changes()[f"lent:{SINK}"] is None
+    own = Shard(int(slot(SINK)), 64)
+    found, known = looked(bucket, own, {})
+    assert asked(bucket)[1] == [MANIFESTS[0]]
+    for name, session in (("segment-000001.jsonl", "mine"), ("segment-000002.jsonl", SINK)):
+        assert found.session_of(f"{SINK}/{name}") == session
+    saved = json.loads(json.dumps(known.placed(found.changes())))
+    assert [*saved] == [slotted(slot(SINK), f"sink:{SINK}")]
+    again, _ = looked(bucket, own, saved)
+    assert again.session_of(f"{SINK}/segment-000001.jsonl") == "mine"
+    other, _ = looked(bucket, Shard((own.index + 1) % 64, 64), {})
+    assert (other.changes(), asked(bucket)[1]) == ({}, [])

@@ -121,7 +121,7 @@ class TestShared:
         assert told(shared) == {60: {A: (7, 2, 5), B: (8, 1, 8)}}
         assert shared.add("one", 120, {A: 3})
         assert told(shared) == {60: {A: (7, 2, 5), B: (8, 1, 8)}, 120: {A: (3, 1, 3)}}
-        changes = shared.changes()
+        changes = shared.changes(forget=True)
         assert not shared
         assert json.loads(json.dumps(changes)) == {
             "bucket:60": '[[["a"],[2,1,2]],[["b"],[8,1,8]]]',
@@ -129,17 +129,17 @@ class TestShared:
             "open:two": [60, [[["a"], 5]]],
         }
         later = Shared(again(changes), WIDTH, 0)
-        assert (told(later), later.changes()) == ({}, {})
+        assert (told(later), later.changes(forget=True)) == ({}, {})
         assert not later.add("one", 119, {A: 9})
         assert later.add("two", 61, {A: 6})
         assert told(later) == {60: {A: (8, 2, 6), B: (8, 1, 8)}}
-        assert later.changes() == {"open:two": [60, [(A, 6)]]}
+        assert later.changes(forget=True) == {"open:two": [60, [(A, 6)]]}
 
     @pytest.mark.parametrize(("oldest", "forgotten"), [(120, False), (120.5, True)])
     def test_what_is_too_old_to_be_sent_again_is_forgotten(self, oldest: float, forgotten: bool) -> None:
         saved = again({"bucket:60": '[[["a"],[2,1,2]]]', "open:one": [60, [[["a"], 5]]]})
         shared = Shared(saved, WIDTH, oldest)
-        assert shared.changes() == ({"open:one": None} if forgotten else {})
+        assert shared.changes(forget=True) == ({"open:one": None} if forgotten else {})
         assert saved.forgotten == ({"bucket:60": None} if forgotten else {})
         assert saved.bad == 0
 
