@@ -93,9 +93,8 @@ class Units:
         for path in files:
             _, number, _, series = self.known[path]
             fed_by[series].add(number)
-        self.sole = frozenset(
-            series for series, slots in fed_by.items() if len(slots) == 1 and all(map(self.owns, slots))
-        )
+        own = (one for one, slots in fed_by.items() if one and len(slots) == 1 and all(map(self.owns, slots)))
+        self.sole = frozenset(own)
         return {path: status for path, status in files.items() if self.owns(self.known[path][1])}
 
     def _knows(self, path: str, status: Status) -> bool:

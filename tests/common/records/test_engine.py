@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -92,6 +93,80 @@ def test_where_some_paths_are_missing_sums_are_absent_and_series_are_not(tmp_pat
     assert points["xenna.run.last_record_age_seconds", RUN, NOW] == 100
     assert points["xenna.pipeline.progress", RUN, NOW - 100] == 50.0
     assert named(points, "xenna.runs.") == {}
+
+
+def test_while_files_wait_for_the_next_tick_nothing_is_said_of_how_runs_are(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path, bytes_per_tick="1000000")
+    for name in "ab":
+        long = {"progress": 1, "padding": "x" * 700_000}
+        told = {"run_id": name, "run_hash": name}
+        ticks.write(record(0, 900, long, **told), record(1, 10, long, **told), to=f"{name}.jsonl")
+    points = ticks.tick()
+    assert points["xenna.ingest.backlog_bytes", (), NOW] > 0
+    assert named(points, "xenna.run") == {}  # neither stalled for a quarter of an hour, nor none active
+    points = ticks.tick()
+    assert points["xenna.runs.active", (), NOW] == 2
+    assert {value for (name, *_), value in points.items() if name == "xenna.run.stalled"} == {0}
+
+
+def test_of_a_run_whose_file_cannot_be_read_nothing_is_said_and_of_others_it_is(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path)
+    for name in "ab":
+        ticks.write(record(0, 900, run_id=name, run_hash=name), to=f"{name}.jsonl")
+    ticks.tick()
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "b.jsonl").symlink_to("b.jsonl")
+    ticks.write(record(1, 5.5, run_id="a", run_hash="a"), to="a.jsonl")
+    points = ticks.tick()
+    assert ticks.tally.lost == [f"{tmp_path}/b.jsonl: Too many levels of symbolic links"]
+    assert named(points, "xenna.run.") == {
+        ("xenna.run.last_record_age_seconds", ("pipeline_kind:curate", "run_hash:a"), NOW): 5.5,
+        ("xenna.run.stalled", ("pipeline_kind:curate", "run_hash:a"), NOW): 0,
+    }
+
+
+def test_records_of_another_kind_take_no_numbers_of_the_same_run(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path)
+    ticks.write(*(operations(seq, 100, (1, 1, 1.0), run_id="r1") for seq in range(5)))
+    ticks.write(*(record(seq, 90 - seq, {"progress": seq}) for seq in range(8)))
+    points = ticks.tick()
+    assert [value for (name, *_), value in points.items() if name == "xenna.pipeline.progress"] == [*range(8)]
+    assert points["xenna.ingest.other_kind", (), NOW] == 5
+
+
+def test_a_run_that_goes_on_after_its_end_is_active_again(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path)
+    ticks.write(record(0, 300), record(1, 200, event="end", status="ok"))
+    assert ticks.tick()["xenna.runs.active", (), NOW] == 0
+    ticks.write(record(2, 100))
+    points = ticks.tick()
+    assert (points["xenna.runs.active", (), NOW], points["xenna.run.stalled", RUN, NOW]) == (1, 0)
+    assert points["xenna.runs.ended_ok_24h", (), NOW] == 0
+
+
+def test_what_a_compressed_file_holds_is_read_beside_the_next_file_of_its_name(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path)
+    ticks.write(record(0, 900, {"progress": 0}))
+    ticks.tick()
+    ticks.write(record(1, 800, {"progress": 1}))
+    whole = (tmp_path / "a.jsonl").read_bytes()
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(whole))
+    os.utime(tmp_path / "a.jsonl.gz", (NOW, NOW))
+    points = ticks.tick()  # while it is being compressed
+    assert points["xenna.ingest.files", (), NOW] == 1
+    assert named(points, "xenna.pipeline.progress") == {("xenna.pipeline.progress", RUN, NOW - 800): 1}
+    ticks.write(record(2, 700, {"progress": 2}))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    os.utime(tmp_path / "a.jsonl.gz", (NOW, NOW))
+    (tmp_path / "a.jsonl").unlink()
+    ticks.write(record(0, 600, {"progress": 3}, run_id="r2"))
+    os.utime(tmp_path / "a.jsonl", (NOW + 1, NOW + 1))
+    points = ticks.tick()
+    assert points["xenna.ingest.files", (), NOW] == 2
+    assert named(points, "xenna.pipeline.progress") == {
+        ("xenna.pipeline.progress", RUN, NOW - 700): 2,
+        ("xenna.pipeline.progress", RUN, NOW - 600): 3,
+    }
 
 
 def test_a_path_that_was_read_before_and_one_behind_a_wildcard_may_go(tmp_path: Path) -> None:

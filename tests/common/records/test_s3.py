@@ -31,6 +31,7 @@ from common.records import file, s3
 from common.records.file import zstd
 from common.records.storage import Found, Wanted
 from common.records.storages import Files
+from common.records.tail import NOT_THERE
 from common.span import Span
 from servers.aws import Aws
 from servers.faults import Fault
@@ -337,6 +338,46 @@ def test_a_prefix_with_nothing_below_it_is_lost_and_one_before_a_wildcard_too(bu
     ticks = ObjectTicks(bucket.aws, f"s3://{BUCKET}/*/x.jsonl")
     ticks.tick()
     assert ticks.tally.lost == []
+
+
+@pytest.mark.parametrize("path", ["othe", "othe/", "othe/*.jsonl", "othe/**/*.jsonl", "othe*/../x"])
+def test_a_path_that_only_begins_another_name_is_not_there(bucket: Bucket, path: str) -> None:
+    bucket.put("other/a.jsonl", *lines(100))
+    ticks = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{path}")
+    points = ticks.tick()
+    if path.startswith("othe*"):  # a wildcard says that it may be absent
+        assert (ticks.tally.lost, points["xenna.runs.active", (), NOW]) == ([], 0)
+    else:
+        assert [one.partition(": ")[2] for one in ticks.tally.lost] == [NOT_THERE]
+        assert named(points, "xenna.runs.") == {}
+
+
+@pytest.mark.parametrize("body", ["", "<html>hello</html>", "<Other><Contents/></Other>"])
+@pytest.mark.parametrize("path", ["run", "*/*.jsonl"])
+def test_a_stranger_that_answers_the_listing_has_not_said_that_there_is_nothing(
+    bucket: Bucket, path: str, body: str
+) -> None:
+    bucket.put("run/a.jsonl", *lines(100))
+    ticks = ObjectTicks(bucket.aws, f"s3://{BUCKET}/{path}")
+    ticks.tick()
+    bucket.aws.faults.add(Fault(status=200, body=body, headers={"Content-Type": "application/xml"}), None)
+    points = ticks.tick()
+    assert named(points, "xenna.runs.") == {}
+    [lost] = ticks.tally.lost
+    assert lost.endswith(": the answer is no listing of a bucket; check AWS_ENDPOINT_URL")
+    bucket.aws.faults.clear()
+
+
+def test_of_an_object_that_is_sent_whole_no_more_is_taken_than_was_asked_for(bucket: Bucket) -> None:
+    content = bucket.put_bytes("run/a.jsonl", Random(1).randbytes(3 * s3.BLOCK))
+    storage, found = s3.S3Storage(ObjectTicks(bucket.aws).core, 10), Found()
+    storage.find(f"s3://{BUCKET}/run/", found)
+    bucket.aws.faults.add(Fault(status=200, body=content), None, match=f"/{BUCKET}/run/a.jsonl")
+    [(path, status)] = found.files.items()
+    [(_, made)] = storage.opened([Wanted(path, status, 0)])
+    assert isinstance(made, OSError)
+    assert made.strerror == f"S3 sent {s3.BLOCK + 1} of {s3.BLOCK} bytes"
+    bucket.aws.faults.clear()
 
 
 @pytest.mark.parametrize(
