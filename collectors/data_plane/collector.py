@@ -132,8 +132,8 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
             Sample(metric, n, start, key, None) for metric, n in zip(emitted.DOUBTS, value[7:], strict=True)
         ]
 
-    def added_up(self) -> Iterator[Sample]:
-        return chain(super().added_up(), self.apart(self._held()) if self.layered else self._held())
+    def added_up(self, *, held: bool = False) -> Iterator[Sample]:
+        return chain(super().added_up(held=held), self.apart(self._held()) if self.layered else self._held())
 
     def _held(self) -> Iterator[Sample]:
         """What each job holds; over jobs it is not added up, as nobody knows that all of them were read."""
@@ -146,8 +146,8 @@ class DataPlaneIngest(Ingest[DataPlaneSettings, Operations | Held]):
     def pending(self) -> bool:
         return super().pending or bool(self._words)
 
-    def changes(self, *, forget: bool) -> dict[str, object]:
-        return {**super().changes(forget=forget), **self._jobs.changes()}
+    def changes(self, *, forget: bool, held: bool = False) -> dict[str, object]:
+        return {**super().changes(forget=forget, held=held), **self._jobs.changes()}
 
 
 def held_samples(word: Held, tagging: Tagging) -> Iterator[Sample]:

@@ -145,11 +145,11 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def pending(self) -> bool:
         return True
 
-    def rest(self) -> Iterator[Sample]:
+    def rest(self, *, held: bool) -> Iterator[Sample]:
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
         for _, source in sorted(self._by_name.items()):
             yield from self._seconds(source)
-        yield from super().rest()
+        yield from super().rest(held=held)
 
     def _seconds(self, source: Source) -> Iterator[Sample]:
         """The points of a session that are its own."""
@@ -185,9 +185,9 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
         if sums:
             yield from self.together(self.known.samples(self.context))
 
-    def changes(self, *, forget: bool) -> dict[str, object]:
+    def changes(self, *, forget: bool, held: bool = False) -> dict[str, object]:
         """What to save, with what manifests said; a replay reads them once."""
-        changes = super().changes(forget=forget)
+        changes = super().changes(forget=forget, held=held)
         return {**changes, **self.known.changes()} if self.tick.live else changes
 
 

@@ -1,13 +1,14 @@
 """What writers that share a series add up to, bucket by bucket, so that none overwrites another.
 
 Time is cut into buckets. What was added up in one is saved for as long as the intake takes its points: what
-is read late adds to its bucket, which is then sent again, whole.
+is read late adds to its bucket, which is then sent again, whole. While files wait to be read it may be held
+back: nobody knows then whether a bucket is whole.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -15,7 +16,7 @@ import orjson
 from pydantic import Field, Json, TypeAdapter
 
 from common.intake import MAX_AGE
-from common.records.saved import Number, SavedState, Second, Whole
+from common.records.saved import MAX_TIME, Number, SavedState, Second, Whole
 from common.shards import slotted
 
 MAX_KEPT = 30_000_000  # characters of all saved buckets
@@ -53,17 +54,28 @@ class Cells(Generic[V]):
         self._before = saved
         self._saved: dict[Part, str] = {}
         self._slots: dict[int, dict[str, None]] = {}  # which there are of a bucket
+        self.held = dict(
+            saved.everywhere(f"held:{prefix}", _SECOND)
+        )  # by slot: from when on nothing was sent
+        self.too_old = 0  # values that were held back for too long
         for number, name, said in saved.parts_by_slot(prefix, _TEXT):
             if (start := _start(name)) >= oldest:
                 self._saved[number, start] = said
                 self._slots.setdefault(start, {})[number] = None
             else:
                 saved.forgotten[slotted(number, prefix + name)] = None
+                if start >= self.held.get(number, MAX_TIME):
+                    cells = saved.parsed(said, self._schema)
+                    self.too_old += len(cells or ())
         forgotten = max((at for _, at in saved.everywhere(self._mark, _SECOND)), default=0)
         self.forgotten = forgotten if forgotten < oldest + MAX_SPAN else 0
         self._open: dict[Part, dict[Key, V]] = {}
-        self._grown: dict[Part, set[Key]] = {}
-        self.growth = 0
+        self._grown = {part: {*self._opened(part)} for part in self.held_back()}
+        self.growth = sum(map(len, self._grown.values()))
+
+    def held_back(self) -> list[Part]:
+        """The saved parts that were not sent."""
+        return [part for part in self._saved if part[1] >= self.held.get(part[0], MAX_TIME)]
 
     @property
     def _mark(self) -> str:
@@ -111,9 +123,17 @@ class Cells(Generic[V]):
             for start in starts[key]:
                 yield start, key, whole[start][key]
 
-    def changes(self, *, forget: bool) -> dict[str, object]:
-        """What to save of what has grown; at most so much, where some may be forgotten."""
-        changes: dict[str, object] = {}
+    def hold(self, parts: Iterable[Part] | None = None) -> None:
+        """Send what has grown, or these parts, another time."""
+        for slot, start in self._grown if parts is None else parts:
+            self.held[slot] = min(start, self.held.get(slot, start))
+
+    def changes(self, *, forget: bool, held: bool = False) -> dict[str, object]:
+        """What to save of what has grown, sent or `held`; at most so much, where some may be forgotten."""
+        mark, changes = f"held:{self._prefix}", dict[str, object]()
+        for slot, start in self.held.items():
+            changes[slotted(slot, mark)] = start if held else None
+        self.held = self.held if held else {}
         for part in self._grown:
             said = dumps(list(self._open[part].items()))
             self._saved[part] = changes[self._key(*part)] = said
@@ -173,8 +193,10 @@ class Shared:
                 self._open[writer] = (start, dict(values))
             else:
                 saved.bad += 1
-        self._touched: set[int] = set()
         self._heard: set[str] = set()
+        since = min(self._left.held.values(), default=MAX_TIME)
+        starts = {start for _, start in self._left.held_back()} | {start for start, _ in self._open.values()}
+        self._touched = {start for start in starts if start >= since}
 
     def __bool__(self) -> bool:
         """Whether something is to be sent."""
@@ -207,7 +229,17 @@ class Shared:
                     sums[series] = plus(sums[series], one) if series in sums else one
         yield from buckets.items()
 
-    def changes(self, *, forget: bool) -> dict[str, object]:
+    @property
+    def too_old(self) -> int:
+        """Values that were held back for too long."""
+        return self._left.too_old
+
+    def hold(self) -> None:
+        """Send what has changed another time."""
+        slots = {self._saved.claim(f"open:{writer}") for writer in self._heard}
+        self._left.hold((slot, start) for slot in slots for start in self._touched)
+
+    def changes(self, *, forget: bool, held: bool = False) -> dict[str, object]:
         """What to save, and what is too old to be sent again and is forgotten."""
         saved: dict[str, object] = {}
         for writer, (start, values) in self._open.items():
@@ -216,7 +248,7 @@ class Shared:
             elif writer in self._heard:
                 saved[f"open:{writer}"] = [start, list(values.items())]
         self._touched, self._heard = set(), set()
-        return {**self._left.changes(forget=forget), **saved}
+        return {**self._left.changes(forget=forget, held=held), **saved}
 
 
 def _start(text: str) -> int:

@@ -91,7 +91,9 @@ class Ingest(Grammar[S, R]):
             self.context.lose(path, why)
         self._warn_of_other_kinds()
         self._warn_of_late_records()
-        yield from in_batches(self.rest())
+        # Where writers share a bucket, it is whole only once no file waits.
+        held = self.tick.live and self.behind and self.width(self.settings) > 1
+        yield from in_batches(self.rest(held=held))
         if self.tick.live and not self._tail.blind:
             yield from self.present(sums=not self._tail.lost)
         other = sum(other for _, other in self._kinds.values())
@@ -99,7 +101,7 @@ class Ingest(Grammar[S, R]):
         if self.saved.bad:
             self.context.log.warning("%d parts of the checkpoint cannot be used", self.saved.bad)
             self.context.drop("bad_checkpoint", self.saved.bad)
-        changes = {**self._saved, **self.changes(forget=not self.behind)}
+        changes = {**self._saved, **self.changes(forget=not self.behind, held=held)}
         yield Mark(self.saved.placed({**changes, **self.owners.expired(), **self._tail.expired()}))
 
     def _flush(self, file: TailedFile) -> Iterator[Sample | Mark]:

@@ -72,6 +72,8 @@ class Grammar(ABC, Generic[S, R]):
         self.owners = Owners(saved, self.silence(settings), context.now - settings.forget_after)
         self.cells = Cells[Any](saved, "cell:", oldest, self.cell, self.add_cells)
         self.shared = Shared(saved, settings.aggregate_interval, oldest)
+        if too_old := self.cells.too_old + self.shared.too_old:
+            context.drop("too_old", too_old)
         self.layered = context.shard.count > 1 or context.sent_until > oldest  # or no shards can matter
         self.units = Units(
             *(self.unit, context.shard, saved, tick.now),
@@ -198,13 +200,16 @@ class Grammar(ABC, Generic[S, R]):
             else:
                 yield from self.together((sample,))
 
-    def rest(self) -> Iterator[Sample]:
-        """The points that are known once all files were read."""
+    def rest(self, *, held: bool) -> Iterator[Sample]:
+        """The points that are known once all files were read; what they add up to may be `held` back."""
         for path, entry, record, samples in self._contested:
             self.path, self.entry = path, entry
             yield from self._shown(record, samples)
-        yield from self.added_up()
-        yield from self.together(self._each(self.sum_samples, self.shared.sums()))
+        yield from self.added_up(held=held)
+        if held:
+            self.shared.hold()
+        else:
+            yield from self.together(self._each(self.sum_samples, self.shared.sums()))
 
     def present(self, *, sums: bool) -> Iterator[Sample]:  # noqa: ARG002
         """Points of now, out of what is remembered; without sums over all files where some are unknown."""
@@ -215,15 +220,15 @@ class Grammar(ABC, Generic[S, R]):
         """Whether something was read that has not been yielded yet."""
         return bool(self._contested or self.shared or self.cells.growth)
 
-    def changes(self, *, forget: bool) -> dict[str, object]:
-        """What to save behind all that was yielded.
+    def changes(self, *, forget: bool, held: bool = False) -> dict[str, object]:
+        """What to save behind all that was yielded, or held back of what adds up.
 
         What is too much is forgotten only where all files were read: it can no longer be added to then.
         """
         return {
             **self.owners.changes(),
-            **self.cells.changes(forget=forget),
-            **self.shared.changes(forget=forget),
+            **self.cells.changes(forget=forget, held=held),
+            **self.shared.changes(forget=forget, held=held),
         }
 
     def drop(self, reason: str, count: int = 1, key: str = "", value: object = None) -> None:
@@ -239,8 +244,11 @@ class Grammar(ABC, Generic[S, R]):
             tell = self.context.log.warning if reason == "unusable_record" else self.context.log.debug
             tell("dropped %s: %s%s", place, reason, said)
 
-    def added_up(self) -> Iterator[Sample]:
-        """What adds up and has grown, whole."""
+    def added_up(self, *, held: bool = False) -> Iterator[Sample]:
+        """What adds up and has grown, whole; nothing where it is held back."""
+        if held:
+            self.cells.hold()
+            return iter(())
         grown = self._each(self.cell_samples, self.cells.grown())
         return self.apart(grown) if self.layered else grown
 
