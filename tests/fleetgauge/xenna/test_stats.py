@@ -141,6 +141,9 @@ def test_throughput_is_the_change_of_completed_tasks_over_time() -> None:
     later = copy.deepcopy(one(line=6))
     later.time = first.time + 10
     assert of(flat(first, later)[1], "throughput_tasks_per_s") == [None] * 3
+    idle = copy.deepcopy(first)
+    idle.time = first.time + 10
+    assert of(flat(first, idle)[1], "throughput_tasks_per_s") == [0.0] * 3
 
 
 def test_the_bottleneck_is_the_stage_with_full_slots_before_an_idle_one() -> None:
@@ -168,6 +171,8 @@ def test_the_bottleneck_is_the_stage_with_full_slots_before_an_idle_one() -> Non
         ({(1, "actor_stats", "idle"): 1}, [1, 1, 0]),
         ({(2, "actor_stats", "idle"): 0, (2, "actor_stats", "running"): 1}, [0, 0, 0]),
         ({(2, "slot_stats", "num_used"): 8, (2, "slot_stats", "num_empty"): 0}, [0, 1, 1]),
+        ({(1, "slot_stats", "num_used"): 0, (1, "slot_stats", "num_empty"): 0}, [0, 0, 0]),
+        ({(1, "slot_stats", "num_used"): 0, (1, "slot_stats", "num_empty"): 1}, [0, 1, 0]),
         ({(1, "slot_stats", "num_used"): None}, [0, None, 0]),
         ({(2, "actor_stats", "idle"): None}, [0, None, 0]),
     ],
@@ -193,8 +198,33 @@ def test_progress_over_all_stages_goes_from_nothing_to_everything() -> None:
     assert flat(one(line=10))[0]["progress"] == 100.0
 
 
+@pytest.mark.parametrize(
+    ("inputs", "pools", "shares"),
+    [
+        # Each pool: completed, waiting before it, in its slots, waiting behind it.
+        ((1, 0), [(1, 0, 0, 0), (1, 0, 0, 0), (1, 0, 0, 0)], [1, 1, 1]),
+        ((10, 5), [(0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0)], [0, 0, 0]),
+        ((10, 10), [(2, 1, 1, 1), (0, 0, 1, 0), (0, 0, 0, 0)], [1 / 2, 0, 0]),
+        ((10, 5), [(4, 0, 1, 1), (2, 0, 1, 0), (1, 0, 0, 0)], [4 / 10, 2 / 10, 1 / 5]),
+        # Behind one that has completed nothing, as many are expected as of it, and never more than all.
+        ((10, 9), [(0, 0, 1, 0), (20, 0, 0, 0), (0, 0, 0, 0)], [0, 1, 0]),
+        # What is not known to wait does not.
+        ((10, 0), [(4, 0, 0, None), (2, 0, 0, 0), (2, 0, 0, 0)], [1, 1, 1]),
+    ],
+)
+def test_progress_over_all_stages_is_the_mean_of_their_shares(
+    inputs: tuple[int, int], pools: list[tuple[int | None, ...]], shares: list[float]
+) -> None:
+    given = one()
+    given.num_initial_input_tasks, given.num_input_tasks_remaining = inputs
+    for pool, (completed, queue_in, used, queue_out) in zip(given.actor_pools, pools, strict=True):
+        pool.task_stats.total_completed, pool.slot_stats.num_used = completed, used
+        pool.task_stats.input_queue_size, pool.task_stats.output_queue_size = queue_in, queue_out
+    assert flat(given)[0]["progress_stages"] == pytest.approx(100 * sum(shares) / 3)
+
+
 def test_progress_is_left_out_where_there_is_nothing_to_measure_it_by() -> None:
-    for initial, remaining in ((0, 0), (0, 5), (60, 61), (None, 5), (60, None)):
+    for initial, remaining in ((0, 0), (0, 5), (60, 61), (60, -1), (None, 5), (None, 0), (60, None)):
         given = one()
         given.num_initial_input_tasks, given.num_input_tasks_remaining = initial, remaining
         [values] = flat(given)
