@@ -21,7 +21,7 @@ from common.records.entry import Entry
 from fleetgauge.records import identity
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook
 from fleetgauge.xenna.names import stage_keys
-from fleetgauge.xenna.stats import Pipeline, copy_stats
+from fleetgauge.xenna.stats import Pipeline, copy_pool, copy_stats
 
 SAMPLES = ("batch-0.5.12", "failing-0.3.0", "streaming-0.3.0", "streaming-0.5.12")
 STAGES = ("download_stage", "http_tokenize_stage", "write_stage")
@@ -182,6 +182,42 @@ def test_what_makes_a_bottleneck(changes: dict[Any, Any], bottlenecks: list[int 
     for (pool, part, name), value in changes.items():
         setattr(getattr(given.actor_pools[pool], part), name, value)
     assert of(flat(given)[0], "bottleneck") == bottlenecks
+
+
+def test_inputs_of_which_nothing_is_known_do_not_wait() -> None:
+    given = one(line=8)
+    given.num_input_tasks_remaining = None
+    given.actor_pools[0].slot_stats = SimpleNamespace(num_used=7, num_empty=1)
+    given.actor_pools[0].task_stats.output_queue_size = None
+    given.actor_pools[1].slot_stats = SimpleNamespace(num_used=7, num_empty=1)
+    given.actor_pools[1].actor_stats.idle = 1
+    assert of(flat(given)[0], "bottleneck") == [None, 0, 0]
+    given.actor_pools[0].task_stats.output_queue_size = 0
+    assert of(flat(given)[0], "bottleneck") == [0, 0, 0]
+
+
+def test_totals_are_of_all_that_was_done_and_of_what_was_expected_before() -> None:
+    given = one()
+    given.num_initial_input_tasks, given.num_input_tasks_remaining, given.start_time = 10, 5, 100.0
+    sizes = SimpleNamespace(total_completed=0, total_returned_none=0, input_queue_size=5, output_queue_size=0)
+    for pool in given.actor_pools:
+        pool.task_stats, pool.slot_stats = copy.copy(sizes), SimpleNamespace(num_used=0, num_empty=8)
+    pipeline = Pipeline()
+    assert pipeline.totals(130.0, []) == {}
+    pools = [copy_pool(pool) for pool in given.actor_pools]
+    assert "progress_stages" not in pipeline.totals(130.0, pools)
+    assert pipeline.metrics(copy_stats(given, 0.0, 30))["progress_stages"] == 0.0
+    assert pipeline.totals(130.0, []) == {"pipeline_duration_s": 30.0}
+    for pool, completed, waiting in zip(given.actor_pools, (20, 5, 5), (0, 15, 0), strict=True):
+        pool.task_stats.total_completed, pool.task_stats.input_queue_size = completed, waiting
+    given.actor_pools[2].task_stats.total_returned_none = 3
+    assert pipeline.totals(130.0, [copy_pool(pool) for pool in given.actor_pools]) == {
+        "progress_stages": pytest.approx(100 * (1 + 5 / 20 + 5 / 20) / 3),
+        "tasks_failed": 3,
+        "pipeline_duration_s": 30.0,
+        **{f"stage/{stage}/tasks_failed": failed for stage, failed in zip(STAGES, (0, 0, 3), strict=True)},
+        **{f"stage/{stage}/tasks_completed": done for stage, done in zip(STAGES, (20, 5, 5), strict=True)},
+    }
 
 
 def test_progress_over_all_stages_goes_from_nothing_to_everything() -> None:
