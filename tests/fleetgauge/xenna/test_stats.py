@@ -268,6 +268,27 @@ def test_progress_is_left_out_where_there_is_nothing_to_measure_it_by() -> None:
         assert "progress_stages" not in values
 
 
+def test_rates_are_left_out_where_either_moment_is_unknown() -> None:
+    [whole] = flat(one())
+    for name in ("time", "start_time"):
+        given = one()
+        setattr(given, name, None)
+        [values] = flat(given)
+        assert whole.keys() - values.keys() == {"inputs_processed_per_s", "outputs_per_s"}
+
+
+def test_what_was_expected_before_any_task_was_given_holds_until_more_are() -> None:
+    given = one()
+    given.num_initial_input_tasks = given.num_input_tasks_remaining = 10
+    for pool in given.actor_pools:
+        pool.slot_stats.num_used = pool.task_stats.total_completed = pool.task_stats.input_queue_size = 0
+    pipeline = Pipeline()
+    assert pipeline.metrics(copy_stats(given, 0.0, 30))["progress_stages"] == 0.0
+    given.actor_pools[0].task_stats.total_completed = 5
+    totals = pipeline.totals(0.0, [copy_pool(pool) for pool in given.actor_pools])
+    assert totals["progress_stages"] == pytest.approx(100 * (5 / 10) / 3)
+
+
 def test_rates_are_nothing_before_any_time_has_passed() -> None:
     for seconds, inputs, outputs in ((0, 0.0, 0.0), (-1, 0.0, 0.0), (0.5, 84.0, 8.0)):
         given = one()
