@@ -91,7 +91,8 @@ def test_flattened_statistics_are_what_the_hook_logs(monitor: Any, tmp_path: Pat
 
 
 def test_a_key_that_is_nearly_right_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
-    XennaObservabilityConfig.of({"pipeline_stats_jsonl_pth": "x", "wandb_log_plan_table": True})
+    given = {"pipeline_stats_jsonl_pth": "x", "wandb_log_plan_table": True, "wandb_run": "own"}
+    XennaObservabilityConfig.of(given)
     assert warnings(caplog) == [
         "observability.pipeline_stats_jsonl_pth is not known; did you mean pipeline_stats_jsonl_path?"
     ]
@@ -149,6 +150,22 @@ def test_a_relative_path_is_below_the_run_directory(
         assert record["dataset_names"] == ["one", "two"]
         assert (record["pipeline_kind"], record["run_hash"]) == ("curate", "h1")
         assert record["kind"] == "xenna"
+
+
+@pytest.mark.parametrize(("variables", "job"), [({"SLURM_JOB_ID": "4711"}, "4711"), ({}, None)])
+def test_one_name_is_one_dataset_and_the_job_is_that_of_slurm(
+    variables: dict[str, str], job: str | None, monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    config = XennaObservabilityConfig(False, 30, f"{tmp_path}/")
+    made = make_xenna_wandb_stats_hook(config, "curate", dataset_names="one")
+    assert made is not None
+    with made:
+        pass
+    [file] = tmp_path.glob("*.jsonl")
+    assert [(one["dataset_names"], one.get("job")) for one in records.read(file)] == [(["one"], job)] * 2
 
 
 def test_importing_the_hook_imports_nothing_heavy() -> None:

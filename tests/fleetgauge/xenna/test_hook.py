@@ -31,6 +31,30 @@ def test_what_the_original_takes_returns_and_raises_passes_through(monitor: Any,
     assert len(metrics(tmp_path)) == 1
 
 
+def test_a_monitor_keeps_a_close_of_its_own_and_gets_none_where_its_class_has_none(
+    monitor: Any, tmp_path: Path
+) -> None:
+    with hook(tmp_path):
+        watched = monitor([one()])
+        watched.close = own = object()
+        watched.update()
+        assert watched.close is own
+        del monitor.close
+        watched = monitor([one()])
+        watched.update()
+        assert not hasattr(watched, "close")
+
+
+def test_a_close_that_outlives_its_monitor_does_nothing(monitor: Any, tmp_path: Path) -> None:
+    with hook(tmp_path):
+        watched = monitor([one()])
+        watched.update()
+        close = watched.close
+        del watched
+        gc.collect()
+        assert close() is None
+
+
 def test_the_wrapper_looks_like_the_original(monitor: Any, tmp_path: Path) -> None:
     signature = inspect.signature(monitor._make_stats)
     with hook(tmp_path):
