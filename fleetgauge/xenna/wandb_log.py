@@ -60,10 +60,7 @@ class WandbLog:
             else:
                 self._place = wandb
             self._define()
-        if self._place is None:
-            self.worker.lose("it could not be written")  # as said when the run could not be started
-        else:
-            self._place.log(row)
+        self._place.log(row)  # fails where the run could not be started, and is counted as lost
 
     def _can_be_second(self, wandb: Any) -> bool:
         reinit = getattr(getattr(wandb, "Settings", None), "model_fields", {}).get("reinit")

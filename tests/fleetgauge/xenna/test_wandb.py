@@ -262,7 +262,7 @@ class Recent(Wandb):
     class Settings(SimpleNamespace):
         model_fields: ClassVar[dict[str, Any]] = {
             "reinit": SimpleNamespace(annotation='Literal["default", "create_new"]'),
-            "console": None,
+            **dict.fromkeys(("console", "x_disable_stats", "init_timeout")),
         }
 
     def init(self, **options: Any) -> Run:
@@ -292,7 +292,8 @@ def test_by_default_the_statistics_have_a_run_of_their_own(
         "dir": "/jobs/7",
         "reinit": "create_new",
     }
-    assert vars(own.options["settings"]) == {"console": "off"}
+    settings = {"console": "off", "x_disable_stats": True, "init_timeout": 30.0}
+    assert vars(own.options["settings"]) == settings  # those that this release has
     assert own.rows == [{f"xenna/{key}": value for key, value in row.items()} for row in metrics(tmp_path)]
     assert (own.steps, own.finished) == (["xenna/pipeline_duration_s", "xenna/*"], 1)
     assert module.run.summary == {"xenna/run": own.id}
