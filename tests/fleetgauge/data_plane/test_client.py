@@ -185,7 +185,7 @@ def test_an_event_has_six_entries_in_order(op: str, client: MetricsDataPlaneClie
 
 
 def test_wall_ms_is_the_time_of_the_inner_call_alone(store: Store, events: Events) -> None:
-    ticks = count()
+    ticks = count(7)
     client = MetricsDataPlaneClient(store, events, clock=lambda: next(ticks) * 0.5)
     store.before_return = lambda: (next(ticks), None)[1]
     CALLS["put"](client)
@@ -465,6 +465,13 @@ def test_a_callback_that_is_falsy_is_still_called(store: Store) -> None:
     events = Quiet()
     MetricsDataPlaneClient(store, events).close()
     assert len(events.told) == 1
+
+
+def test_in_a_forked_child_a_client_counts_from_zero_and_promises_nothing(store: Store) -> None:
+    client = MetricsDataPlaneClient(store, alone=True)
+    CALLS["put"](client)
+    client.after_fork()
+    assert (client.alone, client.snapshot()["total_ops"], held(client)) == (False, 0, 0)
 
 
 def test_the_shadow_store_agrees_with_the_count(client: MetricsDataPlaneClient, store: Store) -> None:

@@ -336,6 +336,25 @@ def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscount
     assert_true_to(store, client)
 
 
+def test_a_partition_that_a_finalizer_empties_while_its_put_is_counted_is_emptied_after_it() -> None:
+    store, booking = Store(), threading.Event()
+    client = MetricsDataPlaneClient(store)
+
+    class Reentrant:
+        def __hash__(self) -> int:
+            if booking.is_set():
+                booking.clear()
+                client.clear_samples(None, "p")
+            return 1
+
+    store.before_return = booking.set
+    keys: Any = ["a", Reentrant()]
+    client.put_samples(keys, "p", fields=SizedRows({"x": 1}, {"x": 2}))
+    snapshot = client.snapshot()
+    assert (snapshot["by_op"]["clear"]["ops"], snapshot["by_op"]["clear"]["keys"]) == (1, 2)
+    assert (client.bytes_outstanding_by_partition(), snapshot["measure_errors"]) == ({}, 0)
+
+
 def test_an_event_is_told_outside_the_lock() -> None:
     """A callback that waits for another thread's call must not wait for ever."""
     store = Store()
