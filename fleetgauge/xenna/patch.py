@@ -96,9 +96,7 @@ def open_watcher(watcher: HookRecording, monitor_class: type) -> None:
 def close_watcher(watcher: HookRecording) -> None:
     """Stop showing; the last one restores."""
     with _lock:
-        monitor_class = watchers.pop(watcher, None)
-        if monitor_class is None:
-            return
+        monitor_class = watchers.pop(watcher)
         watcher.closed = True
         _around.set(tuple(one for one in _around.get() if one is not watcher))
         if monitor_class not in watchers.values():

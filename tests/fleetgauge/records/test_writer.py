@@ -357,6 +357,16 @@ def test_a_file_is_opened_once_for_many_records(tmp_path: Path, monkeypatch: pyt
     assert opened == [tmp_path / "a.jsonl"]
 
 
+def test_a_closed_file_keeps_no_descriptor(tmp_path: Path) -> None:
+    file = AppendFile(tmp_path / "a.jsonl", "a", 1000)
+    for closed in (False, True):
+        file.append(b"one\n")
+        if closed:
+            file.close()
+        open_ones = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+        assert open_ones.count(tmp_path / "a.jsonl") == (not closed)
+
+
 @pytest.mark.parametrize(
     ("found", "left"),
     [
@@ -565,7 +575,7 @@ def test_a_forked_child_writes_nothing_and_ends(tmp_path: Path) -> None:
         "writer = RecordWriter(sys.argv[1], 'k')\n"
         "child = os.fork()\n"
         "taken = writer.write('stats', {'child': not child})\n"
-        "if not child: sys.exit(3 if taken else 4)\n"
+        "if not child: sys.exit(3 if taken or writer.close() else 4)\n"
         "print(taken, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n",
         tmp_path / "a.jsonl",
     )

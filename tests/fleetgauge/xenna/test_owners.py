@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,44 @@ def test_nested_hooks_all_record_also_one_hook_within_itself(monitor: Any, tmp_p
     assert len(metrics(tmp_path / "outer")) == 1
     found = [list(records.read(path)) for path in (tmp_path / "inner").iterdir()]
     assert [[record["event"] for record in run] for run in found] == [["start", "stats", "end"]] * 2
+
+
+def test_a_hook_that_two_tasks_use_at_once_ends_the_run_of_the_one_that_leaves(
+    monitor: Any, tmp_path: Path
+) -> None:
+    shared, one_task, other = hook(tmp_path), copy_context(), copy_context()
+    one_task.run(shared.__enter__)
+    other.run(shared.__enter__)
+    one_task.run(monitor([one()]).update)
+    one_task.run(shared.__exit__, None, None, None)
+    runs = sorted([record["event"] for record in records.read(path)] for path in tmp_path.iterdir())
+    other.run(shared.__exit__, None, None, None)
+    assert [run for run in runs if "end" in run] == [["start", "stats", "end"]]
+
+
+def test_an_outer_hook_goes_on_after_an_inner_one_though_others_are_open_elsewhere(
+    monitor: Any, tmp_path: Path
+) -> None:
+    elsewhere = copy_context()
+    stranger = hook(tmp_path / "stranger")
+    elsewhere.run(stranger.__enter__)
+    with hook(tmp_path / "outer"):
+        with hook(tmp_path / "inner"):
+            pass
+        monitor([one()]).update()
+    elsewhere.run(stranger.__exit__, None, None, None)
+    counts = {name: len(metrics(tmp_path / name)) for name in ("outer", "inner", "stranger")}
+    assert counts == {"outer": 1, "inner": 0, "stranger": 0}
+
+
+def test_a_task_that_outlives_its_hook_belongs_to_the_only_one_that_is_open(
+    monitor: Any, tmp_path: Path
+) -> None:
+    with hook(tmp_path / "closed"):
+        task = copy_context()
+    with hook(tmp_path / "open"):
+        task.run(monitor([one()]).update)
+    assert [len(metrics(tmp_path / name)) for name in ("closed", "open")] == [0, 1]
 
 
 def test_two_pipelines_at_once_in_two_threads_are_recorded_under_their_own_hooks(
