@@ -12,6 +12,7 @@ import pytest
 from data.nvml.recorded import Driver, binding, recording
 
 from fleetgauge.compute import Gpu, GpuReading, read_gpus, read_host
+from fleetgauge.compute.nvml import Questions, ask_driver, read_board, unread_board
 
 H100 = "NVIDIA H100 80GB HBM3"
 H100_BYTES = 85520809984
@@ -278,3 +279,97 @@ def test_a_host_without_a_thread_to_spare_is_still_described(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert read_host().gpus is None
     assert read_host().os_cpus >= 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "field", "number"),
+    [
+        (7, None, 7),
+        (0, None, 0),
+        ("7", None, None),
+        (None, None, None),
+        (2**32 - 2, None, 2**32 - 2),
+        (2**32 - 1, None, None),
+        (2**32, None, 2**32),
+        (2**64 - 2, None, 2**64 - 2),
+        (2**64 - 1, None, None),
+        (SimpleNamespace(total=5), "total", 5),
+        (SimpleNamespace(total=5), "free", None),
+        ((3, 4), 0, 3),
+        ((3, 4), 1, 4),
+        (None, 0, None),
+    ],
+)
+def test_a_number_is_one_that_is_available(
+    answer: object, field: str | int | None, number: int | None
+) -> None:
+    ask = Questions(SimpleNamespace(told=lambda _: answer), "board")
+    assert ask.number("told", field=field) == number
+
+
+def test_of_a_board_that_does_not_say_whether_it_is_divided_no_instances_are_asked_for() -> None:
+    answers = {"nvmlDeviceGetMaxMigDeviceCount": lambda _: 2}
+    answers["nvmlDeviceGetMigDeviceHandleByIndex"] = lambda *_: 1
+    assert Questions(SimpleNamespace(**answers), "board").instances() == []
+    divided = Questions(SimpleNamespace(nvmlDeviceGetMigMode=lambda _: (1, 0), **answers), "board")
+    assert [part.handle for part in divided.instances()] == [1, 1]
+
+
+class RefusalError(Exception):
+    value = 9
+
+
+class NoLibraryError(Exception):
+    value = 12
+
+
+@pytest.mark.parametrize(
+    ("error", "loads"), [(OSError("no file"), False), (NoLibraryError(), False), (RefusalError(), True)]
+)
+def test_a_library_that_cannot_be_loaded_is_told_from_a_driver_that_refuses(
+    error: Exception, loads: bool
+) -> None:
+    def refuse() -> None:
+        raise error
+
+    answer = ask_driver(read_board, unread_board, deadline=30, nvml=SimpleNamespace(nvmlInit=refuse))
+    assert (answer.boards, answer.library_loads, answer.error) == (None, loads, error)
+
+
+def test_a_driver_without_boards_says_so() -> None:
+    empty = SimpleNamespace(nvmlInit=int, nvmlDeviceGetCount=int, nvmlShutdown=int)
+    assert read_gpus(nvml=empty) == ()
+
+
+@pytest.mark.parametrize(
+    ("capability", "processors"),
+    [
+        *((capability, 1280 // 64) for capability in ((7, 0), (7, 5), (8, 0))),
+        *(
+            (capability, 1280 // 128)
+            for capability in ((8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1))
+        ),
+        ((6, 1), None),
+    ],
+)
+def test_multiprocessors_are_cores_by_those_of_each(
+    capability: tuple[int, int], processors: int | None
+) -> None:
+    board = SimpleNamespace(
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetCudaComputeCapability=lambda _: capability,
+        nvmlDeviceGetNumGpuCores=lambda _: 1280,
+    )
+    gpu = read_board(board, 0).gpu
+    assert (gpu.major, gpu.minor, gpu.multi_processor_count) == (*capability, processors)
+
+
+@pytest.mark.parametrize(("code", "lost"), [(14, None), (15, "gone"), (16, "gone"), (17, None)])
+def test_a_board_is_lost_by_what_it_answers(code: int, lost: str | None) -> None:
+    error = type("NvmlError", (Exception,), {"value": code})("gone")
+
+    def refuse(_: object) -> None:
+        raise error
+
+    ask = Questions(SimpleNamespace(told=refuse), "board")
+    assert (ask.answer("told"), ask.lost, ask.codes) == (None, lost, {"told": code})

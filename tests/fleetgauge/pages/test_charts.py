@@ -71,12 +71,12 @@ def test_each_shape_has_its_own_key() -> None:
 
 
 def test_a_script_is_told_the_points_as_seconds_after_the_one_before_and_short_numbers() -> None:
-    x, values = Axis(-1.0, 9.0, ()), (0.1, 0.0999, None, -2.5, 1e15, 123.45678, 0)
+    x, values = Axis(-1.0, 9.0, ()), (0.123456, 0.0999, None, -2.5, 1e15, 1234567.8912, 0)
     line = Line("<A>", "a", [(at / 2, value) for at, value in enumerate(values)])
     chart = draw_chart(x, UNIT, [line], (), (), "text", reading=Reading("elapsed", "byte", 0.25))
     assert ' data-x="elapsed -1.0 9.0 0.25" data-y="byte"' in chart
     [told] = re.findall('data-name="&lt;A&gt;" data-v="([^"]*)"', chart)
-    assert told == "1 0.1,0.5 0.0999,1 -2.5,0.5 1e+15,0.5 123.457,0.5 0"
+    assert told == "1 0.123,0.5 0.0999,1 -2.5,0.5 1e+15,0.5 1234567.891,0.5 0"
     assert "data-" not in draw_chart(x, UNIT, [line], (), (), "text").replace("data-widest", "")
 
 
