@@ -339,6 +339,8 @@ def test_a_library_that_cannot_be_loaded_is_told_from_a_driver_that_refuses(
 def test_a_driver_without_boards_says_so() -> None:
     empty = SimpleNamespace(nvmlInit=int, nvmlDeviceGetCount=int, nvmlShutdown=int)
     assert read_gpus(nvml=empty) == ()
+    answer = ask_driver(read_board, unread_board, deadline=30, nvml=empty)
+    assert (answer.boards, answer.library_loads, answer.error) == ([], True, None)
 
 
 @pytest.mark.parametrize(
