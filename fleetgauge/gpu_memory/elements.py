@@ -13,7 +13,7 @@ from typing import IO
 
 MAX_ELEMENT_BYTES = 4 * 2**20
 CHUNK_BYTES = 64 * 1024  # read at a time
-_MAX_MEMBERS = 1000
+MAX_MEMBERS = 1000
 _SPACE = re.compile(r"[\s,]*")
 _NEXT_OBJECT = re.compile(r"\}\s*,\s*(?=\{)")
 _DECODER = json.JSONDecoder()
@@ -117,7 +117,7 @@ def _members(window: _Window, arrays: tuple[str, ...], rest: dict[str, object]) 
                 complete = yield from _elements(window)
             else:
                 value = window.decode()
-                if len(rest) < _MAX_MEMBERS:
+                if len(rest) < MAX_MEMBERS:
                     rest[name] = value
         except ValueError:
             yield Broken()

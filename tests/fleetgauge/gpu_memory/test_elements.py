@@ -54,7 +54,7 @@ def test_only_an_array_under_its_name_is_read_by_elements() -> None:
 
 
 def test_no_more_members_are_remembered_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elements, "_MAX_MEMBERS", 2)
+    monkeypatch.setattr(elements, "MAX_MEMBERS", 2)
     rest: dict[str, object] = {}
     assert read('{"a": 1, "b": 2, "c": 3, "events": [4]}', rest) == [4]
     assert rest == {"a": 1, "b": 2}
