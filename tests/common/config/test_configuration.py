@@ -38,6 +38,23 @@ def environ(aws: Aws) -> dict[str, str]:
     }
 
 
+def test_the_address_of_datadog_is_known_without_a_key(tmp_path: Path) -> None:
+    config = tmp_path / "fleetgauge.toml"
+    config.write_text('[datadog]\nsite = "datadoghq.eu"\napi_key = "x"\n')
+    assert Configuration({}, None).address == "https://api.datadoghq.com"
+    assert Configuration({}, str(config)).address == "https://api.datadoghq.eu"
+    elsewhere = {"FLEETGAUGE_DD_URL": "http://127.0.0.1:9"}
+    assert Configuration(elsewhere, str(config)).address == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"])
+def test_a_credential_that_no_header_carries_is_refused_before_the_aws_client_quotes_it(name: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Configuration({name: "two words"}, None)
+    assert str(raised.value).startswith(f"{name}: it holds a space")
+    assert "two words" not in str(raised.value)
+
+
 class TestAws:
     def test_only_the_secret_of_what_is_asked_for_is_read(self, aws: Aws, environ: dict[str, str]) -> None:
         aws.put_secret("dev/collectors/datadog", {"DD_API_KEY": KEY})
@@ -46,7 +63,8 @@ class TestAws:
         assert aws.requests == []
         assert configuration.collector("wandb", WandbSettings).api_key.get_secret_value() == "wandb-key"
         assert [b"dev/collectors/wandb" in request.body for request in aws.requests] == [True]
-        assert configuration.datadog().api_key.get_secret_value() == KEY
+        for _ in range(2):
+            assert configuration.datadog().api_key.get_secret_value() == KEY
         assert aws.asked("secretsmanager") == 2
 
     def test_a_collector_without_secrets_does_not_ask(self, aws: Aws, environ: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from common.config.settings import CoreSettings, DatadogSettings, load
 from common.errors import ConfigurationError, NotConfiguredError, SourceError
 from servers.aws import Aws, secrets_fault
 from servers.faults import Fault
-from standins import everything
+from standins import core_settings, everything
 
 CANARY = "canary-secret-value"
 SECRET = "dev/datadog"
@@ -313,3 +313,8 @@ def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+
+
+def test_the_region_is_known_before_anything_is_asked() -> None:
+    assert AwsSecrets(core_settings(AWS_REGION="eu-west-1")).region == "eu-west-1"
+    assert AwsSecrets(core_settings()).region == "no region"

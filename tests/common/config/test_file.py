@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from common import registry
 from common.collector import load_collector
 from common.config.configuration import Configuration
-from common.config.file import MAX_BYTES, ConfigurationFile, read_tables
+from common.config.file import MAX_BYTES, ConfigurationFile, is_deeper, read_tables
 from common.config.settings import CoreSettings, DatadogSettings, Settings, load
 from common.errors import ConfigurationError
 from project import ROOT
@@ -136,3 +136,13 @@ def test_the_example_loads_as_it_is_and_says_every_default() -> None:
             if str(info.validation_alias) not in environ:
                 assert (name, getattr(told, name)) == (name, info.default)
         assert set(tables[table] if table else tables) >= set(model.model_fields)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 4])
+def test_what_is_inside_each_other_is_counted_in_tables_and_lists(depth: int) -> None:
+    tables: dict[str, object] = {"a": 1}
+    lists: list[object] = [1]
+    for _ in range(depth):
+        tables, lists = {"a": tables, "b": 1}, [lists, 1]
+    assert is_deeper(tables, 3) is (depth > 3)
+    assert is_deeper({"a": lists}, 4) is (depth > 3)
