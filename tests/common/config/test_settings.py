@@ -415,3 +415,8 @@ class TestUnknownKeys:
 )
 def test_loopback_is_this_machine_and_nothing_else(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
+
+
+def test_the_password_of_a_proxy_is_a_secret_as_it_is_and_as_it_is_written() -> None:
+    core(HTTPS_PROXY="http://ann:pass%40word-1@proxy.example:3128")
+    assert redact("pass@word-1 or pass%40word-1 of ann") == "[redacted] or [redacted] of ann"
