@@ -17,7 +17,7 @@ import pytest
 
 from common.collector import Tally
 from common.errors import DeadlineExceededError, SourceError
-from common.net.http import Http, RejectedError, TooLargeError, UnavailableError, proxy_for
+from common.net.http import Http, RejectedError, TimedOutError, TooLargeError, UnavailableError, proxy_for
 from common.net.retry import Deadline, TransientError
 from servers.faults import Fault
 from servers.loopback import Answer, LoopbackServer, Request
@@ -113,8 +113,9 @@ class TestAnswers:
 
     def test_nobody_listening_is_worth_another_try(self, echo: Echo) -> None:
         echo.close()
-        with pytest.raises(TransientError, match="NewConnectionError"):
+        with pytest.raises(TransientError, match="NewConnectionError") as caught:
             post(echo)
+        assert not isinstance(caught.value, TimedOutError)
 
 
 class TestBounds:
@@ -134,7 +135,7 @@ class TestBounds:
 
     def test_a_server_that_hangs_costs_no_more_than_the_deadline(self, echo: Echo) -> None:
         echo.faults.add(Fault(hang=True))
-        with pytest.raises(TransientError, match=r"ReadTimeoutError.*read timeout=0\.[12]"):
+        with pytest.raises(TimedOutError, match=r"ReadTimeoutError.*read timeout=0\.[12]"):
             post(echo, seconds=0.2)
 
     def test_a_server_that_drips_is_cut_off_at_the_deadline(self) -> None:

@@ -32,6 +32,14 @@ class TestDeadline:
         time.sleep(9.5)
         assert deadline.timeout(15) == 0.5
 
+    def test_a_part_of_it_ends_with_it_at_the_latest(self, time: Time) -> None:
+        deadline = Deadline(10, clock=time)
+        time.sleep(9.5)
+        assert (deadline.elapsed(), deadline.within(0.25).remaining()) == (9.5, 0.25)
+        assert deadline.within(3).remaining() == 0.5
+        time.sleep(2)
+        assert (deadline.elapsed(), deadline.within(3).seconds) == (11.5, 0)
+
     @pytest.mark.parametrize("over", [0, 1])
     def test_once_it_has_passed_nothing_may_be_asked(self, time: Time, over: float) -> None:
         deadline = Deadline(10, clock=time)
