@@ -118,7 +118,8 @@ def test_a_collector_is_told_what_kind_of_run_it_is_part_of(toy: Toy, intake: In
         yield VALUE(context.deadline.seconds, NOW, kind="time")
 
     toy.answers(collect)
-    assert toy.run(timeout=59.5).status is Status.OK
+    outcome = toy.run(timeout=59.5)
+    assert (outcome.status, outcome.requests, outcome.missed_ticks) == (Status.OK, 0, 0)
     assert toy.found() == {"sendable": 3600 - 60 - 30, "fills": 0, "remembers": 0, "time": 49.5}
     toy.run(timeout=40, environ={"FLEETGAUGE_CHECKPOINTS": str(tmp_path)})
     assert (toy.found()["remembers"], toy.found()["time"]) == (1, 32)
