@@ -95,3 +95,22 @@ def test_several_series_combine_as_the_metric_declares(how: str, number: float |
 def test_one_series_stands_for_itself_and_of_no_series_nothing_is_known(how: Combine) -> None:
     assert how.of([3.5]) == 3.5
     assert how.of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("how", "two", "three"),
+    [("sum", 5, 12), ("max", 4, 7), ("min", 1, 1), ("mean", 2.5, 4), ("none", None, None)],
+)
+def test_several_series_become_one_number_as_declared(
+    how: str, two: float | None, three: float | None
+) -> None:
+    combine = Combine(how)
+    assert [combine.of(values) for values in ([], [4], [4, 1], [4, 1, 7])] == [None, 4, two, three]
+
+
+def test_a_metric_is_of_no_node_and_has_no_open_tags_unless_it_says_so() -> None:
+    for plain in (gauge("a.b", "", "x"), count("a.c", "", "x"), Metric("a.d", Kind.GAUGE, "", "x")):
+        assert (plain.open_tags, plain.on_node) == (False, False)
+    node = gauge("a.b", "", "x", open_tags=True, on_node=True)
+    assert (node.open_tags, node.on_node) == (True, True)
+    assert count("a.c", "", "x", on_node=True).on_node

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.names import is_stored_as_it_is, normalise_tag
+from common.names import is_host, is_stored_as_it_is, normalise_tag
 from servers.series import normalised
 
 
@@ -62,3 +62,14 @@ def test_what_is_seen_to_be_stored_as_it_is_is(tag: str) -> None:
 
 def test_an_ordinary_tag_is_seen_to_be_stored_as_it_is() -> None:
     assert is_stored_as_it_is("project:a_b-c.d/9")
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        *((name, True) for name in ("n", "A1", "gpu_07", "node-1.lan", "10.0.0.1", "a" * 255, "localhost7")),
+        *((name, False) for name in ("", "-a", "a-", "a b", "a/b", "ä", "a" * 256, "LocalHost6")),
+    ],
+)
+def test_a_host_is_a_name_of_one_machine(name: str, taken: bool) -> None:
+    assert is_host(name) is taken
