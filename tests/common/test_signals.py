@@ -109,6 +109,18 @@ def test_an_import_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sys.modules["slow_to_import"].WHOLE
 
 
+def test_a_signal_in_an_import_that_is_the_last_to_be_done_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "AGAIN", 60.0)  # so that it is over before that
+    (tmp_path / "last_to_import.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Interrupted, match="interrupted by SIGTERM"), signals.interruptible():
+        importlib.import_module("last_to_import")
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert "last_to_import" in sys.modules
+
+
 class TestTheDeadline:
     def test_it_says_what_was_being_waited_for(self) -> None:
         with (

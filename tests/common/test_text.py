@@ -15,6 +15,7 @@ from common.text import excerpt, visible
         ("plain text, ä 一", "plain text, ä 一"),
         ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
         ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("ä\n一", r"ä\n一"),
         ("\x9b31m\x7f", r"\x9b31m\x7f"),
         ("\u202egnp.exe\u2028\u200b", r"\u202egnp.exe\u2028\u200b"),
         ("\udcff.jsonl", r"\udcff.jsonl"),

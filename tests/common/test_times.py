@@ -57,6 +57,7 @@ def test_a_tick_is_now_floored_to_the_step(now: float, at: int) -> None:
 def test_a_date_without_a_zone_is_universal_time() -> None:
     assert parse_http_date("Fri, 15 Jan 2027 08:00:00 GMT") == 1_800_000_000
     assert parse_http_date("Fri, 15 Jan 2027 08:00:00 -0000") == 1_800_000_000
+    assert parse_http_date("Fri, 15 Jan 2027 10:00:00 +0200") == 1_800_000_000
 
 
 @pytest.mark.parametrize(
