@@ -57,6 +57,23 @@ def test_what_is_saved_is_found_by_the_next_run(place: Store) -> None:
     assert place.peek("another") == Saved()
 
 
+def test_a_success_stays_until_the_next_and_a_key_is_forgotten_by_nothing(place: Store) -> None:
+    with place.open("wandb") as checkpoint:
+        checkpoint.change({"a": 1, "b": 2}, 7)
+        checkpoint.change({"a": None, "c": 3})
+        assert checkpoint.saved == Saved({"b": 2, "c": 3}, 7)
+        checkpoint.change({}, 9)
+    assert place.peek("wandb") == Saved({"b": 2, "c": 3}, 9)
+
+
+def test_documents_are_found_by_how_their_names_begin(place: Store) -> None:
+    for key in ("wandb-slot-01", "wandb-slot-02", "wandb", "xenna-slot-01"):
+        with place.open(key) as checkpoint:
+            checkpoint.save(Saved({"a": 1}))
+    assert sorted(place.names("wandb-slot-")) == ["wandb-slot-01", "wandb-slot-02"]
+    assert [*place.names("host-")] == []
+
+
 def test_what_changed_since_it_was_written_is_written_anew() -> None:
     first = Saved({"a": [1], "b": None}, 7)
     assert Saved.parse(first.document().decode()) == first
@@ -154,6 +171,28 @@ def test_a_clock_that_was_a_little_ahead_is_no_damage(tmp_path: Path) -> None:
     with DirectoryStore(tmp_path).open("wandb") as checkpoint:
         checkpoint.save(Saved({"deep": [[[{"a": 1}]]]}, soon))
     assert DirectoryStore(tmp_path).peek("wandb") == Saved({"deep": [[[{"a": 1}]]]}, soon)
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**63 - 1, -(2**63)])
+def test_a_number_that_a_run_can_have_written_is_read(number: int) -> None:
+    text = json.dumps({"version": 1, "state": {"at": number}, "last_success": 0})
+    assert Saved.parse(text) == Saved({"at": number}, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        ({"state": {"at": 2**63}}, "a number that no run has written"),
+        ({"state": {"at": -(2**63) - 1}}, "a number that no run has written"),
+        ({"state": {}, "last_success": -1}, "a last success that cannot be"),
+        ({"state": {}, "last_success": True}, "a last success that cannot be"),
+        ({"state": []}, "a checkpoint without a state"),
+        ({"state": {}, "version": 2}, "not a checkpoint of version 1"),
+    ],
+)
+def test_another_document_is_none_of_ours(content: dict[str, object], wrong: str) -> None:
+    with pytest.raises(ValueError, match=f"^{wrong}$"):
+        Saved.parse(json.dumps({"version": 1, "last_success": None, **content}))
 
 
 JSON = st.recursive(
