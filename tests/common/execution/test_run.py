@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,21 @@ def test_a_collector_is_told_what_kind_of_run_it_is_part_of(toy: Toy, intake: In
     assert (toy.found()["remembers"], toy.found()["time"]) == (1, 32)
     toy.run(Mode.PUSH)
     assert intake.value("toy.value", tags=("kind:fills",)) == 1
+
+
+def test_what_a_collector_logs_says_of_which_service_it_is(
+    toy: Toy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def collect(context: Context[Any]) -> Items:
+        context.log.warning("here it is")
+        yield VALUE(1, NOW)
+
+    toy.answers(collect)
+    toy.run(environ={"DD_VERSION": "1.2.3", "DD_SERVICE": "gauges"})
+    [line] = map(json.loads, capsys.readouterr().err.splitlines())
+    told = {key: value for key, value in line.items() if key.startswith("dd.")}
+    assert (line["message"], line["collector"]) == ("here it is", "toy")
+    assert told == {"dd.service": "gauges", "dd.env": "test", "dd.version": "1.2.3"}
 
 
 def test_a_push_knows_the_clock_of_the_intake_and_a_dry_run_asks_nobody(toy: Toy, intake: Intake) -> None:
