@@ -16,6 +16,7 @@ from common.execution.inspection import InspectionRun
 from common.job import DATADOG, Backfill, Job, Mode
 from common.metric import Mark, Sample, gauge
 from common.outcome import Status
+from common.show.dry_run_file import DryRunFile
 from servers.datadog import Intake
 from standins import NOW
 
@@ -156,7 +157,9 @@ def test_two_spellings_are_refused_in_a_live_run_and_one_series_of_the_past(toy:
     assert (outcome.points_sent, outcome.dropped) == (2, {})
     outcome = toy.run(backfill=past, step=60)
     assert (outcome.status, outcome.dropped) == (Status.OK, {})
+    assert [board.title for board in DryRunFile(toy.samples).boards()] == ["toy"]
     assert toy.run().dropped == {"tag_collision": 2}
+    assert [board.title for board in DryRunFile(toy.samples).boards()] == [""]
 
 
 def test_the_parent_is_told_at_every_mark_how_far_it_is(toy: Toy) -> None:
