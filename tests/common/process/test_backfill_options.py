@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from common.errors import ConfigurationError
 from common.job import Backfill
-from common.process.backfill_options import parse
+from common.process.backfill_options import interval, parse
 from common.process.cli import parser
 
 NOON = 1_794_744_000  # 2026-11-15T12:00:00Z
@@ -120,3 +121,41 @@ def test_a_slice_of_a_moving_span_is_told_the_fixed_one() -> None:
         ConfigurationError, match="write --since 2026-11-08T12:00:00Z --until 2026-11-15T12:00:00Z"
     ):
         asked("wandb --since 7d --slice 0/2")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("1", 1), ("1s", 1), ("15m", 900), ("1d", DAY)])
+def test_an_interval_is_of_a_second_to_a_day(text: str, seconds: int) -> None:
+    assert interval(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "86401", "2d"])
+def test_another_interval_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^{text} is not between 1 s and 1 day$"):
+        interval(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("wandb --points --json", "--points is for looking: leave --json out"),
+        ("wandb --points --print-config", "--points is for looking: leave --print-config out"),
+        ("wandb --since 1d --print-config", "--print-config is about settings: leave --since out"),
+        ("wandb --since 1d --json --csv x", "--json prints the points: --csv and --html are for another run"),
+        (
+            "wandb --since 1d --json --html x",
+            "--json prints the points: --csv and --html are for another run",
+        ),
+    ],
+)
+def test_ways_of_looking_that_exclude_each_other_are_refused(line: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        asked(line)
+    assert str(raised.value) == said
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--points", "--print-config", "--json", "--since 1d --json", "--since 1d --csv x --html y --points"],
+)
+def test_each_of_them_goes_by_itself(line: str) -> None:
+    assert (asked(f"wandb {line}") is None) is ("--since" not in line)

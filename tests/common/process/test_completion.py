@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.process import cli
+from common.process.completion import script
 from project import ROOT
 
 SCRIPT = ROOT / "scripts" / "run_collector.py"
@@ -72,3 +74,19 @@ def test_zsh_takes_the_script_and_every_option_in_it() -> None:
     assert "--config[TOML file with a table per collector]:FILE:_files" in given
     assert "--push[deliver to Datadog]" in given
     assert given[-1].startswith("*:collector:(data_plane gpu_memory host wandb xenna all")
+
+
+def test_a_script_knows_which_options_take_a_file_a_value_or_nothing() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--push", action="store_true", help="deliver: now")
+    parser.add_argument("--config", metavar="FILE", help="a `file`")
+    parser.add_argument("--every", metavar="INTERVAL")
+    parser.add_argument("--completion", metavar="SHELL", choices=("bash", "zsh"), help="of a shell")
+    bash = script("bash", parser, ["host", "all"])
+    assert "    --config) IFS=$'\\n'; COMPREPLY=($(compgen -f" in bash
+    assert "    --every|--completion) COMPREPLY=() ;;" in bash
+    assert '-W "host all --push --config --every --completion"' in bash
+    assert script("zsh", parser, ["host", "all"]).splitlines()[1] == (
+        r"  _arguments '--push[deliver\: now]' '--config[a file]:FILE:_files' '--every[]:INTERVAL:' "
+        "'--completion[of a shell]:SHELL:(bash zsh)' '*:collector:(host all)'"
+    )
