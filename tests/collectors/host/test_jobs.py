@@ -95,6 +95,7 @@ def test_pids_of_another_namespace_are_nobodys_which_is_said_once(
     root.process(11, POD)  # the collector's own pod, where the driver means another process
     driver.process(11, 2**30)
     assert not host_pids(tmp_path / "proc")
+    assert not host_pids(tmp_path / "nowhere")
     ticks = Ticks(FLEETGAUGE_HOST_ROOT=str(tmp_path), **{ASKED: "true"})
     with caplog.at_level(logging.WARNING, "collectors.host"):
         found = [*ticks.tick(), *ticks.tick()]

@@ -79,6 +79,14 @@ class TestCells:
                 assert one.add(gone + 1, A, 1)
                 assert one.growth == 1
 
+    def test_a_part_of_a_bucket_that_another_slot_has_forgotten_is_forgotten_too(self) -> None:
+        mine, others = slot("mine"), slot("others")
+        state = {slotted(mine, "cell:60"): '[[["a"],1]]', slotted(others, "forgotten:cell:"): 60}
+        assert cells(SavedState(state)).changes(forget=True) == {
+            slotted(mine, "cell:60"): None,
+            slotted(mine, "forgotten:cell:"): 60,
+        }
+
     @pytest.mark.parametrize(
         ("mark", "taken"), [(99, True), (100, False), (MAX_SPAN + 9, False), (MAX_SPAN + 10, True)]
     )
@@ -134,6 +142,13 @@ class TestShared:
         assert later.add("two", 61, {A: 6})
         assert told(later) == {60: {A: (8, 2, 6), B: (8, 1, 8)}}
         assert later.changes(forget=True) == {"open:two": [60, [(A, 6)]]}
+
+    def test_however_much_there_is_none_of_it_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(buckets, "MAX_KEPT", 0)
+        shared = Shared(SavedState({}), WIDTH, 0)
+        assert shared.add("one", 60, {A: 1})
+        assert shared.add("one", 120, {A: 2})
+        assert shared.changes()["bucket:60"] == '[[["a"],[1,1,1]]]'
 
     @pytest.mark.parametrize(("oldest", "forgotten"), [(120, False), (120.5, True)])
     def test_what_is_too_old_to_be_sent_again_is_forgotten(self, oldest: float, forgotten: bool) -> None:

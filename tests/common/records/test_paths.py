@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.records import local
-from common.records.paths import first_name, former_names, shown
+from common.records.paths import MAX_DEPTH, first_name, former_names, shown, stands_for
 from common.records.storages import Files
 
 
@@ -98,6 +98,37 @@ def test_a_path_must_exist_up_to_its_first_wildcard(tmp_path: Path) -> None:
     }
     assert result.unreadable == []
     assert sorted(result.pattern_of.values()) == [f"{tmp_path}/rotated.jsonl", f"{tmp_path}/there.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "stands"),
+    [
+        ("a", "a", True),
+        ("a", "a/b", False),
+        ("a/b", "a", False),
+        ("a/*", "a/b", True),
+        ("a/*", "a/b/c", False),
+        ("a/*", "b/b", False),
+        ("*", ".a", False),
+        (".*", ".a", True),
+        ("**", "a/b/c", True),
+        ("**", ".a/b", False),
+        ("**/.a/b", "c/.a/b", True),
+        ("**/c", "c", True),
+        ("**/c", "a/b", False),
+        ("a/**/c", "a/c", True),
+        ("a/**/c", "a/b/b/c", True),
+        ("a/**/c", "b/c", False),
+        ("**/c", "x/" * MAX_DEPTH + "c", True),
+        ("**/c", "x/" * (MAX_DEPTH + 1) + "c", False),
+        ("a/**/c", "a/" + "x/" * MAX_DEPTH + "c", True),
+        ("a/**/c", "a/" + "x/" * (MAX_DEPTH + 1) + "c", False),
+        ("*.jsonl", "a.jsonl.7.zst", True),
+        ("*.jsonl/b", "a.jsonl.7/b", False),
+    ],
+)
+def test_a_pattern_stands_for_a_path(pattern: str, path: str, stands: bool) -> None:
+    assert stands_for(pattern.split("/"), path.split("/")) is stands
 
 
 def test_a_path_is_shown_so_that_it_can_be_written_anywhere() -> None:
