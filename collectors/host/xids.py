@@ -37,10 +37,8 @@ class XidListener:
     def take(self, before: int) -> list[tuple[int, int, int, int]]:
         """Second, board, XID and how many, of seconds that are over; each is told once."""
         with self._lock:
-            over = [(*key, count) for key, count in self._seen.items() if key[0] < before]
-            for *key, _ in over:
-                del self._seen[key[0], key[1], key[2]]
-        return over
+            over = [key for key in self._seen if key[0] < before]
+            return [(*key, self._seen.pop(key)) for key in over]
 
     def _listen(self) -> None:
         """That the library stays initialised also spares every tick its start."""

@@ -9,6 +9,7 @@ from data.nvml.compiled import CompiledDriver
 from host_node import CODES, NOW, Ticks, by_gpu, collected
 
 from collectors.host import metrics
+from collectors.host import xids as listening
 from common.metric import Sample
 
 H100 = "gpu_type:NVIDIA H100 80GB HBM3"
@@ -152,6 +153,43 @@ def test_a_driver_that_could_not_be_listened_to_at_first_is_listened_to_later(dr
     ticks.tick()
     driver.report(0, 31)
     assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 120, 1)]
+
+
+def listeners() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "xid-listener"}
+
+
+def test_one_listens_however_many_ticks_there_are_until_the_driver_goes(driver: CompiledDriver) -> None:
+    others = listeners()
+    ticks = Ticks()
+    for _ in range(3):
+        ticks.tick()
+        driver.fake_until_heard()
+    [listener] = listeners() - others
+    driver.fake_reset()
+    listener.join(20)
+    assert not listener.is_alive()
+
+
+def test_a_driver_that_could_not_tell_for_a_while_is_listened_to_again(
+    driver: CompiledDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "WAIT_MILLISECONDS", 1)
+    driver.refuse("nvmlEventSetWait_v2", 999, after=1)
+    ticks = Ticks()
+    ticks.tick()
+    driver.refuse("", 0)
+    driver.report(0, 31)
+    assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 60, 1)]
+
+
+def test_no_more_errors_are_kept_than_may_be(driver: CompiledDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "MAX_KEPT", 2)
+    ticks = Ticks()
+    ticks.tick()
+    for index in (0, 1, 2):
+        driver.report(index, 31)
+    assert [tags[0] for tags, _, _ in xids(ticks.tick())] == ["gpu:0", "gpu:1"]
 
 
 def test_without_a_driver_a_process_that_stays_measures_the_rest() -> None:

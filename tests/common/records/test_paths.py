@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.records import local
-from common.records.paths import MAX_DEPTH, first_name, former_names, shown, stands_for
+from common.records.paths import MAX_DEPTH, first_name, former_names, shown, stands_for, stem
 from common.records.storages import Files
 
 
@@ -69,6 +69,7 @@ def test_a_name_with_brackets_is_found_as_it_is_written(tmp_path: Path) -> None:
 def test_rotated_and_compressed_names_lead_back_to_the_first_one(name: str, former: list[str]) -> None:
     assert list(former_names(name)) == former
     assert first_name(f"/shared/{name}") == "/shared/run.jsonl"
+    assert stem(f"/shared/{name}") == "/shared/run"
 
 
 def test_one_file_under_two_names_is_read_once(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from common.intake import MAX_AGE, MAX_AHEAD
-from common.records.window import Window
+from common.records.tail import TailedFile
+from common.records.window import Tick, Window
 
 NOW = 1_000_000
 
@@ -49,3 +53,10 @@ def test_a_point_is_refused_by_the_beginning_of_its_bucket_or_as_of_the_future(
     second: int, width: int, why: str | None
 ) -> None:
     assert Window(100, 50, 300).refuses(second, width) == why
+
+
+@pytest.mark.parametrize(("written", "furthest"), [(NOW - MAX_AHEAD - 1, NOW - 1), (NOW, NOW)])
+def test_in_a_replay_a_file_tells_of_no_time_far_behind_its_last_write(written: int, furthest: int) -> None:
+    window, file = Window(100, 50, NOW), cast("TailedFile", SimpleNamespace(written=written))
+    assert Tick(window, NOW, 0).window_of(file) == window
+    assert Tick(window, NOW, 0, live=False).window_of(file) == (100, 50, furthest)
