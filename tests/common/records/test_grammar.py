@@ -25,6 +25,7 @@ NOW = 10_000
 OWN = gauge("ants.own", "", "Of one writer.", "rank")
 TOTAL = gauge("ants.total", "", "Of all writers.", "rank")
 MEAN = gauge("ants.mean", "", "Of all writers.", "rank")
+CARRIED = count("ants.carried", "", "Of a node.", on_node=True)
 EATEN = count("ants.eaten", "", "Of all writers.", "rank")
 
 
@@ -49,7 +50,7 @@ class Plain(Grammar[RecordSettings, Said]):
 class Ants(Plain):
     """Records whose points are theirs, add up, or are counted."""
 
-    metrics: ClassVar[tuple[Metric, ...]] = (OWN, TOTAL, MEAN, EATEN)
+    metrics: ClassVar[tuple[Metric, ...]] = (OWN, TOTAL, MEAN, CARRIED, EATEN)
 
     def samples(self, record: Said) -> Sequence[Sample]:
         return record.samples
@@ -111,6 +112,7 @@ def test_the_points_of_a_writer_leave_at_once_and_those_of_all_are_added_up_behi
     second = [TOTAL(3.5, 130), MEAN(9, 130), EATEN(1, 125), EATEN(7, 126, rank="1")]
     assert told(ants.take(Said("two", 130, second, ("b",)))) == []
     assert ants.pending
+    assert ants.owners.expired() == {}
     assert sorted(told(ants.rest())) == [
         ("eaten", 4, 125, ()),
         ("eaten", 7, 126, ("rank:1",)),
@@ -126,6 +128,15 @@ def test_the_points_of_a_writer_leave_at_once_and_those_of_all_are_added_up_behi
         "run:two",
     ]
     assert (ants.pending, told(ants.rest())) == (False, [])
+
+
+def test_a_count_of_a_node_is_that_nodes_and_a_mean_is_rounded() -> None:
+    ants = made()
+    ants.take(Said("one", 65, [CARRIED(2, 65, on_host="n1"), CARRIED(1, 65, on_host="n2"), MEAN(1, 65)]))
+    for writer in ("two", "three"):
+        ants.take(Said(writer, 65, [MEAN(0, 65)]))
+    found = {(one.metric.name, one.host): one.value for one in ants.rest()}
+    assert found == {("ants.carried", "n1"): 2, ("ants.carried", "n2"): 1, ("ants.mean", None): 0.333333333}
 
 
 def test_only_counts_or_only_what_is_shared_is_added_up_too() -> None:
@@ -234,6 +245,7 @@ def test_of_each_reason_the_first_ones_are_told_with_their_place(caplog: pytest.
         ants.entry = Entry({}, 10 * number, None, number)
         ants.drop("odd", 1, "x", "y" * number)
         ants.drop("none", 0)
+    assert {one.levelname for one in caplog.records} == {"DEBUG"}
     assert dict(+ants.context.tally.dropped) == {"odd": MAX_TRACED + 5}
     assert ants.context.tally.examples == {"odd": "/ants/a.jsonl@0: x is ''"}
     assert caplog.messages[:2] == [
@@ -241,6 +253,11 @@ def test_of_each_reason_the_first_ones_are_told_with_their_place(caplog: pytest.
         "dropped /ants/a.jsonl@10 (line 1): odd: x is 'y'",
     ]
     assert len(caplog.messages) == MAX_TRACED
+    ants.drop("unusable_record")
+    assert (caplog.records[-1].levelname, caplog.messages[-1]) == (
+        "WARNING",
+        "dropped /ants/a.jsonl@240 (line 24): unusable_record",
+    )
 
 
 @pytest.mark.parametrize(

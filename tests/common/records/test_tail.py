@@ -414,6 +414,63 @@ def test_more_bytes_than_a_tick_may_take_are_read_oldest_first_and_the_rest_next
     assert reader.tick() == []
 
 
+def test_files_written_at_once_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", 1, 2, 3)
+    write(tmp_path / "b.jsonl", 4)
+    assert Reader(tmp_path).tick() == [1, 2, 3, 4]
+
+
+def test_what_is_left_of_a_file_that_was_begun_is_what_was_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "b.jsonl", 1, 2)
+    reader = Reader(tmp_path)
+    assert reader.tick() == [1, 2]
+    write(tmp_path / "a.jsonl", 3, 4, at=NOW - 60)
+    write(tmp_path / "b.jsonl", 5, 6, 7, at=NOW - 50)
+    assert reader.tick(bytes_per_tick=16) == [3, 4]
+    assert (reader.tail.backlog_bytes, reader.tail.waiting_since) == (24, NOW - 50)
+    assert reader.tick() == [5, 6, 7]
+
+
+def test_a_file_cut_and_written_anew_is_read_from_its_start_once(tmp_path: Path) -> None:
+    path, reader = tmp_path / "a.jsonl", Reader(tmp_path)
+    write(path, 1, 2, 3)
+    assert reader.tick() == [1, 2, 3]
+    write(path, 1, 9, mode="wb", at=NOW - 50)
+    assert reader.tick() == [1, 9]
+    write(path, 10, at=NOW - 40)
+    assert reader.tick() == [10]
+
+
+@pytest.mark.parametrize("length", [64, 65, 66])
+def test_a_compressed_file_goes_on_at_any_byte(tmp_path: Path, length: int) -> None:
+    path, reader = tmp_path / "a.jsonl.gz", Reader(tmp_path)
+    first = b'{"n":1,"x":"' + b"x" * (length - 15) + b'"}\n'
+    assert len(first) == length
+    for number, more in enumerate((b"", b'{"n":2}\n')):
+        path.write_bytes(gzip.compress(first + more))
+        os.utime(path, (NOW - 100 + number,) * 2)
+        assert reader.tick() == [number + 1]
+
+
+def test_damage_is_told_with_the_byte_and_with_the_line_where_that_is_known(tmp_path: Path) -> None:
+    path, told = tmp_path / "a.jsonl", list[tuple[str, str, int, int]]()
+    reader = Reader(tmp_path, damaged=lambda *damage: told.append(damage))
+    write(path, 1, end=b"[1]\n")
+    assert reader.tick() == [1]
+    write(path, 2, end=b"[2]\n", at=NOW - 50)
+    assert reader.tick() == [2]
+    assert told == [("not_an_object", str(path), 8, 2), ("not_an_object", str(path), 20, 0)]
+    path.unlink()
+    told.clear()
+    broken, none = tmp_path / "b.jsonl.gz", tmp_path / "c.jsonl.gz"
+    broken.write_bytes(gzip.compress(b'{"n":1}\n') + b"no second member")
+    none.write_bytes(b"none")
+    for place, file in enumerate((broken, none)):
+        os.utime(file, (NOW - 100 + place,) * 2)
+    assert reader.tick() == [1]
+    assert told == [("corrupt_gzip", str(broken), 8, 0), ("corrupt_gzip", str(none), 0, 0)]
+
+
 def test_every_tick_makes_progress_however_small_its_share(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", 1, 2, 3)
     reader = Reader(tmp_path, bytes_per_tick=1)
@@ -541,6 +598,7 @@ def test_an_empty_or_unfinished_file_and_a_pipe_are_passed_over(tmp_path: Path) 
     os.utime(tmp_path / "empty.jsonl", (NOW, NOW))
     assert reader.tick() == []
     assert (reader.tail.files_found, reader.tail.lost, reader.state) == (2, [], {})
+    assert reader.tail.damage == {}
 
 
 def test_a_first_line_longer_than_what_identifies_it_is_known_before_it_is_finished(tmp_path: Path) -> None:
