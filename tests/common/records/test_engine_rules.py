@@ -1,0 +1,255 @@
+"""The rules of one reading, to the second and to the mark, with a grammar as small as can be."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+
+from common.collector import Context
+from common.config.settings import ConfigurationFile, load, named
+from common.intake import MAX_AGE
+from common.metric import Mark, Metric, Sample, count, gauge
+from common.net.retry import Deadline
+from common.records import buckets, engine
+from common.records.engine import Ingest
+from common.records.entry import Entry
+from common.records.envelope import UnusableRecordError
+from common.records.file import NotDue
+from common.records.reading_metrics import IngestMetrics
+from common.records.settings import RecordSettings
+from common.records.window import Tick, Window
+from common.times import iso
+
+NOW, SETTLE = 1_000_000, 5
+VALUE = gauge("ants.value", "", "Of one writer.")
+EATEN = count("ants.eaten", "", "Of all writers.")
+ALIVE = gauge("ants.alive", "", "Of now.")
+
+
+class AntSettings(RecordSettings):
+    model_config = named("FLEETGAUGE_ANTS_")
+
+
+class Said(NamedTuple):
+    writer: str
+    timestamp: float
+    value: float
+    last: bool
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        return (self.writer,)
+
+
+class Ants(Ingest[AntSettings, Said]):
+    """Lines of a writer, a time and a value; another kind has no time."""
+
+    name = "ants"
+    metrics: ClassVar[tuple[Metric, ...]] = (VALUE, EATEN, ALIVE)
+    live_only = frozenset({ALIVE})
+    reading = IngestMetrics("ants")
+
+    def interpret(self, entry: Entry) -> Said | None:
+        value = entry.value
+        if "bad" in value:
+            raise UnusableRecordError("odd", "bad", value["bad"])
+        return Said(value["w"], value["t"], value["v"], value.get("last", False)) if "t" in value else None
+
+    def samples(self, record: Said) -> Sequence[Sample]:
+        return [VALUE(record.value, int(record.timestamp))]
+
+    def ends(self, record: Said) -> bool:
+        return record.last
+
+    def present(self, *, sums: bool) -> Iterator[Sample]:
+        yield ALIVE(int(sums), NOW)
+
+
+class Waiting(Ants):
+    waits_for = 10
+
+
+class Ending(Waiting):
+    has_ends = True
+
+
+class AtOnce(Ants):
+    streams = False
+
+
+class Counting(Ants):
+    def samples(self, record: Said) -> Sequence[Sample]:
+        return [EATEN(record.value, int(record.timestamp))]
+
+
+def write(path: Path, *lines: dict[str, Any]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    os.utime(path, (NOW - 50, NOW - 50))
+
+
+def said(ago: float, value: float = 1, writer: str = "one", **more: Any) -> dict[str, Any]:
+    return {"w": writer, "t": NOW - ago, "v": value, **more}
+
+
+class Read:
+    """One reading of a folder: what was yielded, and what was said meanwhile."""
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: type[Ants] = Ants,
+        *,
+        live: bool = True,
+        elapsed: float = 0,
+        state: dict[str, object] | None = None,
+    ) -> None:
+        environ = {"FLEETGAUGE_ANTS_PATHS": str(folder)}
+        settings = load(AntSettings, "ants", environ=environ, file=ConfigurationFile())
+        times = iter([0.0])
+        deadline = Deadline(100, lambda: next(times, elapsed))
+        self.announced: list[int] = []
+        self.not_due: NotDue = {}
+        given: Context[Any] = Context(
+            settings, NOW, NOW, "node", state or {}, deadline, logging.getLogger("test")
+        )
+        self.context = replace(given, about_to_send=self.announced.append)
+        tick = Tick(Window.of(NOW, SETTLE), NOW, 86400, not_due=self.not_due, live=live)
+        self.ingest = kind(self.context, tick)
+        self.items = [*self.ingest.collect()]
+
+    def values(self, metric: Metric) -> list[float]:
+        return [one.value for one in self.items if not isinstance(one, Mark) and one.metric is metric]
+
+    @property
+    def told(self) -> list[tuple[int, float] | str]:
+        """How long ago and the value of each point of records, and how many keys a mark changes."""
+        mine = [one for one in self.items[:-1] if isinstance(one, Mark) or one.metric in (VALUE, EATEN)]
+        return [
+            f"mark {len(one.changes)}" if isinstance(one, Mark) else (NOW - one.timestamp, one.value)
+            for one in mine
+        ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "live", "announced"),
+    [
+        (Ants, True, [NOW - SETTLE - 1]),
+        (Waiting, True, [NOW - SETTLE - 10]),
+        (Ending, True, [NOW]),
+        (Ants, False, []),
+    ],
+)
+def test_up_to_when_points_may_leave_is_announced_before(
+    tmp_path: Path, kind: type[Ants], live: bool, announced: list[int]
+) -> None:
+    assert Read(tmp_path, kind, live=live).announced == announced
+
+
+def test_times_are_taken_from_the_oldest_to_the_last_that_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agos = [MAX_AGE + 1, MAX_AGE + 0.5, MAX_AGE, MAX_AGE - 1, 500, SETTLE + 1]
+    write(tmp_path / "a.jsonl", *(said(ago) for ago in agos), said(SETTLE), said(500))
+    read = Read(tmp_path)
+    assert read.told == [(ago, 1) for ago in agos[2:]] + ["mark 2"]
+    assert dict(read.context.tally.dropped) == {"too_old": 2}
+    [(_, until)] = read.not_due.values()
+    assert until == NOW - SETTLE + 1
+    first, last = iso(NOW - MAX_AGE - 1), iso(NOW - MAX_AGE)
+    assert (
+        f"2 records from {first} to {last} came too late to be sent; to send them: "
+        f"run_collector.py ants --since {first} --until {last} --push --yes"
+    ) in caplog.messages
+    assert Read(tmp_path, live=False).context.tally.dropped["too_old"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "taken", "until"),
+    [
+        (Waiting, [said(20), said(11), said(9)], [20, 11], NOW),
+        (Waiting, [said(20), said(9), said(8, last=True)], [20], NOW),
+        (Ending, [said(20), said(9), said(8, last=True)], [20, 9, 8], None),
+        (Ending, [said(20), said(9), said(8, writer="two"), said(7, last=True)], [20], NOW),
+        (Ending, [said(9, last=True), said(7)], [9], NOW),
+        (Ending, [{"x": 1}, said(9), {"x": 1}, {"bad": 1}, said(7, last=True)], [9, 7], None),
+    ],
+)
+def test_a_bucket_that_may_grow_waits_until_it_is_over_unless_its_writer_has_ended(
+    tmp_path: Path, kind: type[Ants], lines: list[dict[str, Any]], taken: list[int], until: int | None
+) -> None:
+    write(tmp_path / "a.jsonl", *lines)
+    read = Read(tmp_path, kind)
+    assert [one[0] for one in read.told if isinstance(one, tuple)] == taken
+    assert [time for _, time in read.not_due.values()] == ([] if until is None else [until])
+
+
+@pytest.mark.parametrize(
+    ("kind", "live", "elapsed", "read"),
+    [
+        (Ants, True, 99.5, True),
+        (Ants, True, 100, False),
+        (AtOnce, True, 49, True),
+        (AtOnce, True, 50, False),
+        (AtOnce, False, 99.5, True),
+    ],
+)
+def test_half_of_the_time_is_kept_where_all_is_delivered_at_once(
+    tmp_path: Path, kind: type[Ants], live: bool, elapsed: float, read: bool
+) -> None:
+    write(tmp_path / "a.jsonl", said(100))
+    done = Read(tmp_path, kind, live=live, elapsed=elapsed)
+    assert done.values(VALUE) == ([1] if read else [])
+    assert done.ingest.behind is not read
+
+
+def test_what_is_yielded_is_marked_file_by_file_and_now_and_then_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "test")
+    monkeypatch.setattr(engine, "MARK_EVERY", 2)
+    write(tmp_path / "a.jsonl", said(100, 1), said(99, 2), said(99, 3), said(98, 4), said(97, 5))
+    write(tmp_path / "b.jsonl", said(96, 6, "two"))
+    read = Read(tmp_path)
+    assert read.told == [
+        *[(100, 1), (99, 2), (99, 3), "mark 2", (98, 4), (97, 5), "mark 2"],
+        *[(96, 6), "mark 2"],
+    ]
+    lines = (tmp_path / "a.jsonl").read_text()
+    assert [message for message in caplog.messages if "records" in message] == [
+        f"{tmp_path}/a.jsonl: read {len(lines)} bytes, 5 records",
+        f"{tmp_path}/b.jsonl: read {len(lines) // 5} bytes, 1 records",
+    ]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(2, ["mark 0", "mark 4"]), (3, [])])
+def test_what_adds_up_leaves_before_all_is_read_where_it_is_too_much(
+    tmp_path: Path, most: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "MAX_CELLS", most)
+    monkeypatch.setattr(buckets, "MAX_KEPT", 0)  # and nothing of it is forgotten before all was read
+    write(tmp_path / "a.jsonl", said(100, 1), said(99, 2), said(98, 3))
+    read = Read(tmp_path, Counting)
+    assert sorted(one for one in read.told if isinstance(one, tuple)) == [(98, 3), (99, 2), (100, 1)]
+    changed = [one.changes for one in read.items if isinstance(one, Mark)]
+    kept = [key for change in changed[:-1] for key, value in change.items() if "cell:" in key and value]
+    assert len(kept) == (2 if most == 2 else 0)
+
+
+def test_what_is_of_now_is_told_live_where_something_could_be_looked_into(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", said(100))
+    assert Read(tmp_path).values(ALIVE) == [True]
+    assert Read(tmp_path, live=False).values(ALIVE) == []
+    assert Read(tmp_path / "gone").values(ALIVE) == []
+
+
+def test_what_an_entry_means_can_be_said_in_words(tmp_path: Path) -> None:
+    ants = Read(tmp_path).ingest
+    meant = [ants.means(Entry(value, 0, None, 1)) for value in (said(1), {"x": 1}, {"bad": 1}, {"t": 1})]
+    assert meant == ["", "of another kind", "odd", "unusable_record"]
