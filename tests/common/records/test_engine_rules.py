@@ -14,11 +14,12 @@ import pytest
 
 from common.collector import Context
 from common.config.settings import ConfigurationFile, load, named
+from common.errors import SourceError
 from common.intake import MAX_AGE
 from common.metric import Mark, Metric, Sample, count, gauge
 from common.net.retry import Deadline
 from common.records import buckets, engine
-from common.records.engine import Ingest
+from common.records.engine import Ingest, in_batches
 from common.records.entry import Entry
 from common.records.envelope import UnusableRecordError
 from common.records.file import NotDue
@@ -84,6 +85,11 @@ class AtOnce(Ants):
     streams = False
 
 
+class Both(Ants):
+    def samples(self, record: Said) -> Sequence[Sample]:
+        return [VALUE(record.value, int(record.timestamp)), EATEN(1, int(record.timestamp))]
+
+
 class Counting(Ants):
     def samples(self, record: Said) -> Sequence[Sample]:
         return [EATEN(record.value, int(record.timestamp))]
@@ -108,6 +114,7 @@ class Read:
         *,
         live: bool = True,
         elapsed: float = 0,
+        intake: float | None = None,
         state: dict[str, object] | None = None,
     ) -> None:
         environ = {"FLEETGAUGE_ANTS_PATHS": str(folder)}
@@ -119,7 +126,7 @@ class Read:
         given: Context[Any] = Context(
             settings, NOW, NOW, "node", state or {}, deadline, logging.getLogger("test")
         )
-        self.context = replace(given, about_to_send=self.announced.append)
+        self.context = replace(given, about_to_send=self.announced.append, intake_clock=lambda: intake)
         tick = Tick(Window.of(NOW, SETTLE), NOW, 86400, not_due=self.not_due, live=live)
         self.ingest = kind(self.context, tick)
         self.items = [*self.ingest.collect()]
@@ -174,6 +181,8 @@ def test_times_are_taken_from_the_oldest_to_the_last_that_is_over(
     ("kind", "lines", "taken", "until"),
     [
         (Waiting, [said(20), said(11), said(9)], [20, 11], NOW),
+        (Waiting, [said(9)], [], NOW),
+        (Waiting, [said(9, last=True)], [], NOW),
         (Waiting, [said(20), said(9), said(8, last=True)], [20], NOW),
         (Ending, [said(20), said(9), said(8, last=True)], [20, 9, 8], None),
         (Ending, [said(20), said(9), said(8, writer="two"), said(7, last=True)], [20], NOW),
@@ -228,9 +237,9 @@ def test_what_is_yielded_is_marked_file_by_file_and_now_and_then_in_one(
     ]
 
 
-@pytest.mark.parametrize(("most", "expected"), [(2, ["mark 0", "mark 4"]), (3, [])])
+@pytest.mark.parametrize("most", [2, 3])
 def test_what_adds_up_leaves_before_all_is_read_where_it_is_too_much(
-    tmp_path: Path, most: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "MAX_CELLS", most)
     monkeypatch.setattr(buckets, "MAX_KEPT", 0)  # and nothing of it is forgotten before all was read
@@ -240,6 +249,50 @@ def test_what_adds_up_leaves_before_all_is_read_where_it_is_too_much(
     changed = [one.changes for one in read.items if isinstance(one, Mark)]
     kept = [key for change in changed[:-1] for key, value in change.items() if "cell:" in key and value]
     assert len(kept) == (2 if most == 2 else 0)
+    last = {key.partition("/")[2]: value for key, value in changed[-1].items()}
+    assert [last[f"cell:{NOW - ago}"] for ago in (100, 99, 98)] == [None] * 3
+
+
+def test_what_left_is_marked_also_while_something_is_held_back(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", said(100, 5))
+    write(tmp_path / "b.jsonl", {"x": 1})
+    assert Read(tmp_path, Both).told == [(100, 5), "mark 0", (100, 1)]
+
+
+def test_points_that_are_whole_come_in_batches_with_marks_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "BATCH_SIZE", 2)
+    points = [VALUE(number, NOW) for number in range(5)]
+    nothing = Mark({})
+    assert [*in_batches(points)] == [*points[:2], nothing, *points[2:4], nothing, points[4]]
+    assert [*in_batches(points[:2])] == [*points[:2], nothing]
+
+
+@pytest.mark.parametrize("off", [-60, 60, 61])
+def test_a_clock_that_agrees_with_the_intakes_may_drop_what_is_too_old(
+    tmp_path: Path, off: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "a.jsonl", said(MAX_AGE + 1), said(MAX_AGE + 2))
+    assert dict(Read(tmp_path, intake=NOW + off).context.tally.dropped) == {"too_old": 2}
+    assert not [one for one in caplog.messages if "by this machine's clock alone;" in one]
+    assert dict(Read(tmp_path).context.tally.dropped) == {"too_old": 2}
+    assert len([one for one in caplog.messages if "by this machine's clock alone;" in one]) == 1
+
+
+def test_a_clock_that_is_fast_drops_nothing_that_the_intake_takes(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", said(MAX_AGE + 1))
+    with pytest.raises(SourceError, match=r"this machine's clock is \+61 s off the intake's"):
+        Read(tmp_path, intake=NOW - 61)
+    assert dict(Read(tmp_path, live=False, intake=NOW - 61).context.tally.dropped) == {"too_old": 1}
+
+
+def test_parts_of_the_state_that_cannot_be_used_are_counted(tmp_path: Path) -> None:
+    read = Read(tmp_path, state={"run:one": "nonsense", "seen:two": 7})
+    assert dict(read.context.tally.dropped) == {"bad_checkpoint": 2}
+    last = read.items[-1]
+    assert isinstance(last, Mark)
+    assert last.changes == {"run:one": None, "seen:two": None}
 
 
 def test_what_is_of_now_is_told_live_where_something_could_be_looked_into(tmp_path: Path) -> None:

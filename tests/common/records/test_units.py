@@ -153,3 +153,48 @@ def test_names_that_datadog_stores_alike_are_of_one_unit() -> None:
     assert names == ['["node", "a0", "3"]'] * 2
     assert GpuMemoryIngest.fed_by(told) == GpuMemoryIngest.fed_by({"rank": 3}) == ""
     assert GpuMemoryIngest.series_of(("gpu:1", "job_id:A0"), None) == '["", "a0", null]'
+
+
+def test_a_single_shard_owns_all_and_remembers_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl", b'{"run_hash": "a"}\n')
+    files = Counted()
+    found = files.find([str(tmp_path)]).files
+    alone = Units(by_hash, now=NOW, looks=True)
+    assert (alone.owned(found, files), alone.changes(found, NOW), alone.sole) == (found, {}, None)
+    assert files.asked == []
+
+
+def test_every_shard_owns_its_own_files_and_all_are_owned_once(tmp_path: Path) -> None:
+    for name in "abcdefgh":
+        write(tmp_path, f"{name}.jsonl", b'{"run_hash": "%s"}\n' % name.encode())
+    files = Files()
+    found = files.find([str(tmp_path)]).files
+    shares = [units(shard=Shard(index, 3)).owned(found, files) for index in range(3)]
+    assert sorted(path for share in shares for path in share) == sorted(found)
+    for index, share in enumerate(shares):
+        assert all(Shard(index, 3).owns(Path(path).stem) for path in share)
+
+
+def test_what_a_first_line_said_is_remembered_until_the_file_looks_otherwise(tmp_path: Path) -> None:
+    paths = [write(tmp_path, f"{name}.jsonl", b'{"run_hash": "%s"}\n' % name.encode()) for name in "ab"]
+    files, first = Counted(), units()
+    found = files.find([str(tmp_path)]).files
+    first.owned(found, files)
+    changes = first.changes(found, 0)
+    told = zip(paths, "ab", strict=True)
+    assert changes == {PREFIX + path: [found[path].looks, slot(name), NOW, name] for path, name in told}
+    assert first.changes(found, 0) == {}
+    files.asked.clear()
+    write(tmp_path, "b.jsonl", b'{"run_hash": "other"}\n')
+    later, found = units(changes), files.find([str(tmp_path)]).files
+    later.owned(found, files)
+    assert later.changes(found, 0) == {
+        PREFIX + paths[1]: [found[paths[1]].looks, slot("other"), NOW, "other"]
+    }
+    assert files.asked == ["b.jsonl"]
+
+
+@pytest.mark.parametrize(("before", "gone"), [(NOW, set()), (NOW + 1, {"unit:/ants/a"})])
+def test_a_file_that_is_gone_for_long_is_forgotten(before: int, gone: set[str]) -> None:
+    saved: dict[str, object] = {f"unit:/ants/{name}": [[1, 2], "07", NOW, ""] for name in "ab"}
+    assert units(saved).changes(["/ants/b"], before) == dict.fromkeys(gone)
