@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from common.records import local
+from common.records.local import LocalStorage
 from common.records.paths import MAX_DEPTH, first_name, former_names, shown, stands_for, stem
-from common.records.storages import Files
+from common.records.storages import Files, days
 
 
 def found(*patterns: object) -> list[str]:
@@ -154,3 +156,47 @@ def test_more_files_than_can_be_kept_in_mind_are_told(
     result = Files().find([str(tmp_path)])
     assert len(result.files) == 2
     assert result.unreadable == [(str(tmp_path), "more than 2 files")]
+    more = tmp_path / "more"
+    make(more, "d.jsonl")
+    assert Files().find([str(tmp_path), str(more)]).unreadable == [(str(tmp_path), "more than 2 files")]
+
+
+def test_directories_are_entered_so_deep_and_no_deeper(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["x"] * MAX_DEPTH)
+    make(deep, "a.jsonl", "x/b.jsonl", "x/x/c.jsonl")
+    assert found(tmp_path) == [f"{deep}/a.jsonl"]
+    assert found(tmp_path / "x" / "**" / "*.jsonl") == [f"{deep}/a.jsonl", f"{deep}/x/b.jsonl"]
+    assert [name for name, _, _ in LocalStorage().tree(str(tmp_path))] == [
+        str(tmp_path.joinpath(*["x"] * depth)) for depth in range(MAX_DEPTH + 1)
+    ]
+
+
+def test_what_cannot_be_looked_into_is_told_and_not_missing(tmp_path: Path) -> None:
+    make(tmp_path, "a.jsonl")
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    why = os.strerror(errno.ELOOP)
+    result = Files().find([str(tmp_path), f"{tmp_path}/loop.jsonl/*/b.jsonl"])
+    assert list(result.files) == [f"{tmp_path}/a.jsonl"]
+    assert result.unreadable == [(f"{tmp_path}/loop.jsonl", why)] * 2
+    assert (result.missing, result.blind) == ({}, {f"{tmp_path}/loop.jsonl/*/b.jsonl"})
+
+
+def test_of_a_document_one_byte_more_is_read_than_it_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "document.json")
+    monkeypatch.setattr(local, "MAX_DOCUMENT", 4)
+    assert LocalStorage().read(f"{tmp_path}/document.json") == b"docum"
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "expected"),
+    [
+        (0, 0, ["1970-01-01"]),
+        (0, 86_399, ["1970-01-01"]),
+        (86_399, 2 * 86_400, ["1970-01-01", "1970-01-02", "1970-01-03"]),
+        (86_400, 0, ["1970-01-02"]),
+    ],
+)
+def test_days_are_those_of_both_times_and_between_them(since: int, until: int, expected: list[str]) -> None:
+    assert days(since, until) == expected

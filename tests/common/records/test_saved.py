@@ -17,6 +17,7 @@ from xenna_ticks import NOW, named, record
 
 from common.records.buckets import Sum
 from common.records.saved import Number, SavedState
+from common.shards import slotted
 from common.state.checkpoint import Saved
 
 STATES = 60  # of each kind, with and without the tag that tells writers apart
@@ -126,3 +127,26 @@ def test_a_writer_said_to_be_in_a_bucket_of_the_future_is_still_heard(tmp_path: 
     points = named(ticks.tick(), "xenna.stage.queue_in")
     assert list(points.values()) == [7]
     assert ticks.tally.dropped == {"bad_checkpoint": 1}
+
+
+def test_a_part_is_known_by_its_slot_and_a_new_one_is_given_that_of_the_file_under_way() -> None:
+    state = {
+        "mark:a": 5,
+        slotted("07", "mark:a"): 6,
+        slotted("08", "mark:a"): "nonsense",
+        "mark:b": 9,
+        slotted("07", "own:x"): 1,
+    }
+    saved, whole = SavedState(state), TypeAdapter(int)
+    assert list(saved.everywhere("mark:a", whole)) == [("", 5), ("07", 6)]
+    assert (saved.bad, saved.part("mark:c", whole), saved.bad) == (1, None, 1)
+    assert list(saved.parts("own:", whole)) == [("x", 1)]
+    saved.slot = "09"
+    assert [saved.claim("own:x"), saved.claim("own:y"), saved.claim("own:z", "11")] == ["07", "09", "11"]
+    assert saved.claim("own:y", "12") == "09"
+    assert saved.placed({"own:x": 1, "own:y": 2, "own:z": 3, "other": 4}) == {
+        "07/own:x": 1,
+        "09/own:y": 2,
+        "11/own:z": 3,
+        "other": 4,
+    }
