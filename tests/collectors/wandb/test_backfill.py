@@ -174,6 +174,20 @@ def test_from_any_mark_on_it_goes_on_with_what_is_left(server: Wandb) -> None:
         assert [item for item in rest if item != Mark({})] == whole[place + 1 :]
 
 
+def test_what_was_sent_up_to_a_tick_is_not_sent_again(server: Wandb) -> None:
+    server.add("acme", "ants", [row("a", started=-3, ended=-2)])
+    span = Span(AT - HOUR, AT, STEP)
+    ticks = [*span.ticks]
+    state = {"tick:acme/ants": ticks[1], "usage:acme/ants": ticks[2]}
+    found: dict[bool, set[int]] = {True: set(), False: set()}
+    for sample in recompute(server, span, state=state).samples:
+        found[sample.metric.name.startswith("wandb.usage.")].add(sample.timestamp)
+    assert found == {True: {*ticks[3:]}, False: {*ticks[2:]}}
+    plain = recompute(server, span, FLEETGAUGE_WANDB_USAGE="false").samples
+    assert not [sample for sample in plain if sample.metric.name.startswith("wandb.usage.")]
+    assert {sample.timestamp for sample in plain} == {*ticks}
+
+
 def test_a_project_that_cannot_be_read_is_lost_once_and_the_others_are_sent(server: Wandb) -> None:
     server.add("acme", "ants", [row("a")])
     again = recompute(server, Span(AT - 3600, AT, STEP), WANDB_PROJECTS="acme/ants,acme/gone")
@@ -199,7 +213,11 @@ def test_listing_tells_how_far_it_is(server: Wandb) -> None:
     asked = replace(context(server, Ran(), **one), parent=listener)
     backfill(asked, Span(AT - 3600, AT, STEP))
     doing = "listing the runs of acme/ants"
-    assert listener.told == [(doing, 10, 25), (doing, 19, 25), (doing, 25, 25)]
+    told = [(doing, 10, 25), (doing, 19, 25), (doing, 25, 25)]
+    assert listener.told == told
+    all_of_acme = replace(context(server, Ran(), **one, WANDB_PROJECTS="acme/*"), parent=Listener([]))
+    backfill(all_of_acme, Span(AT - 3600, AT, STEP))
+    assert all_of_acme.parent == Listener([("listing projects", 0, None), *told])
 
 
 class TestGaps:

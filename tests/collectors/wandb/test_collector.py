@@ -288,7 +288,15 @@ class TestCheck:
         server.add("acme", "ants", rows(1200))
         ran = check(server)
         assert ran.findings == ["the key can read acme/ants, which has 1,200 runs to look at"]
-        assert [request.variables["first"] for request in server.requests] == [1]
+        [asked] = [request.variables for request in server.requests]
+        assert (asked["first"], asked["after"]) == (1, None)
+
+    def test_it_says_that_a_server_rejects_what_it_was_not_asked_for(self, server: Wandb) -> None:
+        said = '{"errors": [{"message": "Cannot query field \\"tags\\""}]}'
+        server.faults.add(Fault(status=400, body=said), times=None)
+        ran = check(server)
+        assert isinstance(ran.error, SourceError)
+        assert len(server.requests) == 1
 
     def test_it_says_that_usernames_are_hashed(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))
