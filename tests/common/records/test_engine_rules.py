@@ -14,18 +14,21 @@ import pytest
 
 from common.collector import Context
 from common.config.settings import ConfigurationFile, load, named
-from common.errors import SourceError
+from common.errors import ConfigurationError, SourceError
 from common.intake import MAX_AGE
 from common.metric import Mark, Metric, Sample, count, gauge
 from common.net.retry import Deadline
 from common.records import buckets, engine
+from common.records.collector import collector_over
 from common.records.engine import Ingest, in_batches
 from common.records.entry import Entry
 from common.records.envelope import UnusableRecordError
 from common.records.file import NotDue
 from common.records.reading_metrics import IngestMetrics
+from common.records.replay import PASS, REACHED
 from common.records.settings import RecordSettings
 from common.records.window import Tick, Window
+from common.span import Span
 from common.times import iso
 
 NOW, SETTLE = 1_000_000, 5
@@ -306,3 +309,62 @@ def test_what_an_entry_means_can_be_said_in_words(tmp_path: Path) -> None:
     ants = Read(tmp_path).ingest
     meant = [ants.means(Entry(value, 0, None, 1)) for value in (said(1), {"x": 1}, {"bad": 1}, {"t": 1})]
     assert meant == ["", "of another kind", "odd", "unusable_record"]
+
+
+COLLECTOR = collector_over(Ants, AntSettings)
+
+
+def context(folder: object, now: int = NOW, **state: object) -> Context[AntSettings]:
+    environ = {"FLEETGAUGE_ANTS_PATHS": str(folder), "FLEETGAUGE_ANTS_SETTLE": str(SETTLE)}
+    settings = load(AntSettings, "ants", environ=environ, file=ConfigurationFile())
+    return Context(settings, now, now, "node", state, Deadline(100), logging.getLogger("test"))
+
+
+def test_a_check_tells_of_each_path_how_many_files_it_has_and_what_the_newest_holds(tmp_path: Path) -> None:
+    newest = tmp_path / "one" / "a.jsonl"
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    write(newest, said(100), said(99), {"x": 1}, {"bad": 1})
+    with newest.open("a") as file:
+        file.write("[1]\n")
+    write(tmp_path / "one" / "b.jsonl", said(100))
+    os.utime(newest, (NOW - 40, NOW - 40))
+    wrong, *found = COLLECTOR.check(context(f"{tmp_path}/one,{tmp_path}/two,{tmp_path}/gone"))
+    assert isinstance(wrong, ConfigurationError)
+    assert str(wrong).startswith(f"FLEETGAUGE_ANTS_PATHS: cannot look into {tmp_path}/gone: it is not there")
+    holds = "2 records of ants, 1 not_an_object, 1 odd, 1 of another kind"
+    assert found == [
+        f"{tmp_path}/one: 2 files; in the newest, {newest}: {holds}",
+        f"{tmp_path}/two: 0 files",
+        f"{tmp_path}/gone: 0 files",
+    ]
+    assert (COLLECTOR.name, COLLECTOR.resumes, COLLECTOR.live_only) == ("ants", True, frozenset({ALIVE}))
+
+
+def passes(given: Context[AntSettings], since: int, until: int) -> list[object]:
+    """Up to when each pass of a backfill has passed on everything."""
+    assert COLLECTOR.backfill is not None
+    marks = [item for item in COLLECTOR.backfill(given, Span(since, until, 1))() if isinstance(item, Mark)]
+    return [mark.changes[REACHED] for mark in marks if REACHED in mark.changes]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "now", "reached", "expected"),
+    [
+        (10 * PASS, 11 * PASS, 99 * PASS, None, range(10, 12 + MAX_AGE // PASS)),
+        (10 * PASS + 1, 11 * PASS + 1, 99 * PASS, None, range(10, 13 + MAX_AGE // PASS)),
+        (10 * PASS - 1, 10 * PASS, 99 * PASS, None, range(9, 11 + MAX_AGE // PASS)),
+        (10 * PASS, 11 * PASS, 99 * PASS, 11 * PASS, range(12, 12 + MAX_AGE // PASS)),
+        (10 * PASS, 10 * PASS, 99 * PASS, None, range(0)),
+    ],
+)
+def test_a_backfill_goes_through_its_span_and_an_hour_more_in_passes_of_one_length(
+    tmp_path: Path, since: int, until: int, now: int, reached: int | None, expected: range
+) -> None:
+    given = context(tmp_path, now, **({} if reached is None else {REACHED: reached}))
+    assert passes(given, since, until) == [PASS * number for number in expected]
+
+
+def test_a_backfill_ends_where_the_present_has_settled(tmp_path: Path) -> None:
+    given = context(tmp_path, 11 * PASS + SETTLE + 3)
+    assert passes(given, 10 * PASS, 12 * PASS) == [10 * PASS, 11 * PASS, 11 * PASS + 3]
