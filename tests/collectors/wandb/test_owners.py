@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -104,7 +104,7 @@ class TestHashes:
 
 
 class TestPrices:
-    PRICES = parse_prices(["h100=2.49", " A100-80GB = 1.79", "default=1.2"])
+    PRICES: ClassVar = {"h100": 2_490_000, "a100-80gb": 1_790_000, "default": 1_200_000}
 
     @pytest.mark.parametrize(
         ("gpu", "price"),
@@ -120,6 +120,7 @@ class TestPrices:
             assert Owners(by, self.PRICES).read(node(), gpu, "other").price == price
 
     def test_a_price_may_be_written_as_the_driver_says_the_name(self) -> None:
+        assert parse_prices(["h100=2.49", " A100-80GB = 1.79", "default=1.2"]) == self.PRICES
         prices = parse_prices(["NVIDIA H100 80GB HBM3=2.49", "A100 80GB=1.79", "default=1.2"])
         assert prices == self.PRICES
 
