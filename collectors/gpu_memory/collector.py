@@ -145,7 +145,7 @@ class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
     def pending(self) -> bool:
         return True
 
-    def rest(self, *, held: bool) -> Iterator[Sample]:
+    def rest(self, *, held: bool = False) -> Iterator[Sample]:
         """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
         for _, source in sorted(self._by_name.items()):
             yield from self._seconds(source)

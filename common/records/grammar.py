@@ -200,7 +200,7 @@ class Grammar(ABC, Generic[S, R]):
             else:
                 yield from self.together((sample,))
 
-    def rest(self, *, held: bool) -> Iterator[Sample]:
+    def rest(self, *, held: bool = False) -> Iterator[Sample]:
         """The points that are known once all files were read; what they add up to may be `held` back."""
         for path, entry, record, samples in self._contested:
             self.path, self.entry = path, entry

@@ -10,7 +10,7 @@ import pytest
 
 from common.records import local
 from common.records.local import LocalStorage
-from common.records.paths import MAX_DEPTH, first_name, former_names, shown, stands_for, stem
+from common.records.paths import MAX_DEPTH, filter_of, first_name, former_names, shown, stem
 from common.records.storages import Files, days
 
 
@@ -131,7 +131,7 @@ def test_a_path_must_exist_up_to_its_first_wildcard(tmp_path: Path) -> None:
     ],
 )
 def test_a_pattern_stands_for_a_path(pattern: str, path: str, stands: bool) -> None:
-    assert stands_for(pattern.split("/"), path.split("/")) is stands
+    assert filter_of("s3://b/", pattern.split("/"))(f"s3://b/{path}") is stands
 
 
 def test_a_path_is_shown_so_that_it_can_be_written_anywhere() -> None:
