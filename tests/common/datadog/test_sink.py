@@ -512,7 +512,6 @@ class TestFailingAtOnce:
         broken = LOAD(1, NOW)._replace(host=host)
         with pytest.raises(TypeError, match="bytes"):
             make_sink().send([broken])
-        nothing: dict[str, None] = {}
         with pytest.raises(KeyError, match="ours"):
             make_sink().ask(lambda client: nothing["ours"])
         assert intake.requests == []

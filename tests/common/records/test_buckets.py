@@ -143,12 +143,19 @@ class TestShared:
         assert told(later) == {60: {A: (8, 2, 6), B: (8, 1, 8)}}
         assert later.changes(forget=True) == {"open:two": [60, [(A, 6)]]}
 
-    def test_however_much_there_is_none_of_it_is_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("forget", [False, True])
+    def test_what_is_too_much_may_be_forgotten_and_takes_nothing_more(
+        self, monkeypatch: pytest.MonkeyPatch, forget: bool
+    ) -> None:
         monkeypatch.setattr(buckets, "MAX_KEPT", 0)
         shared = Shared(SavedState({}), WIDTH, 0)
         assert shared.add("one", 60, {A: 1})
         assert shared.add("one", 120, {A: 2})
-        assert shared.changes()["bucket:60"] == '[[["a"],[1,1,1]]]'
+        changes = shared.changes(forget=forget)
+        assert changes["bucket:60"] == (None if forget else '[[["a"],[1,1,1]]]')
+        assert changes.get("forgotten:bucket:") == (60 if forget else None)
+        assert shared.add("two", 119, {A: 3}) is not forget
+        assert shared.add("two", 120, {A: 3})
 
     @pytest.mark.parametrize(("oldest", "forgotten"), [(120, False), (120.5, True)])
     def test_what_is_too_old_to_be_sent_again_is_forgotten(self, oldest: float, forgotten: bool) -> None:

@@ -208,12 +208,12 @@ def test_a_bucket_that_may_grow_waits_until_it_is_over_unless_its_writer_has_end
     [
         (Ants, True, 99.5, True),
         (Ants, True, 100, False),
-        (AtOnce, True, 49, True),
-        (AtOnce, True, 50, False),
+        (AtOnce, True, 99.5, True),
+        (AtOnce, True, 100, False),
         (AtOnce, False, 99.5, True),
     ],
 )
-def test_half_of_the_time_is_kept_where_all_is_delivered_at_once(
+def test_reading_begins_however_long_it_took_to_find_the_files(
     tmp_path: Path, kind: type[Ants], live: bool, elapsed: float, read: bool
 ) -> None:
     write(tmp_path / "a.jsonl", said(100))

@@ -63,8 +63,8 @@ class Ants(Plain):
     def silence(cls, settings: RecordSettings) -> int:
         return 10
 
-    def of_one_unit(self, tags: Sequence[str]) -> bool:
-        return "rank:0" in tags
+    def of_one_unit(self, tags: Sequence[str], host: str | None) -> bool:
+        return "rank:0" in tags and host is None
 
 
 class AntSettings(RecordSettings):
@@ -100,7 +100,7 @@ def test_what_a_grammar_does_not_say_has_an_answer() -> None:
         "/ants/a",
         "/ants/a.1.jsonl",
     )
-    assert (plain.ends(record), plain.of_one_unit(()), plain.points(record)) == (False, True, 1)
+    assert (plain.ends(record), plain.of_one_unit((), None), plain.points(record)) == (False, False, 1)
     assert (plain.samples(record), [*plain.present(sums=True)], plain.pending) == ((), [], False)
     assert (Ants.width(SETTINGS), Ants.history(SETTINGS)) == (60, MAX_AHEAD)
 
@@ -177,27 +177,32 @@ def test_the_points_of_a_writer_wait_where_one_that_began_later_may_own_the_seri
 @pytest.mark.parametrize(
     ("shard", "sent_until", "expected", "late"),
     [
-        (ALONE, 0, [("own", 1, 1, ("rank:0",)), ("own", 2, 1, ("rank:1",)), ("eaten", 3, 1, ("rank:1",))], 0),
-        (ALONE, 1, [("own", 1, 1, ("rank:0",))], 2),
+        (
+            ALONE,
+            0,
+            [("own", 1, NOW, ("rank:0",)), ("own", 2, NOW, ("rank:1",)), ("eaten", 3, NOW, ("rank:1",))],
+            0,
+        ),
+        (ALONE, NOW, [("own", 1, NOW, ("rank:0",))], 2),
         (
             Shard(1, 2),
             0,
             [
-                ("own", 1, 1, ("rank:0",)),
-                ("own", 2, 1, ("rank:1", "shard:1")),
-                ("eaten", 3, 1, ("rank:1", "shard:1")),
+                ("own", 1, NOW, ("rank:0",)),
+                ("own", 2, NOW, ("rank:1", "shard:1")),
+                ("eaten", 3, NOW, ("rank:1", "shard:1")),
             ],
             0,
         ),
-        (Shard(1, 2), 1, [("own", 1, 1, ("rank:0",))], 2),
+        (Shard(1, 2), NOW, [("own", 1, NOW, ("rank:0",))], 2),
     ],
 )
 def test_what_several_units_feed_is_told_by_shard_and_never_again_by_another_number_of_them(
     shard: Shard, sent_until: int, expected: list[tuple[str, float, int, tuple[str, ...]]], late: int
 ) -> None:
     ants = made(shard=shard, sent_until=sent_until)
-    samples = [OWN(1, 1, rank="0"), OWN(2, 1, rank="1"), EATEN(3, 1, rank="1")]
-    assert told([*ants.take(Said("one", 1, samples)), *ants.rest()]) == expected
+    samples = [OWN(1, NOW, rank="0"), OWN(2, NOW, rank="1"), EATEN(3, NOW, rank="1")]
+    assert told([*ants.take(Said("one", NOW, samples)), *ants.rest()]) == expected
     assert ants.context.tally.dropped["late"] == late
 
 
