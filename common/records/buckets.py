@@ -54,10 +54,8 @@ class Cells(Generic[V]):
         self._before = saved
         self._saved: dict[Part, str] = {}
         self._slots: dict[int, dict[str, None]] = {}  # which there are of a bucket
-        self.held = dict(
-            saved.everywhere(f"held:{prefix}", _SECOND)
-        )  # by slot: from when on nothing was sent
-        self.too_old = 0  # values that were held back for too long
+        # By slot, from when on nothing was sent; and how many values were held back for too long.
+        self.held, self.too_old = dict(saved.everywhere(f"held:{prefix}", _SECOND)), 0
         for number, name, said in saved.parts_by_slot(prefix, _TEXT):
             if (start := _start(name)) >= oldest:
                 self._saved[number, start] = said
