@@ -145,6 +145,12 @@ def test_a_line_that_is_no_record_costs_itself_and_is_counted(
     assert ticks.tally.lost == []
 
 
+def test_a_bucket_of_times_that_holds_none_is_no_damage(ticks: DataPlaneTicks) -> None:
+    ticks.write(operations(0, 90, wall_ms={"sum": 1, "min": 1, "max": 1, "buckets": {"3": 0, "4": 1}}))
+    assert the(ticks.tick(), "ops") == {(TAGS, 90): 1}
+    assert ticks.tally.dropped == {}
+
+
 def test_records_of_another_kind_are_passed_over_in_silence(ticks: DataPlaneTicks) -> None:
     ticks.write(operations(0, 100, kind="xenna"))
     points = ticks.tick()

@@ -417,6 +417,17 @@ def test_without_credentials_the_error_says_what_to_do(
     assert "no AWS credentials were found; give the pod a role" in lost
 
 
+def test_what_cannot_be_listed_may_be_a_directory(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", *lines(100))
+    storage = s3.S3Storage(ObjectTicks(bucket.aws).core, 10)
+    paths = [f"s3://{BUCKET}/{path}" for path in ("run", "run/", "run/a.jsonl", "ru", "run/*.jsonl")]
+    assert [storage.is_directory(path) for path in paths] == [True, True, False, False, False]
+    bucket.aws.faults.add(Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>"), None)
+    denied = s3.S3Storage(ObjectTicks(bucket.aws).core, 10)
+    assert [denied.is_directory(path) for path in paths] == [True, True, True, True, False]
+    bucket.aws.faults.clear()
+
+
 def test_an_object_that_is_denied_is_lost_and_the_others_are_read(bucket: Bucket, ticks: ObjectTicks) -> None:
     bucket.put("run/a.jsonl", *lines(500))
     bucket.put("run/b.jsonl", record(0, 400, run_id="r2", run_hash="b"))
