@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
@@ -323,6 +324,17 @@ class TestPoliteness:
         [wait] = ran.waits
         assert 6 < wait <= 7.5
         assert max(at_once[8:]) <= 2
+
+    def test_after_429s_that_do_not_say_how_long_all_wait_longer_each_time(
+        self, server: Wandb, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(random, "uniform", lambda _, most: most)
+        server.add("acme", "ants", rows(5))
+        server.faults.add(Fault(status=429), times=5)
+        ran = collect(server, deadline=300)
+        assert ran.value("runs.completed_24h") == 5
+        assert len(ran.waits) == 5
+        assert 4 < ran.waits[-1] <= 8
 
     @pytest.mark.parametrize("left", ["0", "1"])
     def test_the_servers_count_of_requests_is_kept_to(self, server: Wandb, left: str) -> None:
