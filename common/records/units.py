@@ -57,6 +57,7 @@ class Units:
         self._now = now
         self.known = dict(saved.parts(PREFIX, _KNOWN) if saved else ())
         self.sole: frozenset[str] | None = None
+        self.here = ""  # whose series the file feeds that was opened last
         self._found: dict[str, object] = {}
 
     def owns(self, number: str) -> bool:
@@ -65,7 +66,9 @@ class Units:
 
     def slot_of(self, path: str, stream: OpenFile) -> str:
         """The slot of a file that is open."""
-        return slot(self._unit(path, self._first(stream)))
+        first = self._first(stream)
+        self.here = self._feeds(first)
+        return slot(self._unit(path, first))
 
     def _first(self, stream: OpenFile) -> Json:
         """What the first line of a file says; nothing where that does not matter, or is no object."""
