@@ -173,9 +173,7 @@ class Grammar(ABC, Generic[S, R]):
         samples = self.samples(record)
         if self._adds_up or self._counted:
             samples = self._add_up(record, samples)
-        if (
-            self.layered
-        ):  # what a file does not begin with may be told by others too, whatever they are called
+        if self.layered:  # what a file does not begin with, others may tell as well
             named = self.series_of(record.group, None) == self.units.here
             samples = [*(self.apart(samples) if named else self.together(samples))]
         if not samples or self.owners.alone(record.writer, record.group):

@@ -84,6 +84,26 @@ def test_runs_of_one_hash_in_files_of_two_shards_do_not_overwrite_each_other(tmp
     assert (("xenna.run.stalled", series, None, fleet.now), 0) in fleet.sharded.items()
 
 
+def test_a_run_is_told_by_shard_from_a_file_that_begins_with_another_and_as_it_is_from_its_own(
+    tmp_path: Path,
+) -> None:
+    fleet, series = Fleet(XENNA, tmp_path, 2), ("pipeline_kind:curate", "run_hash:second")
+    index = int(not Shard(0, 2).owns_slot(slot(f"{tmp_path}/all")))
+    for seq, name in enumerate(("first", "second", "second")):
+        if seq == 2:
+            fleet.tick()
+            fleet.rotate("all.jsonl")
+        fleet.now += 60
+        fleet.write("all.jsonl", record(seq, NOW - fleet.now, {"progress": seq}, run_id=name, run_hash=name))
+    fleet.now += 60
+    fleet.tick()
+    told = {key[1]: value for key, value in fleet.sharded.items() if key[0] == "xenna.pipeline.progress"}
+    assert {tags: value for tags, value in told.items() if series[1] in tags} == {
+        (*series, f"shard:{index}"): 1,
+        series: 2,
+    }
+
+
 def test_sinks_of_one_rank_of_a_job_in_two_shards_do_not_overwrite_each_other(tmp_path: Path) -> None:
     fleet = Fleet(GPU_MEMORY, tmp_path, 2)
     for index, name in enumerate(in_both_shards(tmp_path, "sink-{}")):
