@@ -167,7 +167,7 @@ def against_the_floor(kind: str, writers: int, rounds: int, url: str) -> list[Cl
     ]
 
 
-def growth(kind: str, untagged: str, smallest_size: int, doublings: int, url: str) -> Claim:
+def growth(kind: str, untagged: str, smallest_size: int, doublings: int, rounds: int, url: str) -> Claim:
     """The most that a doubling of writers multiplies the CPU by, from fifty to eight hundred."""
     from record_files import write
 
@@ -175,7 +175,7 @@ def growth(kind: str, untagged: str, smallest_size: int, doublings: int, url: st
     with tempfile.TemporaryDirectory() as folder:
         for writers in cpu:
             write(kind, Path(folder, str(writers)), writers, int(time.time()), steps=8)
-        for _ in range(ROUNDS):  # each size in turn, so that no noise of the machine is one size's alone
+        for _ in range(rounds):  # each size in turn, so that no noise of the machine is one size's alone
             for writers in cpu:
                 taken = run("ours", kind, f"{folder}/{writers}", url, untagged)["cpu"]
                 cpu[writers] = min(cpu[writers], taken)
@@ -237,7 +237,7 @@ def main(argv: list[str]) -> int:
             claims += against_the_floor(kind, 2 if tiny else writers, 1 if tiny else ROUNDS, url)
         for kind, untagged in UNTAGGED.items():
             for tags in ("", untagged):
-                claims.append(growth(kind, tags, 1 if tiny else 50, 1 if tiny else 4, url))
+                claims.append(growth(kind, tags, *((1, 1, 1) if tiny else (50, 4, ROUNDS)), url))
         claims.append(saves(2 if tiny else 1600, url))
     claims.append(damage(1500 if tiny else 100_000))
     return judge(claims)
