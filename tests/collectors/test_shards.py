@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from data_plane_ticks import held as holding
 from data_plane_ticks import operations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -134,6 +135,17 @@ def test_a_file_is_of_the_same_unit_under_every_name_that_rotation_gives_it() ->
     assert [*units.values()] == ["/data/all"] * 3 + ["run_hash:abc"] * 2
     assert XennaIngest.unit("/data/abc/all.000001.jsonl", first) == "run_hash:abc"
     assert XennaIngest.unit("/data/abcd.jsonl", first) == "/data/abcd"
+
+
+def test_what_a_job_holds_is_believed_of_its_own_files_alone(tmp_path: Path) -> None:
+    fleet, name = Fleet(DATA_PLANE, tmp_path, 2), "data_plane.keys_outstanding"
+    ants, bees = (next(n for n in "abcdefgh" if Shard(one, 2).owns(f"job:{n}")) for one in range(2))
+    for seq, (to, job) in enumerate(((ants, ants), (bees, bees), (bees, ants))):
+        word = holding(seq, NOW - fleet.now + 60, {"p": 100}, rank=seq, job=job, run_id=f"{to}-{job}")
+        fleet.write(f"{to}.jsonl", word)
+    fleet.tick()
+    told_of = {key[1] for key in fleet.sharded if key[0] == name}
+    assert told_of == {(f"job:{ants}", "rank:0"), (f"job:{bees}", "rank:1")}
 
 
 @each_kind

@@ -134,6 +134,14 @@ def test_records_of_another_kind_take_no_numbers_of_the_same_run(tmp_path: Path)
     assert points["xenna.ingest.other_kind", (), NOW] == 5
 
 
+def test_what_a_run_with_a_fast_clock_ended_with_waits_until_it_is_over_by_ours(tmp_path: Path) -> None:
+    ticks = Ticks(tmp_path)
+    ticks.write(record(0, -120), record(1, -120, event="end", status="ok"))
+    assert named(ticks.tick(), "xenna.pipeline.") == {}
+    ticks.now = NOW + 120  # when its writer has ended, and nothing of that second can follow
+    assert named(ticks.tick(), "xenna.pipeline.") == {("xenna.pipeline.progress", RUN, NOW + 120): 50.0}
+
+
 def test_a_run_that_goes_on_after_its_end_is_active_again(tmp_path: Path) -> None:
     ticks = Ticks(tmp_path)
     ticks.write(record(0, 300), record(1, 200, event="end", status="ok"))
