@@ -85,6 +85,15 @@ class TestPrecedence:
                 secret_id=SECRET,
             )
 
+    def test_what_describes_the_services_is_read_once_for_all_clients(self, aws: Aws) -> None:
+        core = load(CoreSettings, None, environ={"AWS_ENDPOINT_URL": aws.url}, file=ConfigurationFile())
+        one, other = (clients.client("s3", core, "trying") for _ in range(2))
+        assert one is not other
+        assert one.meta.service_model.metadata["serviceId"] == "S3"
+        assert one.meta.service_model.metadata is other.meta.service_model.metadata
+        places = clients.models(None).search_paths
+        assert len(places) == len({*places}), "a process that stays looks in no more of them each time"
+
     def test_one_client_serves_every_secret(self, aws: Aws) -> None:
         core = load(CoreSettings, None, environ={"AWS_ENDPOINT_URL": aws.url}, file=ConfigurationFile())
         secrets = AwsSecrets(core)
