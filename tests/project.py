@@ -5,6 +5,7 @@ Collectors are folders, so a copy with one more folder is the real thing: nothin
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import re
@@ -13,10 +14,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+BEING_WRITTEN = shutil.ignore_patterns("*.pyc.*")  # by another process, which is about to rename it
 
 _TEMPLATE = """\
 from __future__ import annotations
@@ -45,27 +48,29 @@ COLLECTOR = Collector("{name}", ToySettings, METRICS, collect, check{options})
 """
 
 
+@cache
+def _compile() -> None:
+    """Once, so that no copy has to do it again."""
+    for folder in ("common", "collectors", "fleetgauge"):
+        compileall.compile_dir(ROOT / folder, quiet=1)
+
+
 class Project:
     """The copied service: add collectors, then run its command line."""
 
     def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
         self.root = self.directory = root
         self.environment = {"PATH": os.environ["PATH"], **environment}
-        ignored = shutil.ignore_patterns("__pycache__")
-        for folder in ("common", "fleetgauge"):
-            shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+        _compile()
+        shutil.copytree(ROOT / "common", root / "common", ignore=BEING_WRITTEN)
+        (root / "fleetgauge").symlink_to(ROOT / "fleetgauge")  # which no test changes
         (root / "collectors").mkdir()
         (root / "scripts").mkdir()
         shutil.copy(ROOT / "scripts" / "run_collector.py", root / "scripts")
 
     def keep(self, name: str) -> None:
         """Take over one of the real collectors."""
-        shutil.copytree(
-            ROOT / "collectors" / name,
-            self.root / "collectors" / name,
-            ignore=shutil.ignore_patterns("__*__"),
-        )
-        shutil.copy(ROOT / "collectors" / name / "__init__.py", self.root / "collectors" / name)
+        shutil.copytree(ROOT / "collectors" / name, self.root / "collectors" / name, ignore=BEING_WRITTEN)
 
     def add(self, name: str, body: str, settings: str = "pass", init: str = "", options: str = "") -> None:
         """Add a collector whose `collect` has this body; `options` go to `Collector`, as `, resumes=True`."""

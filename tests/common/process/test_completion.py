@@ -59,8 +59,9 @@ def test_each_shell_gets_a_script_of_its_own_with_every_option() -> None:
     ]
     assert len(options) > 10
     for shell, last in (("bash", "complete "), ("zsh", "compdef ")):
-        assert made(shell).splitlines()[-1].startswith(last)
-        assert [option for option in options if option not in made(shell)] == []
+        script = made(shell)
+        assert script.splitlines()[-1].startswith(last)
+        assert [option for option in options if option not in script] == []
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
