@@ -233,11 +233,13 @@ def test_a_stranger_that_refuses_does_not_end_it(project: Project, intake: Intak
 def test_the_ready_file_goes_at_the_start_and_comes_with_the_first_good_tick(
     project: Project, tmp_path: Path
 ) -> None:
-    ready = tmp_path / "ready"
-    ready.touch()
-    with staying(project, "", FLEETGAUGE_READY_FILE=str(ready)) as run:
-        run.tick()  # it is under way, and the file of an earlier process gone
+    ready, seen = tmp_path / "ready", tmp_path / "seen"
+    ready.touch()  # by an earlier process
+    look = f"print(os.path.exists({str(ready)!r}), file=open({str(seen)!r}, 'a'), flush=True)"
+    with staying(project, look, FLEETGAUGE_READY_FILE=str(ready)) as run:
+        run.tick()
         run.tick()  # the first one is over
+        assert seen.read_text().startswith("False\n")
         assert ready.exists()
 
 

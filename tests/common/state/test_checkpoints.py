@@ -474,6 +474,7 @@ class TestCheck:
     def test_two_at_once_are_both_content(self, place: Store) -> None:
         with place.open("wandb.check"):
             place.check("wandb")
+        assert place.peek("wandb") == Saved()
 
     def test_a_damaged_checkpoint_is_not_set_aside_by_it(self, tmp_path: Path) -> None:
         (tmp_path / "wandb.json").write_text("garbage")
@@ -523,6 +524,7 @@ class TestCheck:
         place = store(core(**aws.environment, FLEETGAUGE_CHECKPOINTS="s3://checkpoints/fleet"))
         assert place is not None
         place.check("wandb")
+        assert place.peek("wandb") == Saved()
 
 
 def test_another_writer_of_garbage_is_someone_else(s3: Store, aws: Aws) -> None:
