@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,11 @@ def table(found: Iterable[Sample], without: str = "") -> dict[tuple[str, tuple[s
         (one.metric.name, tuple(tag for tag in one.tags if not tag.startswith(left_out))): one.value
         for one in found
     }
+
+
+def listeners() -> set[threading.Thread]:
+    """Who waits for XID errors in this process."""
+    return {thread for thread in threading.enumerate() if thread.name == "xid-listener"}
 
 
 class HostRoot:

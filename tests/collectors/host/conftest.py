@@ -8,6 +8,7 @@ import psutil
 import pytest
 from data.nvml.compiled import CompiledDriver, compile_driver
 from data.nvml.recorded import binding
+from host_node import listeners
 
 from collectors.host import machine
 
@@ -33,3 +34,6 @@ def driver(library: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CompiledDr
     binding(monkeypatch, driver)
     yield driver
     driver.fake_reset()
+    driver.refuse("nvmlEventSetCreate", 9)  # for a thread that has only just begun
+    for listener in listeners():
+        listener.join()

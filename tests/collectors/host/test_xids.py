@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from data.nvml.compiled import CompiledDriver
-from host_node import CODES, NOW, Ticks, by_gpu, collected
+from host_node import CODES, NOW, Ticks, by_gpu, collected, listeners
 
 from collectors.host import metrics
 from collectors.host import xids as listening
@@ -42,7 +40,7 @@ def test_an_xid_error_is_counted_at_the_second_it_was_reported_and_none_is_not_z
 
 def test_listening_keeps_no_process_from_ending(driver: CompiledDriver) -> None:
     Ticks().tick()
-    assert {thread.daemon for thread in threading.enumerate() if thread.name == "xid-listener"} == {True}
+    assert {thread.daemon for thread in listeners()} == {True}
 
 
 def test_a_second_that_may_still_grow_waits_for_the_next_tick(driver: CompiledDriver) -> None:
@@ -131,8 +129,9 @@ def test_a_single_run_counts_nothing(driver: CompiledDriver) -> None:
     "function", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"]
 )
 def test_a_driver_that_refuses_events_costs_only_the_xid_errors(
-    driver: CompiledDriver, function: str
+    driver: CompiledDriver, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(listening, "WAIT_MILLISECONDS", 1)  # also how long a refusal is waited over
     for code in CODES:
         driver.refuse(function, code)
         ticks = Ticks()
@@ -143,11 +142,10 @@ def test_a_driver_that_refuses_events_costs_only_the_xid_errors(
 
 
 def test_a_driver_that_could_not_be_listened_to_at_first_is_listened_to_later(driver: CompiledDriver) -> None:
-    others = {*threading.enumerate()}
     driver.refuse("nvmlEventSetCreate", 9)
     ticks = Ticks()
     ticks.tick()
-    for listener in {*threading.enumerate()} - others:
+    for listener in listeners():
         listener.join()
     driver.refuse("", 0)
     ticks.tick()
@@ -155,17 +153,12 @@ def test_a_driver_that_could_not_be_listened_to_at_first_is_listened_to_later(dr
     assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 120, 1)]
 
 
-def listeners() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "xid-listener"}
-
-
 def test_one_listens_however_many_ticks_there_are_until_the_driver_goes(driver: CompiledDriver) -> None:
-    others = listeners()
     ticks = Ticks()
     for _ in range(3):
         ticks.tick()
         driver.fake_until_heard()
-    [listener] = listeners() - others
+    [listener] = listeners()
     driver.fake_reset()
     listener.join(20)
     assert not listener.is_alive()

@@ -299,7 +299,14 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, p
     return SUCCESS;
 }
 
-int nvmlEventSetCreate(void **set) { ANSWER(NULL); *set = events; return SUCCESS; }
+/* A set is of the driver that made it: whoever still listens after a reset hears nothing of the next one. */
+int nvmlEventSetCreate(void **set) {
+    ANSWER(NULL);
+    pthread_mutex_lock(&lock);
+    *set = (void *)(uintptr_t)(generation + 1);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
 int nvmlEventSetFree(void *set) { (void)set; ANSWER(NULL); return SUCCESS; }
 int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set) {
     (void)set;
@@ -309,24 +316,24 @@ int nvmlDeviceRegisterEvents(void *device, unsigned long long types, void *set) 
 
 int nvmlEventSetWait_v2(void *set, event_t *event, unsigned int milliseconds) {
     struct timespec until;
-    int code = SUCCESS;
-    (void)set;
+    int code = SUCCESS, mine = (int)(uintptr_t)set - 1;
     ANSWER(NULL);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += milliseconds / 1000;
     pthread_mutex_lock(&lock);
-    int before = generation;
-    waits++;
+    if (mine == generation) waits++;
     pthread_cond_broadcast(&changed);
-    while (!event_count && before == generation && !code)
+    while (!event_count && mine == generation && !code)
         code = pthread_cond_timedwait(&changed, &lock, &until);
-    if (before == generation) waits--;
-    if (event_count) {
-        *event = events[0];
-        memmove(events, events + 1, (size_t)--event_count * sizeof *events);
-        code = SUCCESS;
+    if (mine != generation) {
+        code = UNINITIALIZED;
     } else {
-        code = before == generation ? TIMEOUT : UNINITIALIZED;
+        waits--;
+        code = event_count ? SUCCESS : TIMEOUT;
+        if (event_count) {
+            *event = events[0];
+            memmove(events, events + 1, (size_t)--event_count * sizeof *events);
+        }
     }
     pthread_mutex_unlock(&lock);
     return code;
