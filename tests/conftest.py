@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from backfills import APP_KEY, NAMES
 from browser import CHROMIUM, Browser
-from common import logs
+from common import logs, signals
 from containers import Engine, build
 from fleetgauge.compute import nvml, once
 from growing_file import KEY
@@ -30,15 +31,22 @@ settings.load_profile("fleetgauge")
 settings.register_profile("steady", settings.get_profile("fleetgauge"), derandomize=True)
 
 
-@pytest.fixture(autouse=True)
-def _logging_of_other_tests() -> Iterator[None]:
-    """Logging is set up once per process, and tests of all packages share theirs."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Give back what a test and its fixtures of every scope changed in this process, which others share.
+
+    Logging is set up once per process, and whoever was `interruptible` ignores signals, as if about to end.
+    """
     loggers = [logging.getLogger(), *map(logging.getLogger, logs.OURS)]
     levels, handlers = [logger.level for logger in loggers], loggers[0].handlers[:]
-    yield
+    stopping = {number: signal.getsignal(number) for number in signals.STOPPING}
+    result = yield
     loggers[0].handlers[:] = handlers
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+    for number, handler in stopping.items():
+        signal.signal(number, handler)
+    return result
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,39 @@ def test_pre_commit_runs_our_own_scripts_and_downloads_nothing() -> None:
 
 def test_the_tests_begin_with_the_same_lint() -> None:
     assert re.search(r"^scripts/lint\nexec .*pytest", (ROOT / "scripts" / "test").read_text(), re.MULTILINE)
+
+
+LEAVES_THINGS_BEHIND = """
+import logging, signal
+import pytest
+from common import logs, signals
+
+def leave():
+    logs.set_up("leaving", verbose=True)
+    with signals.interruptible():
+        pass
+
+@pytest.fixture(scope="module")
+def left():
+    leave()
+
+def test_one(left):
+    leave()
+
+def test_other(left):
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert logging.getLogger("common").level == logging.NOTSET
+    assert not [one for one in logging.getLogger().handlers if type(one).__module__.startswith("common")]
+"""
+
+
+def test_no_test_meets_the_signals_or_the_logging_of_another(tmp_path: Path) -> None:
+    (tmp_path / "test_two.py").write_text(LEAVES_THINGS_BEHIND)
+    arguments = ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-pconftest", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+    command = [sys.executable, *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
 def test_every_file_is_as_the_editors_settings_say() -> None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,6 @@ from common import signals
 from common.config.configuration import Configuration
 from common.errors import DeadlinePassed, Interrupted
 from common.state.stores import store
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
