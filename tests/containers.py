@@ -7,6 +7,7 @@ podman takes the pod that Helm rendered; only what a cluster would fill in is fi
 from __future__ import annotations
 
 import copy
+import fcntl
 import hashlib
 import json
 import os
@@ -104,20 +105,26 @@ def stand_in(engine: Engine) -> str:
     recipe = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", suite]
     key = hashlib.sha256(" ".join(recipe).encode()).hexdigest()[:12]
     reference = f"localhost/fleetgauge-standin:{version}-{key}"
-    if engine.run("podman", "images", "--quiet", reference).stdout:
-        return reference
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "fleetgauge-tests")
     cache.mkdir(parents=True, exist_ok=True)
-    tarball = cache / f"{suite}-{key}.tar"
-    if not tarball.exists():
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            made = Path(folder, "base.tar")
-            ran = subprocess.run([*recipe, str(made)], capture_output=True, text=True, check=False)
-            if ran.returncode:
-                pytest.skip(f"no stand-in for the base image: {ran.stderr.strip().splitlines()[-1]}")
-            made.rename(tarball)
-    engine.run("podman", "import", "--quiet", str(tarball), reference)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes run tests too
+        if not engine.run("podman", "images", "--quiet", reference).stdout:
+            tarball = cache / f"{suite}-{key}.tar"
+            _make(recipe, tarball)
+            engine.run("podman", "import", "--quiet", str(tarball), reference)
     return reference
+
+
+def _make(recipe: list[str], tarball: Path) -> None:
+    if tarball.exists():
+        return
+    with tempfile.TemporaryDirectory(dir=tarball.parent) as folder:
+        made = Path(folder, "base.tar")
+        ran = subprocess.run([*recipe, str(made)], capture_output=True, text=True, check=False)
+        if ran.returncode:
+            pytest.skip(f"no stand-in for the base image: {ran.stderr.strip().splitlines()[-1]}")
+        made.rename(tarball)
 
 
 def skip_unless_it_runs(engine: Engine, base: str) -> None:
