@@ -1,7 +1,7 @@
-"""Do the tests notice? Random mutants of our code, one at a time, each judged by the tests that execute it.
+"""Do the tests notice? Random mutants of our code, each judged by the tests that execute the changed line.
 
-Everything happens in a copy of the tree. What each test executes is recorded once, and again for a file of
-tests that has changed. (mutmut and cosmic-ray neither sample nor see the processes that most tests start.)
+Everything happens in copies of the tree, as many at once as there are processors. What a test executes, also
+in processes that it starts, is recorded once. (mutmut and cosmic-ray neither sample nor see these processes.)
 """
 
 from __future__ import annotations
@@ -9,111 +9,114 @@ from __future__ import annotations
 import argparse
 import difflib
 import hashlib
-import importlib
-import itertools
-import multiprocessing
 import os
 import random
 import shutil
-import signal
+import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from coverage import Coverage, CoverageData
 
-from scripts import record_lines
 from scripts.mutations import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = [ROOT / "common", ROOT / "collectors", ROOT / "fleetgauge"]
-CACHE = ROOT / ".mutants_cache"  # by the digest of a file of tests: what each of its tests executes
-EQUIVALENT = ROOT / "tests" / "equivalent_mutants.txt"  # path | the changed line | reason
-DOCUMENTS = "tests/test_documents.py"  # made from what modules declare
+TESTS = ROOT / "tests"
+DOCUMENTS = TESTS / "test_documents.py"  # made from what modules declare
+EQUIVALENT = TESTS / "equivalent_mutants.txt"  # path | the changed line | reason
+CACHE = ROOT / ".mutants_cache"  # what tests execute, by the digest of our code and of a file of tests
+SETTINGS = str(ROOT / "pyproject.toml")
+NOTES = Path(os.environ.get("MUTANTS_NOTES", os.devnull))  # for the plugin of pytest that records
+FIRST = ("common/__init__.py", "fleetgauge/__init__.py")  # every process of ours imports one of them
+START = f"""
+import sys
+sys.path.append("{Path(pytest.__file__).parent.parent}")  # which a process may have left out
+import coverage
+if coverage.Coverage.current() is None:  # children are given no variable that could name the test
+    _options = {{"context": open("NOTES/now").read(), "config_file": "{SETTINGS}", "auto_data": True}}
+    coverage.Coverage("NOTES/lines", **_options).start()
+"""
 
 
-class Test(NamedTuple):
-    name: str
-    seconds: float
-    notes: set[str]
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """From now on everything is executed by this test function."""
+    (NOTES / "now").write_text(nodeid.partition("[")[0])
+    if recording := Coverage.current():
+        recording.switch_context(nodeid.partition("[")[0])
 
 
-class Trial:
-    """A copy of the tree, and pytest in it: in a fork of this process, which has imported what takes long."""
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """What the test costs. One that does not pass could tell nothing."""
+    with (NOTES / "seconds").open("a") as seconds:
+        print((NOTES / "now").read_text(), report.duration if report.passed else "inf", file=seconds)
 
-    def __init__(self, folder: str) -> None:
-        self.root, self._seconds = Path(folder, "tree"), itertools.count()
-        left_out = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__")
-        shutil.copytree(ROOT, self.root, ignore=left_out)
+
+def trial(seconds: float, changes: dict[str, str], *arguments: str, notes: str = "") -> int:
+    """The exit code of pytest in a copy of the tree with these files changed; -9 where it took longer."""
+    left_out = shutil.ignore_patterns(".git", ".venv*", ".*_cache", ".hypothesis")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        root = Path(shutil.copytree(ROOT, Path(folder, "tree"), ignore=left_out))
         for environment in ROOT.glob(".venv*"):
-            (self.root / environment.name).symlink_to(environment.resolve())
-        [*map(importlib.import_module, ("hypothesis", "moto.server", "boto3", "datadog_api_client.v2"))]
-
-    def write(self, name: str, text: str) -> None:
-        """Change a file of the copy. Its time is always another, so that no stale bytecode is used."""
-        (self.root / name).write_text(text)
-        os.utime(self.root / name, (next(self._seconds),) * 2)
-
-    def pytest(self, seconds: float, *arguments: str) -> int | None:
-        """The exit code, or nothing where it took longer."""
-
-        def run() -> None:
-            os.setsid()
-            os.chdir(self.root)
-            sys.path[0] = str(self.root / "scripts")
-            os.dup2(os.dup2(os.open(os.devnull, os.O_WRONLY), 1), 2)
-            quiet = ("-Wignore::pytest.PytestAssertRewriteWarning", "-pno:cacheprovider")
-            sys.exit(pytest.main([*quiet, f"--basetemp={self.root.parent}/temporary", *arguments]))
-
-        process = multiprocessing.get_context("fork").Process(target=run)
-        process.start()
-        process.join(seconds)
-        code = process.exitcode
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid or 0, signal.SIGKILL)  # also what a mutant left running
-        process.join()
-        return code
+            (root / environment.name).symlink_to(environment.resolve())
+        for name, text in changes.items():
+            (root / name).write_text(text)
+        command = ["timeout", "--signal=KILL", str(seconds), sys.executable, "-m", "pytest", *arguments]
+        command += ["-pno:cacheprovider", "--hypothesis-profile=steady", f"--basetemp={folder}/temporary"]
+        given = {**os.environ, "MUTANTS_NOTES": notes}
+        return subprocess.run(command, cwd=root, env=given, capture_output=True, check=False).returncode
 
 
-def recorded(trial: Trial, rooms: set[Path]) -> Iterator[Test]:
-    """Every test whose file is recorded, or is of one of these rooms and therefore recorded now."""
-    notes = trial.root / "scripts" / "notes"
-    for module in (str(file.relative_to(ROOT)) for package in PACKAGES for file in package.rglob("*.py")):
-        trial.write(module, record_lines.marked(trial.root, module))
-    for name in sorted(str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py")):
-        kept = CACHE / hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
-        if not kept.exists() and (DOCUMENTS in name or Path(name).parent.relative_to("tests") in rooms):
-            notes.mkdir()
-            print("recorded", name, trial.pytest(150, "-precord_lines", name), flush=True)
-            shutil.move(notes, kept)
-        for test in kept.iterdir() if kept.exists() else ():
-            lines = set(test.read_text().splitlines())
-            seconds = sum(float(line[8:]) for line in lines if line.startswith("seconds\t"))
-            if seconds and "failed" not in lines:
-                yield Test(test.name.replace("|", "/"), seconds, lines)
+def record(file: Path, kept: Path) -> None:
+    """Keep what each test of a file executes and costs, unless it is known."""
+    if not (kept / "lines").exists():
+        shutil.rmtree(kept, ignore_errors=True)  # of a run that was ended
+        kept.mkdir(parents=True)
+        (kept / "now").write_text("")
+        changes = {first: (ROOT / first).read_text() + START.replace("NOTES", str(kept)) for first in FIRST}
+        name = str(file.relative_to(ROOT))
+        print("recorded", name, trial(900, changes, "-pscripts.mutants", name, notes=str(kept)), flush=True)
+        whole = Coverage(kept / "lines", config_file=SETTINGS)
+        whole.combine([str(kept)])
+        whole.save()
 
 
-def chosen(mutant: Mutant, tests: list[Test], seconds: float) -> list[Test]:
+def recorded(rooms: set[Path], pool: ThreadPoolExecutor) -> tuple[CoverageData, dict[str, float]]:
+    """What the tests of these rooms execute and cost."""
+    code = b"".join(file.read_bytes() for package in PACKAGES for file in sorted(package.rglob("*.py")))
+    files = [file for file in sorted(TESTS.rglob("test_*.py")) if file.parent in rooms or file == DOCUMENTS]
+    kept = [CACHE / hashlib.sha256(code + file.read_bytes()).hexdigest() for file in files]
+    [*pool.map(record, files, kept)]
+    costs: defaultdict[str, float] = defaultdict(float)
+    for line in "".join((folder / "seconds").read_text() for folder in kept).splitlines():
+        costs[line.split()[0]] += float(line.split()[1])
+    whole = Coverage(None, config_file=SETTINGS)
+    whole.combine([str(folder / "lines") for folder in kept], keep=True)
+    return whole.get_data(), costs
+
+
+def chosen(mutant: Mutant, lines: CoverageData, costs: dict[str, float], seconds: float) -> list[str]:
     """Tests that execute the line, the nearest first; of a declaration, those of documents and module."""
-    near = (f"test_{Path(mutant.path).stem}", f"tests/{Path(mutant.path).parent}/")
-    notes = tuple(f"{mutant.path}\t{line}" for line in mutant.lines) or mutant.path
-    found = [test for test in tests if any(note.startswith(notes) for note in test.notes)]
-    found += [test for test in tests if not mutant.lines and test not in found and DOCUMENTS in test.name]
-    found.sort(key=lambda test: (*(part not in test.name for part in (DOCUMENTS, *near)), test.seconds))
-    total = itertools.accumulate(test.seconds for test in found)
-    return [test for test, spent in zip(found, total, strict=True) if spent <= seconds] or found[:1]
+    executed = lines.contexts_by_lineno(str(ROOT / mutant.path))
+    begin = max((number for number in executed if number <= mutant.line), default=0)  # of its statement
+    found = {*executed.get(begin, ())} if mutant.line else {*chain(*executed.values())}
+    near = (DOCUMENTS.name, f"test_{Path(mutant.path).stem}.py", f"tests/{Path(mutant.path).parent}/")
+    found |= {test for test in costs if near[0] in test and not mutant.line}
+    tests = [test for test in costs if test in found and costs[test] <= seconds]
+    tests.sort(key=lambda test: (*(part not in test for part in near), costs[test]))
+    total = accumulate(costs[test] for test in tests)
+    return [test for test, spent in zip(tests, total, strict=True) if spent <= seconds]
 
 
-def judge(mutant: Mutant, trial: Trial, tests: list[Test]) -> str:
+def judge(mutant: Mutant, tests: list[str], seconds: float) -> str:
     """What became of a mutant."""
-    trial.write(mutant.path, mutant.text)
-    code = trial.pytest(20 + 2 * sum(test.seconds for test in tests), "-x", *(test.name for test in tests))
-    trial.write(mutant.path, (ROOT / mutant.path).read_text())
-    return {None: "timed out", 0: "survived", 4: "not judged", 5: "not judged"}.get(code, "killed")
+    code = trial(30 + 3 * seconds, {mutant.path: mutant.text}, "-x", *tests) if tests else 5
+    return {-9: "timed out", 0: "survived", 4: "not judged", 5: "not judged"}.get(code, "killed")
 
 
 def main() -> int:
@@ -125,19 +128,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300, help="how long its tests took when recorded")
     options = parser.parse_args()
     files = [file.resolve() for path in options.paths for file in [path, *path.rglob("*.py")]]
-    modules = sorted(file for file in files if file.is_file())
-    possible = [mutant for module in modules for mutant in mutants(module, ROOT)]
+    modules = [file.relative_to(ROOT) for file in sorted(files) if file.is_file()]
+    possible = [one for module in modules for one in mutants(str(module), (ROOT / module).read_bytes())]
     sample = random.Random(options.seed).sample(possible, min(options.number, len(possible)))  # noqa: S311
     listed = {line.rpartition(" | ")[0] for line in EQUIVALENT.read_text().splitlines()}
-    counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as recording, tempfile.TemporaryDirectory() as folder:
-        tests = [*recorded(Trial(recording), {module.parent.relative_to(ROOT) for module in modules})]
-        trial = Trial(folder)
-        for mutant in sample:
-            name, near = f"{mutant.path} | {mutant.changed}", chosen(mutant, tests, options.seconds)
-            verdict = "equivalent" if name in listed else judge(mutant, trial, near) if near else "not judged"
+    judged = [mutant for mutant in sample if f"{mutant.path} | {mutant.changed}" not in listed]
+    counts = Counter({"equivalent": len(sample) - len(judged)})
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        lines, costs = recorded({TESTS / module.parent for module in modules}, pool)
+        near = [chosen(mutant, lines, costs, options.seconds) for mutant in judged]
+        verdicts = pool.map(judge, judged, near, [sum(costs[test] for test in tests) for tests in near])
+        for mutant, tests, verdict in zip(judged, near, verdicts, strict=True):
             counts[verdict] += 1
-            print(f"{verdict:10} {name} | after {len(near)} tests", flush=True)
+            print(f"{verdict:10} {mutant.path} | {mutant.changed} | after {len(tests)} tests", flush=True)
             if verdict == "survived":
                 old, new = (ROOT / mutant.path).read_text().splitlines(), mutant.text.splitlines()
                 print(*difflib.unified_diff(old, new, n=1, lineterm=""), sep="\n", flush=True)

@@ -7,11 +7,10 @@ limit: another one is another choice and no defect.
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 from copy import copy
-from pathlib import Path
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 MAX_CONSTANT = 100  # larger ones are sizes and waits, of which one more is the same
 PAIRS: list[tuple[type, type]] = [
@@ -22,12 +21,12 @@ SWAPS = {**dict(PAIRS), **{other: one for one, other in PAIRS}}
 
 
 class Mutant(NamedTuple):
-    """A module with one line changed, and the lines of the old one that a test executes if it can notice."""
+    """A module with one expression changed, and the line of it that a function executes (or 0)."""
 
     path: str
     changed: str
     text: str
-    lines: tuple[str, ...]
+    line: int
 
 
 def replacement(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
@@ -38,19 +37,17 @@ def replacement(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
         return node, ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
         return node, node.operand
-    new = copy(node)
-    if isinstance(new, ast.Compare) and (swapped := SWAPS.get(type(new.ops[0]))):
-        new.ops = [swapped(), *new.ops[1:]]
-        return new, new
-    if isinstance(new, ast.BoolOp | ast.BinOp) and (swapped := SWAPS.get(type(new.op))):
-        new.op = swapped()
-        return new, new
+    if isinstance(node, ast.Compare | ast.BoolOp | ast.BinOp):
+        new: Any = copy(node)  # Any: one has `ops`, the others have `op`
+        first, *rest = getattr(node, "ops", None) or [new.op]
+        if swapped := SWAPS.get(type(first)):
+            new.ops, new.op = [swapped(), *rest], swapped()
+            return new, new
     return None
 
 
-def sites(node: ast.AST, first: int = 0) -> Iterator[tuple[ast.expr, ast.expr, int]]:
-    """Every replacement below a node, with the first line of its statement (0 outside of functions)."""
-    inside = first or isinstance(node, ast.FunctionDef)
+def sites(node: ast.AST, inside: bool = False) -> Iterator[tuple[ast.expr, ast.expr, bool]]:
+    """Every replacement below a node, and whether a function executes it."""
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             unseen = name in ("annotation", "returns", "decorator_list") or isinstance(child, ast.JoinedStr)
@@ -58,20 +55,17 @@ def sites(node: ast.AST, first: int = 0) -> Iterator[tuple[ast.expr, ast.expr, i
             unseen |= isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
             limit = isinstance(child, ast.Assign) and isinstance(child.value, ast.Constant | ast.BinOp)
             if isinstance(child, ast.AST) and not unseen and not (limit and isinstance(node, ast.Module)):
-                below = child.lineno if inside and isinstance(child, ast.stmt) else first
+                within = inside or (isinstance(node, ast.FunctionDef) and isinstance(child, ast.stmt))
                 if found := replacement(child):
-                    yield *found, below
-                yield from sites(child, below)
+                    yield *found, within
+                yield from sites(child, within)
 
 
-def mutants(path: Path, root: Path) -> Iterator[Mutant]:
+def mutants(path: str, source: bytes) -> Iterator[Mutant]:
     """Every mutant of one module."""
-    source = path.read_bytes()
-    rows = source.splitlines(keepends=True)
-    starts = [0, *itertools.accumulate(map(len, rows))]
-    for old, new, first in sites(ast.parse(source)):
-        begin, end = starts[old.lineno - 1] + old.col_offset, starts[(old.end_lineno or 0) - 1]
-        text = source[:begin] + f"({ast.unparse(new)})".encode() + source[end + (old.end_col_offset or 0) :]
-        changed = text.decode().splitlines()[old.lineno - 1].strip()
-        lines = tuple(rows[number - 1].decode().strip() for number in (old.lineno, first) if first)
-        yield Mutant(str(path.relative_to(root)), changed, text.decode(), lines)
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
+    for old, new, inside in sites(ast.parse(source)):
+        begin = starts[old.lineno - 1] + old.col_offset
+        end = starts[(old.end_lineno or 0) - 1] + (old.end_col_offset or 0)
+        text = (source[:begin] + f"({ast.unparse(new)})".encode() + source[end:]).decode()
+        yield Mutant(path, text.splitlines()[old.lineno - 1].strip(), text, old.lineno if inside else 0)
