@@ -116,7 +116,7 @@ def chosen(mutant: Mutant, lines: CoverageData, costs: dict[str, float], seconds
 def judge(mutant: Mutant, tests: list[str], seconds: float) -> str:
     """What became of a mutant."""
     code = trial(30 + 3 * seconds, {mutant.path: mutant.text}, "-x", *tests) if tests else 5
-    return {-9: "timed out", 0: "survived", 4: "not judged", 5: "not judged"}.get(code, "killed")
+    return {-9: "timed out", 0: "survived", 5: "not judged"}.get(code, "killed")
 
 
 def main() -> int:

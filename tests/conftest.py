@@ -31,6 +31,17 @@ settings.load_profile("fleetgauge")
 settings.register_profile("steady", settings.get_profile("fleetgauge"), derandomize=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes run tests, those of the image are for one, which builds it, and begin at once.
+
+    All others of a file stay together as well: they share what takes long to start.
+    """
+    groups = {item: "image" if "image" in getattr(item, "fixturenames", ()) else "" for item in items}
+    items.sort(key=lambda item: not groups[item])
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups[item] or item.nodeid.partition("::")[0]))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Give back what a test and its fixtures of every scope changed in this process, which others share.
