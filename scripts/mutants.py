@@ -1,7 +1,8 @@
 """Do the tests notice? Random mutants of our code, each judged by the tests that execute the changed line.
 
 Everything happens in copies of the tree, as many at once as there are processors. What a test executes, also
-in processes that it starts, is recorded once. (mutmut and cosmic-ray neither sample nor see these processes.)
+in processes that it starts, is recorded once; of a process that is killed nothing is known. (mutmut and
+cosmic-ray neither sample nor see these processes.)
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = [ROOT / "common", ROOT / "collectors", ROOT / "fleetgauge"]
 TESTS = ROOT / "tests"
 DOCUMENTS = TESTS / "test_documents.py"  # made from what modules declare
+ELSEWHERE = (DOCUMENTS, TESTS / "scripts" / "test_provision.py")  # what is tested outside of its room
 EQUIVALENT = TESTS / "equivalent_mutants.txt"  # path | the changed line | reason
 CACHE = ROOT / ".mutants_cache"  # what tests execute, by the digest of our code and of a file of tests
 SETTINGS = str(ROOT / "pyproject.toml")
@@ -77,7 +79,8 @@ def record(file: Path, kept: Path) -> None:
     if not (kept / "lines").exists():
         shutil.rmtree(kept, ignore_errors=True)  # of a run that was ended
         kept.mkdir(parents=True)
-        (kept / "now").write_text("")
+        for note in ("now", "seconds"):
+            (kept / note).touch()
         changes = {first: (ROOT / first).read_text() + START.replace("NOTES", str(kept)) for first in FIRST}
         name = str(file.relative_to(ROOT))
         print("recorded", name, trial(900, changes, "-pscripts.mutants", name, notes=str(kept)), flush=True)
@@ -89,14 +92,14 @@ def record(file: Path, kept: Path) -> None:
 def recorded(rooms: set[Path], pool: ThreadPoolExecutor) -> tuple[CoverageData, dict[str, float]]:
     """What the tests of these rooms execute and cost."""
     code = b"".join(file.read_bytes() for package in PACKAGES for file in sorted(package.rglob("*.py")))
-    files = [file for file in sorted(TESTS.rglob("test_*.py")) if file.parent in rooms or file == DOCUMENTS]
+    files = [file for file in sorted(TESTS.rglob("test_*.py")) if file.parent in rooms or file in ELSEWHERE]
     kept = [CACHE / hashlib.sha256(code + file.read_bytes()).hexdigest() for file in files]
     [*pool.map(record, files, kept)]
     costs: defaultdict[str, float] = defaultdict(float)
     for line in "".join((folder / "seconds").read_text() for folder in kept).splitlines():
         costs[line.split()[0]] += float(line.split()[1])
     whole = Coverage(None, config_file=SETTINGS)
-    whole.combine([str(folder / "lines") for folder in kept], keep=True)
+    whole.combine([str(folder / "lines") for folder in kept if (folder / "lines").exists()], keep=True)
     return whole.get_data(), costs
 
 
