@@ -131,6 +131,15 @@ def test_a_capacity_of_zero_is_one_that_is_not_known(ticks: Ticks) -> None:
     assert of(points, "device_total_bytes") == of(points, "utilization_pct") == {}
 
 
+def test_what_a_later_event_of_a_second_does_not_tell_stays_as_an_earlier_one_told_it(ticks: Ticks) -> None:
+    ticks.measure(event(99.75, 5), event(99.25, 3, device_total_bytes=None))
+    points = ticks.tick()
+    assert of(points, "allocated_bytes") == {(TAGS, 100): 3}
+    assert of(points, "peak_allocated_bytes") == {(TAGS, 100): 5}
+    assert of(points, "device_total_bytes") == {(TAGS, 100): 16 * GIB}
+    assert of(points, "utilization_pct") == {(TAGS, 100): 25.0}
+
+
 def test_ranks_and_devices_are_told_apart(ticks: Ticks) -> None:
     ticks.measure(event(100, 1), to="a/segment-000001.jsonl")
     ticks.measure(event(100, 2, rank=1, session_id="s2"), to="b/segment-000001.jsonl")
@@ -391,7 +400,7 @@ def test_sessions_are_counted_by_status_and_none_is_zero(ticks: Ticks) -> None:
     ticks.measure(event(100))
     ticks.measure(event(100, rank=1), to="other/segment-000001.jsonl")
     ticks.manifest(
-        session("a", "running"), session("b", "interrupted", 3600), session("c", "interrupted", 86401)
+        session("a", "running"), session("b", "interrupted", 3600), session("c", "interrupted", 86400)
     )
     ticks.manifest(session("d", "running"), session("e", "interrupted"), {"session_id": 5}, sink="other")
     points = ticks.tick()

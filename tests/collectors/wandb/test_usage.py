@@ -176,7 +176,9 @@ class TestGroups:
             WINDOW: (0, 0, 0, 0, *ended),
             WINDOW + 1: None,
         }
-        for shares in shares_of([(PROJECTS[0], run)], [AT + second for second in expected], made()):
+        together = shares_of([(PROJECTS[0], run)], [AT + second for second in expected], made())
+        alone = [shares_of([(PROJECTS[0], run)], [AT + second], made())[0] for second in expected]
+        for shares in together + alone:
             told = shares.groups.get((PROJECTS[0], ("a",)))
             assert (told and in_seconds(told)) == expected[shares.at - AT]
         sooner = run._replace(seen=run.seen - 1)

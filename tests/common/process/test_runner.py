@@ -10,14 +10,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from common.job import Backfill, Job, Mode
 from common.outcome import Status
 from common.process.progress import Lines
-from common.process.protocol import Progress
+from common.process.protocol import Progress, Question
 from common.process.runner import Runner
 from common.show.dry_run_file import DryRunFile
 from processes import ended
@@ -493,3 +495,44 @@ def test_a_child_says_how_far_it_is_and_that_it_is_through(fleet: Project) -> No
     assert outcome.points_sent > 20
     assert watching.told[-1] == ("wandb", Progress("sending", outcome.points_sent, outcome.points_sent))
     assert watching.told[0][1].doing == "listing the runs of acme/ants"
+
+
+class Undecided(Lines):
+    """Somebody who thinks about one question for ever, and agrees to every other."""
+
+    def __init__(self, answers: TextIO, question: str) -> None:
+        super().__init__()
+        self._answers = answers
+        self._question = question
+        self.asked: list[str] = []
+
+    @property
+    def answers(self) -> TextIO:
+        return self._answers
+
+    def ask(self, collector: str, question: Question) -> bool | None:
+        self.asked.append(question.text)
+        return None if self._question in question.text else True
+
+
+def test_who_waits_to_be_asked_is_asked_when_the_one_before_it_has_ended(fleet: Project) -> None:
+    now = int(time.time()) // 900 * 900
+    del fleet.environment["FLEETGAUGE_CHECKPOINTS"]  # both are of one collector
+    jobs = [
+        Job(
+            "wandb",
+            Mode.PUSH,
+            now,
+            seconds,
+            backfill=Backfill(now - ago, now, ("--since", str(ago)), ask=True),
+        )
+        for seconds, ago in ((8, 3600), (60, 86400))
+    ]
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as answers, os.fdopen(writing, "w"):
+        undecided = Undecided(answers, f"{datetime.fromtimestamp(now - 3600, UTC):%H:%M}")
+        first, second = Runner(fleet.environment, undecided).run(jobs)
+    assert first.error is not None
+    assert first.error.message.endswith("while waiting for somebody to agree")
+    assert second.status is Status.OK
+    assert len(undecided.asked) == 2
