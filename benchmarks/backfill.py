@@ -35,7 +35,7 @@ from common.metric import Sample  # noqa: E402
 from common.net.retry import Deadline  # noqa: E402
 from common.span import Span  # noqa: E402
 from common.times import iso  # noqa: E402
-from servers.datadog import Intake  # noqa: E402
+from support.servers.datadog import Intake  # noqa: E402
 
 KEY = "benchmark-key"
 RUNS, DAYS = 100_000, 365

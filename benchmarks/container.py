@@ -22,12 +22,12 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 import pytest  # noqa: E402
 
 from benchmarks.measure import Claim, cannot_run, judge, smallest  # noqa: E402
-from containers import Engine, Pod, build, running, why_not  # noqa: E402
-from growing_file import KEY  # noqa: E402
-from release import SECRETS, Release  # noqa: E402
-from servers.aws import Aws  # noqa: E402
-from servers.datadog import Intake  # noqa: E402
-from servers.wandb import Wandb  # noqa: E402
+from support.containers import Engine, Pod, build, running, why_not  # noqa: E402
+from support.growing_file import KEY  # noqa: E402
+from support.release import SECRETS, Release  # noqa: E402
+from support.servers.aws import Aws  # noqa: E402
+from support.servers.datadog import Intake  # noqa: E402
+from support.servers.wandb import Wandb  # noqa: E402
 
 LIMIT = 384
 MEBIBYTE = 2**20

@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, smallest  # noqa: E402
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, Kill  # noqa: E402
-from growing_file import Writer, case, held, service, truth  # noqa: E402
-from servers.datadog import Intake  # noqa: E402
+from support.crash_harness import AT_THE_INTAKE, AT_THE_STORE, Kill  # noqa: E402
+from support.growing_file import Writer, case, held, service, truth  # noqa: E402
+from support.servers.datadog import Intake  # noqa: E402
 
 KILLS, FEWEST = 10_000, 20
 PER_CASE = 20

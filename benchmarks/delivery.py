@@ -28,8 +28,8 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
 from common.metric import Mark, Sample, gauge  # noqa: E402
-from servers.loopback import Answer, LoopbackServer, Request  # noqa: E402
-from servers.series import decoded  # noqa: E402
+from support.servers.loopback import Answer, LoopbackServer, Request  # noqa: E402
+from support.servers.series import decoded  # noqa: E402
 
 KEY = "benchmark-key"
 ROUNDS = 5

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
-from kill_harness import killing, plan  # noqa: E402
+from support.kill_harness import killing, plan  # noqa: E402
 
 KILLS, FEWEST = 1000, 8
 PER_FILE = 100  # then another file, so that no point grows too old to be sent

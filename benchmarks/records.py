@@ -153,7 +153,7 @@ def _cpu(way: str, kind: str, folder: str, url: str) -> float:
 
 def against_the_floor(kind: str, writers: int, rounds: int, url: str) -> list[Claim]:
     """CPU against the floor, points against the true ones, and memory."""
-    from record_files import write
+    from support.record_files import write
 
     with tempfile.TemporaryDirectory() as folder:
         size = write(kind, Path(folder), writers, int(time.time()))
@@ -169,7 +169,7 @@ def against_the_floor(kind: str, writers: int, rounds: int, url: str) -> list[Cl
 
 def growth(kind: str, untagged: str, smallest_size: int, doublings: int, rounds: int, url: str) -> Claim:
     """The most that a doubling of writers multiplies the CPU by, from fifty to eight hundred."""
-    from record_files import write
+    from support.record_files import write
 
     cpu = dict.fromkeys([smallest_size * 2**doubling for doubling in range(doublings + 1)], math.inf)
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +185,7 @@ def growth(kind: str, untagged: str, smallest_size: int, doublings: int, rounds:
 
 def saves(writers: int, url: str) -> Claim:
     """What saving takes of the CPU of a tick over so many files."""
-    from record_files import write
+    from support.record_files import write
 
     with tempfile.TemporaryDirectory() as folder:
         write("data_plane", Path(folder), writers, int(time.time()), steps=8)
@@ -197,8 +197,8 @@ def damage(count: int) -> Claim:
     """Ticks that fail over so many damaged records of the three kinds."""
     from random import Random
 
-    from record_fuzzer import KINDS, damaged, ticks_of
-    from xenna_ticks import NOW
+    from support.record_fuzzer import KINDS, damaged, ticks_of
+    from support.xenna_ticks import NOW
 
     failed = 0
     for kind in KINDS:

@@ -89,10 +89,9 @@ def _cpu(way: str, path: str, environment: dict[str, str]) -> float:
 
 def reading(writers: int, rounds: int) -> list[Claim]:
     """CPU against the floor, and memory against that of half as many objects."""
-    from record_objects import Bucket
-
-    from record_files import write
-    from servers.aws import Aws
+    from support.record_files import write
+    from support.record_objects import Bucket
+    from support.servers.aws import Aws
 
     peaks = []
     for share in (writers // 2 or 1, writers):
@@ -115,9 +114,8 @@ def reading(writers: int, rounds: int) -> list[Claim]:
 
 def listing(objects: int, rounds: int) -> list[Claim]:
     """The CPU of a tick over unchanged objects, against paginators alone: boto3's own, our client's."""
-    from record_objects import Bucket
-
-    from servers.aws import Aws
+    from support.record_objects import Bucket
+    from support.servers.aws import Aws
 
     with Aws() as aws:
         here = aws.environment

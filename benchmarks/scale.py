@@ -33,9 +33,9 @@ from collectors.gpu_memory.collector import GpuMemoryIngest  # noqa: E402
 from collectors.xenna.collector import XennaIngest  # noqa: E402
 from common.records.engine import Ingest  # noqa: E402
 from common.shards import Shard, slot  # noqa: E402
-from record_files import KINDS  # noqa: E402
-from servers.fleet import plausible_day  # noqa: E402
-from servers.wandb import KEY, Wandb  # noqa: E402
+from support.record_files import KINDS  # noqa: E402
+from support.servers.fleet import plausible_day  # noqa: E402
+from support.servers.wandb import KEY, Wandb  # noqa: E402
 
 INGEST: dict[str, type[Ingest[Any, Any]]] = {
     "xenna": XennaIngest,

@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, smallest  # noqa: E402
-from growing_file import KEY  # noqa: E402
-from project import Project  # noqa: E402
-from servers.datadog import Intake  # noqa: E402
-from servers.faults import Fault  # noqa: E402
+from support.growing_file import KEY  # noqa: E402
+from support.project import Project  # noqa: E402
+from support.servers.datadog import Intake  # noqa: E402
+from support.servers.faults import Fault  # noqa: E402
 
 ANSWER_LATE = 1.0
 

@@ -45,9 +45,9 @@ DEADLINE = 110.0  # of a collector, by default, without what is kept back to del
 
 def serve_schema(recent: int, total: int) -> None:
     """Serve runs of 500 summary and 200 config keys; a line on stdin is answered with what was sent."""
-    from servers.faults import Fault
-    from servers.fleet import THROUGHPUT_KEYS, Row, client_config
-    from servers.wandb import Wandb
+    from support.servers.faults import Fault
+    from support.servers.fleet import THROUGHPUT_KEYS, Row, client_config
+    from support.servers.wandb import Wandb
 
     chance = random.Random(11)  # noqa: S311
     filler = (
@@ -141,7 +141,7 @@ def _page(kind: str, total: int, first: int, after: str | None) -> bytes:
 
 
 def _node(number: int, *, wide: bool) -> dict[str, Any]:
-    from servers.fleet import THROUGHPUT_KEYS, text
+    from support.servers.fleet import THROUGHPUT_KEYS, text
 
     push = number % 20 == 0
     end = NOW - (number * 7919) % (DAY // 2)
@@ -169,7 +169,7 @@ def _node(number: int, *, wide: bool) -> dict[str, Any]:
 
 def _owned(number: int, *, looking: bool = False) -> dict[str, Any]:
     """A run of one of 300 people on one of three types of GPU; every tenth is active."""
-    from servers.fleet import system_row, text
+    from support.servers.fleet import system_row, text
 
     node = _node(number, wide=False)
     gpu = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla T4")[number % 3]
@@ -261,7 +261,7 @@ def official(url: str) -> dict[str, float]:
     """The official client, the way its documentation shows."""
     import wandb
 
-    from servers.fleet import text
+    from support.servers.fleet import text
 
     def work() -> float:
         api = wandb.Api(overrides={"base_url": url}, api_key=KEY, timeout=60)

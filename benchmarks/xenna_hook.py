@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 import pytest  # noqa: E402
-from xenna_pipeline import namespace, standin  # noqa: E402
 
 from benchmarks.measure import Claim, judge, smallest  # noqa: E402
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook  # noqa: E402
+from support.xenna_pipeline import namespace, standin  # noqa: E402
 
 LIMIT = 0.02
 CALLS = 300  # fewer than the queue holds, so that none is dropped

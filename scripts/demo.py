@@ -29,10 +29,10 @@ from common.job import Job, Mode  # noqa: E402
 from common.process.environment import child_environment  # noqa: E402
 from common.show.report import number  # noqa: E402
 from scripts.demo_records import Clock, write_records  # noqa: E402
-from servers.aws import Aws  # noqa: E402
-from servers.datadog import Intake, PointKey  # noqa: E402
-from servers.fleet import plausible_day  # noqa: E402
-from servers.wandb import Wandb  # noqa: E402
+from support.servers.aws import Aws  # noqa: E402
+from support.servers.datadog import Intake, PointKey  # noqa: E402
+from support.servers.fleet import plausible_day  # noqa: E402
+from support.servers.wandb import Wandb  # noqa: E402
 
 PREFIX = "demo/datadog/collectors"
 KEY = "a-key-of-forty-characters-for-demo-only-"

@@ -17,14 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 import pynvml  # type: ignore[import-untyped]  # noqa: E402
-from data.nvml.recorded import Driver  # noqa: E402
-from host_node import HostRoot  # noqa: E402
 
 from common.execution.live import LiveRun  # noqa: E402
 from common.job import Job, Mode  # noqa: E402
 from common.outcome import Status  # noqa: E402
 from common.process.environment import child_environment  # noqa: E402
 from scripts.demo_records import Clock  # noqa: E402
+from support.host_node import HostRoot  # noqa: E402
+from support.nvml.recorded import Driver  # noqa: E402
 
 NODE = "gpu-node-3"  # where the jobs of the demo run
 GIB = 2**30

@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from servers.fleet import plausible_day  # noqa: E402
-from servers.wandb import Wandb  # noqa: E402
+from support.servers.fleet import plausible_day  # noqa: E402
+from support.servers.wandb import Wandb  # noqa: E402
 
 KEY = "a-key-of-forty-characters-for-demo-only-"
 DAY = 86_400

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from backfills import APP_KEY, NAMES
-from browser import CHROMIUM, Browser
 from common import logs, signals
-from containers import Engine, build
 from fleetgauge.compute import nvml, once
-from growing_file import KEY
-from project import Project
-from servers.aws import Aws
-from servers.datadog import Intake
-from servers.fleet import plausible_day
-from servers.wandb import KEY as WANDB_KEY
-from servers.wandb import Wandb
+from support.backfills import APP_KEY, NAMES
+from support.browser import CHROMIUM, Browser
+from support.containers import Engine, build
+from support.growing_file import KEY
+from support.project import Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.fleet import plausible_day
+from support.servers.wandb import KEY as WANDB_KEY
+from support.servers.wandb import Wandb
 
 # How long an example takes, or the first one that builds the tables of Unicode, says nothing of the code.
 settings.register_profile("fleetgauge", deadline=None, suppress_health_check=[HealthCheck.too_slow])

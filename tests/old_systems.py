@@ -18,8 +18,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from data_plane_fakes import CALLS, Events, Store
-from xenna_pipeline import standin
 
 from collectors.host.metrics import METRICS as HOST_METRICS
 from collectors.wandb.metrics import METRICS as WANDB_METRICS
@@ -33,6 +31,8 @@ from fleetgauge.gpu_memory import SessionSummary, WandbExportConfig, export_trac
 from fleetgauge.gpu_memory.__main__ import main as gpu_memory_command
 from fleetgauge.wandb_logger import WandbLogger, nest
 from fleetgauge.xenna import XennaObservabilityConfig
+from support.data_plane_fakes import CALLS, Events, Store
+from support.xenna_pipeline import standin
 
 STATISTICS = """peak_memory total_events alert_count current_memory_allocated current_memory_reserved
     memory_utilization_percent total_allocations total_deallocations total_allocation_bytes

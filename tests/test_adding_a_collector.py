@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rendering import (
+from support.rendering import (
     CHART,
     ROOT,
     SCENARIOS,

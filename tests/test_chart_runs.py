@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from containers import USER, Engine, needs_containers, running
 from fleetgauge import __version__
-from growing_file import KEY
-from release import SECRETS, Release
-from rendering import container
-from servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
-from servers.datadog import Intake
-from servers.loopback import Answer, LoopbackServer, Request
-from servers.wandb import Wandb
+from support.containers import USER, Engine, needs_containers, running
+from support.growing_file import KEY
+from support.release import SECRETS, Release
+from support.rendering import container
+from support.servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
+from support.servers.datadog import Intake
+from support.servers.loopback import Answer, LoopbackServer, Request
+from support.servers.wandb import Wandb
 
 pytestmark = needs_containers
 TOKEN = "a-token-that-the-agent-trusts"

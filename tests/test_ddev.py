@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT
+from support.project import ROOT
 
 DDEV = ROOT / ".venv-ddev" / "bin" / "ddev"
 GENERATED = ROOT / "docs" / "datadog"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT
 from scripts import demo, metric_examples
-from servers.datadog import Intake, PointKey, Write
+from support.project import ROOT
+from support.servers.datadog import Intake, PointKey, Write
 
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 COLLECTORS = ["data_plane", "gpu_memory", "host", "wandb", "xenna"]

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import FOREIGN, PAGES, PRESENT, Command, commands, name_of, spans
 
 from common.collector import load_collector
 from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
 from common.process import cli
 from common.registry import names
-from project import ROOT
 from scripts import demo, generate, metric_examples
-from servers.aws import Aws
-from servers.datadog import Intake
-from servers.wandb import Wandb
+from support.documents import FOREIGN, PAGES, PRESENT, Command, commands, name_of, spans
+from support.project import ROOT
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.wandb import Wandb
 
 COMMANDS = [command for page in PAGES for command in commands(page)]
 # Pages that a test of their own follows step by step, and scripts that another test runs.

@@ -9,9 +9,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from documents import PAGES, anchors, name_of, prose
 
-from project import ROOT
+from support.documents import PAGES, anchors, name_of, prose
+from support.project import ROOT
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from checkout import Checkout
-from project import ROOT
+from support.checkout import Checkout
+from support.project import ROOT
 
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))

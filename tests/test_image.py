@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from common import registry
-from containers import SOURCE, USER, Engine, base_reference, needs_containers
 from fleetgauge import __version__
-from rendering import ROOT
+from support.containers import SOURCE, USER, Engine, base_reference, needs_containers
+from support.rendering import ROOT
 
 pytestmark = needs_containers
 MEGABYTE = 10**6

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from common.times import iso
-from containers import NODE, USER, Engine, needs_containers, running
-from growing_file import KEY
-from release import COLLECTORS, PREFIX, RECORDS, SECRETS, Release
-from rendering import ROOT, Document, container, of_kind
-from servers.aws import Aws
-from servers.datadog import Intake, Push
-from servers.loopback import Request
-from servers.wandb import Wandb
+from support.containers import NODE, USER, Engine, needs_containers, running
+from support.growing_file import KEY
+from support.release import COLLECTORS, PREFIX, RECORDS, SECRETS, Release
+from support.rendering import ROOT, Document, container, of_kind
+from support.servers.aws import Aws
+from support.servers.datadog import Intake, Push
+from support.servers.loopback import Request
+from support.servers.wandb import Wandb
 
 pytestmark = needs_containers
 TAGS = ("env:production", "service:fleetgauge")

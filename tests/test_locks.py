@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.tags import parse_tag
 from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filename
 
-from project import ROOT
 from scripts import licences
+from support.project import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]

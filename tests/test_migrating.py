@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
-from old_systems import Ours, matches, stand_in
 from stormlog import wandb_integration as stormlog  # type: ignore[import-untyped]
-from xenna_pipeline import offline, standin
 
 from fleetgauge import xenna
-from project import ROOT, Project
-from servers.aws import Aws
-from servers.datadog import Intake
-from servers.wandb import KEY, Wandb
+from old_systems import Ours, matches, stand_in
+from support.project import ROOT, Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.wandb import KEY, Wandb
+from support.xenna_pipeline import offline, standin
 
 PAGE = (ROOT / "docs/migrating.md").read_text()
 SYSTEMS = {
@@ -240,7 +240,7 @@ def test_the_export_of_a_stormlog_tracker_runs(tmp_path: Path) -> None:
 
 
 USED = """
-from data_plane_fakes import Tensor
+from support.data_plane_fakes import Tensor
 from nemo_rl.data_plane import DataPlaneClient, KVBatchMeta
 client.register_partition("train", ["x"], 2, ["train"])
 client.put_samples(["a", "b"], "train", fields={"x": [Tensor(4), Tensor(2, 3)]})

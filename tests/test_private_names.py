@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT
+from support.project import ROOT
 
 PACKAGES = ("collectors", "common", "fleetgauge")
 

@@ -6,9 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from checkout import Checkout
-from project import ROOT
-from servers.wandb import KEY, Wandb
+from support.checkout import Checkout
+from support.project import ROOT
+from support.servers.wandb import KEY, Wandb
 
 README = (ROOT / "README.md").read_text()
 NUMBERS = ("One", "Two", "Three", "Four", "Five", "Six")

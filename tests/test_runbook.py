@@ -15,7 +15,7 @@ from functools import cache
 
 import pytest
 
-from project import ROOT
+from support.project import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 PRODUCED: dict[str, str] = tomllib.loads((ROOT / "tests" / "data" / "runbook.toml").read_text())

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from browser import CHROMIUM, Browser
 from collectors.wandb.dashboard import FLEET
-from project import ROOT
 from scripts import screenshots
+from support.browser import CHROMIUM, Browser
+from support.project import ROOT
 
 PICTURES = sorted((ROOT / "docs" / "images").glob("*.png"))
 

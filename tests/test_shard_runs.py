@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from common.collector import load_collector
-from containers import USER, Engine, Pod, needs_containers, running
-from growing_file import KEY
-from release import SECRETS, Release
-from rendering import Document, container, of_kind
-from servers.aws import Aws
-from servers.datadog import Intake, Push
-from servers.wandb import Wandb
+from support.containers import USER, Engine, Pod, needs_containers, running
+from support.growing_file import KEY
+from support.release import SECRETS, Release
+from support.rendering import Document, container, of_kind
+from support.servers.aws import Aws
+from support.servers.datadog import Intake, Push
+from support.servers.wandb import Wandb
 
 pytestmark = needs_containers
 SHARDS, KILLED = 3, 1

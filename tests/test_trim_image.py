@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT
+from support.project import ROOT
 
 MODULES = {
     "__init__.py": "from datadog_api_client.api_client import ApiClient",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fleetgauge import __version__
-from project import ROOT
+from support.project import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from project import ROOT
+from support.project import ROOT
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 PATHS = sorted(WORKFLOWS.glob("*"))

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import container
 from benchmarks.measure import CANNOT_RUN, judge
-from containers import Engine, needs_containers
-from project import ROOT
+from support.containers import Engine, needs_containers
+from support.project import ROOT
 
 BENCHMARKS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "measure")
 

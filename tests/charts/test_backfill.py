@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rendering import Document, container, needs_helm, of_kind, render, scenario, variables
+from support.rendering import Document, container, needs_helm, of_kind, render, scenario, variables
 
 pytestmark = needs_helm
 

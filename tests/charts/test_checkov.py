@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rendering import CHART, ROOT, SCENARIOS, needs_helm, rendered_text
+from support.rendering import CHART, ROOT, SCENARIOS, needs_helm, rendered_text
 
 CHECKOV = ROOT / ".venv-checkov" / "bin" / "checkov"
 CONFIGURATION = ROOT / ".checkov.yaml"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rendering import (
+from support.rendering import (
     Document,
     container,
     needs_helm,

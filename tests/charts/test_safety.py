@@ -10,9 +10,18 @@ import pytest
 
 from common.process.runner import AT_ONCE, INTERRUPT_GRACE, REPORT_TIMEOUT
 from common.process.running_child import DEADLINE_GRACE
-from cron import interval
 from fleetgauge import __version__
-from rendering import SCENARIOS, Document, container, needs_helm, of_kind, pod_templates, render, scenario
+from support.cron import interval
+from support.rendering import (
+    SCENARIOS,
+    Document,
+    container,
+    needs_helm,
+    of_kind,
+    pod_templates,
+    render,
+    scenario,
+)
 
 pytestmark = needs_helm
 ALLOWED_VOLUMES = {

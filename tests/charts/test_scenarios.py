@@ -11,7 +11,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from rendering import (
+from support.rendering import (
     CHART,
     GOLDEN,
     HELM,
@@ -39,7 +39,7 @@ def of_kubernetes(documents: list[Document]) -> list[Document]:
 def test_it_renders_to_the_golden_file(name: str) -> None:
     golden = list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text(encoding="utf-8")))
     assert render(scenario(name), chart=golden_chart()) == golden, (
-        "right as it is? run tests/rendering.py and read its diff"
+        "right as it is? run tests/support/rendering.py and read its diff"
     )
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rendering import CHART, HELM, container, needs_helm, scenario
-from servers.kubernetes import Kubernetes
+from support.rendering import CHART, HELM, container, needs_helm, scenario
+
+from .kubernetes import Kubernetes
 
 pytestmark = needs_helm
 RUN = "CronJob/fleetgauge"

@@ -16,7 +16,7 @@ from common.collector import load_collector
 from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings, CoreSettings, DatadogSettings, secret_variables
 from common.config.settings import variables as variables_of
-from rendering import (
+from support.rendering import (
     CHART,
     Document,
     container,

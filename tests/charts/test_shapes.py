@@ -10,7 +10,7 @@ import yaml
 from common import registry
 from common.process import cli
 from fleetgauge import __version__
-from rendering import (
+from support.rendering import (
     CHART,
     ROOT,
     SCENARIOS,

@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
-from rendering import (
+from support.rendering import (
     Document,
     container,
     needs_helm,

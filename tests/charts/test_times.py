@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cron import interval
-from rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
+from support.cron import interval
+from support.rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
 
 pytestmark = needs_helm
 

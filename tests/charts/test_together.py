@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
+from support.rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
 
 pytestmark = needs_helm
 RECORDS = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "records"}}}

@@ -15,7 +15,7 @@ import yaml
 
 from common import registry
 from common.collector import load_collector
-from rendering import CHART, ROOT, RefusedError, needs_helm, refusal, render, scenario
+from support.rendering import CHART, ROOT, RefusedError, needs_helm, refusal, render, scenario
 
 pytestmark = needs_helm
 ONE_OF, PULLS = "must be one of the following:", '"Always", "IfNotPresent", "Never"'

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from common import registry
-from project import ROOT
+from support.project import ROOT
 
 
 @pytest.mark.parametrize("name", registry.names())

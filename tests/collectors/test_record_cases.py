@@ -12,8 +12,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from record_fuzzer import KINDS, ticks_of
-from xenna_ticks import NOW
+
+from support.record_fuzzer import KINDS, ticks_of
+from support.xenna_ticks import NOW
 
 DATA = Path(__file__).parents[1] / "data" / "records"
 CASES = sorted(path.parent for path in DATA.glob("*/*/expected.json"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from record_fuzzer import KINDS, Kind, ticks_of
-from xenna_ticks import NOW, named
 
 from common.config.settings import ConfigurationFile, load
 from common.errors import ConfigurationError, NotConfiguredError
 from common.records.tail import NOT_THERE
+from support.record_fuzzer import KINDS, Kind, ticks_of
+from support.xenna_ticks import NOW, named
 
 ROOT = Path(__file__).parents[2]
 

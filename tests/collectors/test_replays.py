@@ -9,14 +9,14 @@ from random import Random
 from typing import Protocol
 
 import pytest
-import replay_writers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replays import Simulation, resumed, spans
 
 from common.collector import load_collector
 from common.config.settings import ConfigurationFile, load
 from common.errors import ConfigurationError
+from support import replay_writers
+from support.replays import Simulation, resumed, spans
 
 SEEDS = st.integers(0, 2**32 - 1)
 

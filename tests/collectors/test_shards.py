@@ -11,22 +11,33 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from data_plane_ticks import held as holding
-from data_plane_ticks import operations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record_crashes import TornLines, case, harness_of, held
-from replay_writers import event
-from replays import Held
-from shard_fleets import KINDS, SHARING, Fleet, Kind, Layouts, combined, own_series, undisputed, without_shard
-from xenna_ticks import NOW, record
 
 from collectors.data_plane.collector import COLLECTOR as DATA_PLANE
 from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
 from collectors.xenna.collector import COLLECTOR as XENNA
 from collectors.xenna.collector import XennaIngest
 from common.shards import Shard, slot
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
+from support.crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
+from support.data_plane_ticks import held as holding
+from support.data_plane_ticks import operations
+from support.record_crashes import TornLines, case, harness_of, held
+from support.replay_writers import event
+from support.replays import Held
+from support.xenna_ticks import NOW, record
+
+from .shard_fleets import (
+    KINDS,
+    SHARING,
+    Fleet,
+    Kind,
+    Layouts,
+    combined,
+    own_series,
+    undisputed,
+    without_shard,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.collector.name)

@@ -8,7 +8,7 @@ from common import registry
 from common.collector import load_collector
 from common.execution import health
 from common.metric import Metric
-from servers.series import UNITS
+from support.servers.series import UNITS
 
 
 def declared() -> list[Metric]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from common import logs
-from servers.aws import Aws
-from standins import Time
+from support.servers.aws import Aws
+from support.standins import Time
 
 
 @pytest.fixture(autouse=True)

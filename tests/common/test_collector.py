@@ -10,7 +10,7 @@ from common.collector import Context
 from common.config.settings import CollectorSettings
 from common.errors import SourceError
 from common.net.retry import Deadline
-from standins import NOW
+from support.standins import NOW
 
 
 @pytest.fixture

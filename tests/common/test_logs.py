@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common import logs
-from project import ROOT
+from support.project import ROOT
 
 CANARY = "canary-secret-value"
 LABELS = {"service": "fleetgauge", "env": "test", "version": "1.2.3"}

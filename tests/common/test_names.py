@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.names import is_host, is_stored_as_it_is, normalise_tag
-from servers.series import normalised
+from support.servers.series import normalised
 
 
 @pytest.mark.parametrize(

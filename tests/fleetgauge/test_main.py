@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from fleetgauge import __version__
-from project import ROOT
+from support.project import ROOT
 
 
 def test_it_says_what_the_probes_are_and_their_version_with_the_standard_library_alone() -> None:

@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from project import ROOT
+from support.project import ROOT
 
 PUBLIC = {
     "fleetgauge.compute": """

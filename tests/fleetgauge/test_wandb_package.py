@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT
+from support.project import ROOT
 
 LOGGER = """
 from fleetgauge.wandb_logger import WandbLogger

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkout import Checkout
+from support.checkout import Checkout
 
 LINT = ".venv/bin/lint-imports --no-cache --config pyproject.toml"
 

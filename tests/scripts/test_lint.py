@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checkout import Checkout
+from support.checkout import Checkout
 
 CLEAN = '"""A module."""\n\nNUMBER: int = 1\n'
 

@@ -11,9 +11,9 @@ import pytest
 from coverage import CoverageData
 
 from common.process import completion
-from project import ROOT
 from scripts.mutants import EQUIVALENT, chosen, record
 from scripts.mutations import Mutant, mutants
+from support.project import ROOT
 
 MODULE = '''\
 """A module with 1 + 1 in its text."""

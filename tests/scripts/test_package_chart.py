@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from checkout import Checkout
 from fleetgauge import __version__
-from rendering import ROOT, container, needs_helm, pod_templates, render
+from support.checkout import Checkout
+from support.rendering import ROOT, container, needs_helm, pod_templates, render
 
 HOME = "https://example.com/acme/fleetgauge"
 REPOSITORY, DIGEST = "registry.example.com/acme/fleetgauge", f"sha256:{'0a' * 32}"

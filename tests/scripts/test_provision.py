@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 
-from project import ROOT
 from scripts.datadog_documents import all_views, every_metric
 from scripts.provision import main
-from servers.faults import Fault
-from servers.loopback import Request
-from servers.provisioned import ProvisioningApi
-from standins import APP_KEY, KEY
+from support.project import ROOT
+from support.servers.faults import Fault
+from support.servers.loopback import Request
+from support.standins import APP_KEY, KEY
+
+from .provisioned import ProvisioningApi
 
 BOARDS = [board for views in all_views() for board in views.dashboards]
 MONITORS = [monitor for views in all_views() for monitor in views.monitors]

@@ -15,9 +15,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkout import Checkout
-from rendering import needs_helm
 from scripts import release
+from support.checkout import Checkout
+from support.rendering import needs_helm
 
 LATER = "7.0.0"  # whatever version is in the repository, this may be next
 IDENTITY = "git config user.name Test && git config user.email test@example.com"

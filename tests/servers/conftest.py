@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import urllib3
 
-from servers.datadog import Intake
+from support.servers.datadog import Intake
 
 NOW = 1_800_000_000
 KEY = "test-api-key"

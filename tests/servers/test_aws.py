@@ -13,8 +13,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
-from servers.aws import Aws, secrets_fault
-from servers.faults import Fault
+from support.servers.aws import Aws, secrets_fault
+from support.servers.faults import Fault
 
 
 @pytest.fixture(scope="module")

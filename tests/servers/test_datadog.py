@@ -15,8 +15,8 @@ from datadog_api_client.v1.api.authentication_api import AuthenticationApi
 from datadog_api_client.v2.api.metrics_api import MetricsApi
 
 from common.records.file import zstd
-from servers.datadog import Intake, PointKey, Write
-from servers.series import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, normalised
+from support.servers.datadog import Intake, PointKey, Write
+from support.servers.series import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, normalised
 
 NOW = 1_800_000_000
 KEY = "test-api-key"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from servers.datadog import Intake
-from servers.faults import Fault
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
 
 NOW = 1_800_000_000
 KEY = "test-api-key"

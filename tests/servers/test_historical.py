@@ -22,7 +22,7 @@ from datadog_api_client.v2.model.historical_metrics_configuration_type import (
     HistoricalMetricsConfigurationType,
 )
 
-from servers.datadog import HISTORICAL, Intake
+from support.servers.datadog import HISTORICAL, Intake
 
 NOW = 1_800_000_000
 KEYS = {"apiKeyAuth": "test-api-key", "appKeyAuth": "test-app-key"}

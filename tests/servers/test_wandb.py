@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import urllib3
 
-from servers.fleet import Row, client_config, plausible_day, text
-from servers.mongo import BadFilterError, predicate
-from servers.wandb import KEY, Wandb, cursor
+from support.servers.fleet import Row, client_config, plausible_day, text
+from support.servers.mongo import BadFilterError, predicate
+from support.servers.wandb import KEY, Wandb, cursor
 
 NOW = 1_800_000_000.0
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_ticks import START, DataPlaneTicks, added_up, held, operations, short, the
-from xenna_ticks import NOW, named
 
 from collectors.data_plane.metrics import METRICS
 from common.metric import Kind
+from support.data_plane_ticks import START, DataPlaneTicks, added_up, held, operations, short, the
+from support.xenna_ticks import NOW, named
 
 TAGS = ("job:ants", "op:put", "partition_id:p", "rank:0")
 WRITER = ("job:ants", "rank:0")

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from data_plane_fakes import SizedRows, Store
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from record_crashes import case, case_in_s3, finish, harness_of
 
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient
-from project import ROOT
-from servers.aws import Aws
-from servers.datadog import Intake
+from support.crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
+from support.data_plane_fakes import SizedRows, Store
+from support.project import ROOT
+from support.record_crashes import case, case_in_s3, finish, harness_of
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
 
 N_RANKS = 8
 AGO = 3000  # seconds, so that every point stays within the hour that the intake takes
@@ -173,7 +173,7 @@ def be_killed(shared: CrashHarness, ranks: Ranks, rounds: list[Round], upload: C
 
 RANK = """
 import sys
-from data_plane_fakes import SizedRows, Store
+from support.data_plane_fakes import SizedRows, Store
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient
 
 folder, rank, now = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_ticks import DataPlaneTicks, envelope, held, the
-from xenna_ticks import NOW
 
 from collectors.data_plane.collector import COLLECTOR
 from common.metric import Mark
 from common.span import Span
+from support.data_plane_ticks import DataPlaneTicks, envelope, held, the
+from support.xenna_ticks import NOW
 
 FIGURES = ("bytes_outstanding", "peak_bytes_outstanding", "keys_outstanding")
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_ticks import START, DataPlaneTicks, added_up, held, operations, short, the
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xenna_ticks import NOW, Points
 
 from collectors.data_plane.collector import COLLECTOR
 from collectors.data_plane.jobs import REMEMBERED
 from common.metric import Mark
 from common.records import engine
 from fleetgauge.data_plane import OperationTotals
+from support.data_plane_ticks import START, DataPlaneTicks, added_up, held, operations, short, the
+from support.xenna_ticks import NOW, Points
 
 TAGS = ("job:ants", "op:put", "partition_id:p", "rank:0")
 WRITER = ("job:ants", "rank:0")

@@ -11,17 +11,17 @@ from random import Random
 from typing import Any
 
 import pytest
-from data_plane_fakes import PicklableStore, SizedRows
-from data_plane_ticks import DataPlaneTicks, envelope
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xenna_ticks import NOW
 
 from collectors.data_plane.collector import COLLECTOR
 from common.metric import Mark, Sample
 from common.span import Span
 from fleetgauge.data_plane import DataPlaneEvent, JsonlEvents, MetricsDataPlaneClient, peers
 from fleetgauge.data_plane.events import WRITES
+from support.data_plane_fakes import PicklableStore, SizedRows
+from support.data_plane_ticks import DataPlaneTicks, envelope
+from support.xenna_ticks import NOW
 
 HELD = {f"data_plane.{name}" for name in ("bytes_outstanding", "keys_outstanding", "peak_bytes_outstanding")}
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xenna_ticks import NOW, Points
-from xenna_ticks import Ticks as RecordTicks
 
 from collectors.gpu_memory.collector import COLLECTOR
 from collectors.gpu_memory.metrics import METRICS
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
+from support.xenna_ticks import NOW, Points
+from support.xenna_ticks import Ticks as RecordTicks
 
 DATA = Path(__file__).parents[2] / "data" / "stormlog"
 GIB = 2**30

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
 
-from crash_harness import CrashHarness, Kill
-from servers.aws import Aws
+from support.crash_harness import CrashHarness, Kill
+from support.record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
+from support.servers.aws import Aws
 
 RANKS = ("0", "1")
 Round = tuple[str, list[int], bool, bool, Kill]

@@ -8,13 +8,13 @@ from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
-from replay_writers import event
-from replays import BEGIN, Simulation, opens, split
 
 from collectors.gpu_memory.collector import COLLECTOR
 from collectors.gpu_memory.metrics import GAUGES, LIVE_ONLY, METRICS
 from common.net.retry import Deadline
 from common.records.replay import PASS
+from support.replay_writers import event
+from support.replays import BEGIN, Simulation, opens, split
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from record_objects import BUCKET, Bucket, ObjectTicks
-from xenna_ticks import NOW, Points, Ticks
 
 from collectors.gpu_memory.collector import COLLECTOR
 from collectors.gpu_memory.sinks import Sinks
@@ -19,8 +17,10 @@ from common.metric import Mark
 from common.records.saved import SavedState
 from common.records.storages import Files
 from common.shards import Shard, slot, slotted
-from servers.aws import Aws
-from servers.faults import Fault
+from support.record_objects import BUCKET, Bucket, ObjectTicks
+from support.servers.aws import Aws
+from support.servers.faults import Fault
+from support.xenna_ticks import NOW, Points, Ticks
 
 SINK, DUMP = f"s3://{BUCKET}/sinks/a", f"s3://{BUCKET}/sinks/oom_dump_x"
 MANIFESTS = ["sinks/a/manifest.json", "sinks/b/manifest.json", "sinks/oom_dump_x/manifest.json"]

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from data.nvml.compiled import CompiledDriver, compile_driver
-from data.nvml.recorded import binding
-from host_node import listeners
 
 from collectors.host import machine
+from support.host_node import listeners
+from support.nvml.compiled import CompiledDriver, compile_driver
+from support.nvml.recorded import binding
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]
 import pytest
-from data.nvml.compiled import CompiledDriver
-from data.nvml.recorded import Driver, binding, recording
-from host_node import CODES, HostRoot, Ticks, by_gpu, collected, context, table, values
 
 from collectors.host import boards, metrics
 from collectors.host.collector import Node
 from common.metric import Metric
+from support.host_node import CODES, HostRoot, Ticks, by_gpu, collected, context, table, values
+from support.nvml.compiled import CompiledDriver
+from support.nvml.recorded import Driver, binding, recording
 
 H100 = "NVIDIA H100 80GB HBM3"
 WHOLE = ("0", "1", "2", "4", "7")  # neither lost, nor divided, nor old

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from data.nvml.compiled import CompiledDriver
-from data.nvml.recorded import Driver, binding, recording
-from host_node import NOW, HostRoot, by_gpu, collected, context, values
 
 from collectors.host import metrics
 from collectors.host.collector import COLLECTOR
-from project import Project
+from support.host_node import NOW, HostRoot, by_gpu, collected, context, values
+from support.nvml.compiled import CompiledDriver
+from support.nvml.recorded import Driver, binding, recording
+from support.project import Project
 
 
 def test_everything_belongs_to_the_node_and_to_the_second_it_was_measured(driver: CompiledDriver) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]
 import pytest
-from data.nvml.compiled import CompiledDriver
-from host_node import CODES, HostRoot, Ticks, collected, context, values
 
 from collectors.host import metrics
 from collectors.host.jobs import host_pids, job_of
+from support.host_node import CODES, HostRoot, Ticks, collected, context, values
+from support.nvml.compiled import CompiledDriver
 
 UID = "0f3c5a2e-6d1b-4c8e-9f5a-1b2c3d4e5f60"
 SLURM = "0::/system.slice/slurmstepd.scope/job_31/step_0/user/task_0\n"

@@ -6,12 +6,12 @@ import platform
 from pathlib import Path
 
 import pytest
-from host_node import HostRoot, Ticks, collected, context, values
 
 from collectors.host import machine, metrics
 from collectors.host.collector import COLLECTOR
 from collectors.host.machine import CpuTimes, utilization
 from common.errors import ConfigurationError
+from support.host_node import HostRoot, Ticks, collected, context, values
 
 
 def test_a_mounted_root_is_the_host_that_is_measured(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from host_node import collected, values
-from node_exporter import BINARY, MISSING, NodeExporter, node_exporter
 
 from collectors.host import machine, metrics
+from support.host_node import collected, values
+from support.node_exporter import BINARY, MISSING, NodeExporter, node_exporter
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason=MISSING)
 Scrape = dict[tuple[str, str], float]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from data.nvml.compiled import CompiledDriver
-from host_node import CODES, NOW, Ticks, by_gpu, collected, listeners
 
 from collectors.host import metrics
 from collectors.host import xids as listening
 from common.metric import Sample
+from support.host_node import CODES, NOW, Ticks, by_gpu, collected, listeners
+from support.nvml.compiled import CompiledDriver
 
 H100 = "gpu_type:NVIDIA H100 80GB HBM3"
 

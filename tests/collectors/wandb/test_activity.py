@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wandb_runs import AT, HOUR, Ran, check, collect, context, row, settings
 
 from collectors.wandb import collector, metrics
 from common.errors import ConfigurationError
-from servers.faults import Fault
-from servers.fleet import Row, client_config, plausible_day, system_row
-from servers.wandb import KEY, Wandb
+from support.servers.faults import Fault
+from support.servers.fleet import Row, client_config, plausible_day, system_row
+from support.servers.wandb import KEY, Wandb
+from support.wandb_runs import AT, HOUR, Ran, check, collect, context, row, settings
 
 ROOT = Path(__file__).resolve().parents[3]
 STEP = 900

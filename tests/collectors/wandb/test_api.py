@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from wandb_runs import Ran, context
 
 from collectors.wandb.api import (
     Api,
@@ -26,8 +25,9 @@ from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project
 from common.errors import SourceError
 from common.net.retry import Deadline, TransientError
-from servers.faults import Fault
-from servers.wandb import Wandb, cursor
+from support.servers.faults import Fault
+from support.servers.wandb import Wandb, cursor
+from support.wandb_runs import Ran, context
 
 ANTS = Project("acme", "ants")
 ME = {"id": "x"}

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pytest
-from wandb_runs import AT, HOUR, Ran, collect, context, recompute, row
 
 from collectors.wandb.collector import COLLECTOR, backfill
 from collectors.wandb.metrics import LIVE_ONLY
 from common.metric import Mark, Sample
 from common.parent import Parent
 from common.span import Span
-from servers.fleet import THROUGHPUT_KEYS, Row, client_config
-from servers.wandb import Wandb
+from support.servers.fleet import THROUGHPUT_KEYS, Row, client_config
+from support.servers.wandb import Wandb
+from support.wandb_runs import AT, HOUR, Ran, collect, context, recompute, row
 
 DAY = 24 * HOUR
 STEP = 900

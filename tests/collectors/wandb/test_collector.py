@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from wandb_runs import AT, HOUR, check, collect, row, rows
 
 from collectors.wandb import metrics
 from collectors.wandb.collector import COLLECTOR, samples
@@ -25,9 +24,10 @@ from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.usage import Usage
 from common.config.settings import ConfigurationFile, load
 from common.errors import ConfigurationError, DeadlineExceededError, NotConfiguredError, SourceError
-from servers.faults import Fault
-from servers.fleet import Row, plausible_day
-from servers.wandb import KEY, Wandb
+from support.servers.faults import Fault
+from support.servers.fleet import Row, plausible_day
+from support.servers.wandb import KEY, Wandb
+from support.wandb_runs import AT, HOUR, check, collect, row, rows
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
-from project import Project
-from servers.datadog import Intake
-from servers.fleet import Row, client_config, system_row
-from servers.wandb import Wandb
+from support.crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
+from support.project import Project
+from support.servers.datadog import Intake
+from support.servers.fleet import Row, client_config, system_row
+from support.servers.wandb import Wandb
 
 STEP, LOOKS = 300, 5
 

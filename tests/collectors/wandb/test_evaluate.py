@@ -16,7 +16,7 @@ from collectors.wandb import metrics
 from collectors.wandb.evaluate import Figures, Rules, evaluate, evaluate_many
 from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target
 from common.metric import Metric
-from servers.fleet import text
+from support.servers.fleet import text
 
 AT = 1_794_700_800
 HOUR = 3600

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from wandb_runs import AT, collect, row, rows
 
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.logs import redact
-from servers.faults import Fault
-from servers.wandb import KEY, Query, Wandb, cursor
+from support.servers.faults import Fault
+from support.servers.wandb import KEY, Query, Wandb, cursor
+from support.wandb_runs import AT, collect, row, rows
 
 PLAIN: dict[str, str | None] = {"Content-Encoding": None}  # a body put in place of a compressed one
 

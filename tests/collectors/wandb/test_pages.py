@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.wandb.pages import Anchor, Page, PageSize, cursor_before, offset_of, offsets_of
-from servers.wandb import cursor
+from support.servers.wandb import cursor
 
 
 def page(begin: int, end: int, offsets: list[int] | None, *ids: str | None) -> Page:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from wandb_runs import AT, Ran, check, collect, context, recompute, rows
 
 from collectors.wandb.api import PROJECTS_PER_PAGE
 from collectors.wandb.fleet import open_fleet
@@ -14,8 +13,9 @@ from common.errors import ConfigurationError, SourceError
 from common.metric import Sample
 from common.shards import Shard
 from common.span import Span
-from servers.faults import Fault
-from servers.wandb import Query, Wandb
+from support.servers.faults import Fault
+from support.servers.wandb import Query, Wandb
+from support.wandb_runs import AT, Ran, check, collect, context, recompute, rows
 
 ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
 

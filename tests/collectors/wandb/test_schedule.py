@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from wandb_runs import AT, Ran, collect, context, row, rows
 
 from collectors.wandb import collector, schedule
 from collectors.wandb.api import Answer, Api, Ask
@@ -25,8 +24,9 @@ from collectors.wandb.settings import Project
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.net.retry import Deadline
 from common.parent import Parent
-from servers.faults import Fault
-from servers.wandb import HANGS, KEY, Query, Wandb
+from support.servers.faults import Fault
+from support.servers.wandb import HANGS, KEY, Query, Wandb
+from support.wandb_runs import AT, Ran, collect, context, row, rows
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collectors.wandb.owners import Owners
 from collectors.wandb.runs import RunReader
 from collectors.wandb.utilization import Reported
-from servers.fleet import system_row
+from support.servers.fleet import system_row
 
 READING = RunReader("github.sky.*", None, 0, Owners())
 

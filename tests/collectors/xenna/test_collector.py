@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xenna_ticks import NOW, Ticks, named, record
 
 from collectors.xenna.metrics import METRICS, STAGE
 from common.config.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
@@ -16,7 +15,8 @@ from common.datadog.sink import DatadogSink
 from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.shards import split
-from servers.datadog import Intake
+from support.servers.datadog import Intake
+from support.xenna_ticks import NOW, Ticks, named, record
 
 DATA = Path(__file__).parents[2] / "data" / "xenna"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
 
-from crash_harness import CrashHarness, Kill
-from servers.aws import Aws
+from support.crash_harness import CrashHarness, Kill
+from support.record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
+from support.servers.aws import Aws
 
 RUNS = ("r1", "r2")
 Round = tuple[str, list[int], bool, str, Kill]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from replays import BEGIN, Simulation, split
-from xenna_ticks import NOW, record
 
 from collectors.xenna.collector import COLLECTOR
 from collectors.xenna.metrics import CLUSTER, LIVE_ONLY, METRICS, PIPELINE, STAGE
 from common.metric import Mark
 from common.records.replay import PASS, REACHED
+from support.replays import BEGIN, Simulation, split
+from support.xenna_ticks import NOW, record
 
 
 @pytest.fixture

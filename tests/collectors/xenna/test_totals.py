@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xenna_ticks import NOW, Points, Ticks, named, record
 
 from collectors.xenna.collector import COLLECTOR
 from common.metric import Mark
+from support.xenna_ticks import NOW, Points, Ticks, named, record
 
 KIND = "pipeline_kind:curate"
 

@@ -10,8 +10,8 @@ from pydantic import Field
 from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings, Secret, named
 from common.errors import ConfigurationError, NotConfiguredError
-from servers.aws import Aws
-from standins import KEY, everything
+from support.servers.aws import Aws
+from support.standins import KEY, everything
 
 
 class HostSettings(CollectorSettings):

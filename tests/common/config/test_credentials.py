@@ -11,9 +11,9 @@ from common.config.credentials import AwsSecrets
 from common.config.file import ConfigurationFile
 from common.config.settings import CoreSettings, DatadogSettings, load
 from common.errors import ConfigurationError, NotConfiguredError, SourceError
-from servers.aws import Aws, secrets_fault
-from servers.faults import Fault
-from standins import core_settings, everything
+from support.servers.aws import Aws, secrets_fault
+from support.servers.faults import Fault
+from support.standins import core_settings, everything
 
 CANARY = "canary-secret-value"
 SECRET = "dev/datadog"

@@ -17,8 +17,8 @@ from common.config.configuration import Configuration
 from common.config.file import MAX_BYTES, ConfigurationFile, is_deeper, read_tables
 from common.config.settings import CoreSettings, DatadogSettings, Settings, load
 from common.errors import ConfigurationError
-from project import ROOT
-from standins import everything
+from support.project import ROOT
+from support.standins import everything
 
 CANARY = "canary-secret-value"
 DEEP = "more than 8 tables and lists inside each other"

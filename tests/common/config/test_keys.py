@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from project import Project
-from servers.aws import Aws
-from servers.datadog import Intake
-from servers.faults import Fault
+from support.project import Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
 
 HALVES = ("0123456789abcdef", "fedcba9876543210")
 ODD = {

@@ -27,7 +27,7 @@ from common.config.settings import (
 )
 from common.errors import ConfigurationError, NotConfiguredError
 from common.logs import redact
-from standins import everything
+from support.standins import everything
 
 CANARY = "canary-secret-value"
 

@@ -9,8 +9,8 @@ import pytest
 from common.datadog.historical import HistoricalIngestion
 from common.datadog.sink import DatadogSink
 from common.net.retry import Deadline
-from servers.datadog import Intake
-from standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
+from support.servers.datadog import Intake
+from support.standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
 
 MakeSink = Callable[..., DatadogSink]
 MakeHistory = Callable[..., HistoricalIngestion]

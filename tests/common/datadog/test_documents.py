@@ -17,9 +17,9 @@ from datadog_api_client.v1.model.monitor import Monitor as MonitorModel
 from common.dashboard import Dashboard, Draw, Monitor
 from common.datadog.documents import Place, dashboard_document, metadata_document, monitor_document
 from common.metric import Kind, Metric
-from monitor_queries import Query
 from scripts.datadog_documents import all_views, every_metric
-from strict_models import findings
+from support.monitor_queries import Query
+from support.strict_models import findings
 
 METRICS = {metric.name: metric for metric in every_metric()}
 BOARDS = [board for views in all_views() for board in views.dashboards]

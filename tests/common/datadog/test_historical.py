@@ -13,9 +13,9 @@ from common.datadog.sink import DatadogSink
 from common.errors import DeadlineExceededError, DeliveryError, RefusedError
 from common.metric import gauge
 from common.net.retry import Deadline
-from servers.datadog import HISTORICAL, Intake
-from servers.faults import Fault
-from standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
+from support.servers.datadog import HISTORICAL, Intake
+from support.servers.faults import Fault
+from support.standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
 
 LOAD = gauge("host.load", "process", "x")
 NAMES = ("host.load", "jobs.done", "runs.active")

@@ -14,9 +14,9 @@ from common.datadog.sink import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.metric import gauge
 from common.net.retry import Deadline
-from servers.datadog import HISTORICAL, Intake
-from servers.faults import Fault
-from standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings, everything
+from support.servers.datadog import HISTORICAL, Intake
+from support.servers.faults import Fault
+from support.standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings, everything
 
 LOAD = gauge("host.load", "process", "x")
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from common.datadog.documents import Place, monitor_document
-from monitor_queries import Query, Series, told
 from scripts.datadog_documents import all_views
+from support.monitor_queries import Query, Series, told
 
 MONITORS = {
     monitor.key: monitor_document(monitor, Place()) for views in all_views() for monitor in views.monitors

@@ -15,7 +15,7 @@ from common.datadog import payloads as module
 from common.datadog.payloads import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, Payload, Queue, documents
 from common.datadog.series import Series
 from common.metric import Metric, count, gauge
-from standins import NOW
+from support.standins import NOW
 
 LOAD = gauge("host.load", "process", "x", "project")
 DONE = count("jobs.done", "", "x")

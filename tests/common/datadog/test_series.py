@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from common.datadog import series as module
 from common.datadog.series import Series, SeriesTable
 from common.metric import Sample, count, gauge
-from standins import NOW
+from support.standins import NOW
 
 LOAD = gauge("host.load", "process", "x", "project")
 DONE = count("jobs.done", "job", "x", "project")

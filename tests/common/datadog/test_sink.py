@@ -19,9 +19,9 @@ from common.datadog.sink import DatadogSink
 from common.errors import DeadlineExceededError, DeliveryError, RefusedError
 from common.execution.delivery import Delivery
 from common.metric import Mark, Sample, count, gauge
-from servers.datadog import Intake, PointKey
-from servers.faults import Fault
-from standins import KEY, NOW, Time, everything
+from support.servers.datadog import Intake, PointKey
+from support.servers.faults import Fault
+from support.standins import KEY, NOW, Time, everything
 
 LOAD = gauge("host.load", "process", "x", "project", "run")
 DONE = count("jobs.done", "job", "x", "project")

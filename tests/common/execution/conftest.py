@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_runs import Toy
 
-from growing_file import KEY
-from servers.datadog import Intake
-from standins import APP_KEY, NOW
+from support.growing_file import KEY
+from support.servers.datadog import Intake
+from support.standins import APP_KEY, NOW
+from support.toy_runs import Toy
 
 
 @pytest.fixture

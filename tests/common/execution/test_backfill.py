@@ -10,10 +10,10 @@ import signal
 import subprocess
 from pathlib import Path
 
-from backfills import APP_KEY, NAMES, fixed, held, pushes, span_of, truth
-from project import Project
-from servers.datadog import Intake
-from servers.wandb import Wandb
+from support.backfills import APP_KEY, NAMES, fixed, held, pushes, span_of, truth
+from support.project import Project
+from support.servers.datadog import Intake
+from support.servers.wandb import Wandb
 
 
 class TestPush:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_runs import OTHER, VALUE, Items, NewerSettings, Toy, ToySettings
 
 from common.errors import SourceError
 from common.execution import backfill
@@ -16,9 +15,10 @@ from common.execution.backfill import BackfillRun
 from common.job import Backfill, Job, Mode
 from common.metric import Mark, Sample
 from common.outcome import Status
-from servers.datadog import Intake
-from servers.faults import Fault
-from standins import APP_KEY, NOW
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
+from support.standins import APP_KEY, NOW
+from support.toy_runs import OTHER, VALUE, Items, NewerSettings, Toy, ToySettings
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from backfills import APP_KEY, NAMES, STEP, fixed, held, span_of, truth
 from common.span import Span
 from common.times import iso
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
-from project import Project
-from servers.datadog import Intake
-from servers.faults import Fault
-from servers.fleet import plausible_day
-from servers.wandb import Wandb
+from support.backfills import APP_KEY, NAMES, STEP, fixed, held, span_of, truth
+from support.crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
+from support.project import Project
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
+from support.servers.fleet import plausible_day
+from support.servers.wandb import Wandb
 
 TOY_PAST = """, backfill=lambda context, span: lambda: (
     item

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from backfills import NAMES, STEP, fixed, span_of, truth
 from common.config.settings import CoreSettings
 from common.process import command
 from common.times import iso
-from project import Project
-from servers.datadog import Intake
-from servers.wandb import Wandb
+from support.backfills import NAMES, STEP, fixed, span_of, truth
+from support.project import Project
+from support.servers.datadog import Intake
+from support.servers.wandb import Wandb
 
 
 def test_a_dry_run_shows_the_past_and_sends_nothing(fleet: Project, wandb: Wandb, intake: Intake) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backfills import APP_KEY
-from project import Project
-from servers.aws import Aws
-from servers.datadog import Intake
+from support.backfills import APP_KEY
+from support.project import Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
 
 READER = "path: Text"
 LOOK = 'yield VALUE(1, context.at)\nyield Mark({"line": 1})'

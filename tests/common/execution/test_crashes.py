@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
-from growing_file import Writer, case, held, place, service, truth
-from servers.datadog import Intake
-from servers.faults import Fault
+from support.crash_harness import AT_THE_INTAKE, AT_THE_STORE, CrashHarness, Kill
+from support.growing_file import Writer, case, held, place, service, truth
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from common.errors import CheckpointError, DeliveryError, Interrupted
 from common.execution import delivery
 from common.execution.delivery import Delivery
 from common.metric import Mark, Sample, gauge
-from standins import Time
+from support.standins import Time
 
 VALUE = gauge("a.b", "", "x")
 

@@ -19,12 +19,12 @@ from common.job import Backfill, Job, Mode
 from common.outcome import Outcome, Status
 from common.parent import Parent
 from common.show.dry_run_file import DryRunFile
-from growing_file import KEY
-from servers.datadog import Intake
-from servers.faults import Fault
-from servers.fleet import Row
-from servers.wandb import KEY as WANDB_KEY
-from servers.wandb import Wandb
+from support.growing_file import KEY
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
+from support.servers.fleet import Row
+from support.servers.wandb import KEY as WANDB_KEY
+from support.servers.wandb import Wandb
 
 MIDNIGHT = 1_794_700_800
 STEP = 900

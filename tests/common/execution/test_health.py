@@ -7,7 +7,7 @@ import pytest
 from common.execution import health
 from common.metric import Sample
 from common.outcome import Outcome, Status
-from standins import NOW
+from support.standins import NOW
 
 
 def reported(

@@ -16,9 +16,9 @@ from common.job import Backfill, Job, Mode
 from common.metric import Combine
 from common.outcome import Outcome, Status
 from common.shards import Shard
-from growing_file import KEY
-from record_files import write
-from servers.datadog import Intake
+from support.growing_file import KEY
+from support.record_files import write
+from support.servers.datadog import Intake
 
 NODES = {"node-a": range(2), "node-b": range(2, 5)}  # and the writers on each
 KINDS = ("data_plane", "gpu_memory", "xenna")

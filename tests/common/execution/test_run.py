@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_runs import VALUE, Items, Toy
 
 from common.collector import Context
 from common.errors import SourceError
@@ -17,8 +16,9 @@ from common.job import DATADOG, Backfill, Job, Mode
 from common.metric import Mark, Sample, gauge
 from common.outcome import Status
 from common.show.dry_run_file import DryRunFile
-from servers.datadog import Intake
-from standins import NOW
+from support.servers.datadog import Intake
+from support.standins import NOW
+from support.toy_runs import VALUE, Items, Toy
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from project import Project
-from servers.aws import Aws
-from servers.datadog import Intake
+from support.project import Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
 
 COUNTS = """\
 runs = context.state.get("runs", 0)

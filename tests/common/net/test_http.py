@@ -20,8 +20,8 @@ from common.logs import redact
 from common.metric import gauge
 from common.net.http import Http, Proxy, proxy_for
 from common.net.retry import Deadline
-from servers.datadog import Intake
-from standins import KEY, NOW, Time, core_settings, datadog_settings, everything
+from support.servers.datadog import Intake
+from support.standins import KEY, NOW, Time, core_settings, datadog_settings, everything
 
 SITE = "https://api.datadoghq.invalid"
 LOAD = gauge("host.load", "process", "x")

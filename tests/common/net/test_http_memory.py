@@ -11,7 +11,7 @@ import pytest
 from common.collector import Tally
 from common.net.http import Http, TooLargeError
 from common.net.retry import Deadline
-from servers.loopback import Answer, LoopbackServer, Request
+from support.servers.loopback import Answer, LoopbackServer, Request
 
 MEGABYTE = 2**20
 

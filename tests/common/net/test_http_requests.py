@@ -19,9 +19,9 @@ from common.collector import Tally
 from common.errors import DeadlineExceededError, SourceError
 from common.net.http import Http, RejectedError, TimedOutError, TooLargeError, UnavailableError, proxy_for
 from common.net.retry import Deadline, TransientError
-from servers.faults import Fault
-from servers.loopback import Answer, LoopbackServer, Request
-from standins import core_settings
+from support.servers.faults import Fault
+from support.servers.loopback import Answer, LoopbackServer, Request
+from support.standins import core_settings
 
 
 class Echo(LoopbackServer[Request]):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from common.errors import DeadlineExceededError
 from common.net.retry import MAX_ATTEMPTS, RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
-from standins import NOW, Time
+from support.standins import NOW, Time
 
 
 def failing(times: int, wait: float | None = None) -> Callable[[], str]:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from project import Project
-from servers.datadog import Intake
+from support.project import Project
+from support.servers.datadog import Intake
 
 CANARY = "canary-7b1e5a90-never-to-be-seen"
 TOKEN = "token = context.settings.token.get_secret_value()\n"

@@ -12,7 +12,7 @@ import pytest
 
 from common.process import cli
 from common.process.completion import script
-from project import ROOT
+from support.project import ROOT
 
 SCRIPT = ROOT / "scripts" / "run_collector.py"
 

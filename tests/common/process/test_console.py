@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from project import Project
-from servers.datadog import Intake
+from support.project import Project
+from support.servers.datadog import Intake
 
 BACKFILL = ", backfill=lambda context, span: lambda: iter([VALUE(7, span.since)])"
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from kill_harness import Kill, killing, plan
+from support.kill_harness import Kill, killing, plan
 
 KILLS = 40
 FIRST = (shutil.which("unshare") or "unshare", "--pid", "--fork")  # as the only process of a container is

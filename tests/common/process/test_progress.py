@@ -10,7 +10,7 @@ import pytest
 from common.process.console import Console
 from common.process.progress import Lines, Terminal, watcher
 from common.process.protocol import Progress, Question, encode, message
-from standins import Time
+from support.standins import Time
 
 
 class Screen(io.StringIO):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from common.process.environment import NEEDED
-from project import ROOT, Project
+from support.project import ROOT, Project
 
 SCRIPT = "scripts/run_collector.py"
 

@@ -15,10 +15,10 @@ import pytest
 
 from common.process.cli import parser
 from fleetgauge import __version__
-from project import ROOT, Project
-from servers.aws import Aws
-from servers.datadog import Intake
-from servers.wandb import Wandb
+from support.project import ROOT, Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.wandb import Wandb
 
 SCRIPT = ROOT / "scripts" / "run_collector.py"
 

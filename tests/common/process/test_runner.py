@@ -22,10 +22,10 @@ from common.process.progress import Lines
 from common.process.protocol import Progress, Question
 from common.process.runner import Runner
 from common.show.dry_run_file import DryRunFile
-from processes import ended
-from project import Project
-from servers.datadog import Intake
-from servers.faults import Fault
+from support.processes import ended
+from support.project import Project
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
 
 
 def up(intake: Intake, name: str) -> float | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from project import Project
-from servers.datadog import Intake
+from support.project import Project
+from support.servers.datadog import Intake
 
 BODY = """
 if context.settings.bad: os._exit(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT
+from support.project import ROOT
 
 PARENT = ("scripts/run_collector.py", "host", "--every", "1h")
 CHILD = ("common/process/child.py", "host")

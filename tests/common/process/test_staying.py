@@ -18,12 +18,12 @@ from common.errors import ConfigurationError
 from common.job import Job, Mode
 from common.outcome import Failure, Outcome, Status
 from common.process.staying import Watch, delay, pause
-from growing_file import KEY
-from processes import alive, ended
-from project import Project
-from servers.aws import Aws
-from servers.datadog import Intake
-from servers.faults import Fault
+from support.growing_file import KEY
+from support.processes import alive, ended
+from support.project import Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
 
 # Says of each tick which process it is in, and how many there were before.
 TELL = """

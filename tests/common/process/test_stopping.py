@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from growing_file import add_numbers, held, truth
-from processes import group_is_empty
-from project import Project
-from servers.aws import Aws
-from servers.datadog import Intake
-from servers.faults import Fault
+from support.growing_file import add_numbers, held, truth
+from support.processes import group_is_empty
+from support.project import Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from project import Project
-from servers.datadog import Intake
+from support.project import Project
+from support.servers.datadog import Intake
 
 HELLO = "yield VALUE(7, context.at)"
 FULL = Path("/dev/full")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from project import ROOT, Project
-from servers.datadog import Intake
+from support.project import ROOT, Project
+from support.servers.datadog import Intake
 
 PAGE = (
     (ROOT / "docs" / "adding-a-collector.md")

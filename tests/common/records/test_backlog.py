@@ -8,15 +8,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from data_plane_ticks import operations
-from replay_writers import event
-from replays import BEGIN, Held, Simulation, held, saved, split
-from xenna_ticks import NOW, record
 
 from collectors.data_plane.collector import COLLECTOR as DATA_PLANE
 from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
 from collectors.xenna.collector import COLLECTOR as XENNA
 from common.collector import Collector
+from support.data_plane_ticks import operations
+from support.replay_writers import event
+from support.replays import BEGIN, Held, Simulation, held, saved, split
+from support.xenna_ticks import NOW, record
 
 LONG = "x" * 120_000  # so that a share is a few lines
 END = BEGIN + 1200

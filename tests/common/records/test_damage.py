@@ -9,10 +9,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from data_plane_ticks import held, operations
-from record_fuzzer import KINDS, Kind, damaged, ticks_of
-from replay_writers import event
-from xenna_ticks import NOW, Ticks, record
+
+from support.data_plane_ticks import held, operations
+from support.record_fuzzer import KINDS, Kind, damaged, ticks_of
+from support.replay_writers import event
+from support.xenna_ticks import NOW, Ticks, record
 
 FILES, LINES = 4, 200  # for each of three kinds: 2,400 damaged records
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_ticks import DataPlaneTicks, operations
-from xenna_ticks import NOW, Ticks, named, record
 
 from collectors.xenna.collector import XennaIngest, XennaSettings
 from collectors.xenna.record import Record
@@ -24,8 +22,10 @@ from common.records import engine
 from common.records.collector import collector_over
 from common.records.entry import Entry
 from common.records.tail import NOT_THERE
-from project import Project
-from servers.datadog import Intake
+from support.data_plane_ticks import DataPlaneTicks, operations
+from support.project import Project
+from support.servers.datadog import Intake
+from support.xenna_ticks import NOW, Ticks, named, record
 
 RUN = ("pipeline_kind:curate", "run_hash:abc")
 KEY = "test-api-key"

@@ -7,10 +7,10 @@ import pstats
 from pathlib import Path
 
 import pytest
-from record_fuzzer import KINDS, Kind, ticks_of
-from xenna_ticks import NOW
 
-from record_files import write
+from support.record_files import write
+from support.record_fuzzer import KINDS, Kind, ticks_of
+from support.xenna_ticks import NOW
 
 TAG = {"xenna": "stage_run_hash", "gpu_memory": "tag_job_id", "data_plane": "tag_rank"}
 

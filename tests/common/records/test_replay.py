@@ -8,9 +8,6 @@ import os
 from pathlib import Path
 
 import pytest
-from data_plane_ticks import operations
-from replays import BEGIN, Simulation, held, opens, split, state_after
-from xenna_ticks import NOW
 
 from collectors.data_plane.collector import COLLECTOR
 from collectors.data_plane.metrics import LIVE_ONLY, METRICS
@@ -19,6 +16,9 @@ from common.metric import Mark, Sample
 from common.net.retry import Deadline
 from common.records.replay import PASS, REACHED
 from common.records.tail import NOT_THERE
+from support.data_plane_ticks import operations
+from support.replays import BEGIN, Simulation, held, opens, split, state_after
+from support.xenna_ticks import NOW
 
 HOUR = 3600
 

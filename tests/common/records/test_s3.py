@@ -15,13 +15,8 @@ from threading import Event, Lock
 from typing import Any
 
 import pytest
-import replay_writers
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from record_fuzzer import KINDS, Kind, ticks_of
-from record_objects import BUCKET, Bucket, ObjectTicks
-from replays import BEGIN, Simulation, held, split
-from xenna_ticks import NOW, Points, named, record
 
 from collectors.gpu_memory.collector import COLLECTOR as GPU_MEMORY
 from common.errors import ConfigurationError
@@ -32,9 +27,14 @@ from common.records.storage import Found, Wanted
 from common.records.storages import Files
 from common.records.tail import NOT_THERE
 from common.span import Span
-from servers.aws import Aws
-from servers.faults import Fault
-from servers.loopback import Request
+from support import replay_writers
+from support.record_fuzzer import KINDS, Kind, ticks_of
+from support.record_objects import BUCKET, Bucket, ObjectTicks
+from support.replays import BEGIN, Simulation, held, split
+from support.servers.aws import Aws
+from support.servers.faults import Fault
+from support.servers.loopback import Request
+from support.xenna_ticks import NOW, Points, named, record
 
 RUN = ("pipeline_kind:curate", "run_hash:abc")
 

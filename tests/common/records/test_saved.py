@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
-from record_fuzzer import KINDS, ODD, Kind, ticks_of
-from xenna_ticks import NOW, named, record
 
 from common.records.buckets import Sum
 from common.records.saved import Number, SavedState
 from common.shards import slotted
 from common.state.checkpoint import Saved
+from support.record_fuzzer import KINDS, ODD, Kind, ticks_of
+from support.xenna_ticks import NOW, named, record
 
 STATES = 60  # of each kind, with and without the tag that tells writers apart
 TAG = {"xenna": "stage_run_hash", "gpu_memory": "tag_job_id", "data_plane": "tag_rank"}

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from xenna_ticks import NOW
 
 from collectors.data_plane.collector import DataPlaneIngest
 from collectors.gpu_memory.collector import GpuMemoryIngest
@@ -18,6 +17,7 @@ from common.records.storages import Files
 from common.records.units import PREFIX, Units
 from common.shards import Shard, slot
 from fleetgauge.records import Json
+from support.xenna_ticks import NOW
 
 
 class Counted(Files):

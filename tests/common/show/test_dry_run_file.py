@@ -9,7 +9,7 @@ import pytest
 from common.metric import count, gauge
 from common.show.dry_run_file import Board, Chart, Declared, DryRunFile, SeriesKey, SeriesPoints
 from common.show.dry_run_sink import FileSink
-from standins import NOW
+from support.standins import NOW
 
 LOAD = gauge("host.load", "process", "Processes that wait.", "project")
 DONE = count("jobs.done", "job", "Jobs that ended.", "project")

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.metric import count, gauge
 from common.show.dry_run_sink import MAX_POINTS, FileSink
-from standins import NOW
+from support.standins import NOW
 
 LOAD = gauge("host.load", "process", "x", "project")
 DONE = count("jobs.done", "job", "y", "project")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from terminal import GOLDEN, LOOKS, NAMES, recording, shown
 
 from common.outcome import Outcome, Status
 from common.show.dry_run_file import DryRunFile
@@ -18,6 +17,8 @@ from common.show.figures import digits, figure
 from common.show.layout import Look, columns
 from common.show.overview import show
 from common.text import visible
+
+from .terminal import GOLDEN, LOOKS, NAMES, recording, shown
 
 AT = 1_794_786_458
 UNITS = ("", "run", "byte", "second", "percent", "millisecond", "gibibyte")

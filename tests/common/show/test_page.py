@@ -11,10 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from recorded_page import GOLDEN, page
-from wandb_week import END, WEEK, write_week
 
-from browser import Browser
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
 from common.dashboard import Draw
 from common.errors import ConfigurationError
@@ -27,6 +24,10 @@ from common.show.page import MAX_LISTED, write
 from common.show.report import number
 from common.span import Span
 from fleetgauge.pages.hover import SCRIPT
+from support.browser import Browser
+from support.wandb_week import END, WEEK, write_week
+
+from .recorded_page import GOLDEN, page
 
 HOURS = Span(END - 6 * 3600, END, 900)
 NASTY = "<img src=x onerror=document.title='ran'><script>console.log('ran')</script>&amp;\"'" + "w" * 2000

@@ -8,15 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from wandb_week import DAY, END, WEEK, write_week
 
-from browser import LEAST_CONTRAST, LIGHT, Browser
 from common.metric import Sample, gauge
 from common.outcome import Outcome, Status
 from common.show.dry_run_file import DryRunFile
 from common.show.dry_run_sink import FileSink
 from common.show.page import write
 from common.span import Span
+from support.browser import LEAST_CONTRAST, LIGHT, Browser
+from support.wandb_week import DAY, END, WEEK, write_week
 
 ACTIVE = gauge("wandb.runs.active", "run", "Runs that are active.", "project")
 RATE = gauge("wandb.rate", "", "A rate.")

@@ -24,9 +24,9 @@ from common.errors import BusyError, CheckpointError, ConfigurationError
 from common.state.checkpoint import Saved, Store
 from common.state.directory import DirectoryStore
 from common.state.stores import store
-from project import ROOT
-from servers.aws import Aws
-from servers.faults import Fault
+from support.project import ROOT
+from support.servers.aws import Aws
+from support.servers.faults import Fault
 
 
 def core(**environ: str) -> CoreSettings:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.state.key import checkpoint_key
-from standins import core_settings
+from support.standins import core_settings
 
 EU = "https://api.datadoghq.eu"
 

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from project import Project
-from servers.datadog import Intake
+from support.project import Project
+from support.servers.datadog import Intake
 
 BODY = """
 lines = Path(context.settings.path).read_text().split()

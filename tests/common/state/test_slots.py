@@ -17,7 +17,7 @@ from common.state.checkpoint import Checkpoint, Saved, Store
 from common.state.directory import DirectoryStore
 from common.state.slots import SENT_UNTIL, SlotCheckpoint, confirm, layout
 from common.state.stores import store
-from servers.aws import Aws
+from support.servers.aws import Aws
 
 ALONE = Shard()
 

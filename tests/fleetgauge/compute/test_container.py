@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from containers import CONFIGURATION
-from project import ROOT
+from support.containers import CONFIGURATION
+from support.project import ROOT
 
 PROGRAM = """\
 import json, sys

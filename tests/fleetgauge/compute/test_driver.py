@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data.nvml.compiled import compile_driver
 
-from project import ROOT
+from support.nvml.compiled import compile_driver
+from support.project import ROOT
 
 H100, PART = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
 

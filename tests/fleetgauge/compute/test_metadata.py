@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from data.nvml.recorded import Driver, binding, recording
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import MISSING, OmegaConf
 
 from fleetgauge.compute import Gpu, Host, Limits, collect_compute_metadata, read_host, read_limits
 from fleetgauge.compute import metadata as module
+from support.nvml.recorded import Driver, binding, recording
 
 GIB = 2**30
 NODE = Host(os_cpus=16, affinity=8, memory_bytes=64 * GIB, gpus=())

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from data.nvml.recorded import Driver, binding, recording
 
 from fleetgauge.compute import Gpu, GpuReading, read_gpus, read_host
 from fleetgauge.compute.nvml import Questions, ask_driver, read_board, unread_board
+from support.nvml.recorded import Driver, binding, recording
 
 H100 = "NVIDIA H100 80GB HBM3"
 H100_BYTES = 85520809984

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from data_plane_fakes import Events, Store
 
 from fleetgauge.data_plane import MetricsDataPlaneClient
+from support.data_plane_fakes import Events, Store
 
 
 @pytest.fixture

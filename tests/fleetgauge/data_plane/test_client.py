@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any, get_args
 
 import pytest
-from data_plane_fakes import CALLS, Events, Jagged, Meta, SizedRows, Store, Tensor, held
 
 from fleetgauge.data_plane import (
     DataPlaneEvent,
@@ -20,6 +19,7 @@ from fleetgauge.data_plane import (
     MetricsDataPlaneClient,
     log_event,
 )
+from support.data_plane_fakes import CALLS, Events, Jagged, Meta, SizedRows, Store, Tensor, held
 
 N_KEYS_UP_FRONT = {"register": 4, "get_data": 2, "put": 2, "get": 3, "clear": 1}
 

@@ -12,10 +12,20 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from data_plane_fakes import CALLS, Events, Jagged, LazyStack, Meta, PicklableStore, Store, Tensor, held
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 from fleetgauge.data_plane.outstanding import MAX_FIELDS_PER_KEY
+from support.data_plane_fakes import (
+    CALLS,
+    Events,
+    Jagged,
+    LazyStack,
+    Meta,
+    PicklableStore,
+    Store,
+    Tensor,
+    held,
+)
 
 
 def repickled(client: MetricsDataPlaneClient) -> MetricsDataPlaneClient:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_fakes import Store, Tensor
 
 from fleetgauge import records
 from fleetgauge.data_plane import (
@@ -25,6 +24,7 @@ from fleetgauge.data_plane import (
     chain,
     jsonl,
 )
+from support.data_plane_fakes import Store, Tensor
 
 ROOT = Path(__file__).parents[3]
 NOW = 1_794_790_000.0  # the start of an interval
@@ -525,7 +525,7 @@ def test_what_is_held_is_written_at_exit(tmp_path: Path) -> None:
 import sys
 sys.path[:0] = {[str(ROOT), str(ROOT / "tests")]!r}
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient
-from data_plane_fakes import Store, Tensor
+from support.data_plane_fakes import Store, Tensor
 client = MetricsDataPlaneClient(Store(), JsonlEvents("{tmp_path}/", rank=7))
 client.put_samples(["a"], "p", fields={{"x": Tensor(1)}})
 """

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from data_plane_fakes import Jagged, Store, Tensor
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
+from support.data_plane_fakes import Jagged, Store, Tensor
 
 partitions = st.sampled_from(["p", "q", "r"])
 keys = st.lists(st.sampled_from("abcdefgh"), max_size=6)

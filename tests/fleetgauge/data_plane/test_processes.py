@@ -13,16 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
 
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 from fleetgauge.data_plane.peers import Peers, rank_here, sign_of_others
-from project import ROOT
+from support.data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
+from support.project import ROOT
 
 PRELUDE = """
 import json, os, pickle, sys, threading, time
-from data_plane_fakes import Tensor
+from support.data_plane_fakes import Tensor
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
 class Inner:
     def put_samples(self, *arguments, **options): pass

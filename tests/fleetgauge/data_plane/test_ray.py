@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_ticks import DataPlaneTicks
-from xenna_pipeline import namespace
-from xenna_ticks import Points
 
 from fleetgauge import records
+from support.data_plane_ticks import DataPlaneTicks
+from support.xenna_pipeline import namespace
+from support.xenna_ticks import Points
 
 ROOT = Path(__file__).parents[3]
 PUTS, KEYS = 4 * 5, 50  # of each of four actors in five steps
@@ -38,7 +38,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """Both jobs of one Ray, run once."""
     directory = tmp_path_factory.mktemp("ray")
     try:
-        namespace.run_script(request.param, directory, ROOT / "tests" / "data_plane_on_ray.py")
+        namespace.run_script(request.param, directory, Path(__file__).with_name("data_plane_on_ray.py"))
     except namespace.MissingError as reason:
         pytest.skip(str(reason))
     return Ran(directory)

@@ -15,7 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from data_plane_fakes import (
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetgauge.data_plane import MetricsDataPlaneClient
+from fleetgauge.data_plane.row_bytes import Column, Uneven, largest_row, measure, total_bytes
+from support.data_plane_fakes import (
     DeviceNumbers,
     Events,
     Jagged,
@@ -28,11 +33,6 @@ from data_plane_fakes import (
     Store,
     Tensor,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
-from fleetgauge.data_plane import MetricsDataPlaneClient
-from fleetgauge.data_plane.row_bytes import Column, Uneven, largest_row, measure, total_bytes
 
 SIZES = {"int64": 8, "float32": 4, "bfloat16": 2, "bool": 1}
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_plane_fakes import CALLS, Events, PicklableStore, Store, Tensor, in_a_process_of_its_own
 
 from fleetgauge.data_plane import (
     DataPlaneEvent,
@@ -22,6 +21,7 @@ from fleetgauge.data_plane import (
     chain,
     log_event,
 )
+from support.data_plane_fakes import CALLS, Events, PicklableStore, Store, Tensor, in_a_process_of_its_own
 
 
 def event(
@@ -401,7 +401,7 @@ def test_a_run_that_cannot_log_is_refused() -> None:
 def test_what_is_held_is_logged_at_exit() -> None:
     program = """
 from fleetgauge.data_plane import MetricsDataPlaneClient, WandbEvents
-from data_plane_fakes import Store
+from support.data_plane_fakes import Store
 class Run:
     def log(self, data, *, commit): print(data["data_plane/put/ops"], commit)
 def job():
@@ -422,7 +422,7 @@ def test_a_real_run_keeps_its_own_steps(tmp_path: Path) -> None:
     program = """
 import json, wandb
 from fleetgauge.data_plane import MetricsDataPlaneClient, WandbEvents
-from data_plane_fakes import PicklableStore, Store, Tensor
+from support.data_plane_fakes import PicklableStore, Store, Tensor
 run = wandb.init(mode="offline", project="x")
 sink = WandbEvents(run, interval_s=0)
 client = MetricsDataPlaneClient(Store(), sink)

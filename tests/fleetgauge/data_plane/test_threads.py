@@ -15,13 +15,13 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from data_plane_fakes import Events, PicklableStore, SizedRows, Store, Tensor
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fleetgauge.data_plane import DataPlaneEvent, MetricsDataPlaneClient
 from fleetgauge.data_plane.outstanding import CLEARED_PER_LOT, MAX_CLEARED_LOTS
+from support.data_plane_fakes import Events, PicklableStore, SizedRows, Store, Tensor
 
 THREADS = 8
 

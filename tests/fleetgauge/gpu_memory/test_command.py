@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from record_objects import Bucket
 
 from fleetgauge.gpu_memory.__main__ import ProgressLine, main
-from servers.aws import Aws
+from support.record_objects import Bucket
+from support.servers.aws import Aws
 
 Calls = list[tuple[Any, ...]]  # whatever W&B was given
 ROOT = Path(__file__).parents[3]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from record_objects import Bucket
 
 from fleetgauge.gpu_memory import RecordingError, download
-from servers.aws import Aws
+from support.record_objects import Bucket
+from support.servers.aws import Aws
 
 
 @pytest.fixture

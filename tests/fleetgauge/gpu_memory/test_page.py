@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from browser import LEAST_CONTRAST, LIGHT, Browser
 from fleetgauge.gpu_memory import PageSession, SessionProfile, SessionSummary, load_recording, read_event
 from fleetgauge.gpu_memory.page import MAX_DRAWN, render_page, render_recording
+from support.browser import LEAST_CONTRAST, LIGHT, Browser
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from browser import Browser
 from fleetgauge.pages.axes import byte_axis, clock_axis, number_axis, time_axis
 from fleetgauge.pages.charts import Line, Reading, draw_chart
 from fleetgauge.pages.hover import SCRIPT
 from fleetgauge.pages.page import render_document, render_table
 from fleetgauge.pages.style import SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
+from support.browser import Browser
 
 STYLE = page_style(SERIES_LIGHT, SERIES_DARK, SERIES_RULES)
 START = 1_794_614_400  # 2026-11-14 00:00 UTC

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from xenna_pipeline import standin
 
 from fleetgauge.xenna import patch
+from support.xenna_pipeline import standin
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from typing import Any
 import pydantic
 import pytest
 from omegaconf import OmegaConf
-from xenna_pipeline import standin
-from xenna_pipeline.standin import hook, one, warnings
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE
 from fleetgauge import records
 from fleetgauge.xenna import XennaObservabilityConfig, flatten_stats, make_xenna_wandb_stats_hook
-from project import ROOT
+from support.project import ROOT
+from support.xenna_pipeline import standin
+from support.xenna_pipeline.standin import hook, one, warnings
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
 

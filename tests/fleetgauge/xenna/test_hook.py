@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xenna_pipeline import standin
-from xenna_pipeline.standin import Pool, hook, metrics, one, read
 
 from fleetgauge import records
+from support.xenna_pipeline import standin
+from support.xenna_pipeline.standin import Pool, hook, metrics, one, read
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
 

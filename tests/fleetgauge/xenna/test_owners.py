@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xenna_pipeline.standin import hook, metrics, one, read
 
 from fleetgauge import records
+from support.xenna_pipeline.standin import hook, metrics, one, read
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xenna_pipeline import namespace, offline
-from xenna_pipeline.standin import read
 
-from project import Project
-from servers.datadog import Intake
+from support.project import Project
+from support.servers.datadog import Intake
+from support.xenna_pipeline import namespace, offline
+from support.xenna_pipeline.standin import read
 
 INPUTS = 24
 STAGES = {

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from xenna_pipeline import standin
-from xenna_pipeline.standin import dumps, metrics, one, read, stats
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE, find
 from collectors.xenna.record import interpret
@@ -22,6 +20,8 @@ from fleetgauge.records import identity
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook
 from fleetgauge.xenna.names import stage_keys
 from fleetgauge.xenna.stats import Pipeline, copy_pool, copy_stats
+from support.xenna_pipeline import standin
+from support.xenna_pipeline.standin import dumps, metrics, one, read, stats
 
 SAMPLES = ("batch-0.5.12", "failing-0.3.0", "streaming-0.3.0", "streaming-0.5.12")
 STAGES = ("download_stage", "http_tokenize_stage", "write_stage")

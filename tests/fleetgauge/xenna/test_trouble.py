@@ -13,11 +13,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from xenna_pipeline import standin
-from xenna_pipeline.standin import metrics, one, read, warnings
 
 from fleetgauge import records
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook, patch, recording
+from support.xenna_pipeline import standin
+from support.xenna_pipeline.standin import metrics, one, read, warnings
 
 hook = partial(standin.hook, wandb=True)
 

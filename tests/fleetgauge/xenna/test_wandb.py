@@ -12,10 +12,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from xenna_pipeline import standin
-from xenna_pipeline.standin import Pool, metrics, one, read, warnings
 
 from fleetgauge.xenna import patch, recording
+from support.xenna_pipeline import standin
+from support.xenna_pipeline.standin import Pool, metrics, one, read, warnings
 
 
 class Wandb(ModuleType):

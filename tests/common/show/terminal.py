@@ -1,0 +1,119 @@
+"""What each collector shows of fixed data, and the golden files that it is compared with.
+
+Run as a program it writes the golden files anew: `.venv/bin/python tests/common/show/terminal.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+if __name__ == "__main__":
+    sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+
+from collectors.host import metrics as host  # noqa: E402
+from common.execution.live import LiveRun  # noqa: E402
+from common.job import Job, Mode  # noqa: E402
+from common.metric import Sample  # noqa: E402
+from common.outcome import Outcome, Status  # noqa: E402
+from common.show.dry_run_file import DryRunFile  # noqa: E402
+from common.show.dry_run_sink import FileSink  # noqa: E402
+from common.show.layout import Look  # noqa: E402
+from common.show.overview import show  # noqa: E402
+from common.show.report import closing  # noqa: E402
+from support.record_fuzzer import KINDS  # noqa: E402
+from support.servers.fleet import plausible_day  # noqa: E402
+from support.servers.wandb import KEY, Wandb  # noqa: E402
+from support.xenna_ticks import NOW  # noqa: E402
+
+GOLDEN = ROOT / "tests" / "data" / "terminal"
+NAMES = ("data_plane", "gpu_memory", "host", "wandb", "xenna")
+LOOKS = {
+    **{
+        f"{width}{'-colour' if colour else ''}": Look(width, colour)
+        for width, colour in product((60, 80, 120), (False, True))
+    },
+    "pipe": Look(),
+}
+
+
+def recording(name: str, folder: Path) -> tuple[Outcome, DryRunFile]:
+    """A dry run of a collector, as the parent comes to see it, without how long it took."""
+    path = folder / f"{name}.samples"
+    if name == "host":
+        return Outcome("host", Status.OK, 1.5, samples=15, as_of=NOW), _host(path)
+    environ = {}
+    if name == "wandb":
+        with Wandb() as server:
+            server.add("acme", "ants", plausible_day(NOW, runs=60))
+            environ = {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants", "WANDB_BASE_URL": server.url}
+            outcome = LiveRun(Job(name, Mode.DRY_RUN, NOW, 60, samples_path=str(path)), environ).run()
+    else:
+        environ = {f"FLEETGAUGE_{name.upper()}_PATHS": str(_records(name, folder / name))}
+        outcome = LiveRun(Job(name, Mode.DRY_RUN, NOW, 60, samples_path=str(path)), environ).run()
+    examples = {reason: said.replace(str(folder), "/data") for reason, said in outcome.examples.items()}
+    return replace(outcome, seconds=1.5, examples=examples), DryRunFile(path)
+
+
+def shown(outcome: Outcome, file: DryRunFile, look: Look) -> str:
+    """All that is printed of it."""
+    lines = [*show([outcome], {outcome.collector: file}, look), *closing([outcome], look, pushed=False)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _records(name: str, folder: Path) -> Path:
+    """Records of two writers, one that is none, and one that is too old."""
+    [kind] = [kind for kind in KINDS if kind.collector.name == name]
+    folder.mkdir()
+    lines = [
+        json.dumps(kind.make(writer, number, NOW - 1800 + 20 * number))
+        for writer in ("ants-7f3a", "bees")
+        for number in range(40)
+    ]
+    lines += ["{", json.dumps(kind.make("cold", 1, NOW - 9000))]
+    (folder / kind.name).write_text("\n".join(lines) + "\n")
+    os.utime(folder / kind.name, (NOW, NOW))
+    return folder
+
+
+def _host(path: Path) -> DryRunFile:
+    """A node with two GPUs: values as such a node has them, the same on every machine."""
+    sink = FileSink(path, host.METRICS, 1000, NOW - 60, NOW)
+    sink.take(_node())
+    return DryRunFile(path)
+
+
+def _node() -> Iterator[Sample]:
+    node = "gpu-node-17.cluster.example"
+    for metric, value in (
+        (host.CPU_COUNT, 192),
+        (host.CPU_UTILIZATION, 37.24),
+        (host.LOAD_1M, 61.4),
+        (host.MEMORY, 2015.56),
+        (host.MEMORY_AVAILABLE, 0.47),
+    ):
+        yield metric(value, NOW, on_host=node)
+    for folder, free, used in (("/", 74.53, 26.6), ("/scratch/a-path-of-some-length", 10721.9, 99.96)):
+        yield host.DISK_FREE(free, NOW, path=folder, on_host=node)
+        yield host.DISK_USED(used, NOW, path=folder, on_host=node)
+    for gpu, used in (("0", 79.12), ("1", 0.0)):
+        tags = {"gpu": gpu, "gpu_type": "h100"}
+        yield host.GPU_UTILIZATION(used, NOW, on_host=node, **tags)
+        yield host.GPU_MEMORY_USED(used, NOW, on_host=node, **tags)
+        yield host.GPU_TEMPERATURE(54, NOW, on_host=node, **tags)
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for one in NAMES:
+        with tempfile.TemporaryDirectory() as made:
+            told = recording(one, Path(made))
+            for look_name, look in LOOKS.items():
+                (GOLDEN / f"{one}-{look_name}.txt").write_text(shown(*told, look), encoding="utf-8")

@@ -1,0 +1,70 @@
+"""What the tests of backfills share: spans, the truth about them, and what an intake holds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from collectors.wandb import metrics
+from collectors.wandb.collector import COLLECTOR, samples
+from collectors.wandb.evaluate import Rules, evaluate_many
+from collectors.wandb.metrics import LIVE_ONLY
+from collectors.wandb.runs import RunReader
+from collectors.wandb.settings import Project as Team
+from collectors.wandb.settings import WandbSettings
+from collectors.wandb.usage import Usage
+from common.config.settings import ConfigurationFile, load
+from common.span import Span
+from common.times import iso
+from support.servers.datadog import Intake
+from support.servers.fleet import Row
+
+STEP = 900
+APP_KEY = "test-app-key"
+COSTS = {metrics.USAGE_COST, metrics.USAGE_COST_PER_HOUR, metrics.USAGE_UNPRICED}  # need prices
+NAMES = {metric.name for metric in COLLECTOR.metrics if metric not in LIVE_ONLY | COSTS}
+TEAM = Team("acme", "ants")
+Points = dict[tuple[str, int, tuple[str, ...]], float]
+
+
+def fixed(hours: float) -> list[str]:
+    """The options of a span of so many hours that ended at the last tick."""
+    until = int(time.time()) // STEP * STEP
+    return ["--since", iso(until - round(hours * 3600)), "--until", iso(until)]
+
+
+def span_of(options: list[str]) -> Span:
+    since, until = (int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))) for text in options[1::2])
+    return Span(since - time.timezone, until - time.timezone, STEP)
+
+
+def truth(rows: list[Row], span: Span) -> Points:
+    """Every point of a span, from the rows themselves."""
+    environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": str(TEAM)}
+    settings = load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+    reading = RunReader("github.sky.*", None, 1, settings.owners)
+    runs = [run for row in rows if not row.hidden and (run := reading.read(_answered(row), []))]
+    usage = Usage(span.ticks, settings)
+    usage.enter(TEAM, runs)
+    every = [sample for shares in usage.shares() for sample in shares.samples([TEAM])]
+    for figures in evaluate_many(runs, span.ticks, Rules()):
+        every += samples(TEAM, figures, live=False)
+    return {(sample.metric.name, sample.timestamp, sample.tags): sample.value for sample in every}
+
+
+def _answered(row: Row) -> dict[str, Any]:
+    node = row.node()
+    return {key: value(None) if callable(value) else value for key, value in node.items()}
+
+
+def held(intake: Intake) -> Points:
+    """What the intake holds, without the tags that every point has."""
+    common = {"env:test", "service:fleetgauge"}
+    return {
+        (key.metric, key.second, tuple(tag for tag in key.tags if tag not in common)): value
+        for key, value in intake.points.items()
+    }
+
+
+def pushes(intake: Intake) -> int:
+    return sum(request.path == "/api/v2/series" for request in intake.requests)

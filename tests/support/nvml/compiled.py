@@ -1,0 +1,57 @@
+"""The driver's library of `driver.c`, compiled, and what a test can have it do."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "data" / "nvml"
+
+
+def compile_driver(folder: Path) -> Path:
+    """Build `libnvidia-ml.so.1` in a folder; skips the test where nothing can."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("a driver's library is compiled here, and there is no C compiler")
+    target = folder / "libnvidia-ml.so.1"
+    source = DATA / "driver.c"
+    command = [compiler, "-shared", "-fPIC", "-pthread", "-Wall", "-Werror", "-o", str(target), str(source)]
+    subprocess.run(command, check=True)
+    return target
+
+
+class CompiledDriver(ctypes.CDLL):
+    """The library, loaded into this process, for `recorded.binding` to ask."""
+
+    def refuse(self, function: str, code: int, after: int = 0) -> None:
+        """Have a function answer so many times, and then only with a code."""
+        self.fake_refuse(function.encode(), code, after)
+
+    def old(self, index: int) -> None:
+        """One board that has a name and supports nothing."""
+        self.fake_old(index)
+
+    def energy(self, millijoules: int) -> None:
+        """Of the first board; the second has used twice as much, and so on."""
+        self.fake_energy(ctypes.c_ulonglong(millijoules))
+
+    def reasons(self, bits: int) -> None:
+        self.fake_reasons(ctypes.c_ulonglong(bits))
+
+    def process(self, pid: int, memory: int) -> None:
+        """A process on the first board, and on the first instance of the divided one."""
+        self.fake_process(pid, ctypes.c_ulonglong(memory))
+
+    def report(self, index: int, xid: int, kind: int = 8) -> None:
+        """An event of a board; it is with the listener when this returns."""
+        self.fake_event(index, ctypes.c_ulonglong(kind), ctypes.c_ulonglong(xid))
+        self.fake_until_heard()
+
+    def asked(self) -> set[str]:
+        """The functions that were called since the last reset."""
+        self.fake_asked.restype = ctypes.c_char_p
+        return set(self.fake_asked().decode().split())

@@ -1,0 +1,148 @@
+"""The chart as Helm renders it, parsed, and the golden files that a rendering is compared with.
+
+Run as a program it writes the golden files anew: `.venv/bin/python tests/support/rendering.py`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "fleetgauge"
+GOLDEN = ROOT / "tests" / "data" / "charts"
+GOLDEN_VERSION = "0.1.0"  # what the golden files say, so that a release changes none of them
+HELM = Path(sys.executable).parent / "helm"
+SCENARIOS = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
+
+Document = dict[str, Any]  # a Kubernetes object, or a part of one
+
+needs_helm = pytest.mark.skipif(not HELM.exists(), reason="helm-binary exists for Linux on x86_64 only")
+
+
+class RefusedError(Exception):  # what Helm said, to be asserted
+    """Helm would not render these values."""
+
+
+def scenario(name: str) -> Document:
+    """The values of one example."""
+    loaded: Document = yaml.safe_load((CHART / "ci" / f"{name}-values.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def render(
+    values: Mapping[str, Any],
+    *changes: Mapping[str, Any],
+    release: str = "fleetgauge",
+    chart: Path = CHART,
+    namespace: str = "monitoring",
+    kubernetes: str = "",
+) -> list[Document]:
+    """Every object of a release, in a version of Kubernetes; later values win over earlier ones."""
+    merged: Document = {}
+    for one in (values, *changes):
+        merged = _merged(merged, one)
+    documents = yaml.safe_load_all(rendered_text(json.dumps(merged), release, chart, namespace, kubernetes))
+    return [document for document in documents if document]
+
+
+@functools.cache
+def rendered_text(
+    values: str,
+    release: str = "fleetgauge",
+    chart: Path = CHART,
+    namespace: str = "monitoring",
+    kubernetes: str = "",
+) -> str:
+    """What Helm writes for these values, given as JSON or YAML."""
+    command = [str(HELM), "template", release, str(chart), "--namespace", namespace, "--values", "-"]
+    command += ["--kube-version", kubernetes] if kubernetes else []
+    ran = subprocess.run(command, input=values, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RefusedError(ran.stderr)
+    return ran.stdout
+
+
+@functools.cache
+def golden_chart() -> Path:
+    """A copy of the chart at the version that the golden files say."""
+    copy = Path(tempfile.mkdtemp(), CHART.name)
+    atexit.register(shutil.rmtree, copy.parent)
+    shutil.copytree(CHART, copy)
+    text = (copy / "Chart.yaml").read_text(encoding="utf-8")
+    text = re.sub(r"^(version|appVersion):.*$", rf"\1: {GOLDEN_VERSION}", text, flags=re.MULTILINE)
+    (copy / "Chart.yaml").write_text(text, encoding="utf-8")
+    return copy
+
+
+def refusal(*changes: Mapping[str, Any]) -> list[str]:
+    """The lines of what Helm says to values that are the default example but for this."""
+    with pytest.raises(RefusedError) as error:
+        render(scenario("default"), *changes)
+    return str(error.value).splitlines()
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> Document:
+    """Values over values, as Helm lays one file over another."""
+    both = {key: value for key, value in first.items() if key not in second}
+    for key, value in second.items():
+        nested = isinstance(value, Mapping) and isinstance(first.get(key), Mapping)
+        both[key] = _merged(first[key], value) if nested else value
+    return both
+
+
+def of_kind(documents: Iterable[Document], kind: str) -> list[Document]:
+    """The objects of one kind; what `helm test` makes, and no release, is a `Test`."""
+    return [document for document in documents if kind_of(document) == kind]
+
+
+def kind_of(document: Document) -> str:
+    """What it is to a release: a hook is no part of it."""
+    return "Test" if "helm.sh/hook" in document["metadata"].get("annotations", {}) else document["kind"]
+
+
+def pod_templates(documents: Iterable[Document]) -> dict[str, Document]:
+    """Every pod that a release would start, by kind and name: what holds its metadata and spec."""
+    found = {}
+    for document in documents:
+        name = f"{kind_of(document)}/{document['metadata']['name']}"
+        if document["kind"] == "CronJob":
+            found[name] = document["spec"]["jobTemplate"]["spec"]["template"]
+        elif document["kind"] in {"DaemonSet", "Job"}:
+            found[name] = document["spec"]["template"]
+    assert found, "a release that starts nothing would pass every claim about its pods"
+    return found
+
+
+def container(template: Document) -> Document:
+    """The one container of a pod."""
+    [only] = template["spec"]["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def variables(template: Document) -> dict[str, Any]:
+    """A container's variables: their value, or what they are taken from."""
+    found = {}
+    for variable in container(template).get("env", []):
+        assert variable["name"] not in found, "set twice"
+        found[variable["name"]] = variable.get("value", variable.get("valueFrom"))
+    return found
+
+
+if __name__ == "__main__":
+    for name in SCENARIOS:
+        text = yaml.safe_dump_all(render(scenario(name), chart=golden_chart()), width=110)
+        (GOLDEN / f"{name}.yaml").write_text(text, encoding="utf-8")

@@ -1,0 +1,59 @@
+"""A week of what the W&B collector says of a plausible fleet, as a dry run leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collectors.wandb.collector import samples
+from collectors.wandb.evaluate import Rules, evaluate_many
+from collectors.wandb.metrics import METRICS
+from collectors.wandb.runs import Run, RunReader
+from collectors.wandb.settings import Project
+from common.show.boards import boards
+from common.show.dry_run_file import DryRunFile
+from common.show.dry_run_sink import FileSink
+from common.span import Span
+from support.servers.fleet import Row, plausible_day
+
+DAY = 86_400
+END = 1_794_614_400  # a Saturday's midnight, UTC
+WEEK = Span(END - 7 * DAY, END, 900)
+PROJECT = Project("acme", "ants")
+
+
+def runs(span: Span = WEEK) -> list[Run]:
+    """The runs of every day of the span, fewer at the weekend, and of the day before it."""
+    reading = RunReader("github.sky.*", None, 1)
+    days = range((span.until - span.since) // DAY + 2)
+    rows = [row for day in days for row in _day(span.until - day * DAY, day)]
+    return [run for row in rows if (run := reading.read(_answered(row), [])) is not None]
+
+
+def _answered(row: Row) -> dict[str, Any]:
+    """The run as an answer of the server holds it."""
+    return {key: value(None) if callable(value) else value for key, value in row.node().items()}
+
+
+def _day(end: int, number: int) -> Iterator[Row]:
+    busy = end // DAY % 7 not in {3, 4}  # what ends at Sunday's or Monday's midnight
+    for row in plausible_day(end, runs=240 if busy else 60, seed=number):
+        if number == 0 or row.state != "running":
+            yield replace(row, id=f"{number}-{row.id}")
+
+
+def write_week(path: Path, span: Span = WEEK) -> DryRunFile:
+    """The samples of the span as the child would write them: a batch per day."""
+    looked = boards("wandb", METRICS, "https://api.datadoghq.com")
+    sink = FileSink(path, METRICS, 20_000, span.since, span.until, boards=looked)
+    fleet = runs(span)
+    for start in range(span.since, span.until, DAY):
+        day = Span(start, min(start + DAY, span.until), span.step)
+        sink.take(
+            sample
+            for figures in evaluate_many(fleet, day.ticks, Rules())
+            for sample in samples(PROJECT, figures, live=False)
+        )
+    return DryRunFile(path)

@@ -1,0 +1,123 @@
+"""Runs the real pipelines in a namespace of its own: no network but `lo`, and no process that outlives it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[3]
+SECONDS = 500  # 60 to 150 for all three; Ray may need three attempts of 40 on a busy machine
+
+_UNSHARE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+class MissingError(Exception):  # a reason to skip, not a failure
+    """What a pipeline cannot be run without."""
+
+
+class Ran(NamedTuple):
+    """What a pipeline left behind."""
+
+    directory: Path
+    report: dict[str, Any]
+    output: str
+
+    def tasks(self, stage: str) -> int:
+        """How many tasks a stage really did."""
+        path = self.directory / "tasks" / stage
+        return path.stat().st_size if path.exists() else 0
+
+
+def interpreter(version: str) -> Path:
+    """The Python of an environment with cosmos-xenna: `XENNA_ENVIRONMENT_<version>`, or the one we make."""
+    given = os.environ.get(f"XENNA_ENVIRONMENT_{version}")
+    python = Path(given or ROOT / f".venv-xenna-{version}") / "bin" / "python"
+    if not python.exists():
+        raise MissingError(
+            f"no environment at {python.parent.parent}: run scripts/xenna-environment {version}"
+        )
+    return python
+
+
+@functools.cache
+def _namespace() -> list[str]:
+    """A command that gives what follows it a namespace; as root, or as root of a user namespace."""
+    if not shutil.which("unshare") or not shutil.which("ip"):
+        raise MissingError("a network namespace needs the commands unshare and ip")
+    said = ""
+    for command in (_UNSHARE, [*_UNSHARE, "--map-root-user"]):
+        ran = subprocess.run(
+            [*command, "ip", "link", "set", "lo", "up"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        if ran.returncode == 0:
+            return command
+        said = ran.stderr.strip()
+    raise MissingError(f"a network namespace is not permitted here: {said}")
+
+
+def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:
+    """Run all to their end, by mode; when this returns or raises, none of their processes is left."""
+    text = run_script(version, directory, Path(__file__).with_name("pipeline.py"))
+    return {
+        path.parent.name: Ran(path.parent, json.loads(path.read_text()), text)
+        for path in directory.glob("*/report.json")
+    }
+
+
+def run_script(version: str, directory: Path, script: Path) -> str:
+    """What a script prints that is given a directory and one for Ray, in a namespace, once it has ended."""
+    python, namespace = interpreter(version), _namespace()
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_directory:  # a socket's path is short
+        command = [str(python), str(script), str(directory), ray_directory]
+        shell = ["sh", "-c", 'ip link set lo up && "$@"; exit $?', "sh", *command]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT)}
+        environment |= {"RAY_USAGE_STATS_ENABLED": "0", "WANDB_ERROR_REPORTING": "false"}
+        with (directory / "output.txt").open("w+") as output:
+            process = subprocess.Popen(
+                [*namespace, *shell],
+                cwd=directory,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(SECONDS)
+            finally:
+                _end(process)
+        text = (directory / "output.txt").read_text(errors="replace")
+        left = processes_naming(ray_directory)
+    assert not left, f"processes are left: {left}"
+    assert status == 0, text[-5000:]
+    return text
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the group; with `unshare` goes the namespace's first process, and with that all the others."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def processes_naming(text: str) -> list[str]:
+    """The command lines of all processes that name a path."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line)
+    return found
