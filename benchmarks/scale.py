@@ -88,10 +88,12 @@ class Fleet:
     def read_alone(self, shard: Shard) -> Run:
         """What one process does that has only the shard's files to look at."""
         place = self._folder / f"share-{shard.index}"
-        for path in (path for kind in KINDS for path in self._share(kind, shard)):
-            copy = place / path.relative_to(self._folder)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, copy)
+        for kind in KINDS:
+            (place / kind).mkdir(parents=True)  # a share of few files may have none of a kind
+            for path in self._share(kind, shard):
+                copy = place / path.relative_to(self._folder)
+                copy.parent.mkdir(exist_ok=True)
+                os.link(path, copy)
         return {kind: self._run(kind, place, f"alone-{shard.index}", Shard()) for kind in KINDS}
 
     def _share(self, kind: str, shard: Shard) -> list[Path]:
