@@ -6,6 +6,7 @@ is refused here.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -178,6 +179,7 @@ def _host(resources: list[dict[str, str]]) -> str | None:
     return hosts[0] if hosts else None
 
 
+@functools.lru_cache(maxsize=100_000)
 def normalised(tag: str) -> str:
     """Spell a tag as Datadog stores it; what is left of a tag without any letter is empty.
 
