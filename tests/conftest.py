@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Generator, Iterator
@@ -18,6 +19,12 @@ from support.browser import CHROMIUM, Browser
 from support.containers import Engine, build
 from support.growing_file import KEY
 from support.project import Project
+from support.requirements import (  # noqa: F401  # hooks of pytest, which finds them here
+    pytest_addoption,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    skip_without,
+)
 from support.servers.aws import Aws
 from support.servers.datadog import Intake
 from support.servers.fleet import plausible_day
@@ -25,17 +32,35 @@ from support.servers.wandb import KEY as WANDB_KEY
 from support.servers.wandb import Wandb
 
 # How long an example takes, or the first one that builds the tables of Unicode, says nothing of the code.
-settings.register_profile("fleetgauge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("fleetgauge")
-# Where a change is judged, only the change may make the difference: CI tries the same examples each time.
-settings.register_profile("steady", settings.get_profile("fleetgauge"), derandomize=True)
+# CI tries the same examples each time: only the change may make a difference.
+settings.register_profile(
+    "thorough",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.register_profile("quick", settings.get_profile("thorough"))  # see reduce_examples
+settings.load_profile("thorough")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def reduce_examples(items: list[pytest.Item]) -> None:
+    """Give every property a tenth of its examples, of those that its own settings name too."""
+    functions = [item for item in items if isinstance(item, pytest.Function)]
+    owners = {(item.function, "_hypothesis_internal_use_settings") for item in functions}
+    owners |= {(item.cls, "settings") for item in functions}  # of a state machine
+    for owner, name in owners:
+        given = getattr(owner, name, None)
+        if isinstance(given, settings):
+            setattr(owner, name, settings(given, max_examples=max(1, given.max_examples // 10)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where several processes run tests, those of the image are for one, which builds it, and begin at once.
 
     All others of a file stay together as well: they share what takes long to start.
     """
+    if config.getoption("--hypothesis-profile") == "quick":
+        reduce_examples(items)
     groups = {item: "image" if "image" in getattr(item, "fixturenames", ()) else "" for item in items}
     items.sort(key=lambda item: not groups[item])
     for item in items:
@@ -92,7 +117,7 @@ def project(tmp_path: Path, intake: Intake) -> Project:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all pages."""
     if CHROMIUM is None:
-        pytest.skip("pages are drawn in Chromium, which is not installed")
+        skip_without("chromium", "pages are drawn in it")
     started = Browser(tmp_path_factory.mktemp("profile"))
     yield started
     started.close()

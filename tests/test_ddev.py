@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from support.project import ROOT
+from support.requirements import needs
 
 DDEV = ROOT / ".venv-ddev" / "bin" / "ddev"
 GENERATED = ROOT / "docs" / "datadog"
-pytestmark = pytest.mark.skipif(not DDEV.exists(), reason="scripts/ddev-environment has not been run")
+pytestmark = needs("ddev", DDEV.exists(), "scripts/ddev-environment has not been run")
 
 
 @pytest.fixture

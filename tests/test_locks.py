@@ -15,6 +15,7 @@ from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filen
 
 from scripts import licences
 from support.project import ROOT
+from support.requirements import skip_without
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
@@ -73,7 +74,7 @@ def test_development_and_demo_hold_the_very_packages_of_the_image() -> None:
 
 def test_there_is_a_wheel_of_every_package_for_arm64_with_a_hash_of_the_lock() -> None:
     if not (WHEELS / "made").exists():
-        pytest.skip("scripts/arm64-wheels, which .ci/run calls, could not fetch them from a package index")
+        skip_without("arm64-wheels", "scripts/arm64-wheels has not fetched them")
     fetched = {}
     for path in WHEELS.glob("*.whl"):
         name, _, _, tags = parse_wheel_filename(path.name)

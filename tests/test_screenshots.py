@@ -12,6 +12,7 @@ from collectors.wandb.dashboard import FLEET
 from scripts import screenshots
 from support.browser import CHROMIUM, Browser
 from support.project import ROOT
+from support.requirements import needs
 
 PICTURES = sorted((ROOT / "docs" / "images").glob("*.png"))
 
@@ -27,7 +28,7 @@ def test_the_readme_shows_every_picture_and_each_is_small() -> None:
         assert struct.unpack(">I", content[16:20]) == (1280,)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@needs("chromium", CHROMIUM)
 def test_the_week_that_is_photographed_has_the_titles_of_the_dashboard(
     tmp_path: Path, browser: Browser
 ) -> None:
@@ -38,7 +39,7 @@ def test_the_week_that_is_photographed_has_the_titles_of_the_dashboard(
     assert {"GPUs in use", "Active runs", "GPU hours of the day"} <= {*browser.texts("h4")}
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@needs("chromium", CHROMIUM)
 def test_a_page_is_photographed(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<h1>A page</h1>")
     screenshots.photograph(str(CHROMIUM), tmp_path / "page.html", tmp_path / "page.png", 400)

@@ -73,7 +73,7 @@ def interpreter(version: str) -> str:
             continue
         if ran.returncode == 0 and ran.stdout.startswith(f"Python {version}."):
             return candidate
-    pytest.skip(f"there is no Python {version} on this machine")
+    pytest.skip(f"needs python{version}: there is none on this machine")
 
 
 PROGRAM = """\

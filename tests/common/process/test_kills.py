@@ -6,9 +6,8 @@ import shutil
 import signal
 import subprocess
 
-import pytest
-
 from support.kill_harness import Kill, killing, plan
+from support.requirements import needs
 
 KILLS = 40
 FIRST = (shutil.which("unshare") or "unshare", "--pid", "--fork")  # as the only process of a container is
@@ -31,7 +30,7 @@ def test_wherever_parent_or_child_is_killed_nothing_is_left_behind_and_nothing_i
         assert harness.settle() == []
 
 
-@pytest.mark.skipif(not _may_be_first(), reason="being process 1 takes a process namespace of one's own")
+@needs("namespace-rights", _may_be_first(), "process 1 takes a process namespace")
 def test_as_process_1_a_signal_counts_from_the_first_import_on() -> None:
     with killing(*FIRST) as harness:
         events = harness.events("parent")

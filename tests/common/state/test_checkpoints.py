@@ -25,6 +25,7 @@ from common.state.checkpoint import Saved, Store
 from common.state.directory import DirectoryStore
 from common.state.stores import store
 from support.project import ROOT
+from support.requirements import skip_without
 from support.servers.aws import Aws
 from support.servers.faults import Fault
 
@@ -287,7 +288,7 @@ def test_a_document_that_cannot_be_read_is_an_error_and_releases_the_lock(tmp_pa
 def as_nobody(folder: Path, code: str) -> str:
     """What code says of a store that belongs to somebody else."""
     if os.geteuid() != 0:
-        pytest.skip("only root can become somebody else")
+        skip_without("root", "nobody else can become another user")
     program = (
         f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from pathlib import Path; from common.state.directory import DirectoryStore\n"

@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from support.containers import CONFIGURATION
 from support.project import ROOT
+from support.requirements import needs, skip_without
 
 PROGRAM = """\
 import json, sys
@@ -22,9 +21,9 @@ print(json.dumps(collect_compute_metadata()))
 """
 
 
-@pytest.mark.skipif(shutil.which("podman") is None, reason="podman is not installed")
-@pytest.mark.skipif(shutil.which("runc") is None, reason="runc is not installed")
-@pytest.mark.skipif(os.geteuid() != 0, reason="running a container over this file system needs root")
+@needs("podman", shutil.which("podman"))
+@needs("runc", shutil.which("runc"))
+@needs("root", os.geteuid() == 0, "a container over this file system")
 def test_the_limits_of_a_container_are_its_share(tmp_path: Path) -> None:
     (tmp_path / "containers.conf").write_text(CONFIGURATION)
     limits = ["--memory", "256m", "--cpus", "0.5"]
@@ -39,7 +38,7 @@ def test_the_limits_of_a_container_are_its_share(tmp_path: Path) -> None:
         check=False,
     )
     if ran.returncode >= 125:
-        pytest.skip(f"podman cannot run containers here: {ran.stderr.strip().splitlines()[-1]}")
+        skip_without("container-rights", f"podman cannot run: {ran.stderr.strip().splitlines()[-1]}")
     said = json.loads(ran.stdout)
     assert (said["compute.memory_gb"], said["compute.memory_source"]) == (0.25, "cgroup")
     assert (said["compute.cpu_count"], said["compute.cpu_source"]) == (1, "cgroup")

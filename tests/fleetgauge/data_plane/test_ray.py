@@ -11,6 +11,7 @@ import pytest
 
 from fleetgauge import records
 from support.data_plane_ticks import DataPlaneTicks
+from support.requirements import skip_without
 from support.xenna_pipeline import namespace
 from support.xenna_ticks import Points
 
@@ -39,8 +40,8 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     directory = tmp_path_factory.mktemp("ray")
     try:
         namespace.run_script(request.param, directory, Path(__file__).with_name("data_plane_on_ray.py"))
-    except namespace.MissingError as reason:
-        pytest.skip(str(reason))
+    except namespace.MissingError as missing:
+        skip_without(missing.name, str(missing))
     return Ran(directory)
 
 

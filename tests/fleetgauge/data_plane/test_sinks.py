@@ -416,9 +416,7 @@ print("end")
 
 
 def test_a_real_run_keeps_its_own_steps(tmp_path: Path) -> None:
-    pytest.importorskip(
-        "wandb", reason="wandb is not installed; the same claims ran with a run of its protocol"
-    )
+    pytest.importorskip("wandb", reason="needs wandb: the same claims ran with a run of its protocol")
     program = """
 import json, wandb
 from fleetgauge.data_plane import MetricsDataPlaneClient, WandbEvents

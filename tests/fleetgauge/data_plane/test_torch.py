@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
+from support.requirements import skip_without
 
 ROOT = Path(__file__).resolve().parents[3]
 HOME = ROOT / ".venv-torch"
@@ -16,9 +16,7 @@ SECONDS = 300  # a few, and importing torch takes longest
 
 def test_every_claim_about_bytes_holds_for_torch_and_tensordict(tmp_path: Path) -> None:
     if not (HOME / "made").exists():
-        pytest.skip(
-            f"no environment at {HOME}: run scripts/torch-environment; arrays of its protocol were used"
-        )
+        skip_without("torch", "scripts/torch-environment has not been run; arrays of its protocol were used")
     claims = "tests/fleetgauge/data_plane/test_row_bytes.py"
     ran = subprocess.run(
         [HOME / "bin/python", "-m", "pytest", "--verbose", "--noconftest", "-p", "no:cacheprovider", claims],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.project import Project
+from support.requirements import skip_without
 from support.servers.datadog import Intake
 from support.xenna_pipeline import namespace, offline
 from support.xenna_pipeline.standin import read
@@ -34,8 +35,8 @@ def runs(version: str, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """All pipelines of one release, run once: starting Ray takes longest."""
     try:
         return namespace.run_pipelines(version, tmp_path_factory.mktemp(version))
-    except namespace.MissingError as reason:
-        pytest.skip(str(reason))
+    except namespace.MissingError as missing:
+        skip_without(missing.name, str(missing))
 
 
 def pushed(project: Project, directory: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from support.requirements import skip_without
 
 DATA = Path(__file__).parents[2] / "data" / "nvml"
 
@@ -16,7 +16,7 @@ def compile_driver(folder: Path) -> Path:
     """Build `libnvidia-ml.so.1` in a folder; skips the test where nothing can."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("a driver's library is compiled here, and there is no C compiler")
+        skip_without("cc", "a driver's library is compiled here")
     target = folder / "libnvidia-ml.so.1"
     source = DATA / "driver.c"
     command = [compiler, "-shared", "-fPIC", "-pthread", "-Wall", "-Werror", "-o", str(target), str(source)]

@@ -19,7 +19,11 @@ _UNSHARE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc
 
 
 class MissingError(Exception):  # a reason to skip, not a failure
-    """What a pipeline cannot be run without."""
+    """What a pipeline cannot be run without; `name` is that of the requirement."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
 
 
 class Ran(NamedTuple):
@@ -41,7 +45,7 @@ def interpreter(version: str) -> Path:
     python = Path(given or ROOT / f".venv-xenna-{version}") / "bin" / "python"
     if not python.exists():
         raise MissingError(
-            f"no environment at {python.parent.parent}: run scripts/xenna-environment {version}"
+            f"xenna-{version}", f"no {python.parent.parent}: run scripts/xenna-environment {version}"
         )
     return python
 
@@ -50,7 +54,7 @@ def interpreter(version: str) -> Path:
 def _namespace() -> list[str]:
     """A command that gives what follows it a namespace; as root, or as root of a user namespace."""
     if not shutil.which("unshare") or not shutil.which("ip"):
-        raise MissingError("a network namespace needs the commands unshare and ip")
+        raise MissingError("iproute2", "a network namespace needs the commands unshare and ip")
     said = ""
     for command in (_UNSHARE, [*_UNSHARE, "--map-root-user"]):
         ran = subprocess.run(
@@ -63,7 +67,7 @@ def _namespace() -> list[str]:
         if ran.returncode == 0:
             return command
         said = ran.stderr.strip()
-    raise MissingError(f"a network namespace is not permitted here: {said}")
+    raise MissingError("namespace-rights", f"a network namespace is not permitted: {said}")
 
 
 def run_pipelines(version: str, directory: Path) -> dict[str, Ran]:
