@@ -27,6 +27,8 @@ from support.rendering import (
     variables,
 )
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs" / "adding-a-collector.md").read_text(encoding="utf-8")
 FOLDER = re.findall(r"`(collectors/queue/\w+\.\w+)`.*?```(?:python|markdown)\n(.*?)```", PAGE, re.DOTALL)
 HAND_WRITTEN = ("__init__.py", "metrics.py", "collector.py", "README.md")

@@ -18,7 +18,7 @@ from support.servers.datadog import Intake
 from support.servers.loopback import Answer, LoopbackServer, Request
 from support.servers.wandb import Wandb
 
-pytestmark = needs_containers
+pytestmark = [pytest.mark.slow, needs_containers]
 TOKEN = "a-token-that-the-agent-trusts"
 ALONE = {"collectors": {name: {"enabled": False} for name in ("data_plane", "gpu_memory", "host", "xenna")}}
 

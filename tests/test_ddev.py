@@ -15,7 +15,7 @@ from support.requirements import needs
 
 DDEV = ROOT / ".venv-ddev" / "bin" / "ddev"
 GENERATED = ROOT / "docs" / "datadog"
-pytestmark = needs("ddev", DDEV.exists(), "scripts/ddev-environment has not been run")
+pytestmark = [pytest.mark.slow, needs("ddev", DDEV.exists(), "scripts/ddev-environment has not been run")]
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from scripts import demo, metric_examples
 from support.project import ROOT
 from support.servers.datadog import Intake, PointKey, Write
 
+pytestmark = pytest.mark.slow
+
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 COLLECTORS = ["data_plane", "gpu_memory", "host", "wandb", "xenna"]
 

@@ -55,6 +55,7 @@ def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
         yield demo.prepare(folder, aws, intake, wandb)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", RUN, ids=lambda one: f"{one.page}:{' '.join(one.words)}")
 def test_a_command_of_the_documents_does_not_fail(
     command: Command, demonstrated: dict[str, str], tmp_path: Path

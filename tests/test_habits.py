@@ -37,6 +37,7 @@ def commands(block: str) -> list[str]:
     return re.findall(r"^\$ (.*)", block, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_first_hour_goes_as_contributing_tells_it(tmp_path: Path) -> None:
     copy = Checkout(tmp_path)
     began = "git init -q && git add -A && git -c user.name=x -c user.email=x@x commit -qm x"
@@ -105,6 +106,7 @@ def test_other(left):
 """
 
 
+@pytest.mark.slow
 def test_no_test_meets_the_signals_or_the_logging_of_another(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text(LEAVES_THINGS_BEHIND)
     arguments = ["-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-pconftest", str(tmp_path)]

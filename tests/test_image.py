@@ -16,7 +16,7 @@ from fleetgauge import __version__
 from support.containers import SOURCE, USER, Engine, base_reference, needs_containers
 from support.rendering import ROOT
 
-pytestmark = needs_containers
+pytestmark = [pytest.mark.slow, needs_containers]
 MEGABYTE = 10**6
 HARDENED = (
     *("--rm", "--pull", "never", "--network", "none", "--read-only", "--read-only-tmpfs=false"),

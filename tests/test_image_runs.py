@@ -21,7 +21,7 @@ from support.servers.datadog import Intake, Push
 from support.servers.loopback import Request
 from support.servers.wandb import Wandb
 
-pytestmark = needs_containers
+pytestmark = [pytest.mark.slow, needs_containers]
 TAGS = ("env:production", "service:fleetgauge")
 
 

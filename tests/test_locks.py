@@ -72,6 +72,7 @@ def test_development_and_demo_hold_the_very_packages_of_the_image() -> None:
         assert {name: found[name] for name in service} == service
 
 
+@pytest.mark.slow
 def test_there_is_a_wheel_of_every_package_for_arm64_with_a_hash_of_the_lock() -> None:
     if not (WHEELS / "made").exists():
         skip_without("arm64-wheels", "scripts/arm64-wheels has not fetched them")

@@ -230,6 +230,7 @@ def run_python(program: str, directory: Path, **variables: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_the_export_of_a_stormlog_tracker_runs(tmp_path: Path) -> None:
     [example] = examples(SYSTEMS["stormlog"])
     counted = run_python(TRACKED + example, tmp_path)
@@ -308,6 +309,7 @@ def old_environment(project: Project, wandb: Wandb) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_the_old_collectors_commands_and_environment_work(old_environment: Project, intake: Intake) -> None:
     [shown] = examples(SYSTEMS["collector"], language="sh")
     for line in shown.splitlines():

@@ -6,9 +6,13 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from support.checkout import Checkout
 from support.project import ROOT
 from support.servers.wandb import KEY, Wandb
+
+pytestmark = pytest.mark.slow
 
 README = (ROOT / "README.md").read_text()
 NUMBERS = ("One", "Two", "Three", "Four", "Five", "Six")

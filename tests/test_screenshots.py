@@ -14,6 +14,8 @@ from support.browser import CHROMIUM, Browser
 from support.project import ROOT
 from support.requirements import needs
 
+pytestmark = pytest.mark.slow
+
 PICTURES = sorted((ROOT / "docs" / "images").glob("*.png"))
 
 

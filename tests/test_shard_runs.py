@@ -19,7 +19,7 @@ from support.servers.aws import Aws
 from support.servers.datadog import Intake, Push
 from support.servers.wandb import Wandb
 
-pytestmark = needs_containers
+pytestmark = [pytest.mark.slow, needs_containers]
 SHARDS, KILLED = 3, 1
 WRITERS = 6
 ONLY = {name: {"enabled": False} for name in ("data_plane", "host", "wandb")}

@@ -91,11 +91,11 @@ def test_a_run_ends_with_what_was_skipped_and_passes_where_nothing_is_required(t
 
 
 @pytest.mark.parametrize(
-    ("required", "missing"), [("buildah chromium", "chromium"), ("runc podman", "podman, runc")]
+    ("processes", "required", "missing"),
+    [("-n0", "buildah chromium", "chromium"), ("-n1", "runc podman", "podman, runc")],
 )
-@pytest.mark.parametrize("processes", ["-n0", "-n1"])
 def test_a_run_fails_where_something_required_is_missing(
-    tmp_path: Path, required: str, missing: str, processes: str
+    tmp_path: Path, processes: str, required: str, missing: str
 ) -> None:
     ran = run(tmp_path, SKIPPED, f"--required={required}", processes)
     assert ran.returncode == 1, ran.stdout + ran.stderr

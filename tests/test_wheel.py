@@ -16,6 +16,8 @@ import pytest
 from fleetgauge import __version__
 from support.project import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

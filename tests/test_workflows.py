@@ -93,16 +93,19 @@ def actionlint(*paths: Path) -> list[str]:
     return [finding["message"] for finding in json.loads(ran.stdout)]
 
 
+@pytest.mark.slow
 def test_zizmor_finds_nothing_in_any_workflow() -> None:
     assert zizmor(ROOT / ".github") == (0, set())
 
 
+@pytest.mark.slow
 def test_actionlint_finds_nothing_but_the_scope_it_is_too_old_for() -> None:
     found = actionlint(*PATHS)
     wanted = sum("attestations" in job.get("permissions", {}) for _, job in jobs())
     assert [message.partition(".")[0] for message in found] == [UNKNOWN_SCOPE] * wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "kind"),
     [
@@ -125,6 +128,7 @@ def test_a_planted_danger_is_found(tmp_path: Path, old: str, new: str, kind: str
     assert kind in kinds
 
 
+@pytest.mark.slow
 def test_a_planted_mistake_is_found_by_actionlint(tmp_path: Path) -> None:
     planted = tmp_path / "test.yml"
     planted.write_text((WORKFLOWS / "test.yml").read_text().replace("matrix.python }}", "matrix.pyhton }}"))

@@ -14,6 +14,8 @@ from benchmarks.measure import CANNOT_RUN, judge
 from support.containers import Engine, needs_containers
 from support.project import ROOT
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "measure")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from support.rendering import Document, container, needs_helm, of_kind, render, scenario, variables
 
 pytestmark = needs_helm
@@ -40,6 +42,7 @@ def test_a_backfill_in_one_piece_is_an_ordinary_job() -> None:
     assert "FLEETGAUGE_STEP" not in variables(days), "which may be an hour at most"
 
 
+@pytest.mark.slow
 def test_another_span_is_another_job_because_a_job_cannot_change() -> None:
     names = {
         job(scenario("backfill"), {"backfill": {"since": since}})["metadata"]["name"]
@@ -50,6 +53,7 @@ def test_another_span_is_another_job_because_a_job_cannot_change() -> None:
     assert again["metadata"]["name"] == job(scenario("backfill"))["metadata"]["name"]
 
 
+@pytest.mark.slow
 def test_a_backfill_is_done_once_where_that_can_be_remembered_and_again_on_purpose() -> None:
     past = {"backfill": {"enabled": True, "since": "7d"}}
     bucket = {"checkpoints": {"s3": "s3://bucket"}}

@@ -9,12 +9,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.rendering import CHART, ROOT, SCENARIOS, needs_helm, rendered_text
 from support.requirements import needs
 
 CHECKOV = ROOT / ".venv-checkov" / "bin" / "checkov"
 CONFIGURATION = ROOT / ".checkov.yaml"
 pytestmark = [
+    pytest.mark.slow,
     needs_helm,
     needs("checkov", CHECKOV.exists(), "scripts/checkov-environment has not been run"),
 ]

@@ -60,6 +60,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield server
 
 
+@pytest.mark.slow
 def test_a_release_comes_changes_and_goes_without_a_trace(cluster: Cluster) -> None:
     assert "STATUS: deployed" in cluster.apply("install", "platform")
     [past] = cluster.jobs("backfill")
@@ -136,6 +137,7 @@ def test_a_new_image_makes_another_job_of_the_same_backfill_and_takes_the_old_on
     assert first != second
 
 
+@pytest.mark.slow
 def test_a_claim_that_binds_at_first_use_is_waited_for_in_vain_unless_it_is_bound_now(
     cluster: Cluster,
 ) -> None:
@@ -192,6 +194,7 @@ def test_so_is_a_storage_class_that_cannot_change(cluster: Cluster) -> None:
     assert cluster.take_done() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["claim", "backfill", "daemonset"])
 def test_what_can_never_change_is_never_changed(cluster: Cluster, name: str) -> None:
     """A real API server refuses half of such an upgrade; this one does, too."""

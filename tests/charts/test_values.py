@@ -258,6 +258,7 @@ def sections(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tup
             yield from sections(value, (*path, key))
 
 
+@pytest.mark.slow
 def test_a_section_that_was_left_empty_is_named_and_nothing_else_is_said() -> None:
     """As `backfill:` is with all its lines commented out: Helm then forgets the defaults."""
     for path in sections(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))):

@@ -226,6 +226,7 @@ KILL = st.builds(Kill, st.sampled_from(AT_THE_INTAKE + AT_THE_STORE), st.integer
 OPS = "data_plane.ops"
 
 
+@pytest.mark.slow
 @given(kills=st.lists(KILL | st.none(), min_size=8, max_size=8))
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_jobs_are_counted_once_whatever_is_killed_as_the_number_of_shards_changes(

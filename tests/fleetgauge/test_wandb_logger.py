@@ -147,6 +147,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.slow
 def test_a_run_carries_what_it_runs_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cfg = {
         "wandb": {
@@ -183,6 +184,7 @@ def test_a_run_carries_what_it_runs_on(tmp_path: Path, capsys: pytest.CaptureFix
     ]
 
 
+@pytest.mark.slow
 def test_the_users_own_values_win_over_what_was_collected(tmp_path: Path) -> None:
     own = {
         "model": {"batch_size": 99, "layers": 12, "dtype": None},
@@ -204,6 +206,7 @@ def test_the_users_own_values_win_over_what_was_collected(tmp_path: Path) -> Non
     assert config["slurm"] == "no"
 
 
+@pytest.mark.slow
 def test_set_config_merges_deeply_over_what_is_there(tmp_path: Path) -> None:
     with logger(tmp_path, run_config={"model": {"batch_size": 4, "engine": {"a": 1}}}) as stage:
         stage.set_config({"model": {"engine": {"b": 2}, "batch_size": 8}, "seed": 0})
@@ -214,6 +217,7 @@ def test_set_config_merges_deeply_over_what_is_there(tmp_path: Path) -> None:
     assert (config["compute"]["rack"], config["compute"]["gpu_count"]) == ("r7", 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "columns"),
     [
@@ -237,6 +241,7 @@ def test_tables(tmp_path: Path, rows: object, columns: list[str] | None) -> None
 FRAME = pd.DataFrame({"id": range(100), "text": ["x"] * 100, "score": [0.5] * 100})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [FRAME, FRAME.to_dict("records")], ids=["dataframe", "mappings"])
 def test_a_long_table_is_sampled_into_its_panel_by_the_preferred_columns(
     tmp_path: Path, rows: object
@@ -257,6 +262,7 @@ def test_a_long_table_is_sampled_into_its_panel_by_the_preferred_columns(
     assert chosen != list(range(10))
 
 
+@pytest.mark.slow
 def test_the_configuration_says_how_many_rows_of_any_table_are_logged(tmp_path: Path) -> None:
     cfg = offline(tmp_path, table_sample_rows=3, table_sample_seed=1)
     with WandbLogger(cfg, "classify", env=JOB) as stage:
@@ -268,6 +274,7 @@ def test_the_configuration_says_how_many_rows_of_any_table_are_logged(tmp_path: 
     assert (short["short/rows"], short["short/total_rows"], "short/sampled" in short) == (3, 3, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_rows", "logged"), [(None, 1000), (20_000, 10_000)])
 def test_a_table_without_a_limit_has_a_thousand_rows_and_none_more_than_w_and_b_takes(
     tmp_path: Path, max_rows: int | None, logged: int
@@ -283,6 +290,7 @@ def test_a_table_without_a_limit_has_a_thousand_rows_and_none_more_than_w_and_b_
     assert shown[-1] > 10_000
 
 
+@pytest.mark.slow
 def test_summary_artifact_plot_and_commit_are_w_and_bs_own(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n")
     with logger(tmp_path) as stage:
@@ -311,6 +319,7 @@ def test_a_figure_that_can_be_saved_is_logged_as_an_image(monkeypatch: pytest.Mo
     assert logged == [{"drawn": ("image", drawn)}, {"other": other}]
 
 
+@pytest.mark.slow
 def test_a_value_may_be_held_against_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with logger(tmp_path, run_config={"seed": 1}) as stage:
         stage.set_config({"seed": 2}, allow_val_change=False)
@@ -325,6 +334,7 @@ def test_enabled_is_what_the_configuration_says(cfg: dict[str, Any], enabled: bo
     assert WandbLogger({"wandb": cfg}, "classify", env={}).enabled is enabled
 
 
+@pytest.mark.slow
 def test_a_table_of_mixed_values_and_one_of_nothing_are_tables(tmp_path: Path) -> None:
     with logger(tmp_path) as stage:
         stage.log_table([{"x": 1}, {"x": "one"}], "mixed")
@@ -334,6 +344,7 @@ def test_a_table_of_mixed_values_and_one_of_nothing_are_tables(tmp_path: Path) -
     assert (written.table("empty")["columns"], written.table("empty")["data"]) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "exit_code"),
     [
@@ -356,6 +367,7 @@ def test_an_exception_finishes_the_run_and_goes_on(
     assert read_back(tmp_path)["classify"].exit_code == exit_code
 
 
+@pytest.mark.slow
 def test_a_run_has_the_id_and_name_it_is_given(tmp_path: Path) -> None:
     with logger(tmp_path, id="abc123", name="the first"):
         pass
@@ -363,6 +375,7 @@ def test_a_run_has_the_id_and_name_it_is_given(tmp_path: Path) -> None:
     assert (run.run_id, run.display_name) == ("abc123", "the first")
 
 
+@pytest.mark.slow
 def test_a_run_id_ends_the_name_and_two_executions_are_two_runs(tmp_path: Path) -> None:
     for _ in range(2):
         with logger(tmp_path, run_id="classify-001"):
@@ -401,6 +414,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wandb, "init", resume)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("resumed")
 def test_a_resumed_run_says_what_it_runs_on_now_and_keeps_the_rest(tmp_path: Path) -> None:
     cfg = {**offline(tmp_path), "model": {"batch_size": 4, "concurrency": 3}}
@@ -417,6 +431,7 @@ def test_a_resumed_run_says_what_it_runs_on_now_and_keeps_the_rest(tmp_path: Pat
     assert config["seed"] == 7
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("resumed")
 def test_a_run_resumed_outside_of_slurm_has_no_slurm_job_any_more(tmp_path: Path) -> None:
     with WandbLogger(offline(tmp_path), "classify", env={"CUDA_VISIBLE_DEVICES": ""}):
@@ -426,6 +441,7 @@ def test_a_run_resumed_outside_of_slurm_has_no_slurm_job_any_more(tmp_path: Path
     assert config["compute"]["gpu_count"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("resumed")
 def test_on_a_resumed_run_what_this_process_passed_wins_over_what_it_collected(tmp_path: Path) -> None:
     own = {"compute": {"gpu_count": 1}, "slurm": "no"}
@@ -436,6 +452,7 @@ def test_on_a_resumed_run_what_this_process_passed_wins_over_what_it_collected(t
     assert config["slurm"] == "no"
 
 
+@pytest.mark.slow
 def test_a_stage_beside_another_run_leaves_that_one_alone(tmp_path: Path) -> None:
     with logger(tmp_path, "monitor") as monitor:
         with logger(tmp_path, "taxonomy") as stage:
@@ -449,6 +466,7 @@ def test_a_stage_beside_another_run_leaves_that_one_alone(tmp_path: Path) -> Non
     assert [run.exit_code for run in runs.values()] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_run_is_started_and_finished_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     stage = logger(tmp_path)
     stage.start()
@@ -463,6 +481,7 @@ def test_a_run_is_started_and_finished_once(tmp_path: Path, caplog: pytest.LogCa
     assert read_back(tmp_path)["classify"].exit_code == 2
 
 
+@pytest.mark.slow
 def test_w_and_b_is_given_less_patience_than_its_own_unless_the_user_said_otherwise(tmp_path: Path) -> None:
     with logger(tmp_path) as stage:
         settings = stage.run.settings
@@ -473,6 +492,7 @@ def test_w_and_b_is_given_less_patience_than_its_own_unless_the_user_said_otherw
         assert stage.run.settings.finish_timeout == 0.0
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_not_there_is_made(tmp_path: Path) -> None:
     with logger(tmp_path / "new" / "place"):
         pass
@@ -664,6 +684,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 def test_refused_by_the_server_the_job_goes_on_with_one_warning(tmp_path: Path) -> None:
     key = "0123456789" * 4
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:

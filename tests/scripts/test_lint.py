@@ -8,6 +8,8 @@ import pytest
 
 from support.checkout import Checkout
 
+pytestmark = pytest.mark.slow
+
 CLEAN = '"""A module."""\n\nNUMBER: int = 1\n'
 
 

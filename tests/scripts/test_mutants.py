@@ -115,6 +115,7 @@ def test_of_many_tests_as_many_are_chosen_as_there_is_time_for_and_none_that_fai
     assert chosen_for(3, {**COSTS, NEAR: math.inf}) == [BESIDE, FAR]
 
 
+@pytest.mark.slow
 def test_what_a_test_executes_is_recorded_in_the_processes_that_it_starts_too(tmp_path: Path) -> None:
     name = "tests/common/process/test_completion.py"
     record(ROOT / name, tmp_path / "kept")

@@ -21,7 +21,7 @@ VALUES = {
     "existingSecret": "keys",
     "collectors": {"host": {"enabled": True}},
 }
-pytestmark = needs_helm
+pytestmark = [pytest.mark.slow, needs_helm]
 
 
 def package(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -172,6 +172,7 @@ def test_a_person_sees_how_many_metrics_were_asked_for(
     assert "asking for metadata" not in provision.run()
 
 
+@pytest.mark.slow
 def test_what_is_created_is_left_alone_the_next_time(provision: Provision) -> None:
     said = provision.run("--push")
     assert "dashboard fleet (Fleet): created\n" in said
@@ -207,6 +208,7 @@ def test_a_changed_declaration_changes_that_object_alone_and_shows_how(made: Pro
     assert made.api.changes() == []
 
 
+@pytest.mark.slow
 def test_recipients_are_told_and_links_lead_somewhere(made: Provision) -> None:
     config = made.configured(
         '[provision]\nnotify = ["@slack-ants"]\ndocuments = "https://git.example.com/x"\n'

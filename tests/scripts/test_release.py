@@ -19,6 +19,8 @@ from scripts import release
 from support.checkout import Checkout
 from support.rendering import needs_helm
 
+pytestmark = pytest.mark.slow
+
 LATER = "7.0.0"  # whatever version is in the repository, this may be next
 IDENTITY = "git config user.name Test && git config user.email test@example.com"
 LIST = "git log --oneline; git tag; git status --short; ls dist 2>/dev/null"

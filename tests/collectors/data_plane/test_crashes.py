@@ -21,6 +21,8 @@ from support.record_crashes import case, case_in_s3, finish, harness_of
 from support.servers.aws import Aws
 from support.servers.datadog import Intake
 
+pytestmark = pytest.mark.slow
+
 N_RANKS = 8
 AGO = 3000  # seconds, so that every point stays within the hour that the intake takes
 

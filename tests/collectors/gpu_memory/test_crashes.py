@@ -16,6 +16,8 @@ from support.crash_harness import CrashHarness, Kill
 from support.record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
 from support.servers.aws import Aws
 
+pytestmark = pytest.mark.slow
+
 RANKS = ("0", "1")
 Round = tuple[str, list[int], bool, bool, Kill]
 ALLOCATED, PEAK = "gpu_memory.allocated_bytes", "gpu_memory.peak_allocated_bytes"

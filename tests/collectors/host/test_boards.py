@@ -21,6 +21,7 @@ LOST = (15, 16)
 TOTAL, PART = 85520809984 / 2**30, 42412802048 / 2**30
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_board_is_what_the_driver_says(driver: CompiledDriver) -> None:
     driver.reasons(0x4 | 0x40)
     found = collected(context(FLEETGAUGE_HOST_GPU_VIDEO="true"))
@@ -72,6 +73,7 @@ def test_every_figure_of_a_board_is_what_the_driver_says(driver: CompiledDriver)
     assert by_gpu(found, metrics.GPU_REMAPPING_FAILED) == {**dict.fromkeys(ANSWERING, 0), "2": 1}
 
 
+@pytest.mark.slow
 def test_what_is_declared_is_what_is_emitted(driver: CompiledDriver, tmp_path: Path) -> None:
     root = HostRoot(tmp_path)
     root.process(7, "0::/system.slice/slurmstepd.scope/job_31/step_0/user/task_0\n")

@@ -9,7 +9,7 @@ from support.host_node import collected, values
 from support.node_exporter import BINARY, NodeExporter, node_exporter
 from support.requirements import needs
 
-pytestmark = needs("prometheus-node-exporter", BINARY)
+pytestmark = [pytest.mark.slow, needs("prometheus-node-exporter", BINARY)]
 Scrape = dict[tuple[str, str], float]
 
 

@@ -520,6 +520,7 @@ class TestCommandLine:
         command = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", *options]
         return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
+    @pytest.mark.slow
     def test_a_dry_run_ends_with_who_holds_the_gpus_and_who_idles(
         self, server: Wandb, tmp_path: Path
     ) -> None:

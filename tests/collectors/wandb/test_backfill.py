@@ -96,6 +96,7 @@ def reconstructable(samples: list[Sample]) -> Points:
     return points([sample for sample in samples if sample.metric not in LIVE_ONLY])
 
 
+@pytest.mark.slow
 def test_a_backfill_of_a_day_equals_the_live_ticks_of_that_day_point_by_point(server: Wandb) -> None:
     day = Span(AT - DAY, AT, STEP)
     runs = lives(day.since, day.until, 400)

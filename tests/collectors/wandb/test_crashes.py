@@ -13,6 +13,8 @@ from support.servers.datadog import Intake
 from support.servers.fleet import Row, client_config, system_row
 from support.servers.wandb import Wandb
 
+pytestmark = pytest.mark.slow
+
 STEP, LOOKS = 300, 5
 
 

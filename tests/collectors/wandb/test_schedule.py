@@ -127,6 +127,7 @@ class TestSideBySide:
 
 
 class TestTime:
+    @pytest.mark.slow
     @pytest.mark.parametrize("place", [0, 9])
     def test_a_project_that_hangs_costs_itself_whatever_its_place(self, server: Wandb, place: int) -> None:
         projects = many(server, 9).split(",")
@@ -189,6 +190,7 @@ class TestTime:
 
 
 class TestOverload:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("status", "said"),
         [(502, "bad gateway"), (504, "gateway timeout"), (500, "context deadline exceeded"), (None, "")],

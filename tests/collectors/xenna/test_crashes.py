@@ -14,6 +14,8 @@ from support.crash_harness import CrashHarness, Kill
 from support.record_crashes import KILLS, TornLines, Truth, case, case_in_s3, finish, harness_of, held
 from support.servers.aws import Aws
 
+pytestmark = pytest.mark.slow
+
 RUNS = ("r1", "r2")
 Round = tuple[str, list[int], bool, str, Kill]
 COMPLETED, PROGRESS = "xenna.stage.tasks_completed", "xenna.pipeline.progress"

@@ -55,6 +55,7 @@ def test_a_key_of_a_collector(project: Project) -> None:
     show_nothing(ran.stdout + ran.stderr)
 
 
+@pytest.mark.slow
 def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path: Path) -> None:
     project.add("toy", "yield VALUE(1, context.at)", settings=TOY)
     path = tmp_path / "f.toml"
@@ -104,6 +105,7 @@ def test_whatever_a_collector_raises_or_prints_shows_no_key(project: Project) ->
     show_nothing(ran.stdout + ran.stderr)
 
 
+@pytest.mark.slow
 def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_no_key(
     project: Project, intake: Intake
 ) -> None:

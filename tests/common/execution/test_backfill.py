@@ -10,6 +10,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from support.backfills import APP_KEY, NAMES, fixed, held, pushes, span_of, truth
 from support.project import Project
 from support.servers.datadog import Intake
@@ -30,6 +32,7 @@ class TestPush:
         assert f"{len(expected):,} points in " in ran.stderr
         assert "visible within 14 hours" in ran.stderr
 
+    @pytest.mark.slow
     def test_sending_it_again_changes_nothing(self, fleet: Project, intake: Intake) -> None:
         options = fixed(3)
         assert fleet.run("wandb", *options, "--push", "--yes").returncode == 0
@@ -38,6 +41,7 @@ class TestPush:
         assert held(intake) == before
         assert len(intake.write_log) == 2 * writes
 
+    @pytest.mark.slow
     def test_a_live_tick_and_a_backfill_write_the_same_points(self, fleet: Project, intake: Intake) -> None:
         assert fleet.run("wandb", "--push").returncode == 0
         live = {key: value for key, value in held(intake).items() if key[0] in NAMES}
@@ -53,6 +57,7 @@ class TestPush:
         assert not [name for name in intake.names() if name.startswith("collector.")]
         assert list((tmp_path / "store").glob("wandb-*.json")) == []
 
+    @pytest.mark.slow
     def test_parts_in_parallel_add_up_to_the_whole(
         self, fleet: Project, wandb: Wandb, intake: Intake
     ) -> None:
@@ -74,6 +79,7 @@ class TestPush:
 
 
 class TestPreflight:
+    @pytest.mark.slow
     def test_where_ingestion_is_off_nothing_is_sent_and_the_command_is_named(
         self, fleet: Project, intake: Intake
     ) -> None:
@@ -122,6 +128,7 @@ class TestPreflight:
         assert "has 2,592,000 steps of 1 s, more than 500,000: widen --step" in ran.stdout
         assert not wandb.requests
 
+    @pytest.mark.slow
     def test_it_can_be_turned_on_first(self, fleet: Project, intake: Intake) -> None:
         assert fleet.run("wandb", "--push").returncode == 0  # a metric must exist
         intake.historical.clear()
@@ -130,6 +137,7 @@ class TestPreflight:
         assert "wandb.runs.active" in intake.historical
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 13
 
+    @pytest.mark.slow
     def test_each_refusal_is_told_with_its_reason(self, fleet: Project, intake: Intake) -> None:
         assert fleet.run("wandb", "--push").returncode == 0
         intake.historical.clear()
@@ -162,6 +170,7 @@ class TestPreflight:
         assert ran.returncode == 0, ran.stdout
         assert len(intake.series("wandb.runs.active").popitem()[1]) in {3, 4}
 
+    @pytest.mark.slow
     def test_only_a_pushed_backfill_is_given_the_application_key(
         self, project: Project, tmp_path: Path
     ) -> None:
@@ -219,6 +228,7 @@ class TestAPerson:
         assert re.search(r"wandb: [\d,]+ points in \d+ series, .* to .*; .*\r?\nSend it\? \[y/N\]", shown)
         assert (code, pushes(intake)) == (0, 0)
 
+    @pytest.mark.slow
     def test_is_asked_before_anything_is_turned_on(self, fleet: Project, intake: Intake) -> None:
         assert fleet.run("wandb", "--push").returncode == 0
         intake.historical.clear()
@@ -227,6 +237,7 @@ class TestAPerson:
         assert "metrics\r\n  wandb.push_to_main.avg_duration_hours\r\n  wandb." in shown
         assert (code, intake.historical) == (0, set())
 
+    @pytest.mark.slow
     def test_who_does_not_answer_is_not_waited_for_beyond_the_deadline(
         self, fleet: Project, intake: Intake
     ) -> None:

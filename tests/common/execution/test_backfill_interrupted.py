@@ -21,6 +21,8 @@ from support.servers.faults import Fault
 from support.servers.fleet import plausible_day
 from support.servers.wandb import Wandb
 
+pytestmark = pytest.mark.slow
+
 TOY_PAST = """, backfill=lambda context, span: lambda: (
     item
     for at in span.ticks

@@ -33,6 +33,7 @@ def check(project: Project, *options: str, **extra: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
+@pytest.mark.slow
 def test_it_says_that_checkpoints_can_be_kept_and_moves_none(
     reader: Project, intake: Intake, tmp_path: Path
 ) -> None:

@@ -15,6 +15,8 @@ from support.growing_file import Writer, case, held, place, service, truth
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def running(tmp_path: Path, intake: Intake) -> Iterator[tuple[CrashHarness, Path]]:

@@ -89,6 +89,7 @@ def world(intake: Intake, tmp_path: Path) -> Iterator[World]:
         yield World(intake, wandb, tmp_path)
 
 
+@pytest.mark.slow
 def test_datadog_down_for_forty_minutes_leaves_no_gap(world: World) -> None:
     for minutes in (0, 15):
         assert world.tick(minutes).status is Status.OK

@@ -15,6 +15,8 @@ from support.project import Project
 from support.servers.aws import Aws
 from support.servers.datadog import Intake
 
+pytestmark = pytest.mark.slow
+
 COUNTS = """\
 runs = context.state.get("runs", 0)
 yield VALUE(runs, context.at)

@@ -65,6 +65,7 @@ def test_each_shell_gets_a_script_of_its_own_with_every_option() -> None:
         assert [option for option in options if option not in script] == []
 
 
+@pytest.mark.slow
 @needs("zsh", shutil.which("zsh"))
 def test_zsh_takes_the_script_and_every_option_in_it() -> None:
     # `_arguments` works only while a line is edited; what it would be given is what matters here.

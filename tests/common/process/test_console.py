@@ -103,6 +103,7 @@ def test_whoever_sits_at_a_terminal_is_asked(
     assert (code, len(intake.points)) == (0, sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--enable-historical",)])
 @pytest.mark.parametrize("place", ["without", "background"])
 def test_whoever_cannot_be_asked_must_say_yes(

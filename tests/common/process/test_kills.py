@@ -6,8 +6,12 @@ import shutil
 import signal
 import subprocess
 
+import pytest
+
 from support.kill_harness import Kill, killing, plan
 from support.requirements import needs
+
+pytestmark = pytest.mark.slow
 
 KILLS = 40
 FIRST = (shutil.which("unshare") or "unshare", "--pid", "--fork")  # as the only process of a container is

@@ -132,6 +132,7 @@ def wheel(folder: Path, name: str) -> str:
     return f"{name} @ {path.as_uri()} --hash=sha256:{sha256(path.read_bytes()).hexdigest()}\n"
 
 
+@pytest.mark.slow
 def test_setup_makes_an_environment_of_the_lock_and_takes_nothing_from_one_that_is_there(
     tmp_path: Path,
 ) -> None:

@@ -203,6 +203,7 @@ def test_by_name_a_collector_that_is_not_configured_is_a_configuration_error_and
     assert intake.value("collector.up", tags=("collector:needy",)) == 0
 
 
+@pytest.mark.slow
 def test_pushing_without_a_key_or_an_environment_is_a_configuration_error_even_under_all(
     project: Project, intake: Intake
 ) -> None:
@@ -214,6 +215,7 @@ def test_pushing_without_a_key_or_an_environment_is_a_configuration_error_even_u
     assert intake.requests == []
 
 
+@pytest.mark.slow
 def test_a_configuration_file_configures_and_its_mistakes_are_named(project: Project, tmp_path: Path) -> None:
     project.add("toy", "yield VALUE(context.settings.size, context.at)", settings="size: int")
     file = tmp_path / "fleetgauge.toml"
@@ -235,6 +237,7 @@ def test_a_configuration_file_configures_and_its_mistakes_are_named(project: Pro
     assert "none.toml: No such file" in ran.stdout
 
 
+@pytest.mark.slow
 def test_check_says_what_is_good_and_sends_nothing(project: Project, intake: Intake) -> None:
     project.keep("host")
     ran = project.run("host", "--check", FLEETGAUGE_NODE_NAME="node-7")
@@ -267,6 +270,7 @@ raise RuntimeError("it broke with " + context.settings.token.get_secret_value())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -309,6 +313,7 @@ def test_a_secret_is_never_seen(
         assert CANARY.encode() not in request.body
 
 
+@pytest.mark.slow
 def test_a_variable_reaches_the_collector_with_the_longest_name_and_no_other(
     project: Project, tmp_path: Path
 ) -> None:
@@ -331,6 +336,7 @@ def test_a_variable_reaches_the_collector_with_the_longest_name_and_no_other(
         assert seen == {f"FLEETGAUGE_{name.upper()}_PATH", f"{name.upper()}_OWN", "FLEETGAUGE_STEP"}
 
 
+@pytest.mark.slow
 def test_a_child_sees_only_the_credentials_it_needs(project: Project, aws: Aws, tmp_path: Path) -> None:
     body = "Path(context.settings.path).write_text(json.dumps(dict(os.environ)))\nyield VALUE(1, context.at)"
     project.add("plain", body, settings="path: Text")
@@ -363,6 +369,7 @@ def test_a_child_sees_only_the_credentials_it_needs(project: Project, aws: Aws, 
     assert seen("plain") == {"AWS_SESSION_TOKEN", "HTTPS_PROXY"}
 
 
+@pytest.mark.slow
 def test_the_settings_in_force_are_shown_with_where_they_come_from(project: Project, tmp_path: Path) -> None:
     project.keep("host")
     file = tmp_path / "fleetgauge.toml"
@@ -384,6 +391,7 @@ def test_the_settings_in_force_are_shown_with_where_they_come_from(project: Proj
     assert "nothing can be pushed: DD_API_KEY is not set; looked in: the environment" in ran.stdout
 
 
+@pytest.mark.slow
 def test_verbose_says_what_was_asked_answered_and_found_where(fleet: Project, wandb: Wandb) -> None:
     quiet, loud = fleet.run("wandb"), fleet.run("wandb", "--verbose")
     assert '"status": "debug"' not in quiet.stderr
@@ -395,6 +403,7 @@ def test_verbose_says_what_was_asked_answered_and_found_where(fleet: Project, wa
     )
 
 
+@pytest.mark.slow
 def test_a_table_in_a_pipe_has_what_the_document_has(fleet: Project) -> None:
     samples = fleet.document("wandb")["collectors"][0]["samples"]
     rows = fleet.run("wandb").stdout.splitlines()
@@ -404,6 +413,7 @@ def test_a_table_in_a_pipe_has_what_the_document_has(fleet: Project) -> None:
         assert len([row for row in rows if tag in row]) == len(found)
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project) -> None:
     project.add("toy", "context.drop('odd')\nyield VALUE(1, context.at, kind='a')")
     environ = {**project.environment, "TERM": "xterm", "COLUMNS": "60"}
@@ -422,6 +432,7 @@ def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project) -> None
     assert "\x1b[3" not in shown
 
 
+@pytest.mark.slow
 def test_on_a_terminal_only_what_makes_sense_is_proposed(project: Project, tmp_path: Path) -> None:
     past = ", backfill=lambda context, span: lambda: iter([VALUE(7, span.since)])"
     project.add("toy", "yield from ()", options=past)

@@ -27,6 +27,8 @@ from support.project import Project
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
+pytestmark = pytest.mark.slow
+
 
 def up(intake: Intake, name: str) -> float | None:
     return intake.value("collector.up", tags=(f"collector:{name}",))

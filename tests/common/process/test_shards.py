@@ -28,6 +28,7 @@ def spread(project: Project, tmp_path: Path) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_shards_have_each_unit_once_and_go_on_where_another_number_of_them_was(
     spread: Project, intake: Intake
 ) -> None:
@@ -69,6 +70,7 @@ def test_what_is_no_shard_is_refused(spread: Project, text: str, said: str) -> N
     assert said in ran.stderr
 
 
+@pytest.mark.slow
 def test_what_measures_a_node_refuses_to_be_shared(project: Project) -> None:
     project.keep("host")
     ran = project.run("host", "--shard", "0/2")

@@ -25,6 +25,8 @@ from support.servers.aws import Aws
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
+pytestmark = pytest.mark.slow
+
 # Says of each tick which process it is in, and how many there were before.
 TELL = """
 collect.ticks = getattr(collect, "ticks", 0) + 1

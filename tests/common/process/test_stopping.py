@@ -20,6 +20,8 @@ from support.servers.aws import Aws
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def numbers(project: Project, tmp_path: Path) -> Path:

@@ -158,6 +158,7 @@ class TestOutput:
     def test_a_configuration_error_that_cannot_be_said_is_still_an_exit_code(self, toy: Project) -> None:
         assert shell(toy, 'exec "$@" 2>/dev/full', "no_such_collector").returncode == 2
 
+    @pytest.mark.slow
     def test_a_reader_who_has_had_enough_ends_it(self, toy: Project) -> None:
         with tempfile.TemporaryFile("w+") as code:
             ran = subprocess.run(

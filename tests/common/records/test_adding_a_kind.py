@@ -14,6 +14,8 @@ import pytest
 from support.project import ROOT, Project
 from support.servers.datadog import Intake
 
+pytestmark = pytest.mark.slow
+
 PAGE = (
     (ROOT / "docs" / "adding-a-collector.md")
     .read_text(encoding="utf-8")

@@ -237,6 +237,7 @@ def test_what_both_clocks_refuse_is_dropped_and_counted(tmp_path: Path, ahead: i
     assert ticks.tally.dropped.total() >= 1
 
 
+@pytest.mark.slow
 def test_a_slow_clock_fails_a_push_that_would_drop_records_and_a_dry_run_warns(tmp_path: Path) -> None:
     for name in ("service", "records", "checkpoints"):
         (tmp_path / name).mkdir()
@@ -283,6 +284,7 @@ def test_a_file_name_that_is_not_utf_8_is_lost_by_a_name_that_can_be_shown(tmp_p
     ticks.tally.lost[0].encode()
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf_8_are_on_the_page_in_a_form_that_can_be_shown(tmp_path: Path) -> None:
     folder, now = os.fsencode(tmp_path / "records") + b"/d\xff", int(time.time())
     os.makedirs(folder)  # noqa: PTH103  # Path has no names of bytes

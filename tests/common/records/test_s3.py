@@ -379,6 +379,7 @@ def test_of_an_object_that_is_sent_whole_no_more_is_taken_than_was_asked_for(buc
     bucket.aws.faults.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [

@@ -42,6 +42,7 @@ def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DryRunFile]:
     return folder / "page.html", pieces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 390, 768, 1400])
 def test_nothing_scrolls_sideways_and_nothing_sticks_out(
     week: tuple[Path, DryRunFile], width: int, browser: Browser
@@ -54,6 +55,7 @@ def test_nothing_scrolls_sideways_and_nothing_sticks_out(
     assert {*browser.every("body *", out)} == {False}
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browser: Browser) -> None:
     browser.show(week[0])
     assert browser.every("script", "e.textContent") == [SCRIPT]
@@ -63,6 +65,7 @@ def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browse
     assert browser.complaints == []
 
 
+@pytest.mark.slow
 def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Browser) -> None:
     browser.show(week[0])
     assert browser.texts("h1") == ["Dry run of wandb of acme/ants, 2026-11-07 00:00 to 2026-11-14 00:00 UTC"]
@@ -81,6 +84,7 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
     assert browser.texts("section > p") == ["Every series: entity:acme project:ants"]
 
 
+@pytest.mark.slow
 def test_sections_and_titles_are_those_of_the_dashboards(
     week: tuple[Path, DryRunFile], browser: Browser
 ) -> None:
@@ -113,6 +117,7 @@ def test_sections_and_titles_are_those_of_the_dashboards(
     )
 
 
+@pytest.mark.slow
 def test_a_chart_names_its_metrics_and_says_what_one_of_them_means(
     week: tuple[Path, DryRunFile], browser: Browser
 ) -> None:
@@ -126,6 +131,7 @@ def test_a_chart_names_its_metrics_and_says_what_one_of_them_means(
     )
 
 
+@pytest.mark.slow
 def test_the_figures_beside_a_chart_are_those_of_its_points(
     week: tuple[Path, DryRunFile], browser: Browser
 ) -> None:
@@ -155,6 +161,7 @@ def test_the_figures_beside_a_chart_are_those_of_its_points(
         assert row[1:] == figures(metric, config, "entity:acme", "project:ants", ref)
 
 
+@pytest.mark.slow
 def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path, browser: Browser) -> None:
     names = [f"a.{place}.{NASTY}" for place in (1, 2)]
     metrics = [{"name": name, "type": NASTY, "unit": NASTY, "help": NASTY} for name in (*names, f"b{NASTY}")]
@@ -184,6 +191,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
         ]
 
 
+@pytest.mark.slow
 def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser: Browser) -> None:
     active = gauge("wandb.runs.active", "run", "Runs that are active.")
     sink = FileSink(tmp_path / "wandb", (active,), 10, HOURS.since, HOURS.until)
@@ -243,6 +251,7 @@ def test_of_very_many_series_the_first_are_listed_and_the_others_counted(tmp_pat
     assert "<nav>" not in text  # to a single board
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 1600])
 def test_a_chart_that_is_reached_by_key_tells_its_last_value_in_any_window(

@@ -18,6 +18,8 @@ from common.span import Span
 from support.browser import LEAST_CONTRAST, LIGHT, Browser
 from support.wandb_week import DAY, END, WEEK, write_week
 
+pytestmark = pytest.mark.slow
+
 ACTIVE = gauge("wandb.runs.active", "run", "Runs that are active.", "project")
 RATE = gauge("wandb.rate", "", "A rate.")
 MEMORY = gauge("gpu_memory.allocated_bytes", "byte", "Memory that tensors hold.", "rank")

@@ -11,6 +11,8 @@ import pytest
 from support.project import Project
 from support.servers.datadog import Intake
 
+pytestmark = pytest.mark.slow
+
 BODY = """
 lines = Path(context.settings.path).read_text().split()
 for number in range(context.state.get("line", 0), len(lines)):

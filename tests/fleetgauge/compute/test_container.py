@@ -9,9 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.containers import CONFIGURATION
 from support.project import ROOT
 from support.requirements import needs, skip_without
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = """\
 import json, sys

@@ -66,6 +66,7 @@ def bus(root: Path, *functions: tuple[str, str]) -> str:
     return str(root)
 
 
+@pytest.mark.slow
 def test_boards_are_counted_and_described_without_any_package(library: Path) -> None:
     answer = ask(library)
     assert answer["loaded"] == []
@@ -88,6 +89,7 @@ def test_boards_are_counted_and_described_without_any_package(library: Path) -> 
     assert "error='GPU is lost'" in answer["boards"]
 
 
+@pytest.mark.slow
 def test_with_and_without_the_binding_the_answers_are_the_same(library: Path) -> None:
     bound, unbound = ask(library, binding=True), ask(library)
     assert bound.pop("loaded") == ["pynvml"]

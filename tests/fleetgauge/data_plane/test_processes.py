@@ -148,6 +148,7 @@ def test_a_rank_is_read_from_the_environment(
     assert rank_here() == rank
 
 
+@pytest.mark.slow
 def test_host_pid_and_rank_are_those_of_the_process_where_the_client_runs(tmp_path: Path) -> None:
     """Four processes are handed one pickle, as Ray's actors are."""
     sink = JsonlEvents(f"{tmp_path}/", job="ants", rank=9)
@@ -355,6 +356,7 @@ def test_a_library_that_is_loaded_tells_of_other_processes(
 # Forks
 
 
+@pytest.mark.slow
 def test_six_children_forked_under_eight_hammering_threads_finish(tmp_path: Path) -> None:
     program = """
 sink = chain(JsonlEvents(folder, 0.01, job="ants", rank=1))
@@ -444,6 +446,7 @@ sink.close()
     assert run(program, tmp_path).splitlines() == ["True 1", "True 2", "True 2"]
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_reads_changes_nothing_and_one_that_writes_is_known_at_once(
     tmp_path: Path,
 ) -> None:

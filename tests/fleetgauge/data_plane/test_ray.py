@@ -15,6 +15,8 @@ from support.requirements import skip_without
 from support.xenna_pipeline import namespace
 from support.xenna_ticks import Points
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 PUTS, KEYS = 4 * 5, 50  # of each of four actors in five steps
 

@@ -415,6 +415,7 @@ print("end")
     assert in_a_process_of_its_own(program).splitlines() == ["1 False", "end", "1 False"]
 
 
+@pytest.mark.slow
 def test_a_real_run_keeps_its_own_steps(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="needs wandb: the same claims ran with a run of its protocol")
     program = """

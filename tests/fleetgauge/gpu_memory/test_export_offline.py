@@ -16,6 +16,8 @@ from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
 from fleetgauge.gpu_memory import load_recording
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 _BLOCK = 32 * 1024
 

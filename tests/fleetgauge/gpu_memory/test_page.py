@@ -41,6 +41,7 @@ def nasty_page(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @ALL
 @pytest.mark.parametrize("width", [320, 360, 768, 1400])
 def test_nothing_scrolls_sideways_and_nothing_sticks_out(page: Path, width: int, browser: Browser) -> None:
@@ -53,6 +54,7 @@ def test_nothing_scrolls_sideways_and_nothing_sticks_out(page: Path, width: int,
     assert browser.look(f"{out}.filter({hidden}).map(e => e.outerHTML.slice(0, 80))") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 1000])
 def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(
     width: int, tmp_path: Path, browser: Browser
@@ -66,6 +68,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(
     assert contexts == ([NASTY[:500]] * 4 + [""]) * 2
 
 
+@pytest.mark.slow
 @ALL
 def test_the_page_needs_nothing_but_itself(page: Path, browser: Browser) -> None:
     browser.show(page)
@@ -79,6 +82,7 @@ def test_the_page_needs_nothing_but_itself(page: Path, browser: Browser) -> None
     )
 
 
+@pytest.mark.slow
 @GPU
 def test_the_cards_tell_the_session_at_a_glance(page: Path, browser: Browser) -> None:
     browser.show(page, 360)
@@ -98,6 +102,7 @@ def test_the_cards_tell_the_session_at_a_glance(page: Path, browser: Browser) ->
     assert legend == ["device used", "reserved", "allocated", "capacity 16.00 GiB", "peak", "warning"]
 
 
+@pytest.mark.slow
 @GPU
 @pytest.mark.parametrize("width", [360, 1000])
 def test_every_mark_and_line_is_inside_the_plot(page: Path, width: int, browser: Browser) -> None:
@@ -114,6 +119,7 @@ def test_every_mark_and_line_is_inside_the_plot(page: Path, width: int, browser:
     assert said == "warning after 2.56 s: 6.27 GiB"
 
 
+@pytest.mark.slow
 @GPU
 def test_the_lines_are_drawn_to_scale_and_the_capacity_with_them(page: Path, browser: Browser) -> None:
     browser.show(page)
@@ -134,6 +140,7 @@ def test_the_lines_are_drawn_to_scale_and_the_capacity_with_them(page: Path, bro
     assert times == ["0 s", "0.5 s", "1 s", "1.5 s", "2 s", "2.5 s", "3 s"]
 
 
+@pytest.mark.slow
 @ALL
 @pytest.mark.parametrize("width", [360, 1000])
 def test_labels_are_legible_and_do_not_overlap(page: Path, width: int, browser: Browser) -> None:
@@ -146,6 +153,7 @@ def test_labels_are_legible_and_do_not_overlap(page: Path, width: int, browser: 
         assert all(before[1] < after[0] for before, after in pairwise(axis))
 
 
+@pytest.mark.slow
 @ALL
 @pytest.mark.parametrize(("scheme", "media"), [("light", "screen"), ("dark", "screen"), ("dark", "print")])
 def test_text_stands_out_from_what_is_behind_it(
@@ -163,6 +171,7 @@ def test_text_stands_out_from_what_is_behind_it(
     assert back == "rgb({}, {}, {})".format(*expected[scheme, media])
 
 
+@pytest.mark.slow
 @GPU
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_lines_and_marks_stand_out_from_the_plot(page: Path, scheme: str, browser: Browser) -> None:
@@ -178,6 +187,7 @@ def test_lines_and_marks_stand_out_from_the_plot(page: Path, scheme: str, browse
         assert browser.look(f"(() => {{ {LIGHT} return contrast('{colour}', '{plot}') }})()") >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["torn-running-sink"], indirect=True)
 def test_sessions_are_told_apart_and_what_was_lost_is_said(page: Path, browser: Browser) -> None:
     browser.show(page, 360)
@@ -197,6 +207,7 @@ def test_sessions_are_told_apart_and_what_was_lost_is_said(page: Path, browser: 
     assert browser.look(label) == '"Session"'
 
 
+@pytest.mark.slow
 def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Browser) -> None:
     profile = SessionProfile()
     for rank in range(MAX_DRAWN + 3):
@@ -215,6 +226,7 @@ def test_ranks_are_told_apart_and_only_so_many_drawn(tmp_path: Path, browser: Br
     assert drawn == "The first 32 are drawn below, 3 are not."
 
 
+@pytest.mark.slow
 def test_the_latest_alerts_are_listed_in_order_and_the_others_counted(
     tmp_path: Path, browser: Browser
 ) -> None:
@@ -235,6 +247,7 @@ def test_the_latest_alerts_are_listed_in_order_and_the_others_counted(
     assert rows[1] == ["10.00 s", "warning", "", "1.00 GiB", "unknown", "-10 B", "00:00:10.000"]
 
 
+@pytest.mark.slow
 def test_a_session_without_anything_to_draw_says_so(tmp_path: Path, browser: Browser) -> None:
     profile = SessionProfile()
     profile.add(read_event({"event_type": "error", "context": "lost"}))
@@ -251,6 +264,7 @@ def test_a_session_without_anything_to_draw_says_so(tmp_path: Path, browser: Bro
     assert "lost" in text
 
 
+@pytest.mark.slow
 def test_out_of_memory_dumps_are_shown(samples: Path, tmp_path: Path, browser: Browser) -> None:
     dump = tmp_path / "sink" / "oom_dump_20261116T011500Z_554_cuda_1"
     shutil.copytree(samples / "gpu-sink", tmp_path / "sink")
@@ -308,6 +322,7 @@ def test_a_page_to_open_has_the_script_and_one_to_log_has_not(samples: Path) -> 
     assert file.count("data-zoom=") == file.count('class="kind ')
 
 
+@pytest.mark.slow
 def test_an_alert_in_the_table_zooms_the_chart_to_it(tmp_path: Path, samples: Path, browser: Browser) -> None:
     loaded = load_recording(samples / "gpu-sink")
     (tmp_path / "page.html").write_text(render_recording(loaded, script=True))
@@ -325,6 +340,7 @@ def test_the_title_says_whose_memory_and_from_when_to_when(samples: Path) -> Non
     assert "<title>GPU memory of gpu-sink, 2026-11-15 23:44:54 to 23:44:57 UTC</title>" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 800, 1600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_to_open_fits_any_window_and_complains_of_nothing(

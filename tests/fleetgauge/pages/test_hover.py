@@ -16,6 +16,8 @@ from fleetgauge.pages.page import render_document, render_table
 from fleetgauge.pages.style import SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
 from support.browser import Browser
 
+pytestmark = pytest.mark.slow
+
 STYLE = page_style(SERIES_LIGHT, SERIES_DARK, SERIES_RULES)
 START = 1_794_614_400  # 2026-11-14 00:00 UTC
 STEP = 900

@@ -13,6 +13,8 @@ from support.servers.datadog import Intake
 from support.xenna_pipeline import namespace, offline
 from support.xenna_pipeline.standin import read
 
+pytestmark = pytest.mark.slow
+
 INPUTS = 24
 STAGES = {
     "download_stage": "DownloadStage",
