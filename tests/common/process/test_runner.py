@@ -532,7 +532,7 @@ def test_who_waits_to_be_asked_is_asked_when_the_one_before_it_has_ended(fleet: 
     ]
     reading, writing = os.pipe()
     with os.fdopen(reading) as answers, os.fdopen(writing, "w"):
-        undecided = Undecided(answers, f"{datetime.fromtimestamp(now - 3600, UTC):%H:%M}")
+        undecided = Undecided(answers, f"{datetime.fromtimestamp(now - 3600, UTC):%dT%H:%M}")
         first, second = Runner(fleet.environment, undecided).run(jobs)
     assert first.error is not None
     assert first.error.message.endswith("while waiting for somebody to agree")
