@@ -16,11 +16,11 @@ COPY common /app/common
 COPY fleetgauge /app/fleetgauge
 COPY scripts/run_collector.py /app/scripts/
 # Compiled once and never checked again: nothing in the image changes. Readable for all, however it was
-# checked out. The directory is a place to mount checkpoints at.
+# checked out. The directory is where state can be mounted.
 RUN python3 /build/trim_image.py /opt/venv/lib/python3.*/site-packages /app \
  && /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib /app \
  && chmod -R a+rX /opt/venv /app \
- && mkdir /checkpoints
+ && mkdir /state
 
 FROM base
 ARG PYTHON
@@ -38,7 +38,7 @@ LABEL org.opencontainers.image.title="fleetgauge" \
       org.opencontainers.image.base.digest="${DIGEST}"
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
-COPY --from=build --chown=10001:10001 /checkpoints /checkpoints
+COPY --from=build --chown=10001:10001 /state /state
 USER 10001:10001
 ENTRYPOINT ["/opt/venv/bin/python", "/app/scripts/run_collector.py"]
 CMD ["--help"]

@@ -23,23 +23,24 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, python, smallest  # noqa: E402
-from collectors.wandb.collector import samples  # noqa: E402
+from collectors.wandb.collector import fleet_series  # noqa: E402
 from collectors.wandb.evaluate import Rules, evaluate_many  # noqa: E402
+from collectors.wandb.ledger import is_in_reach  # noqa: E402
 from collectors.wandb.metrics import THROUGHPUT  # noqa: E402
-from collectors.wandb.runs import Run, RunReader  # noqa: E402
+from collectors.wandb.runs import SECOND, Run, RunReader  # noqa: E402
 from collectors.wandb.settings import Project  # noqa: E402
 from common.config.configuration import Configuration  # noqa: E402
 from common.datadog.sink import DatadogSink  # noqa: E402
-from common.intake import BATCH_SIZE  # noqa: E402
-from common.metric import Sample  # noqa: E402
+from common.metric import Series  # noqa: E402
 from common.net.retry import Deadline  # noqa: E402
-from common.span import Span  # noqa: E402
 from common.times import iso  # noqa: E402
+from common.window import Window  # noqa: E402
 from support.servers.datadog import Intake  # noqa: E402
 
 KEY = "benchmark-key"
 RUNS, DAYS = 100_000, 365
 STEP, DAY = 900, 86_400
+BATCH = 100_000  # points that are sent at once
 SHARES = (4, 2, 1)
 STATES = ["finished"] * 6 + ["failed", "crashed", "killed", "preempted"]
 
@@ -55,7 +56,7 @@ class Size(NamedTuple):
     payloads: int = 0
 
 
-def fleet(count: int, span: Span) -> Iterator[Run]:
+def fleet(count: int, span: Window) -> Iterator[Run]:
     """Runs of all three kinds, spread over the span."""
     chance = random.Random(1)  # noqa: S311  # repeatable, not secret
     reader = RunReader("github.sky.*", None, 1)
@@ -82,27 +83,33 @@ def child(url: str, runs: int, days: int, now: int) -> None:
     """Compute one size twice, as a backfill does: to count what it would send, and to send it."""
     gc.set_threshold(100_000)  # as the service's children do
     until = now // STEP * STEP
-    span = Span(until - days * DAY, until, STEP)
+    span = Window(until - days * DAY, until, STEP)
     fleet_of_span = list(fleet(runs, span))
 
-    def items() -> Iterator[Sample]:
-        for figures in evaluate_many(fleet_of_span, span.ticks, Rules()):
-            yield from samples(Project("acme", "ants"), figures, live=False)
+    def items() -> Iterator[Series]:
+        for ticks in (
+            span.ticks[start : start + DAY // STEP] for start in range(0, days * DAY // STEP, DAY // STEP)
+        ):
+            reach = ticks[0] * SECOND, ticks[-1] * SECOND, Rules().window * SECOND
+            near = [run for run in fleet_of_span if is_in_reach(run, *reach)]
+            yield from fleet_series(Project("acme", "ants"), [*evaluate_many(near, ticks, Rules())])
 
     began = time.process_time()
-    series = Counter((item.metric.name, item.tags) for item in items())
+    series: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for item in items():
+        series[item.metric.name, item.tags] += len(item.times)
     computed = time.process_time() - began
     environ = {"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}
     found = Configuration(environ, None)
-    sink = DatadogSink(found.datadog(), found.core, Deadline(3600), oldest=span.since, many_ticks=True)
-    began = time.process_time()
-    waiting: list[Sample] = []
+    sink = DatadogSink(found.datadog(), found.core, Deadline(3600), since=span.since)
+    began, waiting = time.process_time(), 0
     for item in items():
-        waiting.append(item)
-        if len(waiting) >= BATCH_SIZE:
-            sink.send(waiting)
-            waiting.clear()
-    sink.send(waiting)
+        sink.add(item)
+        waiting += len(item.times)
+        if waiting >= BATCH:
+            sink.flush()
+            waiting = 0
+    sink.flush()
     pushed = time.process_time() - began
     points = series.total()
     if sink.points_sent != points or sink.dropped:

@@ -63,7 +63,7 @@ def releases(image: str, folder: Path, size: Size) -> Iterator[Release]:
 
 def tick(engine: Engine, release: Release, limit: int) -> Tick:
     """Run every collector once, from the start of its records, under a limit."""
-    for path in (release.folder / "checkpoints").iterdir():
+    for path in (release.folder / "state").iterdir():
         path.unlink()
     memory = {"resources": {"limits": {"memory": f"{limit}Mi"}}, "timeout": 170}
     template = release.template("CronJob", memory)

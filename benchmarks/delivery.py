@@ -1,10 +1,10 @@
 """Delivery costs little more than the cheapest sender there can be, and makes no request too many.
 
-The floor is written for the samples of this benchmark alone: it groups the same points into the same series
-and payloads, and does nothing but `orjson`, `zlib` at level 6 and one keep-alive connection: no check of
-value, time, tag, host, collision or cap, no marks, no retries, no deadline.
+The floor is written for the series of this benchmark alone: it packs the same points into the same payloads,
+and does nothing but `orjson`, `zlib` at level 5 and one keep-alive connection: no check of
+value, time, tag, host, collision or cap, no retries, no deadline.
 
-Each way of sending is a process of its own, which has sent a few samples before it is measured, so that
+Each way of sending is a process of its own, which has sent a few series before it is measured, so that
 imports do not count. Both look for cycles as rarely as the service's children do. What they send arrives in
 this process, where points are counted and nothing is kept.
 """
@@ -27,18 +27,17 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
-from common.metric import Mark, Sample, gauge  # noqa: E402
+from common.metric import Series, gauge  # noqa: E402
 from support.servers.loopback import Answer, LoopbackServer, Request  # noqa: E402
 from support.servers.series import decoded  # noqa: E402
 
 KEY = "benchmark-key"
 ROUNDS = 5
 POINTS = 100_000
-MARK_EVERY = 100  # samples
 PAYLOAD = 10_000  # points
 
 METRIC = gauge("bench.value", "item", "A value.", "entity", "project", "run", "stage")
-Send = Callable[[list[Sample]], None]
+Send = Callable[[list[Series]], None]
 
 
 class Tally(LoopbackServer[Request]):
@@ -58,67 +57,65 @@ class Tally(LoopbackServer[Request]):
         return Answer.json(202, {"errors": []})
 
 
-def samples(points: int, per_series: int) -> list[Sample]:
-    """Samples of a tick, or of several ticks, of many runs."""
-    now = int(time.time())
+def series_of(points: int, per_series: int) -> list[Series]:
+    """Return the points of a tick, or of several ticks, of many runs."""
+    times = range(int(time.time()) - per_series, int(time.time()))
     return [
-        METRIC(
-            n * 0.37,
-            now - n % per_series,
+        METRIC.series(
+            times[: min(per_series, points - first)],
+            [number * 0.37 for number in range(first, min(first + per_series, points))],
             entity="acme",
             project="ants",
-            run=f"r{n // per_series}",
-            stage=f"s{n // per_series % 7}",
+            run=f"r{first // per_series}",
+            stage=f"s{first // per_series % 7}",
         )
-        for n in range(points)
+        for first in range(0, points, per_series)
     ]
 
 
 def ours(url: str) -> Send:
-    """The service's own way, from samples and marks to the intake's answer."""
+    """The service's own way, from series to the intake's answer."""
     from common.config.configuration import Configuration
     from common.datadog.sink import DatadogSink
-    from common.execution.delivery import Delivery
     from common.net.retry import Deadline
 
     environment = {"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}
     found = Configuration({**environment, "FLEETGAUGE_SERIES_CAP": "1000000000"}, None)
     core, settings = found.core, found.datadog()
 
-    def send(every: list[Sample]) -> None:
-        with Delivery(DatadogSink(settings, core, Deadline(600)), lambda _: None) as delivery:
-            for number, sample in enumerate(every, 1):
-                delivery.take(sample)
-                if number % MARK_EVERY == 0:
-                    delivery.take(Mark({"number": number}))
+    def send(every: list[Series]) -> None:
+        sink = DatadogSink(settings, core, Deadline(600))
+        for series in every:
+            sink.add(series)
+        sink.flush()
 
     return send
 
 
 def floor(url: str) -> Send:
-    """The cheapest sender of these samples."""
+    """The cheapest sender of these series."""
     import orjson
 
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     headers = {"Content-Type": "application/json", "Content-Encoding": "deflate", "DD-API-KEY": KEY}
 
-    def send(every: list[Sample]) -> None:
-        for start in range(0, len(every), PAYLOAD):
-            groups: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}
-            for metric, value, second, tags, _ in every[start : start + PAYLOAD]:
-                point = {"timestamp": second, "value": value}
-                groups.setdefault((metric.name, tags), []).append(point)
+    def send(every: list[Series]) -> None:
+        size = max(1, PAYLOAD // len(every[0].times))
+        for start in range(0, len(every), size):
             series = [
                 {
-                    "metric": name,
+                    "metric": metric.name,
                     "type": 3,
                     "unit": "item",
                     "tags": [*tags, "env:bench", "service:fleetgauge"],
-                    "points": points,
+                    "points": [
+                        {"timestamp": second, "value": value}
+                        for second, value in zip(times, values, strict=True)
+                    ],
                 }
-                for (name, tags), points in groups.items()
+                for metric, tags, _, times, values in every[start : start + size]
             ]
-            body = zlib.compress(orjson.dumps({"series": series}), 6)
+            body = zlib.compress(orjson.dumps({"series": series}), 5)  # as ours
             connection.request("POST", "/api/v2/series", body, headers)
             answer = connection.getresponse()
             answer.read()
@@ -131,7 +128,7 @@ def floor(url: str) -> Send:
 def work(way: str, url: str, points: int, per_series: int) -> None:
     """Send once for each line on standard input, and say the CPU seconds it took, and the peak MB so far."""
     gc.set_threshold(100_000)
-    every = samples(points, per_series)
+    every = series_of(points, per_series)
     send = {"ours": ours, "floor": floor}[way](url)
     send(every[:10])
     print(0, flush=True)
@@ -184,7 +181,7 @@ class Worker:
 def workers(
     points: int, per_series: int, ways: tuple[str, ...] = ("floor", "ours")
 ) -> Iterator[list[Worker]]:
-    """One of each way, for the same samples."""
+    """One of each way, for the same series."""
     with Tally() as intake:
         made = [Worker(way, intake, points, per_series) for way in ways]
         try:
@@ -219,7 +216,7 @@ def main(argv: list[str]) -> int:
             Claim("CPU, ours / floor, thirty points a series", thirty, 2.2),
             Claim(f"requests for {points:,} points", worker.requests, 11),
             Claim(f"requests for {points * 9 // 5:,} points", more.requests, 19),
-            Claim(f"peak MB of {points:,} samples and their delivery", worker.peak_mb, 250),
+            Claim(f"peak MB of {points:,} points and their delivery", worker.peak_mb, 250),
         ]
     )
 

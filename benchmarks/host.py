@@ -30,7 +30,7 @@ from common.process.progress import Lines
 from common.process.runner import Runner
 import os
 runner = Runner(os.environ, Lines())
-job = Job("host", Mode.PUSH, 0, 60.0, step=60, stays=True)
+job = Job("host", Mode.PUSH, 60.0, step=60, stays=True)
 for line in sys.stdin:
     for _ in range(int(line)):
         [outcome] = runner.run_and_report([job])

@@ -25,8 +25,8 @@ from collections import deque
 from pathlib import Path
 from common.show.dry_run_file import DryRunFile
 from common.outcome import Outcome, Status
-from common.span import Span
-outcomes, span = [Outcome("wandb", Status.OK)], Span(0, {{length}}, {STEP})
+from common.window import Window
+outcomes, span = [Outcome("wandb", Status.OK)], Window(0, {{length}}, {STEP})
 points = {{{{"wandb": DryRunFile(Path({{path!r}}))}}}}
 """
 READ = "deque(points['wandb'], 0)"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import logging
 import os
 import random
 import re
@@ -191,8 +190,8 @@ def ours(url: str, projects: str, connections: str, parts: str = "") -> dict[str
     from collectors.wandb.collector import COLLECTOR
     from common.collector import Context
     from common.config.settings import ConfigurationFile, load
-    from common.metric import Sample
     from common.net.retry import Deadline
+    from common.window import due
 
     gc.set_threshold(100_000)  # as in common.process.child_work
     environ = {
@@ -205,12 +204,12 @@ def ours(url: str, projects: str, connections: str, parts: str = "") -> dict[str
         "FLEETGAUGE_WANDB_UTILIZATION": str("utilization" in parts),
     }
     settings = load(COLLECTOR.settings, "wandb", environ=environ, file=ConfigurationFile())
-    context = Context(settings, NOW, NOW, "node", {}, Deadline(DEADLINE), logging.getLogger("bench"))
+    context = Context(settings, due(NOW, 900, None, NOW - 3000), NOW, Deadline(DEADLINE))
 
     def work() -> float:
         found = COLLECTOR.collect(context)
         counted = {"wandb.runs.completed_24h", "wandb.runs.failed_24h"}
-        return sum(one.value for one in found if isinstance(one, Sample) and one.metric.name in counted)
+        return sum(sum(series.values) for series in found if series.metric.name in counted)
 
     return _measured(work)
 

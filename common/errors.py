@@ -7,9 +7,8 @@
         │       └── NoBackfillError  the collector knows only the present: skipped under `all --since`
         ├── SourceError              what a collector reads could not be read
         ├── DeadlineExceededError    the collector's time is over
-        ├── BusyError                another run of the collector is at work: skipped
         ├── DeclinedError            the person at the terminal said no: skipped
-        ├── CheckpointError          what was done could not be remembered
+        ├── StateError               the state document could not be read or written: partial
         └── DeliveryError            Datadog did not accept what was sent
             └── RefusedError         and never will: the key, the site or the payload is wrong
 
@@ -55,16 +54,12 @@ class DeadlineExceededError(FleetgaugeError):
     """The one deadline that all requests of a collector share has passed."""
 
 
-class BusyError(FleetgaugeError):
-    """Another run holds the checkpoint, or has moved it meanwhile; the work is left to it."""
-
-
 class DeclinedError(FleetgaugeError):
     """What was about to be sent was shown, and not agreed to."""
 
 
-class CheckpointError(FleetgaugeError):
-    """The store could not be read or written now; what was delivered will be delivered again."""
+class StateError(FleetgaugeError):
+    """The state document could not be read or written; the run goes on without it."""
 
 
 class DeliveryError(FleetgaugeError):

@@ -27,11 +27,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Backfill:
-    """A span of the past to answer for.
-
-    `asked` is the span as it was typed, as options: an interrupted backfill is known by it when it is called
-    again, though `7d` has come to mean something else by then.
-    """
+    """A span of the past to answer for; `asked` is how it was typed, as options."""
 
     since: int
     until: int
@@ -41,7 +37,6 @@ class Backfill:
     only_enabled: bool = False  # send what Datadog takes the past of, and leave out the rest
     enable: bool = False  # have Datadog take the past of what it does not yet
     ask: bool = False  # send only what a person agrees to
-    once: str | None = None  # the name under which it is done no more than once
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,6 @@ class Job:
 
     collector: str
     mode: Mode
-    now: int
     timeout: float
     step: int | None = None  # the interval of `--every` or `--step`, in place of the configured step
     named: bool = True  # asked for by name, so that a missing setting is an error and not a skip

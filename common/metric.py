@@ -1,8 +1,4 @@
-"""Metrics as declarations, and the samples they make.
-
-Knows names, kinds, units and tags. Knows nothing of clocks (time is passed in) or of how a sample leaves
-the process.
-"""
+"""Metrics as declarations, and the series they make. Time is passed in."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,199}")
@@ -48,33 +43,26 @@ _COMBINING: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-class Sample(NamedTuple):
-    """One value of one series, true at `timestamp`.
+class Series(NamedTuple):
+    """Points of one series: `values[i]` is true at `times[i]`, in whole seconds since the epoch.
 
-    A named tuple, not a dataclass, because a tick can make several hundred thousand of them. `host` is
-    None except for metrics of a node.
+    `tags` are sorted `key:value` texts, each once. `host` is None except for metrics of a node. A run gives
+    each second of a series once.
     """
 
     metric: Metric
-    value: float
-    timestamp: int
     tags: tuple[str, ...]
     host: str | None
-
-
-# A sample out of all its fields at once, for where so many are made that `Sample(...)` would be felt.
-sample: Callable[[tuple[Metric, float, int, tuple[str, ...], str | None]], Sample] = partial(
-    tuple.__new__, Sample
-)
+    times: Sequence[int]
+    values: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """The one declaration of a metric. Documentation, checks and delivery all read it.
 
-    Calling it makes a sample; a tag it does not declare is a defect of ours and raises, unless its tags are
-    open: then the configuration names more. A value that is not finite is data, and passes: delivery drops
-    and counts it.
+    A tag it does not declare is a defect of ours and raises, unless its tags are open: then the configuration
+    names more. A value that is not finite is data, and passes: delivery drops and counts it.
     """
 
     name: str
@@ -84,7 +72,7 @@ class Metric:
     tags: tuple[str, ...] = ()
     open_tags: bool = False
     combines: Combine = Combine.NONE
-    on_node: bool = False  # its samples carry the host that they are of
+    on_node: bool = False  # its series carry the host that they are of
     _allowed: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -97,28 +85,22 @@ class Metric:
                 raise ValueError(f"{self.name}: {key!r} is not a tag key")
         object.__setattr__(self, "_allowed", frozenset(self.tags))
 
-    def __call__(self, value: float, at: int, /, *, on_host: str | None = None, **tags: str) -> Sample:
-        """Make the sample of this metric that is true at `at`, in whole seconds since the epoch."""
+    def __call__(self, value: float, at: int, /, *, on_host: str | None = None, **tags: str) -> Series:
+        """Make a series of one point that is true at `at`; TypeError for a value that is not a number."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise TypeError(f"{self.name}: {type(value).__name__} is not a number")
+        return self.series((int(at),), (value,), on_host=on_host, **tags)
+
+    def series(
+        self, times: Sequence[int], values: Sequence[float], /, *, on_host: str | None = None, **tags: str
+    ) -> Series:
+        """Make a series of points in order of time; ValueError for a tag that is not declared."""
         if not self._allowed.issuperset(tags) and (
             not self.open_tags or not all(map(_TAG_KEY.fullmatch, tags))
         ):
             unknown = ", ".join(sorted(tags.keys() - self._allowed))
             raise ValueError(f"{self.name} does not declare the tag {unknown}")
-        return Sample(self, value, int(at), tuple(sorted(f"{key}:{tags[key]}" for key in tags)), on_host)
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A resume point in a collector's stream: the keys of its saved state that change here.
-
-    Once everything yielded before the mark is delivered, the changes become part of the state the next
-    run starts from; a value of None forgets its key. A mark stands only where no earlier second can
-    still grow.
-    """
-
-    changes: Mapping[str, object]
+        return Series(self, tuple(sorted(f"{key}:{tags[key]}" for key in tags)), on_host, times, values)
 
 
 def gauge(

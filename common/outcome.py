@@ -46,6 +46,5 @@ class Outcome:
     findings: list[str] = field(default_factory=list)
     error: Failure | None = None
     as_of: int | None = None  # of a dry run: the newest instant it answers for
-    missed_ticks: int = 0  # of a dry run: how many a push would fill
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name
     stays: bool = False  # whether the child waits for another job

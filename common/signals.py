@@ -2,8 +2,8 @@
 
 SIGTERM and SIGINT ask a process to stop; SIGALRM is how the parent tells a child that its time is over.
 Within `interruptible()` they raise `Interrupted` in the main thread at once, except inside `shielded()`,
-where they wait for its end: a request in flight and the checkpoint behind it are finished first. So is an
-import: a module left half imported would break whatever is still to be done.
+where they wait for its end: a request in flight is finished first. So is an import: a module left half
+imported would break whatever is still to be done.
 """
 
 from __future__ import annotations

@@ -27,18 +27,14 @@ from common.config.settings import (
     secret_variables,
     variables,
 )
+from common.records.collector import MAX_STEP, RecordSettings
 from fleetgauge import __version__
 from scripts.marked import renewed
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "fleetgauge"
 RUN_BY_DEFAULT = {"wandb"}  # another one is enabled by whoever installs the chart
 MAX_NAME_LENGTH = 15  # it ends the name of a CronJob: see templates/_names.tpl
-TAKEN_NAMES = {
-    "all",
-    "datadog",
-    "tmp",
-    "checkpoints",
-}  # by the command line, the settings and the pod's volumes
+TAKEN_NAMES = {"all", "datadog", "tmp", "state"}  # by the command line, the settings and the pod's volumes
 HEADER = """
 # A collector runs when it is enabled: with the others, or at its own schedule. What its settings leave out is
 # taken from its secret, or is the default.
@@ -57,8 +53,6 @@ VALUES = """\
     activeDeadlineSeconds:
     # With its own schedule: seconds that it has.
     timeout:
-    # With its own schedule: how many pods share each run.
-    shards:
     # Volume to read, as persistentVolumeClaim, csi or, on nodes, hostPath; read-only at /records/{name}.
     volume: {{}}
     # Settings, which docs/settings.md describes: {keys}.
@@ -96,15 +90,15 @@ def values(collectors: Collectors) -> str:
 
 def _collector_values(collector: Collector[Any]) -> str:
     whether = "Whether it runs."
-    if collector.resumes:
-        whether = "Whether it runs; it needs checkpoints and a volume."
+    if _reads_records(collector):
+        whether = "Whether it runs; it needs a volume, or paths in S3."
     elif collector.per_node:
         whether = (
             "Whether it runs, on the node that the CronJob happens to be on; see `daemonSet` for all nodes."
         )
     fields = _settable(collector.settings)
     # The chart decides where a volume is mounted, so that it can say where to look.
-    settings = {"paths": [f"/records/{collector.name}"]} if collector.resumes and "paths" in fields else {}
+    settings = {"paths": [f"/records/{collector.name}"]} if _reads_records(collector) else {}
     required = {key for key, info in fields.items() if info.is_required()} - set(settings)
     text = VALUES.format(
         name=collector.name,
@@ -115,6 +109,10 @@ def _collector_values(collector: Collector[Any]) -> str:
         settings=json.dumps(settings),
     )
     return "".join(_wrapped(line) for line in text.splitlines())
+
+
+def _reads_records(collector: Collector[Any]) -> bool:
+    return issubclass(collector.settings, RecordSettings)
 
 
 def _settable(model: type[Settings]) -> dict[str, FieldInfo]:
@@ -136,7 +134,8 @@ def settings_file(collectors: Collectors) -> str:
     found = {
         name: {
             "per_node": collector.per_node,
-            "resumes": collector.resumes,
+            "records": _reads_records(collector),
+            "max_step": MAX_STEP if _reads_records(collector) else None,
             "secrets": {  # and whether it cannot run without
                 info.validation_alias: info.is_required()
                 for info in collector.settings.model_fields.values()
@@ -155,9 +154,11 @@ def schema(collectors: Collectors) -> str:
     document["properties"]["collectors"]["properties"] = {
         name: _collector_schema(collector.settings) for name, collector in collectors.items()
     }
-    past = [name for name, collector in collectors.items() if collector.backfill]
+    past = [name for name, collector in collectors.items() if collector.has_history]
     document["properties"]["backfill"]["properties"]["collectors"]["items"]["enum"] = past
-    of_nodes = [name for name, collector in collectors.items() if collector.per_node or collector.resumes]
+    of_nodes = [
+        name for name, collector in collectors.items() if collector.per_node or _reads_records(collector)
+    ]
     document["properties"]["daemonSet"]["properties"]["collectors"]["items"]["enum"] = of_nodes
     return json.dumps(document, indent=2) + "\n"
 
@@ -179,13 +180,15 @@ def _settings_schema(model: type[Settings]) -> dict[str, object]:
 def _field_schema(info: FieldInfo, described: Mapping[str, Any]) -> dict[str, object]:
     """One setting as pydantic describes it, without what a person need not write and with units for times."""
     [form] = [form for form in described.get("anyOf", [described]) if form["type"] != "null"]
-    known = ("type", "items", "minimum", "maximum")
-    found = {"description": info.description} | {key: form[key] for key in known if key in form}
+    # pydantic writes the limits of an optional duration as `ge` and `le`
+    known = {"type": "type", "minimum": "minimum", "maximum": "maximum", "ge": "minimum", "le": "maximum"}
+    found = {"description": info.description} | {known[key]: form[key] for key in known if key in form}
     if form["type"] == "array":
         found["items"] = {"type": "string", "pattern": "^[^,]+$"}  # a variable separates them by commas
     if get_args(Url)[-1] in info.metadata:
         found["pattern"] = "^https?://[^@]+$"  # without credentials
-    if get_args(Duration)[-1] in info.metadata:
+    optional = [each for form in get_args(info.annotation) for each in get_args(form)]  # of `Duration | None`
+    if get_args(Duration)[-1] in [*info.metadata, *optional]:
         return {**found, "type": ["integer", "string"], "pattern": "^([0-9]+|([0-9]+[smhdw])+)$"}
     return found
 

@@ -28,7 +28,7 @@ from common.execution.live import LiveRun  # noqa: E402
 from common.job import Job, Mode  # noqa: E402
 from common.process.environment import child_environment  # noqa: E402
 from common.show.report import number  # noqa: E402
-from scripts.demo_records import Clock, write_records  # noqa: E402
+from scripts.demo_records import SPAN, Clock, write_records  # noqa: E402
 from support.servers.aws import Aws  # noqa: E402
 from support.servers.datadog import Intake, PointKey  # noqa: E402
 from support.servers.fleet import plausible_day  # noqa: E402
@@ -40,6 +40,7 @@ APP_KEY = "an-application-key-for-the-demo-only-123"
 RUN_COLLECTOR = str(ROOT / "scripts" / "run_collector.py")
 KEPT = 3600.0  # seconds
 OWN = "demo-node"  # what this machine is called
+RECORDS = ("data_plane", "gpu_memory", "xenna")
 HIGHLIGHTS = (
     *("data_plane.bytes_outstanding", "data_plane.wall_ms.p95", "gpu_memory.alerts"),
     *(
@@ -104,8 +105,9 @@ def main(argv: list[str]) -> int:
 def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, str]:
     """Fill the servers and the disk, and push the hour before; answers the environment of the CronJob."""
     now = time.time()
-    (folder / "checkpoints").mkdir()
-    write_records(folder, now)
+    (folder / "state").mkdir()
+    for name in RECORDS:
+        (folder / name).mkdir()
     wandb.add("acme", "ants", plausible_day(now))
     datadog_secret = {"DD_API_KEY": KEY, "DD_APP_KEY": APP_KEY}
     wandb_secret = {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
@@ -116,7 +118,7 @@ def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, s
         "FLEETGAUGE_DD_URL": intake.url,
         "FLEETGAUGE_SECRET_PREFIX": PREFIX,
         "FLEETGAUGE_NODE_NAME": OWN,
-        "FLEETGAUGE_CHECKPOINTS": str(folder / "checkpoints"),
+        "FLEETGAUGE_STATE": str(folder / "state"),
         "FLEETGAUGE_DATA_PLANE_PATHS": str(folder / "data_plane"),
         "FLEETGAUGE_GPU_MEMORY_PATHS": str(folder / "gpu_memory"),
         "FLEETGAUGE_XENNA_PATHS": str(folder / "xenna"),
@@ -125,21 +127,24 @@ def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, s
         **aws.environment,
     }
     push_the_hour_before(intake, environment | datadog_secret | wandb_secret)
+    write_records(folder, now)
     push_a_node(folder / "node", environment | datadog_secret)
     return environment
 
 
 def push_the_hour_before(intake: Intake, environment: Mapping[str, str]) -> None:
-    """Push the ticks before this one, as the CronJob would have: who idles is known after an hour.
+    """Push ticks before this one, as the CronJob would have: who idles is known after an hour.
 
-    The intake's clock is set back as ours is, so that the points are as young as they were then.
+    Of records there are none yet; what follows is sent from there on. The intake's clock is set back as ours
+    is, so that the points are as young as they were then.
     """
     logging.disable(logging.INFO)
     for earlier in (3600, 2700, 1800, 900):
         clock = Clock(time.time() - earlier)
         intake.clock = clock
-        job = Job("wandb", Mode.PUSH, int(clock.now), timeout=60)
-        LiveRun(job, child_environment(job, environment), clock=clock).run()
+        for name in ("wandb", *(RECORDS if earlier == SPAN else ())):
+            job = Job(name, Mode.PUSH, timeout=60)
+            LiveRun(job, child_environment(job, environment), clock=clock).run()
     intake.clock = time.time
     logging.disable(logging.NOTSET)
 

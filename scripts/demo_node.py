@@ -30,6 +30,7 @@ NODE = "gpu-node-3"  # where the jobs of the demo run
 GIB = 2**30
 PIDS = (4711, 4712)  # of the ranks of a job, each on a GPU of its own
 SECONDS = 15  # between the ticks
+AHEAD = 5  # seconds: the second tick comes after XID errors, which have the time of the real clock
 XID = 94  # an error of the memory, contained
 LINKS = 18
 _SUCCESS, _UNINITIALIZED, _INVALID_ARGUMENT, _INSUFFICIENT_SIZE = 0, 1, 2, 7
@@ -119,10 +120,10 @@ def main(folder: Path) -> int:
     of_node = {"NODE_NAME": NODE, "HOST_ROOT": str(folder), "HOST_PATHS": ","}
     of_node |= {"HOST_GPU_VIDEO": "true", "HOST_GPU_PROCESSES": "true"}
     environment = {**os.environ, **{f"FLEETGAUGE_{name}": value for name, value in of_node.items()}}
-    clock = Clock(time.time() - SECONDS)
+    clock = Clock(time.time() - SECONDS + AHEAD)
     good = True
     for _ in range(2):
-        job = Job("host", Mode.PUSH, int(clock.now), timeout=60, stays=True)
+        job = Job("host", Mode.PUSH, timeout=60, stays=True)
         outcome = LiveRun(job, child_environment(job, environment), clock=clock).run()
         good &= outcome.status is Status.OK and gpus.heard.wait(60)
         clock.now += SECONDS

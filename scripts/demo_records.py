@@ -1,4 +1,4 @@
-"""What the jobs of the demo leave on disk: nearly an hour of a pipeline, of GPU memory and of a data plane.
+"""What the jobs of the demo leave on disk: half an hour of a pipeline, of GPU memory and of a data plane.
 
 The records of the pipeline and of the data plane are written by the probes themselves, by a clock that runs
 as fast as it is asked; those of GPU memory have the form that stormlog writes.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient
 from fleetgauge.records import RecordWriter
 
-SPAN = 3000  # seconds: within the hour that Datadog looks back
+SPAN = 1800  # seconds
 GIB = 2**30
 STAGES = ("download", "caption", "embed")
 
@@ -27,7 +28,7 @@ def write_records(folder: Path, now: float) -> None:
     """The records of all jobs up to now, in a folder for each collector that reads them."""
     for write, name in ((_xenna, "xenna"), (_gpu_memory, "gpu_memory"), (_data_plane, "data_plane")):
         directory = folder / name
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)
         write(directory, int(now))
 
 
@@ -44,6 +45,7 @@ def _xenna(directory: Path, now: int) -> None:
                 clock.now += 60
             if ended:
                 writer.write("end", body | {"status": "ok", "metrics": {}})
+        os.utime(writer.path, (clock.now, clock.now))
 
 
 def _progress(elapsed: float, span: float) -> dict[str, float]:
@@ -96,17 +98,17 @@ def _progress(elapsed: float, span: float) -> dict[str, float]:
 
 def _gpu_memory(directory: Path, now: int) -> None:
     """The sinks of two ranks of a job, of which the second ran out of memory and was started again."""
-    for rank in (0, 1):
+    ran_out = now - 1200
+    for rank, began in enumerate((now - SPAN, ran_out + 60)):
         sink = directory / f"rank-{rank}"
         sink.mkdir()
-        began = now - SPAN
         sessions = [_session("demo-session", "running", rank, began, None)]
         if rank == 1:
-            sessions.insert(0, _session("demo-session-before", "interrupted", rank, began - 7200, began - 60))
+            sessions.insert(0, _session("demo-session-before", "interrupted", rank, ran_out - 7200, ran_out))
         (sink / "manifest.json").write_text(json.dumps({"schema_version": 2, "sessions": sessions}))
         events = (json.dumps(event) for event in _memory_events(rank, began, now))
         (sink / "segment-000001.jsonl").write_text("".join(f"{event}\n" for event in events))
-    moment = gmtime(now - SPAN - 60)
+    moment = gmtime(ran_out)
     dump = directory / f"oom_dump_{strftime('%Y%m%dT%H%M%SZ', moment)}_1"
     dump.mkdir()
     created = {"created_at_utc": strftime("%Y-%m-%dT%H:%M:%SZ", moment), "reason": "out of memory"}
@@ -143,7 +145,7 @@ def _memory_events(rank: int, began: int, now: int) -> Iterator[dict[str, Any]]:
         "device_id": rank,
     }
     for at in range(began, now, 30):
-        elapsed = at - began
+        elapsed = at - now + 3000
         allocated = int((30 + 12 * math.sin(elapsed / 180) + elapsed / (150 - 30 * rank)) * GIB)
         reserved = allocated + 6 * GIB
         share = reserved / (80 * GIB)

@@ -33,8 +33,8 @@ NOTE = "<!-- Made by scripts/generate from the code; edit that instead. -->\n"
 METRICS = """\
 Every point also carries the tags `env` and `service`. Of a metric whose `past` is yes, a backfill sends what
 live ticks would have sent; the others are true only at the time of the tick itself. `over tags` says which
-number stands for several series of a metric at once: their sum, max, min or mean, or none. Only runs with
-`--shard` send the tag `shard`, and only on series that several [shards](architecture.md#shards) feed.
+number stands for several series of a metric at once: their sum, max, min or mean, or none. With `--shard` the
+metrics of every run have the tag `shard`.
 
 The values are from a run of the demo, whose jobs, runs and node `gpu-node-3`, with its GPUs, are simulated.
 """
@@ -64,7 +64,11 @@ def known_for_the_past() -> set[Metric]:
     """The metrics that a backfill can send."""
     collectors = [load_collector(name) for name in registry.names()]
     return {
-        metric for one in collectors if one.backfill for metric in one.metrics if metric not in one.live_only
+        metric
+        for one in collectors
+        if one.has_history
+        for metric in one.metrics
+        if metric not in one.live_only
     }
 
 

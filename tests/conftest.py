@@ -17,8 +17,7 @@ from fleetgauge.compute import nvml, once
 from support.backfills import APP_KEY, NAMES
 from support.browser import CHROMIUM, Browser
 from support.containers import Engine, build
-from support.growing_file import KEY
-from support.project import Project
+from support.project import KEY, Project
 from support.requirements import (  # noqa: F401  # hooks of pytest, which finds them here
     pytest_addoption,
     pytest_sessionfinish,
@@ -155,7 +154,7 @@ def fleet(project: Project, wandb: Wandb, intake: Intake, tmp_path: Path) -> Pro
         "WANDB_PROJECTS": "acme/ants",
         "WANDB_BASE_URL": wandb.url,
         "DD_APP_KEY": APP_KEY,
-        "FLEETGAUGE_CHECKPOINTS": str(store),
+        "FLEETGAUGE_STATE": str(store),
     }
     intake.historical |= NAMES
     return project

@@ -1,4 +1,4 @@
-"""Somebody follows docs/adding-a-collector.md to the letter, in a copy of the project."""
+"""The first half of docs/adding-a-collector.md, followed to the letter in a copy of the project."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_one_that_measures_a_node_runs_in_the_daemonset_and_one_that_knows_a_pas
 ) -> None:
     copy = Copy.make(tmp_path)
     for name, text in FOLDER:
-        copy.add(name, text.replace("check=check)", "check=check, per_node=True, backfill=lambda *_: iter)"))
+        copy.add(name, text.replace("check=check)", "check=check, per_node=True, has_history=True)"))
     assert copy.run("generate.py").returncode == 0
     chart = tmp_path / CHART.relative_to(ROOT)
     asked = {

@@ -54,7 +54,7 @@ def test_the_closing_lines_of_the_demo_add_up(whole: tuple[str, Path]) -> None:
         assert sent + about_itself == held
     columns = zip(*(figures[name] for name in COLLECTORS), strict=True)
     assert [sum(column) for column in columns] == figures["all"]
-    # The run that is shown tells its points too; the ticks before it, of wandb and a node, are the rest.
+    # The run that is shown tells its points too; the ticks before it are the rest.
     [pushed] = re.findall(r"; ([\d,]+) points sent;", text)
     before = figures["all"][0] - int(pushed.replace(",", ""))
     assert 0 < before < figures["wandb"][0] + figures["host"][0]
@@ -67,8 +67,9 @@ def test_every_series_is_listed_and_every_metric_has_a_value(whole: tuple[str, P
     assert {*listed} == {*values}
     assert {name.partition(".")[0] for name in values} == {"collector", *COLLECTORS}
     assert values["collector.up"] == ["1", "collector:xenna"]
-    assert values["xenna.runs.ended_ok_24h"] == ["1", ""]
-    assert values["gpu_memory.oom_dumps_24h"] == ["1", ""]
+    assert values["xenna.runs.ended"] == ["1", "status:ok"]
+    assert values["gpu_memory.oom_dumps"] == ["1", ""]
+    assert values["gpu_memory.sessions.interrupted"] == ["1", ""]
     assert values["host.gpu.energy_joules"] == ["10,353", GPU]
     assert values["host.gpu.xid_errors"] == ["1", GPU.replace(" host", " xid:94 host")]
     assert {*values} == {*metric_examples.values()}
@@ -125,13 +126,13 @@ def test_the_readme_shows_the_demo_and_whoever_keeps_its_servers_can_use_them(tm
         checked = subprocess.run(
             ["/bin/sh", "-c", command], env=only, capture_output=True, text=True, check=False
         )
-        [checkpoints] = re.findall(r"FLEETGAUGE_CHECKPOINTS=(\S+)", printed)
-        was_there = Path(checkpoints).is_dir()
+        [state] = re.findall(r"FLEETGAUGE_STATE=(\S+)", printed)
+        was_there = Path(state).is_dir()
         kept.send_signal(signal.SIGINT)
         assert kept.wait(60) == 0
     assert checked.returncode == 0, checked.stderr
     assert was_there
-    assert not Path(checkpoints).exists()
+    assert not Path(state).exists()
     [shown] = re.findall(r"```text\n(Embedded:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert shape(printed.partition("\nThe servers stay.")[0]) == shape(shown)
     assert len(shown.splitlines()) < 40

@@ -107,8 +107,8 @@ def test_everything_is_compiled_and_readable_and_nothing_is_writable(files: Path
             assert not mode & stat.S_IWOTH, path
             if path.suffix == ".py":
                 assert list((path.parent / "__pycache__").glob(f"{path.stem}.cpython-*.pyc")), path
-    assert (files / "checkpoints").stat().st_uid == USER
-    assert list((files / "checkpoints").iterdir()) == []
+    assert (files / "state").stat().st_uid == USER
+    assert list((files / "state").iterdir()) == []
 
 
 def test_compiled_code_is_used_without_being_compared_with_its_source(files: Path) -> None:

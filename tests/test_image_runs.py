@@ -23,6 +23,7 @@ from support.servers.wandb import Wandb
 
 pytestmark = [pytest.mark.slow, needs_containers]
 TAGS = ("env:production", "service:fleetgauge")
+STATELESS = {"state": {"existingClaim": ""}}  # a claim is not for a DaemonSet
 
 
 @pytest.fixture
@@ -64,15 +65,14 @@ def test_the_rendered_run_delivers_what_every_collector_found(engine: Engine, re
     assert intake.value("host.memory_gb", host=NODE)
     assert intake.value("xenna.runs.active", ["env:production"]) == 1
     assert {name.partition(".")[0] for name in intake.names()} == {*COLLECTORS, "collector"}
-    kept = sorted(path.name for path in (release.folder / "checkpoints").glob("*.json"))
-    own = [name.partition("-production-fleetgauge-")[0] for name in kept if "-slot-" not in name]
-    assert own == COLLECTORS  # and beside them a document of each slot in use
+    kept = sorted(path.name for path in (release.folder / "state").glob("*.json"))
+    assert [name.partition("-production-fleetgauge-")[0] for name in kept] == COLLECTORS
     assert KEY not in said
 
 
 PROBE = """\
 import os, pathlib
-for place in ("/", "/app", "/opt/venv", "/etc", "/run", "/var/tmp", "/records/xenna", "/tmp", "/checkpoints"):
+for place in ("/", "/app", "/opt/venv", "/etc", "/run", "/var/tmp", "/records/xenna", "/tmp", "/state"):
     try:
         pathlib.Path(place, "probe").write_text("")
         print(place)
@@ -101,7 +101,7 @@ def test_while_it_runs_it_can_write_two_places_and_has_no_rights(engine: Engine,
     [root] = [options for _, _, _, _, place, options, *_ in mounts if place == "/"]
     assert "ro" in root.split(",")
     assert limit == 384 * 2**20
-    assert written.split() == ["/tmp", "/checkpoints"]  # noqa: S108
+    assert written.split() == ["/tmp", "/state"]  # noqa: S108
 
 
 def memory_limit(process: int) -> int:
@@ -119,8 +119,7 @@ def test_the_rendered_backfill_delivers_every_part_of_the_past(engine: Engine, r
     until = int(time.time()) // 900 * 900
     span = {"since": iso(until - 6 * 3600), "until": iso(until), "slices": 2, "enableHistorical": True}
     key = {"appKeySecret": {"name": "app-key", "key": "key"}}
-    shared = {"checkpoints": {"persistentVolumeClaim": {"accessModes": ["ReadWriteMany"]}}}
-    template = release.template("Job", shared, {"backfill": {"enabled": True, **span, **key}})
+    template = release.template("Job", {"backfill": {"enabled": True, **span, **key}})
     secrets = {**SECRETS, "app-key": {"key": release.intake.app_key}}
     with running(engine, release.template("CronJob"), secrets=SECRETS, claims=release.claims) as pod:
         assert pod.wait(120) == 0, pod.log()  # a metric must exist before its past is taken
@@ -132,7 +131,7 @@ def test_the_rendered_backfill_delivers_every_part_of_the_past(engine: Engine, r
             assert pod.wait(120) == 0, pod.log()
             assert release.intake.app_key not in pod.log()
     [points] = release.intake.series("wandb.runs.total_recent").values()
-    assert sorted(second for second in points if second < until) == list(range(until - 6 * 3600, until, 900))
+    assert [at for at in sorted(points) if at <= until] == list(range(until - 6 * 3600 + 900, until + 1, 900))
 
 
 def test_with_the_intake_down_it_fails_within_the_deadline(engine: Engine, release: Release) -> None:
@@ -170,18 +169,19 @@ def test_with_a_role_and_s3_it_asks_aws_for_exactly_what_the_policy_allows(
 ) -> None:
     release.fill()
     release.aws.make_bucket("acme-fleetgauge")
+    client = release.aws.moto_client("s3")
+    for path in (release.folder / "records" / "xenna").iterdir():
+        client.put_object(Bucket="acme-fleetgauge", Key=f"records/{path.name}", Body=path.read_bytes())
+    client.close()
     changes = {
-        "checkpoints": {
-            "s3": "s3://acme-fleetgauge/checkpoints",
-            "persistentVolumeClaim": {"create": False},
-        },
+        "state": {"s3": "s3://acme-fleetgauge/state", "existingClaim": ""},
+        "collectors": {"xenna": {"settings": {"paths": ["s3://acme-fleetgauge/records/"]}}},
         "extraEnv": [],
     }
     template = as_eks_mounts_a_role(release.template("CronJob", changes), release.folder)
     for _ in range(2):
         with running(engine, template, claims=release.claims) as pod:
             assert pod.wait(120) == 0, pod.log()
-            assert "5 ok" in pod.log()
     asked = {operation(request) for request in release.aws.requests}
     policy = json.loads((ROOT / "docs" / "iam-policy.json").read_text())
     allowed = {action for statement in policy["Statement"] for action in listed(statement["Action"])}
@@ -251,7 +251,7 @@ def test_the_daemonset_measures_its_node_again_and_again_until_told_to_end(
 
     release.intake.on("applied", count)
     others = {name: {"enabled": False} for name in COLLECTORS}
-    changes = {"daemonSet": {"enabled": True, "every": "1s"}, "collectors": others}
+    changes = {"daemonSet": {"enabled": True, "every": "1s"}, "collectors": others, **STATELESS}
     template = release.template("DaemonSet", changes)
     with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
         assert several.wait(60), pod.log()
@@ -278,7 +278,7 @@ def test_a_busy_tick_leaves_a_fifth_of_its_memory_unused(engine: Engine, release
 
 def test_a_node_leaves_a_fifth_of_its_memory_unused(engine: Engine, release: Release) -> None:
     others = {name: {"enabled": False} for name in COLLECTORS}
-    node = {"daemonSet": {"enabled": True}, "collectors": others}
+    node = {"daemonSet": {"enabled": True}, "collectors": others, **STATELESS}
     less = {"daemonSet": {"enabled": True, "resources": four_fifths(release.template("DaemonSet", node))}}
     template = release.template("DaemonSet", node, less)
     template["spec"]["restartPolicy"] = "Never"
@@ -295,8 +295,7 @@ def test_a_node_reads_the_records_on_its_own_disk_and_leaves_a_fifth_of_its_memo
     local = {name: {"volume": {"hostPath": {"path": str(place)}}} for name, place in places.items()}
     release.values["collectors"] = {"wandb": {"enabled": False}, **local}
     node: Document = {"enabled": True, "collectors": ["host", *RECORDS], "every": "5s"}
-    shared = {"persistentVolumeClaim": {"accessModes": ["ReadWriteMany"]}}
-    changes = {"checkpoints": shared, "daemonSet": node}
+    changes = {"daemonSet": node, **STATELESS}
     less = {"daemonSet": {"resources": four_fifths(release.template("DaemonSet", changes))}}
     several = threading.Event()
 
@@ -313,5 +312,5 @@ def test_a_node_reads_the_records_on_its_own_disk_and_leaves_a_fifth_of_its_memo
         assert pod.stop() == 143, pod.log()
     for name in ("xenna.runs.active", "gpu_memory.ingest.files", "data_plane.ingest.files"):
         assert release.intake.value(name, host=NODE) == 8
-    assert {host for _, host in release.intake.series("data_plane.ops")} == {NODE}
-    assert "data_plane.bytes_outstanding" not in release.intake.names()
+    for name in ("xenna.pipeline.progress", "data_plane.keys_outstanding"):
+        assert {host for _, host in release.intake.series(name)} == {NODE}

@@ -82,7 +82,7 @@ def test_the_test_asserts_the_message_of_the_runbook(message: str) -> None:
 
 
 def test_a_message_that_differs_by_a_word_would_be_noticed() -> None:
-    message = "the points from ... were not sent and are too old now; to send them: ..."
+    message = "the points from ... were not sent and are too old; to send them: ..."
     assert has(PRODUCED[message], message)
     assert not has(PRODUCED[message], message.replace("not sent", "sent"))
     assert not has(PRODUCED["interrupted by ..."], message)

@@ -1,19 +1,20 @@
-"""How the data plane is looked at, and when somebody is told of it."""
+"""The dashboard of the data plane."""
 
 from __future__ import annotations
 
 from collectors.data_plane import metrics as m
 from common.dashboard import Dashboard, Section, Views, heat_map, line, table, toplist, value
-from common.records.reading_dashboard import reading_monitors, reading_section
+from common.records.ingest import ingest_monitors, ingest_section
 
-_OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES, _AVG, _P50, _P95, _P99, _MAX = m.OPERATIONS
+_OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES = m.COUNTED
+_AVG, _P50, _P95, _P99, _MAX = m.TIMED
 
 DATA_PLANE = Dashboard(
     "data-plane",
     "Data plane",
     "How the data plane of reinforcement learning keeps up: operations, how long they take, and what is put "
-    "and not cleared. Of several series a percentile shown is the highest of theirs. Where keys were "
-    "cleared that nobody had put, or given up, what a job holds is unknown, and absent.",
+    "and not cleared. Of several series a percentile shown is the highest of theirs. Bytes "
+    "outstanding are sent for jobs with a single client that writes.",
     (
         Section(
             "Overview",
@@ -37,12 +38,12 @@ DATA_PLANE = Dashboard(
             (
                 line("Time of an operation", _P50, _P95, _P99, _MAX),
                 line("Slowest operations by kind", _P99, by=("op",)),
-                table("Mean time", _AVG, by=(*m.OPERATION_TAGS, "shard")),
+                table("Mean time", _AVG, by=m.OPERATION_TAGS),
                 heat_map("Time by rank", _P95, by=("rank",)),
             ),
         ),
         Section(
-            "What is held",
+            "Outstanding data",
             (
                 line("Bytes outstanding by job", m.BYTES_OUTSTANDING, by=("job",)),
                 toplist("Bytes outstanding by partition", m.BYTES_OUTSTANDING, by=("job", "partition_id")),
@@ -57,6 +58,6 @@ DATA_PLANE = Dashboard(
 
 VIEWS = Views(
     (DATA_PLANE,),
-    (reading_section("the data plane", m.READING),),
-    reading_monitors("data_plane", m.READING),
+    (ingest_section("Reading of the data plane", m.INGEST),),
+    ingest_monitors("data_plane", m.INGEST),
 )

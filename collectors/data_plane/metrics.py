@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.metric import Combine, count, gauge
-from common.records.reading_metrics import IngestMetrics
+from common.records.ingest import ingest_metrics
 
 WRITER_TAGS = ("job", "rank")
 PARTITION_TAGS = ("job", "partition_id", "rank")
@@ -11,32 +11,29 @@ OPERATION_TAGS = ("job", "op", "partition_id", "rank")
 
 PERCENTS = (50, 95, 99)
 
-# Of the operations of a series: counts, and the times of those that succeeded.
-OPERATIONS = (
-    *(
-        count(f"data_plane.{name}", unit, text, *OPERATION_TAGS, "shard")
-        for name, unit, text in (
-            ("ops", "operation", "Operations that succeeded in the interval."),
-            ("errors", "operation", "Operations of the interval that raised anything but a timeout."),
-            ("timeouts", "operation", "Operations of the interval that timed out."),
-            ("keys", "key", "Keys of the operations that succeeded."),
-            ("bytes", "byte", "Bytes that operations which succeeded moved."),
-        )
-    ),
-    *(
-        gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS, "shard", combines=combines)
-        for name, combines, text in (
-            ("avg", Combine.NONE, "Mean time of the operations that succeeded."),
-            *(  # of several series the highest: what all of them together did not exceed is at most that
-                (
-                    *(f"p{n}", Combine.MAX),
-                    f"Time that {n} % of the operations that succeeded did not exceed, to within 19 %.",
-                )
-                for n in PERCENTS
-            ),
-            ("max", Combine.MAX, "Longest time of an operation that succeeded."),
-        )
-    ),
+COUNTED = tuple(
+    count(f"data_plane.{name}", unit, text, *OPERATION_TAGS)
+    for name, unit, text in (
+        ("ops", "operation", "Operations that succeeded in the interval."),
+        ("errors", "operation", "Operations of the interval that raised anything but a timeout."),
+        ("timeouts", "operation", "Operations of the interval that timed out."),
+        ("keys", "key", "Keys of the operations that succeeded."),
+        ("bytes", "byte", "Bytes that operations which succeeded moved."),
+    )
+)
+TIMED = tuple(
+    gauge(f"data_plane.wall_ms.{name}", "millisecond", text, *OPERATION_TAGS, combines=combines)
+    for name, combines, text in (
+        ("avg", Combine.NONE, "Mean time of the operations that succeeded."),
+        *(  # of several series the highest: all of them together do not exceed it
+            (
+                *(f"p{n}", Combine.MAX),
+                f"Time that {n} % of the operations that succeeded did not exceed, to within 19 %.",
+            )
+            for n in PERCENTS
+        ),
+        ("max", Combine.MAX, "Longest time of an operation that succeeded."),
+    )
 )
 
 BYTES_OUTSTANDING = gauge(
@@ -44,36 +41,30 @@ BYTES_OUTSTANDING = gauge(
     "byte",
     "Bytes that were put and not cleared.",
     *PARTITION_TAGS,
-    "shard",
     combines=Combine.SUM,
 )
 PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING = (
-    gauge(f"data_plane.{name}", unit, text, *WRITER_TAGS, "shard", combines=Combine.SUM)
+    gauge(f"data_plane.{name}", unit, text, *WRITER_TAGS, combines=Combine.SUM)
     for name, unit, text in (
         ("peak_bytes_outstanding", "byte", "Most bytes that were ever outstanding at once."),
         ("keys_outstanding", "key", "Keys that were put and not cleared."),
     )
 )
 DOUBTS = FOREIGN_CLEARS, KEYS_OVERFLOWED = tuple(
-    count(
-        f"data_plane.{name}",
-        "key",
-        f"{text} From the first on, what the job holds is absent.",
-        *WRITER_TAGS,
-        "shard",
-    )
+    count(f"data_plane.{name}", "key", text, *WRITER_TAGS)
     for name, text in (
         ("foreign_clears", "Keys that clients cleared and had not put."),
-        ("keys_overflowed", "Keys that clients gave up while they were held."),
+        ("keys_overflowed", "Keys that clients stopped accounting for, because there were too many."),
     )
 )
 
-READING = IngestMetrics("data_plane")
+INGEST = ingest_metrics("data_plane")
 
-LIVE_ONLY = frozenset(READING.metrics)  # true at the time of a tick itself
+LIVE_ONLY = frozenset(INGEST)  # true at the time of a run of the collector
 
 METRICS = (
-    *OPERATIONS,
+    *COUNTED,
+    *TIMED,
     *(BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING, FOREIGN_CLEARS, KEYS_OVERFLOWED),
-    *READING.metrics,
+    *INGEST,
 )

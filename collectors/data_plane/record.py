@@ -1,148 +1,159 @@
-"""What a line of a data-plane file says: some operations of one interval, or what a writer holds."""
+"""The records of data-plane files: operations of one interval, or what a client has outstanding."""
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from pydantic import AfterValidator
-
-from common.records.entry import Entry
 from common.records.envelope import MAX_NUMBER, UnusableRecordError, envelope, text
-from common.records.saved import Number, Whole
 from fleetgauge.data_plane import BUCKET_ENDS_MS
-from fleetgauge.data_plane.jsonl import KIND
 from fleetgauge.records import Json
 
-BUCKETS = {str(index): index for index in range(len(BUCKET_ENDS_MS) + 1)}
+NAME = "data_plane"
 
-# Operations that add up: how many succeeded, their keys and bytes; the sum of their times, the shortest, the
-# longest, and how many there are in each bucket of times; then how many failed, and how many timed out.
-# Without an operation: how many keys were cleared that nobody had put, and how many given up.
-Totals = tuple[Whole, Number, Number, Number, Number, Number, dict[str, Whole], Whole, Whole]
-NONE = (0, 0, 0, 0.0, 0.0, 0.0)
+_BUCKETS = {str(index): index for index in range(len(BUCKET_ENDS_MS) + 1)}
 _NUMBERS = {int, float}
+_INTEGERS = {int}
+
+
+class Calls(NamedTuple):
+    """How many calls succeeded, failed and timed out; of those that succeeded also what they moved and took.
+
+    Times are in milliseconds; `buckets` counts calls by the index of their time in the histogram.
+    """
+
+    succeeded: int
+    errors: int
+    timeouts: int
+    keys: int
+    bytes: int
+    total_time: float
+    shortest: float
+    longest: float
+    buckets: dict[int, int]
+
+    def plus(self, other: Calls) -> Calls:
+        """Return both together."""
+        buckets = dict(self.buckets)
+        for index, number in other.buckets.items():
+            buckets[index] = buckets.get(index, 0) + number
+        timed = [calls for calls in (self, other) if calls.succeeded]
+        return Calls(
+            self.succeeded + other.succeeded,
+            self.errors + other.errors,
+            self.timeouts + other.timeouts,
+            self.keys + other.keys,
+            self.bytes + other.bytes,
+            self.total_time + other.total_time,
+            min((calls.shortest for calls in timed), default=0.0),
+            max((calls.longest for calls in timed), default=0.0),
+            buckets,
+        )
 
 
 class Operations(NamedTuple):
-    """Calls of one operation on one partition that ended alike; `group` is the writer's job and rank."""
+    """Calls of one operation on one partition."""
 
     writer: str
+    seq: int
     timestamp: float
-    group: tuple[str, ...]
+    job: str
+    rank: str
     op: str
     partition_id: str
-    totals: Totals
+    calls: Calls
 
 
-class Held(NamedTuple):
-    """What the clients of one source hold; its next word replaces this one, in whichever run it says it."""
+class Outstanding(NamedTuple):
+    """What a client has put and not cleared; of the job only where it is the `sole_writer`.
+
+    `doubts` are the keys that it cleared and had not put, and those it gave up, since the record before.
+    """
 
     writer: str
+    seq: int
     timestamp: float
-    group: tuple[str, str]
-    source: str
-    writes: bool  # has put, cleared or registered
-    unknown: str | None  # why this is not what the job holds; None of one that cannot tell
+    job: str
+    rank: str
+    sole_writer: bool
     peak_bytes: int
     keys: int
-    bytes_by_partition: dict[str, int] | None  # None of a source that has no client
-    foreign_clears: int | None  # keys since the word before; None where it is not told, as the next
-    keys_overflowed: int | None
-
-    @property
-    def proves(self) -> bool:
-        """Whether it tells figures, and that they are those of the job."""
-        return self.writes and self.unknown == "" and self.bytes_by_partition is not None
+    bytes_by_partition: Mapping[str, int]
+    doubts: tuple[int, int] | None
 
 
-def interpret(entry: Entry) -> Operations | Held | None:
-    """The record a line holds; None for another kind's."""
-    value, known = entry.value, envelope(entry, KIND)
+Record = Operations | Outstanding
+
+
+def parse(value: Json) -> Record | None:
+    """Return the record that an object is, None for another kind's; UnusableRecordError otherwise."""
+    known = envelope(value, NAME)
     if known is None:
         return None
-    run, timestamp, _, job, rank = known
-    group = (job, rank or "")
+    run, seq, timestamp, _, job, rank = known
     if "op" in value:
         op = text(value, "op")
         if not op:
             raise UnusableRecordError("bad_body", "op", value["op"])
-        return Operations(run, timestamp, group, op, text(value, "partition_id"), _totals(value))
+        partition_id = text(value, "partition_id")
+        return Operations(run, seq, timestamp, job, rank or "", op, partition_id, _calls(value))
     has_client = "bytes_outstanding" in value or "source" not in value
-    return Held(
+    sole_writer = value.get("writes") is True and value.get("unknown") == "" and has_client
+    doubts = None
+    if "foreign_clears" in value and "keys_overflowed" in value:
+        doubts = (natural(value, "foreign_clears"), natural(value, "keys_overflowed"))
+    return Outstanding(
         run,
+        seq,
         timestamp,
-        group,
-        text(value, "source") or run,
-        value.get("writes") is True,
-        text(value, "unknown") if "unknown" in value else None,
-        whole(value, "peak_bytes_outstanding") if has_client else 0,
-        whole(value, "keys_outstanding") if has_client else 0,
-        _by_partition(value.get("bytes_outstanding")) if has_client else None,
-        _counted(value, "foreign_clears"),
-        _counted(value, "keys_overflowed"),
+        job,
+        rank or "",
+        sole_writer,
+        natural(value, "peak_bytes_outstanding") if has_client else 0,
+        natural(value, "keys_outstanding") if has_client else 0,
+        _by_partition(value.get("bytes_outstanding")) if has_client else {},
+        doubts,
     )
 
 
-def _counted(value: Json, key: str) -> int | None:
-    return whole(value, key) if key in value else None
-
-
-def _totals(value: Json) -> Totals:
-    """The operations a record tells of; what it says must add up."""
-    count, keys, n_bytes = whole(value, "count"), whole(value, "keys"), whole(value, "bytes")
+def _calls(value: Json) -> Calls:
+    """Return the calls that a record counts; numbers that contradict each other are refused."""
+    count, keys, n_bytes = natural(value, "count"), natural(value, "keys"), natural(value, "bytes")
     wall_ms, status = value.get("wall_ms"), value.get("status")
     try:
         total, low, high = wall_ms["sum"], wall_ms["min"], wall_ms["max"]  # type: ignore[index]
         buckets: dict[str, int] = wall_ms["buckets"]  # type: ignore[index]
         numbers = buckets.values()
-        good = {type(total), type(low), type(high)} <= _NUMBERS and set(map(type, numbers)) == {int}
-        good = good and buckets.keys() <= BUCKETS.keys() and min(numbers) >= 0 and sum(numbers) == count
-        good = good and 0 <= low <= high < MAX_NUMBER and 0 <= total < MAX_NUMBER and count > 0
-    except (KeyError, TypeError, AttributeError):
+        good = (
+            _NUMBERS.issuperset((type(total), type(low), type(high)))
+            and _INTEGERS.issuperset(map(type, numbers))
+            and min(numbers) >= 0
+            and sum(numbers) == count > 0
+            and 0 <= low <= high < MAX_NUMBER
+            and 0 <= total < MAX_NUMBER
+        )
+        indexed = {_BUCKETS[index]: number for index, number in buckets.items()}
+    except (KeyError, TypeError, AttributeError, ValueError):  # ValueError: there is no bucket
         good = False
     if not good:
         raise UnusableRecordError("bad_body", "count, wall_ms", (count, wall_ms))
     if status == "ok":
-        return (count, keys, n_bytes, float(total), float(low), float(high), buckets, 0, 0)
+        return Calls(count, 0, 0, keys, n_bytes, float(total), float(low), float(high), indexed)
     if status not in ("error", "timeout"):
         raise UnusableRecordError("bad_body", "status", status)
-    return (*NONE, {}, *((count, 0) if status == "error" else (0, count)))
-
-
-def plus(one: Totals, other: Totals) -> Totals:
-    """Both together."""
-    buckets = dict(one[6])
-    for index, count in other[6].items():
-        buckets[index] = buckets.get(index, 0) + count
-    if one[0] and other[0]:
-        low, high = min(one[4], other[4]), max(one[5], other[5])
-    else:
-        low, high = (one if one[0] else other)[4:6]
-    return (
-        *(one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3], low, high),
-        *(buckets, one[7] + other[7], one[8] + other[8]),
-    )
-
-
-def _add_up(totals: Totals) -> Totals:
-    """Refuse saved totals that contradict themselves."""
-    if not totals[6].keys() <= BUCKETS.keys() or sum(totals[6].values()) != totals[0]:
-        raise ValueError("not totals")
-    return totals
-
-
-SavedTotals = Annotated[Totals, AfterValidator(_add_up)]
+    errors, timeouts = (count, 0) if status == "error" else (0, count)
+    return Calls(0, errors, timeouts, 0, 0, 0.0, 0.0, 0.0, {})
 
 
 def _by_partition(value: object) -> dict[str, int]:
-    """Bytes by partition."""
+    """Return bytes by partition."""
     if not isinstance(value, dict):
         raise UnusableRecordError("bad_body", "bytes_outstanding", value)
-    return {partition_id[:200]: whole(value, partition_id) for partition_id in value}
+    return {partition_id[:200]: natural(value, partition_id) for partition_id in value}
 
 
-def whole(value: Json, key: str) -> int:
-    """A number of things."""
+def natural(value: Json, key: str) -> int:
+    """Return a field that is a number of things; UnusableRecordError where it is none."""
     number = value.get(key)
     if type(number) is not int or not 0 <= number < MAX_NUMBER:
         raise UnusableRecordError("bad_body", key, number)

@@ -1,39 +1,49 @@
-"""Tails the segments of telemetry sinks and turns their events into gauges at the events' own times."""
+"""Reads the segments of GPU memory telemetry sinks and sends their events at the events' own times."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from dataclasses import dataclass, field
+from glob import escape
+from itertools import compress
+from typing import NamedTuple
 
 from pydantic import Field
 
-from collectors.gpu_memory import metrics as emitted
-from collectors.gpu_memory.sessions import Measurement, Source
-from collectors.gpu_memory.sinks import Sinks, patterns
+from collectors.gpu_memory import metrics
+from collectors.gpu_memory.sinks import SEGMENTS, STATUSES, Sinks
 from common.collector import Context
 from common.config.settings import Texts, named
-from common.metric import Sample, sample
-from common.names import normalise_tag
-from common.records.buckets import Key, Sum
-from common.records.collector import collector_over
-from common.records.engine import Ingest
-from common.records.entry import Entry
-from common.records.envelope import UnusableRecordError
-from common.records.saved import MAX_TIME
-from common.records.settings import RecordSettings
-from common.records.storages import Files
-from common.records.window import Tick
-from fleetgauge.gpu_memory import BadEvent, parse_event
+from common.metric import Series
+from common.records.collector import Kind, Problem, RecordSettings, collector_over
+from common.records.envelope import MAX_TIME, UnusableRecordError
+from common.records.files import Files
+from common.records.sums import Block, Counts, Gauges, Key, LastValues, Sum
+from common.times import DAY
+from common.window import Window
+from fleetgauge.gpu_memory import BadEvent
+from fleetgauge.gpu_memory.events import (
+    ALERT_TYPES,
+    Measurement,
+    event_timestamp_seconds,
+    parse_measurement,
+    used_memory,
+    utilization,
+)
 from fleetgauge.records import SCHEMA_VERSION, Json
 
-# What a device says of itself: sessions on one device say the same. `measured` is what is in use on devices
-# whose capacity is known, which is what utilisation is of.
+NAME = "gpu_memory"
+
+# Figures of a device, which all sessions on it repeat. `measured` is the memory in use on devices whose
+# capacity is known: utilisation is a share of that.
 OF_THE_DEVICE = ("used", "total", "measured")
+
+_ALL = (True,) * len(metrics.GAUGES)
 
 
 class GpuMemorySettings(RecordSettings):
-    """Where the sinks are, and how jobs are told apart."""
+    """Where the sinks are, and which tags distinguish jobs."""
 
     model_config = named("FLEETGAUGE_GPU_MEMORY_")
 
@@ -46,157 +56,177 @@ class GpuMemorySettings(RecordSettings):
     )
 
 
-class GpuMemoryIngest(Ingest[GpuMemorySettings, Measurement]):
-    """One tick over the events of sessions.
+@dataclass(frozen=True)
+class Source:
+    """One session on one device. What is not known is empty.
 
-    All that was read becomes samples only once reading is over, because segments and sessions share seconds;
-    `bytes_per_tick` bounds it.
+    `blocks` are where its values go, by which of the gauges an event has.
     """
 
-    name, metrics, live_only = "gpu_memory", emitted.METRICS, emitted.LIVE_ONLY
-    reading = emitted.READING
-    identity = None
-    unit_in_file = True  # where it matters whose series a sink feeds
-    streams = False
+    name: str
+    host: str
+    rank: str
+    gpu: str
+    tags: Key
+    blocks: dict[tuple[bool, ...], Block] = field(default_factory=dict)
 
-    def __init__(self, context: Context[GpuMemorySettings], tick: Tick, known: Sinks) -> None:
-        super().__init__(context, tick, known)
-        known.recall(self.saved, tick.now)
-        self._sources: dict[tuple[object, ...], Source] = {}  # by what events tell
-        self._by_name: dict[str, Source] = {}
-        self._session = ("", "")  # of the segment under way
 
-    @classmethod
-    def patterns(cls, settings: GpuMemorySettings, files: Files) -> Sequence[str]:
-        return patterns(settings.paths, files)
+class Event(NamedTuple):
+    """One event, and its source."""
 
-    @classmethod
-    def survey(cls, context: Context[GpuMemorySettings], files: Files) -> Sinks:
-        return Sinks(context.settings.paths, files, context.shard)
+    writer: str
+    timestamp: float
+    source: Source
+    measurement: Measurement
 
-    @classmethod
-    def width(cls, settings: GpuMemorySettings) -> int:
-        return 1 if settings.tag_job_id else settings.aggregate_interval
 
-    @classmethod
-    def unit(cls, path: str, first: Json) -> str:  # noqa: ARG003
-        return path.rpartition("/")[0]
+class GpuMemoryGrammar:
+    """What the lines of one run of the collector mean."""
 
-    def family(self, path: str) -> str:
-        return self.unit(path, {})
+    def __init__(self, context: Context[GpuMemorySettings], files: Files) -> None:
+        self.gauges = Gauges()
+        self._context = context
+        self._by_job = context.settings.tag_job_id
+        self._sources: dict[tuple[object, ...], Source] = {}
+        self._shared = LastValues(context.settings.aggregate_interval)
+        self._counts = Counts()
+        if context.window.is_live:
+            self._sinks = Sinks(context.settings.paths, files)
+        else:  # the windows of a backfill look at manifests once
+            sinks = context.memory.setdefault("sinks", Sinks(context.settings.paths, files))
+            assert isinstance(sinks, Sinks)  # noqa: S101  # nothing else is under that key in a backfill
+            self._sinks = sinks
 
-    @classmethod
-    def fed_by(cls, first: Json) -> str:
-        try:
-            source = Source.of(parse_event(first, ""), -1)
-        except BadEvent:
-            return ""
-        return cls.series_of(source.tags, source.host)
-
-    @classmethod
-    def series_of(cls, tags: Sequence[str], host: str | None) -> str:
-        """A rank of a job writes into a directory of its own; who does not tell its job may share tags."""
-        named = dict(normalise_tag(tag).split(":", 1) for tag in tags)
-        return json.dumps([host or "", named["job_id"], named.get("rank")]) if "job_id" in named else ""
-
-    def interpret(self, entry: Entry) -> Measurement | None:
-        value = entry.value
+    def parse(self, value: Json, path: str) -> Event | None:
+        """Return the event that an object is; None for a record of another kind."""
         if value.get("schema_version") == SCHEMA_VERSION and "kind" in value:
-            return None  # a record of ours
-        if self._session[0] != self.path:
-            self._session = (self.path, self.known.session_of(self.path))
+            return None
         try:
-            event = parse_event(value, self._session[1])
+            event = parse_measurement(value)
         except BadEvent as bad:
             raise UnusableRecordError(bad.reason) from None
         if event.timestamp is None or not 0 < event.timestamp < MAX_TIME:
             raise UnusableRecordError("bad_timestamp", "timestamp", event.timestamp)
+        session = event.session_id or self._sinks.session_of(path)
         device = value.get("device_id")
-        told = (event.session_id, event.host, event.rank, event.job_id, device if type(device) is int else -1)
-        source = self._sources.get(told)
+        named = (session, event.host, event.rank, event.job_id, device if type(device) is int else -1)
+        source = self._sources.get(named)
         if source is None:
-            found = Source.of(event, told[4])
-            source = self._sources[told] = self._by_name.setdefault(found.name, found)
-        return Measurement(source.name, event.timestamp, source.group, source, event)
+            source = self._sources[named] = self._source(*named)
+        return Event(source.name, event.timestamp, source, event)
 
-    def hear(self, record: Measurement) -> None:
-        """Note a session; an event too old to be sent still tells its beginning and its peak."""
-        super().hear(record)
-        self._peak(record.writer, record.event.memory_allocated)
+    def _source(
+        self, session: str, host: str | None, rank: int | None, job_id: str | None, device: int
+    ) -> Source:
+        """Return the source of some events. A CPU calls its device -1, and has no tag for it."""
+        host, job = (host or "")[:200], (job_id or "")[:200]
+        ranked = "" if rank is None else str(rank)
+        gpu = str(device)[:20] if device >= 0 else ""
+        named = (("gpu", gpu), ("job_id", job), ("rank", ranked))
+        tags = tuple(f"{key}:{value}" for key, value in named if value)
+        return Source(json.dumps([session, host, ranked, job, gpu]), host, ranked, gpu, tags)
 
-    def _peak(self, writer: str, allocated: int | None) -> int | None:
-        """The most a session that was heard has allocated, now that it has allocated this much."""
-        more = self.owners.lives[writer].more
-        if allocated is not None:
-            more["peak"] = max(allocated, more.get("peak", allocated))
-        return more.get("peak")
-
-    def take(self, record: Measurement) -> Sequence[Sample]:
-        event, source = record.event, record.source
-        self.owners.hear(source.name, source.group, record.timestamp)
-        source.told.append(record.told())
-        if event.is_alert:
-            tags = source.tags if self.settings.tag_job_id else (f"rank:{source.rank}",) * bool(source.rank)
+    def add(self, record: Event, new: bool, problems: list[Problem]) -> bool:  # noqa: ARG002
+        """Add what an event measured: to its own series, or to those of its host and rank."""
+        event, source, at = record.measurement, record.source, record.timestamp
+        used = used_memory(event.used, event.allocated, event.reserved)
+        percent = utilization(used, event.total)
+        total = None if percent is None else event.total  # a capacity of 0 is not known
+        measured = (event.allocated, event.reserved, used, total, percent)
+        is_alert = event.event_type in ALERT_TYPES
+        if self._by_job:
+            known = _ALL if None not in measured else tuple(value is not None for value in measured)
+            block = source.blocks.get(known) or self._block(source, known)
+            for column, value in zip(block.values, compress(measured, known), strict=True):
+                column.append(value)  # type: ignore[arg-type]  # it is not None
+            block.times.append(at)
+        elif new:
+            named = dict(zip(metrics.GAUGES, measured, strict=True))
+            if named.pop("utilization") is not None:
+                named["measured"] = used
+            key = (source.host, source.rank, source.gpu)
+            values: dict[Key, float] = {
+                (*key, name): value for name, value in named.items() if value is not None
+            }
+            self._shared.add(source.name, at, values)
+        if is_alert and new:
+            tags = source.tags if self._by_job else (f"rank:{source.rank}",) * bool(source.rank)
             tags = (*tags, f"type:{event.event_type}")
-            self.count(Sample(emitted.ALERTS, 1, int(record.timestamp), tags, source.host or None))
-        return ()
+            self._counts.add(metrics.ALERTS, tags, source.host or None, int(at))
+        return is_alert or not self._by_job
 
-    @property
-    def pending(self) -> bool:
-        return True
+    def _block(self, source: Source, known: tuple[bool, ...]) -> Block:
+        gauges = compress(metrics.GAUGES.values(), known)
+        series = [(gauge, source.tags, source.host or None) for gauge in gauges]
+        source.blocks[known] = block = self.gauges.block(series, source.name)
+        return block
 
-    def rest(self, *, held: bool = False) -> Iterator[Sample]:
-        """Every second read, or the buckets that they add to where the job is not a tag; then alerts."""
-        for _, source in sorted(self._by_name.items()):
-            yield from self._seconds(source)
-        yield from super().rest(held=held)
+    def sums(self, window: Window) -> Iterator[Series]:
+        """Yield alerts, what jobs of a host and rank add up to, interrupted sessions and dumps."""
+        now, report = self._context.now, self._context.report
+        watched = now - DAY if window.is_live else 0
+        self._sinks.read(report, watched)
+        for metric, times in (
+            (metrics.INTERRUPTED, self._sinks.interrupted),
+            (metrics.OOM_DUMPS, self._sinks.dumps),
+        ):
+            for time in times:
+                if window.since <= time < window.until:
+                    self._counts.add(metric, (), None, time)
+        yield from self._counts.series()
+        points: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
+        for start, sums in self._shared.sums():
+            for key, value in _by_rank(sums):
+                times, values = points.setdefault(key, ([], []))
+                times.append(start)
+                values.append(value)
+        for (host, rank, name), (times, values) in points.items():
+            tags = (f"rank:{rank}",) if rank else ()
+            yield Series(metrics.GAUGES[name], tags, host or None, times, values)
 
-    def _seconds(self, source: Source) -> Iterator[Sample]:
-        """The points of a session that are its own."""
-        gauges, writer, group = tuple(emitted.GAUGES.values()), source.name, source.group
-        tags, host, alone = source.tags, source.host or None, self.owners.alone(writer, group)
-        for second, (_, *measured, allocated) in source.seconds():
-            values = (*measured, self._peak(writer, allocated))
-            if not self.settings.tag_job_id:
-                if not self.shared.add(writer, second, shared := _shared(source, values)):
-                    self.drop("late", len(shared), "session", source.session)
-            elif not alone and self.owners.superseded(writer, group, second):
-                self.drop("superseded", len(values) - values.count(None), "session", source.session)
-            else:
-                points = map(sample, zip(gauges, values, repeat(second), repeat(tags), repeat(host)))
-                known = points if None not in values else [one for one in points if one.value is not None]
-                yield from self.apart(known) if self.layered else known
-
-    def sum_samples(self, start: int, sums: Mapping[Key, Sum]) -> Iterator[Sample]:
-        """The points of a bucket. Of a device, its sessions say the same; what is their own is added up."""
-        ranks: dict[tuple[str, str], dict[str, float]] = {}
-        for (host, rank, gpu, name), (total, _, highest) in sums.items():
-            values = ranks.setdefault((host, rank), {})
-            values[name] = values.get(name, 0) + (highest if gpu and name in OF_THE_DEVICE else total)
-        for (host, rank), values in sorted(ranks.items()):
-            if "total" in values:
-                values["utilization"] = values["measured"] / values["total"] * 100.0
-            tags = {"rank": rank} if rank else {}
-            for name, metric in emitted.GAUGES.items():
-                if name in values:
-                    yield metric(values[name], start, on_host=host or None, **tags)
-
-    def present(self, *, sums: bool) -> Iterator[Sample]:
-        if sums:
-            yield from self.together(self.known.samples(self.context))
-
-    def changes(self, *, forget: bool, held: bool = False) -> dict[str, object]:
-        """What to save, with what manifests said; a replay reads them once."""
-        changes = super().changes(forget=forget, held=held)
-        return {**changes, **self.known.changes()} if self.tick.live else changes
+    def present(self, records: Sequence[Event], *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
+        """Yield how many sessions there are of each status."""
+        if complete:
+            for status in STATUSES:
+                yield metrics.SESSIONS(self._sinks.statuses[status], self._context.now, status=status)
 
 
-def _shared(source: Source, values: Sequence[float | None]) -> dict[Key, float]:
-    """A session's values under what they are added up by."""
-    named = {name: value for name, value in zip(emitted.GAUGES, values, strict=True) if value is not None}
-    if named.pop("utilization", None) is not None:
-        named["measured"] = named["used"]
-    return {(source.host, source.rank, source.gpu, name): value for name, value in named.items()}
+def _by_rank(sums: Mapping[Key, Sum]) -> Iterator[tuple[tuple[str, str, str], float]]:
+    """Yield the figures of each host and rank in one bucket. Sessions of one device repeat its figures."""
+    ranks: dict[tuple[str, str], dict[str, float]] = {}
+    for (host, rank, gpu, name), (total, _, highest) in sums.items():
+        values = ranks.setdefault((host, rank), {})
+        values[name] = values.get(name, 0) + (highest if gpu and name in OF_THE_DEVICE else total)
+    for (host, rank), values in ranks.items():
+        if "total" in values:
+            values["utilization"] = values["measured"] / values["total"] * 100.0
+        for name in metrics.GAUGES:
+            if name in values:
+                yield (host, rank, name), values[name]
 
 
-COLLECTOR = collector_over(GpuMemoryIngest, GpuMemorySettings)
+def _patterns(settings: GpuMemorySettings, files: Files) -> Sequence[str]:
+    """Return where the segments are: of a directory, all in it and below."""
+    return [
+        f"{escape(path.rstrip('/'))}/**/{SEGMENTS}" if files.is_directory(path) else path
+        for path in settings.paths
+    ]
+
+
+def _width(settings: GpuMemorySettings) -> int:
+    return 1 if settings.tag_job_id else settings.aggregate_interval
+
+
+COLLECTOR = collector_over(
+    Kind(
+        name=NAME,
+        settings=GpuMemorySettings,
+        metrics=metrics.METRICS,
+        live_only=metrics.LIVE_ONLY,
+        ingest=metrics.INGEST,
+        grammar=GpuMemoryGrammar,
+        width=_width,
+        time_of=event_timestamp_seconds,
+        patterns=_patterns,
+    )
+)

@@ -1,12 +1,12 @@
-"""How the memory of GPUs is looked at, and when somebody is told of it."""
+"""The dashboard and the monitors of GPU memory."""
 
 from __future__ import annotations
 
 from collectors.gpu_memory import metrics as m
 from common.dashboard import Dashboard, Monitor, Section, Views, bars, heat_map, line, table, toplist, value
-from common.records.reading_dashboard import reading_monitors, reading_section
+from common.records.ingest import ingest_monitors, ingest_section
 
-_ALLOCATED, _RESERVED, _USED, _TOTAL, _UTILIZATION, _PEAK = m.GAUGES.values()
+_ALLOCATED, _RESERVED, _USED, _TOTAL, _UTILIZATION = m.GAUGES.values()
 _RANK = ("job_id", "rank", "gpu")
 
 GPU_MEMORY = Dashboard(
@@ -20,8 +20,8 @@ GPU_MEMORY = Dashboard(
             "Overview",
             (
                 value("Fullest device", _UTILIZATION),
-                value("Out-of-memory dumps of the day", m.OOM_DUMPS),
-                value("Sessions interrupted in the day", m.INTERRUPTED),
+                value("Out-of-memory dumps", m.OOM_DUMPS),
+                value("Interrupted sessions", m.INTERRUPTED),
             ),
         ),
         Section(
@@ -31,8 +31,8 @@ GPU_MEMORY = Dashboard(
                 line("Reserved by job", _RESERVED, by=("job_id",)),
                 line("Utilisation by job", _UTILIZATION, by=("job_id",)),
                 heat_map("Utilisation of all devices", _UTILIZATION, by=_RANK),
-                table("Ranks", _ALLOCATED, _PEAK, _USED, _TOTAL, by=_RANK),
-                toplist("Highest peaks", _PEAK, by=("job_id", "rank")),
+                table("Ranks", _ALLOCATED, _USED, _TOTAL, by=_RANK),
+                toplist("Most memory by rank", _ALLOCATED, by=("job_id", "rank")),
             ),
         ),
         Section(
@@ -41,7 +41,7 @@ GPU_MEMORY = Dashboard(
                 bars("Alerts by type", m.ALERTS, by=("type",)),
                 toplist("Alerts by job", m.ALERTS, by=("job_id",)),
                 line("Sessions by status", m.SESSIONS, by=("status",)),
-                line("Dumps and interrupted sessions", m.OOM_DUMPS, m.INTERRUPTED),
+                bars("Dumps and interrupted sessions", m.OOM_DUMPS, m.INTERRUPTED),
             ),
         ),
     ),
@@ -53,14 +53,14 @@ MONITORS = (
         "oom-dump",
         "A job ran out of GPU memory",
         m.OOM_DUMPS,
-        *("max", "1h", ">", 0.0),
+        *("sum", "1h", ">", 0.0),
         "each dump is a job that died",
-        "{{value}} out-of-memory dumps were written in the last 24 hours.",
+        "{{value}} out-of-memory dumps were written in the last hour.",
         "The job ended at once, and what it did since its last checkpoint is lost.",
         "Open the dump with `python -m fleetgauge.gpu_memory`: its page shows who held what when it ended.",
         "docs/gpu-memory.md",
     ),
-    *reading_monitors("gpu_memory", m.READING),
+    *ingest_monitors("gpu_memory", m.INGEST),
 )
 
-VIEWS = Views((GPU_MEMORY,), (reading_section("GPU memory", m.READING),), MONITORS)
+VIEWS = Views((GPU_MEMORY,), (ingest_section("Reading of GPU memory", m.INGEST),), MONITORS)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from common.metric import Combine, count, gauge
-from common.records.reading_metrics import IngestMetrics
+from common.records.ingest import ingest_metrics
 
 TAGS = ("gpu", "job_id", "rank")
 
-# Every job on a device tells how full the whole device is: adding those up would count it twice.
+# Every job on a device reports the use of the complete device: a sum would count it twice.
 GAUGES = {
-    name: gauge(f"gpu_memory.{suffix}", unit, text, *TAGS, "shard", combines=combines, on_node=True)
+    name: gauge(f"gpu_memory.{suffix}", unit, text, *TAGS, combines=combines, on_node=True)
     for name, suffix, unit, combines, text in (
         (
             *("allocated", "allocated_bytes", "byte", Combine.SUM),
@@ -21,14 +21,10 @@ GAUGES = {
         ),
         (
             *("used", "device_used_bytes", "byte", Combine.MAX),
-            "Memory in use on the device; where it does not tell, what the job's allocator holds of it.",
+            "Memory in use on the device; where that is not known, what the job's allocator has of it.",
         ),
         ("total", "device_total_bytes", "byte", Combine.MAX, "Memory that the device has."),
         ("utilization", "utilization_pct", "percent", Combine.MAX, "Memory in use, of what the device has."),
-        (
-            *("peak", "peak_allocated_bytes", "byte", Combine.MAX),
-            "Highest allocated_bytes of the session so far.",
-        ),
     )
 }
 
@@ -37,23 +33,23 @@ ALERTS = count(
     "event",
     "Events of type warning, critical, error or peak.",
     *TAGS,
-    "shard",
     "type",
     on_node=True,
 )
-SESSIONS, INTERRUPTED, OOM_DUMPS = (
-    gauge(f"gpu_memory.{name}", "", text, "shard", *tags, combines=Combine.SUM)
-    for name, text, *tags in (
-        ("sessions", "Sessions that the sinks' manifests list.", "status"),
-        ("sessions.interrupted_24h", "Sessions that were interrupted in the last 24 hours."),
-        ("oom_dumps_24h", "Out-of-memory dumps written in the last 24 hours."),
-    )
+SESSIONS = gauge(
+    "gpu_memory.sessions",
+    "",
+    "Sessions that the manifests of sinks list which were written to in the last day.",
+    "status",
+    combines=Combine.SUM,
 )
+INTERRUPTED = count(
+    "gpu_memory.sessions.interrupted", "", "Sessions that were interrupted, at the time they ended."
+)
+OOM_DUMPS = count("gpu_memory.oom_dumps", "", "Out-of-memory dumps, at the time they were written.")
 
-READING = IngestMetrics("gpu_memory")
+INGEST = ingest_metrics("gpu_memory")
 
-# What is true at the time of a tick itself: manifests tell only how sessions are now, and dumps are cleared
-# away, so that those still there of an earlier day may be too few.
-LIVE_ONLY = frozenset({SESSIONS, INTERRUPTED, OOM_DUMPS, *READING.metrics})
+LIVE_ONLY = frozenset({SESSIONS, *INGEST})  # manifests show how sessions are now
 
-METRICS = (*GAUGES.values(), ALERTS, SESSIONS, INTERRUPTED, OOM_DUMPS, *READING.metrics)
+METRICS = (*GAUGES.values(), ALERTS, SESSIONS, INTERRUPTED, OOM_DUMPS, *INGEST)

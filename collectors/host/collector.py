@@ -1,13 +1,15 @@
 """Reads the node through psutil and the GPU driver, which see the whole machine from inside a container too.
 
-What a process that stays remembers from tick to tick is here: how busy the CPUs were so far, the energy of
-each GPU, the counts that were not delivered yet.
+What a process that stays keeps from tick to tick is here: how busy the CPUs were so far, the energy of each
+GPU, and the counts of the last hour.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +24,13 @@ from collectors.host.xids import XidListener
 from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Texts, named
 from common.errors import ConfigurationError
-from common.metric import Mark, Sample
+from common.metric import Metric, Series
 from fleetgauge.compute.nvml import DriverAnswer, ask_driver, code_of
 
 NVML_SECONDS = 10.0
 _DRIVER_NOT_LOADED = 9  # a machine without GPUs that has the library all the same
-COUNTED = "counted_until"
+
+log = logging.getLogger(__name__)
 
 
 class HostSettings(CollectorSettings):
@@ -43,38 +46,37 @@ class HostSettings(CollectorSettings):
 
 
 class Node:
-    """The node, and what one process remembers of it."""
+    """The node, and what one process keeps of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock  # of what comes by itself, between two runs
         self._cpu: machine.CpuTimes | None = None
         self._known: dict[int, Board] = {}  # as it was when it last said its name
         self._energy: dict[int, int] = {}  # in millijoules, at the last look
-        self._counts: list[tuple[int, Sample]] = []  # by the tick that first sent them
+        self._counts: dict[tuple[Metric, frozenset[tuple[str, str]]], dict[int, float]] = {}  # by second
         self._xids: XidListener | None = None
         self._pids_said = False
 
-    def collect(self, context: Context[HostSettings]) -> Iterator[Sample | Mark]:
-        """The node's size and how busy it is, each at the second it was measured."""
+    def collect(self, context: Context[HostSettings]) -> Iterator[Series]:
+        """Yield the node's size and how busy it is now."""
         root = _root(context.settings)
         before, self._cpu = self._cpu or machine.first_cpu_times(), machine.cpu_times()
         busy = machine.utilization(before, self._cpu)
         found = [] if busy is None else [(metrics.CPU_UTILIZATION, busy)]
         found.extend(machine.figures(root))
-        at = int(context.clock())
         for metric, value in found:
-            yield metric(value, at, on_host=context.node_name)
+            yield metric(value, context.now)
         for path in context.settings.paths:
             try:
                 for metric, value in machine.disk(path, root):
-                    yield metric(value, int(context.clock()), on_host=context.node_name, path=path)
+                    yield metric(value, context.now, path=path)
             except OSError as error:
-                context.lose(f"the file system of {path}", error.strerror or str(error))
+                context.report.lose(f"the file system of {path}", error.strerror or str(error))
         yield from self._gpus(context, root)
 
     def check(self, context: Context[HostSettings]) -> Iterator[str]:
-        """The node can always be read; say under which name it will appear and what it has."""
+        """The node can always be read; say what it has."""
         root = _root(context.settings)
-        yield f"metrics will carry the host {context.node_name}"
         yield f"a single run looks at the CPUs for {machine.CPU_SECONDS:g} s, --every for its whole interval"
         if self._processes(context, root):
             yield "processes on GPUs can be told by their jobs"
@@ -85,29 +87,28 @@ class Node:
             silent = sum(board.lost is not False for board in listed)
             yield f"the driver lists {len(listed)} GPUs" + (f"; {silent} do not answer" if silent else "")
 
-    def _gpus(self, context: Context[HostSettings], root: Path | None) -> Iterator[Sample | Mark]:
+    def _gpus(self, context: Context[HostSettings], root: Path | None) -> Iterator[Series]:
+        at = context.now
         if context.stays and (self._xids is None or self._xids.is_done()):
-            self._xids = XidListener(context.clock)
-        node = context.node_name
+            self._xids = XidListener(self._clock)
         answer = self._ask(context, Wanted(context.settings.gpu_video, self._processes(context, root)))
-        at = int(context.clock())
         found = [self._named(board) for board in answer.boards or ()]
         tags = machine.description(
             root, os.environ, next((board.name for board in found if board.name), None)
         )
-        yield metrics.INFO(1, at, on_host=node, **tags)
+        yield metrics.INFO(1, at, **tags)
         if answer.boards is None:
             if answer.library_loads and answer.error and code_of(answer.error) != _DRIVER_NOT_LOADED:
-                context.lose("the GPU driver", str(answer.error))
+                context.report.lose("the GPU driver", str(answer.error))
             return
-        yield metrics.GPU_COUNT_LISTED(len(found), at, on_host=node)
+        yield metrics.GPU_COUNT_LISTED(len(found), at)
         if None not in (answering := [board.lost for board in found]):
-            yield metrics.GPU_COUNT(answering.count(False), at, on_host=node)
+            yield metrics.GPU_COUNT(answering.count(False), at)
         for board in found:
             if board.error is not None:
-                context.lose(f"GPU {board.index}", board.error)
-            yield from _samples(board, at, context)
-        yield from self._counted(found, at, context)
+                context.report.lose(f"GPU {board.index}", board.error)
+            yield from _figures(board, context)
+        yield from self._counted(found, context)
 
     def _ask(self, context: Context[HostSettings], wanted: Wanted) -> DriverAnswer[Board]:
         read = partial(boards.read, wanted=wanted)
@@ -129,48 +130,47 @@ class Node:
             return proc
         if not self._pids_said:
             self._pids_said = True
-            context.log.warning(
+            log.warning(
                 "jobs on GPUs are left out: %s is not that of the host; give the pod hostPID or mount the "
                 "host's root and name it in FLEETGAUGE_HOST_ROOT",
                 proc,
             )
         return None
 
-    def _counted(
-        self, found: list[Board], at: int, context: Context[HostSettings]
-    ) -> Iterator[Sample | Mark]:
-        """Energy and XID errors since the last look, and again those that were not delivered then.
+    def _counted(self, found: list[Board], context: Context[HostSettings]) -> Iterator[Series]:
+        """Yield energy and XID errors since the last look, and again those of the last hour.
 
-        They are sent again as they were, at their own seconds, so that nothing counts twice.
+        An earlier delivery may have failed. They are sent again for their own seconds, which changes nothing.
         """
-        delivered = context.state.get(COUNTED)
-        since = delivered if isinstance(delivered, int) else 0
-        self._counts = [
-            (tick, sample)
-            for tick, sample in self._counts
-            if tick > since and sample.timestamp > context.sendable_since
-        ]
-        new = [*self._energy_samples(found, at, context), *self._xid_samples(at, context)]
-        self._counts += [(at, sample) for sample in new]
-        yield from (sample for _, sample in self._counts)
-        if self._counts:
-            yield Mark({COUNTED: at})
+        self._count_energy(found, context)
+        self._count_xids(context)
+        earliest = context.window.earliest or context.now
+        for (metric, tags), points in list(self._counts.items()):
+            for second in [second for second in points if second < earliest]:
+                del points[second]
+            if points:
+                times = sorted(points)
+                yield metric.series(times, [points[second] for second in times], **dict(tags))
+            else:
+                del self._counts[metric, tags]
 
-    def _energy_samples(
-        self, found: list[Board], at: int, context: Context[HostSettings]
-    ) -> Iterator[Sample]:
+    def _count(self, metric: Metric, value: float, second: int, tags: Mapping[str, str]) -> None:
+        points = self._counts.setdefault((metric, frozenset(tags.items())), {})
+        points[second] = points.get(second, 0) + value
+
+    def _count_energy(self, found: list[Board], context: Context[HostSettings]) -> None:
         for board in found:
             if board.energy_mj is not None:
                 before = self._energy.get(board.index)
                 self._energy[board.index] = board.energy_mj
                 if before is not None and before <= board.energy_mj:  # or else the driver began anew
                     joules = (board.energy_mj - before) / 1000
-                    yield metrics.GPU_ENERGY(joules, at, on_host=context.node_name, **_tags(board, context))
+                    self._count(metrics.GPU_ENERGY, joules, context.now, _tags(board, context))
 
-    def _xid_samples(self, at: int, context: Context[HostSettings]) -> Iterator[Sample]:
-        for second, index, xid, count in self._xids.take(before=at) if self._xids else ():
+    def _count_xids(self, context: Context[HostSettings]) -> None:
+        for second, index, xid, count in self._xids.take(before=context.now) if self._xids else ():
             tags = _tags(self._known.get(index, Board(index)), context)
-            yield metrics.GPU_XID_ERRORS(count, second, on_host=context.node_name, xid=str(xid), **tags)
+            self._count(metrics.GPU_XID_ERRORS, count, second, {"xid": str(xid), **tags})
 
 
 def _root(settings: HostSettings) -> Path | None:
@@ -190,14 +190,14 @@ def _tags(board: Board, context: Context[HostSettings]) -> dict[str, str]:
     return {key: value for key, value in described.items() if value}
 
 
-def _samples(board: Board, at: int, context: Context[HostSettings]) -> Iterator[Sample]:
-    """What is known of one GPU; what is not has no sample."""
+def _figures(board: Board, context: Context[HostSettings]) -> Iterator[Series]:
+    """Yield what is known of one GPU; what is not has no series."""
     tags = _tags(board, context)
     lost = [] if board.lost is None else [Figure(metrics.GPU_LOST, int(board.lost), {})]
     for metric, value, own in (*lost, *board.figures):
         if not context.settings.gpu_uuid:
             own.pop("gpu_uuid", None)
-        yield metric(value, at, on_host=context.node_name, **(tags | own))
+        yield metric(value, context.now, **(tags | own))
 
 
 NODE = Node()

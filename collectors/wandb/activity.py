@@ -20,7 +20,7 @@ from collectors.wandb.runs import SECOND, TERMINAL, Run
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.usage import Group, Shares
 from collectors.wandb.utilization import Look, Reported
-from common.metric import Metric, Sample
+from common.metric import Metric, Series
 
 _NOTHING = Reported(0, 0.0, 0, 0.0, 0.0, None, None)
 
@@ -77,7 +77,7 @@ class Activity:
         old = said and said.timestamp is not None and said.timestamp <= self._at - self._settings.stale_after
         return look._replace(reported=None) if old else look
 
-    def samples(self, *, remembers: bool) -> Iterator[Sample]:
+    def series(self, *, remembers: bool) -> Iterator[Series]:
         """All that is known; who is idle only where looks are remembered."""
         projects: defaultdict[Project, list[Reported]] = defaultdict(list)
         for group in sorted(self._said):

@@ -1,9 +1,10 @@
-"""Reads the runs of each project and says how the fleet is doing, as of one instant or of many."""
+"""Reads the runs of each project and says how the fleet is doing, at one instant or at many."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from collectors.wandb import metrics
 from collectors.wandb.activity import Activity
@@ -11,143 +12,129 @@ from collectors.wandb.api import RefusedKeyError
 from collectors.wandb.evaluate import Figures, Rules, evaluate_many
 from collectors.wandb.fleet import Fleet, Sleep, open_fleet
 from collectors.wandb.idle import remembered
+from collectors.wandb.ledger import is_in_reach
 from collectors.wandb.listing import Listing
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
 from collectors.wandb.query import Extra, unasked
+from collectors.wandb.runs import SECOND
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.usage import Usage
+from collectors.wandb.usage import Usage, usage_series
 from common.collector import Collector, Context
 from common.errors import FleetgaugeError
-from common.metric import Mark, Sample
-from common.shards import slot, slotted, split
-from common.span import Span
+from common.metric import Series
+from common.times import DAY, iso
 
-_TICK, _USAGE, _IDLE = "tick:", "usage:", "idle:"  # what the state remembers of a project
+_IDLE = "idle"  # in the memory: by project and run, since when its GPUs are idle
+
+log = logging.getLogger(__name__)
 
 
-def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Sample | Mark]:
-    """The metrics of every project, now and at the ticks that were missed and can still be sent."""
-    settings = context.settings
+def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Series]:
+    """Yield the metrics of every project at each tick of the window."""
+    window = context.window
+    if not window.ticks:
+        why = f"that of {iso(window.until)} was sent already" if window.is_live else "none is in the window"
+        log.info("there is no tick to send: %s", why)
+        return
     fleet = open_fleet(context, sleep)
-    to_send = {
-        project: {*context.missed(context.state.get(_key(project))), context.at}
-        for project in fleet.chosen.projects
-    }
-    instants = sorted({context.at}.union(*to_send.values()))
-    usage = Usage(instants, settings)
+    yield from _live(fleet, window.ticks) if window.is_live else _past(fleet, window.ticks)
+
+
+def _live(fleet: Fleet, ticks: Sequence[int]) -> Iterator[Series]:
+    """Yield the metrics of this tick and of those missed before it. Each project is dropped once answered."""
+    context, settings = fleet.context, fleet.context.settings
+    usage = Usage(ticks, settings)
     active: dict[Project, bool] = {}  # of the projects that were read, whether they have active runs
 
-    def answer(listing: Listing) -> list[Sample]:
-        project = listing.project
-        found: list[Sample] = []
-        for figures in evaluate_many(listing.runs, instants, _rules(settings)):
-            if figures.at == context.at:
-                found += live_samples(listing, figures)
-            elif figures.at in to_send[project]:
-                found += samples(project, figures, live=False)
-        usage.enter(project, listing.runs)
-        active[project] = figures.values[metrics.ACTIVE] > 0
+    def answer(listing: Listing) -> list[Series]:
+        figures = [*evaluate_many(listing.runs, ticks, _rules(settings))]
+        found = [*fleet_series(listing.project, figures, live_at=ticks[-1])]
+        if listing.unseen is not None:
+            entity, project = listing.project
+            found.append(metrics.UNSEEN(listing.unseen, ticks[-1], entity=entity, project=project))
+        usage.enter(listing.project, listing.runs)
+        active[listing.project] = figures[-1].values[metrics.ACTIVE] > 0
         return found
 
-    for told in fleet.each(instants[0] - settings.window, answer):
-        yield from told
-        yield Mark({})  # whom the GPUs belong to is known once all are read, but this need not wait
-    for shares in usage.shares():
-        yield from shares.samples({project for project in active if shares.at in to_send[project]})
-    gone = [key for key in context.state if (project := _project(key)) and fleet.is_gone(project)]
-    yield Mark({**{_key(project): context.at for project in active}, **dict.fromkeys(gone)})
-    activity = Activity(context.at, settings, shares)
-    if settings.utilization and (context.step is None or context.now - context.at <= context.step):
+    for series in fleet.each(ticks[0] - settings.window, answer):
+        yield from series
+    every = [*usage.shares()]
+    yield from usage_series(every, active)
+    activity = Activity(ticks[-1], settings, every[-1])
+    if settings.utilization:
         yield from _look(fleet, active, activity)
-    if settings.usage and not context.fills:
-        context.tally.tables["usage"] = shares.table(activity.utilization)
+    if settings.usage:
+        context.report.tables["usage"] = every[-1].table(activity.utilization)
 
 
-def _look(fleet: Fleet, active: Mapping[Project, bool], activity: Activity) -> Iterator[Sample | Mark]:
-    """How busy the GPUs of active runs are. A project that cannot be looked at is unknown."""
+def _look(fleet: Fleet, active: Mapping[Project, bool], activity: Activity) -> Iterator[Series]:
+    """Yield how busy the GPUs of active runs are. A project that cannot be looked at is unknown.
+
+    How long a run is idle is known from the second look on, where the first is remembered.
+    """
     context = fleet.context
-    quiet = [_key(project, _IDLE) for project, is_active in active.items() if not is_active]
-    changes: dict[str, object] = {key: None for key in quiet if key in context.state}
+    saved = context.memory.get(_IDLE)
+    idle: dict[str, object] = {**saved} if isinstance(saved, dict) else {}
+    quiet = {str(project) for project, is_active in active.items() if not is_active}
+    for path in fleet.gone(idle) | quiet:
+        idle.pop(path, None)
     for project, result in fleet.look([project for project, is_active in active.items() if is_active]):
         if isinstance(result, Exception):
-            context.lose(f"the utilisation of {project}", result)
+            context.report.lose(f"the utilisation of {project}", result)
             continue
         fleet.count_losses(result)
-        key = _key(project, _IDLE)
-        before = remembered(context.state.get(key))
-        after = activity.enter(project, result.runs, before, 2 * (context.step or 0))
-        if after or before:
-            changes[key] = {run: list(memory) for run, memory in after.items()} or None
+        before = remembered(idle.pop(str(project), None))
+        after = activity.enter(project, result.runs, before, 2 * context.window.step)
+        if after:
+            idle[str(project)] = {run: list(memory) for run, memory in after.items()}
     if Extra.SYSTEM_METRICS in fleet.missing:
         return
-    yield from activity.samples(remembers=context.remembers)
-    yield Mark(changes)
-    if context.remembers and not context.fills:
-        context.tally.tables["idle"] = activity.idle_table()
+    context.memory[_IDLE] = idle
+    yield from activity.series(remembers=saved is not None)
+    if saved is not None:
+        context.report.tables["idle"] = activity.idle_table()
 
 
-def backfill(
-    context: Context[WandbSettings], span: Span, sleep: Sleep = time.sleep
-) -> Callable[[], Iterator[Sample | Mark]]:
-    """The metrics of every project at each tick of a span, from one listing of its runs."""
-    settings = context.settings
-    fleet = open_fleet(context, sleep)
-    listings = list(fleet.each(span.since - settings.window, lambda listing: listing, span.until))
-    projects = [one.project for one in listings]
-    sent, told = (
-        {one: at if isinstance(at := context.state.get(_key(one, kind)), int) else -1 for one in projects}
-        for kind in (_TICK, _USAGE)
-    )
-
-    def recompute() -> Iterator[Sample | Mark]:
-        usage = Usage(span.ticks if settings.usage else (), settings)
+def _past(fleet: Fleet, ticks: Sequence[int]) -> Iterator[Series]:
+    """Yield the metrics of many ticks from one listing of the runs, oldest first, a day at a time."""
+    context, settings = fleet.context, fleet.context.settings
+    since, created_before = ticks[0] - settings.window, context.window.until + 1
+    listings = [*fleet.each(since, lambda listing: listing, created_before)]
+    projects = {listing.project for listing in listings}
+    size = max(1, DAY // context.window.step)
+    for start in range(0, len(ticks), size):
+        part = ticks[start : start + size]
+        reach = part[0] * SECOND, part[-1] * SECOND, settings.window * SECOND
+        usage = Usage(part if settings.usage else (), settings)
         for listing in listings:
-            usage.enter(listing.project, listing.runs)
-        for shares in usage.shares():
-            due = {project for project in projects if shares.at > told[project]}
-            yield from shares.samples(due)
-            yield Mark({_key(project, _USAGE): shares.at for project in due})
-        for listing in listings:
-            ticks = [at for at in span.ticks if at > sent[listing.project]]
-            for figures in evaluate_many(listing.runs, ticks, _rules(settings)):
-                yield from samples(listing.project, figures, live=False)
-                yield Mark({_key(listing.project): figures.at})
-
-    return recompute
+            runs = [run for run in listing.runs if is_in_reach(run, *reach)]
+            yield from fleet_series(listing.project, [*evaluate_many(runs, part, _rules(settings))])
+            usage.enter(listing.project, runs)
+        yield from usage_series([*usage.shares()], projects)
 
 
 def _rules(settings: WandbSettings) -> Rules:
     return Rules(settings.window, settings.stale_after, settings.pending_for)
 
 
-def _key(project: Project, kind: str = _TICK) -> str:
-    """Where the state remembers something of a project, such as the last tick that was delivered."""
-    return slotted(slot(str(project)), f"{kind}{project}")
-
-
-def _project(key: str) -> Project | None:
-    """The project that a key of the state is about."""
-    kind, colon, path = split(key)[1].partition(":")
-    entity, slash, name = path.partition("/")
-    return Project(entity, name) if slash and f"{kind}{colon}" in {_TICK, _IDLE} else None
-
-
-def live_samples(listing: Listing, figures: Figures) -> Iterator[Sample]:
-    """All that is known of a project at the present."""
-    yield from samples(listing.project, figures, live=True)
-    if listing.unseen is not None:
-        entity, project = listing.project
-        yield metrics.UNSEEN(listing.unseen, figures.at, entity=entity, project=project)
-
-
-def samples(project: Project, figures: Figures, *, live: bool) -> Iterator[Sample]:
-    """The figures of a project as samples; of the past, without what only the present can show."""
+def fleet_series(
+    project: Project, figures: Sequence[Figures], live_at: int | None = None
+) -> Iterator[Series]:
+    """Yield the figures of a project; what only the present can show, at the live tick alone."""
     tags = {"entity": project.entity, "project": project.name}
     for metric in METRICS:
-        if metric in figures.values and (live or metric not in LIVE_ONLY):
-            yield metric(figures.values[metric], figures.at, **tags)
-    for target, value in sorted(figures.by_target.items()):
-        yield metrics.PUSH_CONFIG_STEPS(value, figures.at, **tags, **target._asdict())
+        points = [
+            (one.at, one.values[metric])
+            for one in figures
+            if metric in one.values and (one.at == live_at or metric not in LIVE_ONLY)
+        ]
+        if points:
+            times, values = zip(*points, strict=True)
+            yield metric.series(times, values, **tags)
+    for target in sorted({target for one in figures for target in one.by_target}):
+        points = [(one.at, one.by_target[target]) for one in figures if target in one.by_target]
+        times, values = zip(*points, strict=True)
+        yield metrics.PUSH_CONFIG_STEPS.series(times, values, **tags, **target._asdict())
 
 
 def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[str | FleetgaugeError]:
@@ -177,8 +164,6 @@ def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterato
         yield f"not available at {settings.base_url}: {part.value}"
     if settings.user_hash_key is not None:
         yield "usernames are sent as keyed hashes"
-    if settings.utilization and not context.remembers:
-        yield "which runs are idle is not told: that needs a checkpoint store (FLEETGAUGE_CHECKPOINTS)"
 
 
 COLLECTOR = Collector(
@@ -187,6 +172,6 @@ COLLECTOR = Collector(
     metrics=METRICS,
     collect=collect,
     check=check,
-    backfill=backfill,
+    has_history=True,
     live_only=LIVE_ONLY,
 )

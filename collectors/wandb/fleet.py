@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ from common.errors import FleetgaugeError, SourceError
 from common.net.retry import TransientError, persist
 
 LOOK_PAGE = 200  # runs asked for in one request with their system metrics, of 10 kB each
+
+log = logging.getLogger(__name__)
 
 Sleep = Callable[[float], None]
 T = TypeVar("T")
@@ -38,9 +41,11 @@ class Fleet:
     _gone: set[Project] = field(default_factory=set)
     _failures: dict[Project, Exception] = field(default_factory=dict)
 
-    def is_gone(self, project: Project) -> bool:
-        """Whether a project was one of an entity's, and is no longer."""
-        return project in self._gone or self.chosen.is_gone(project)
+    def gone(self, paths: Iterable[str]) -> set[str]:
+        """Return the projects that are read no longer, and whose entity was not one that failed to list."""
+        listed = {str(project) for project in self.chosen.projects if project not in self._gone}
+        unlisted = {project.entity for project in self.chosen.unlisted}
+        return {path for path in paths if path not in listed and path.partition("/")[0] not in unlisted}
 
     def each(
         self, since: int, answer: Callable[[Listing], T], created_before: int | None = None
@@ -63,20 +68,21 @@ class Fleet:
         if failed and not answered:
             raise _worst([error for _, error in failed])
         for project, why in failed:
-            self.context.lose(str(project), why)
+            self.context.report.lose(str(project), why)
 
     def look(self, projects: list[Project]) -> Iterator[Result]:
         """The runs of some projects that are running, with what their GPUs say."""
-        since = self.context.at - self.context.settings.stale_after
+        since = self.context.window.until - self.context.settings.stale_after
         return self._read(projects, seen_running_since(since), looking=True)
 
     def _read(self, projects: list[Project], filters: str, *, looking: bool) -> Iterator[Result]:
         context, settings = self.context, self.context.settings
         size = min(LOOK_PAGE, settings.page_size) if looking else None
         without = unasked(settings.told_by, looking=looking)
-        http = context.http(settings.base_url, settings.connections)
+        http = context.network.http(settings.base_url, settings.connections)
         api = Api(settings, self.reading, http)
-        schedule = Schedule(api, http, settings, context.deadline, self.sleep, context.parent, self.missing)
+        progress = context.report.progress
+        schedule = Schedule(api, http, settings, context.deadline, self.sleep, progress, self.missing)
         yield from schedule.read([Request(project, filters, size, without) for project in projects])
         self.missing = schedule.missing
 
@@ -88,7 +94,7 @@ class Fleet:
         answers: dict[Project, T],
     ) -> None:
         if isinstance(result, UnknownProjectError) and project in self.chosen.found:
-            self.context.log.info("%s went while it was to be read", project)
+            log.info("%s went while it was to be read", project)
             self._gone.add(project)
             return
         if isinstance(result, Exception):
@@ -97,23 +103,22 @@ class Fleet:
         try:
             answers[project] = answer(result)
         except Exception as error:
-            self.context.log.exception("unexpected error in the runs of %s", project)
+            log.exception("unexpected error in the runs of %s", project)
             self._failures[project] = error
             return
         self.count_losses(result)
-        self.context.log.info("%s: %d runs listed, %s unseen", project, result.listed, result.unseen)
+        log.info("%s: %d runs listed, %s unseen", project, result.listed, result.unseen)
 
     def count_losses(self, listing: Listing) -> None:
         """Count what was lost of single runs."""
         for reason, number in listing.dropped.items():
-            self.context.drop(reason, number)
-            self.context.tally.examples.setdefault(reason, listing.example(reason))
-            self.context.log.debug("dropped %d %s, first: %s", number, reason, listing.example(reason))
+            self.context.report.drop(reason, number, listing.example(reason))
+            log.debug("dropped %d %s, first: %s", number, reason, listing.example(reason))
 
     def first_row(self, project: Project, missing: frozenset[Extra]) -> tuple[Page, frozenset[Extra]]:
         """The first run of a project, and what the server turned out to lack."""
         context = self.context
-        filters = touched_since(context.at - context.settings.window)
+        filters = touched_since(context.now - context.settings.window)
         while True:
             ask = Ask(project, filters, 0, 1, missing=missing)
             try:
@@ -146,9 +151,9 @@ def open_fleet(context: Context[WandbSettings], sleep: Sleep) -> Fleet:
     settings = settings.model_copy(update={"connections": max(1, settings.connections // shard.count)})
     context = replace(context, settings=settings)
     reading = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners)
-    api = Api(settings, reading, context.http(settings.base_url))
+    api = Api(settings, reading, context.network.http(settings.base_url))
     if any(project.name == "*" for project in settings.chosen()):
-        context.parent.progress("listing projects", 0, None)
+        context.report.progress("listing projects", 0, None)
     chosen = choose(settings, api, context.deadline, sleep)
     chosen.projects = [project for project in chosen.projects if shard.owns(str(project))]
     return Fleet(context, sleep, reading, api, chosen)

@@ -31,7 +31,7 @@ class Memory(NamedTuple):
 
 
 def remembered(saved: object) -> dict[str, Memory]:
-    """The memories of a project as a checkpoint holds them; one that cannot be read is forgotten."""
+    """Read the memories of a project as they were saved; one that cannot be read is forgotten."""
     found = saved.items() if isinstance(saved, dict) else ()
     return {run: Memory(*said) for run, said in found if isinstance(said, list) and _is_memory(said)}
 

@@ -169,6 +169,12 @@ class Ledger:
             offset[first] -= gpus * begin
 
 
+def is_in_reach(run: Run, first: int, last: int, window: int) -> bool:
+    """Whether a run may change an answer for any instant from the first to the last."""
+    times = (run.start, run.seen, run.worked_from)
+    return min(times) <= last and (run.state not in TERMINAL or max(times) + window + 1 >= first)
+
+
 def active_until(run: Run, stale_after: int) -> int:
     """When a run that started is no longer active: at its end, or once its heartbeat is stale."""
     return run.seen if run.state in TERMINAL else run.seen + stale_after

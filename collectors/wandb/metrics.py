@@ -230,7 +230,7 @@ USAGE_IDLE = _usage(
     "usage.gpus_idle",
     "",
     "Reporting GPUs of runs all of whose reporting GPUs were under 5 % (FLEETGAUGE_WANDB_IDLE_BELOW) at "
-    "every look for at least an hour (FLEETGAUGE_WANDB_IDLE_AFTER). Absent without a checkpoint store.",
+    "every look for at least an hour (FLEETGAUGE_WANDB_IDLE_AFTER). Absent without FLEETGAUGE_STATE.",
 )
 IDLE_COST = _usage(
     "idle.cost_per_hour",

@@ -24,10 +24,6 @@ class Chosen:
     unlisted: dict[Project, FleetgaugeError] = field(default_factory=dict)
     entities: set[str] = field(default_factory=set)  # all of whose projects are known
 
-    def is_gone(self, project: Project) -> bool:
-        """Whether a project is of an entity that was listed, and was not in its listing."""
-        return project.entity in self.entities and project not in self.projects
-
 
 def choose(settings: WandbSettings, api: Api, deadline: Deadline, sleep: Callable[[float], None]) -> Chosen:
     """Look up what `*` stands for. An entity that cannot be listed costs itself."""

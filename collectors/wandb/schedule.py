@@ -33,7 +33,6 @@ from collectors.wandb.walk import Walk
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.net.http import MAX_ANSWER_BYTES, Http, TooLargeError
 from common.net.retry import MAX_ATTEMPTS, Deadline, TransientError, backoff
-from common.parent import Parent
 
 WIDE_PAGE = 50  # whole configs and summaries are a hundred kilobytes a run
 
@@ -76,7 +75,7 @@ class Schedule:
     settings: WandbSettings
     deadline: Deadline
     sleep: Callable[[float], None]
-    parent: Parent
+    progress: Callable[[str, int, int | None], None]
     missing: frozenset[Extra] = frozenset()
     _readings: deque[_Reading] = field(default_factory=deque)  # whoever was asked about last comes last
     _ended: list[Result] = field(default_factory=list)
@@ -242,7 +241,7 @@ class Schedule:
     def _progress(self, reading: _Reading) -> None:
         walk = reading.walk
         reached = walk.reached if walk.total is None else min(walk.reached, walk.total)
-        self.parent.progress(f"listing the runs of {reading.request.project}", reached, walk.total)
+        self.progress(f"listing the runs of {reading.request.project}", reached, walk.total)
 
     def _end(self, reading: _Reading, result: Listing | Exception) -> None:
         reading.ended = True

@@ -9,7 +9,7 @@ the largest groups is one group of its project, so that any sum over groups is t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
@@ -18,7 +18,7 @@ from collectors.wandb.ledger import active_until, gpu_time
 from collectors.wandb.owners import DOLLAR, tag_keys
 from collectors.wandb.runs import HOUR, SECOND, Run, State
 from collectors.wandb.settings import Project, WandbSettings
-from common.metric import Metric, Sample
+from common.metric import Metric, Series
 
 OTHER = "_other"
 TABLE_ROWS = 10
@@ -53,14 +53,6 @@ class Shares:
     keys: tuple[str, ...]  # of the tags that make a group
     told: bool = True
 
-    def samples(self, projects: Container[Project]) -> Iterator[Sample]:
-        """What the groups of some projects have, where that is to be told."""
-        for group in sorted(self.groups) if self.told else ():
-            if group[0] in projects:
-                tags = self.tags(group)
-                for metric, value in self.groups[group].items():
-                    yield metric(value, self.at, **tags)
-
     def tags(self, group: Group) -> dict[str, str]:
         """The tags of what is said of a group."""
         project, values = group
@@ -84,6 +76,23 @@ class Shares:
     def place(self, group: Group) -> Group:
         """Where a run of a group is counted."""
         return others(group) if self.full and group not in self.groups else group
+
+
+def usage_series(every: Sequence[Shares], projects: Container[Project]) -> Iterator[Series]:
+    """Yield what the groups of some projects have over several instants, where that is to be sent."""
+    points: dict[Group, dict[Metric, tuple[list[int], list[float]]]] = {}
+    for shares in every:
+        for group, values in shares.groups.items() if shares.told else ():
+            if group[0] in projects:
+                of_group = points.setdefault(group, {})
+                for metric, value in values.items():
+                    times, numbers = of_group.setdefault(metric, ([], []))
+                    times.append(shares.at)
+                    numbers.append(value)
+    for group in sorted(points):
+        tags = every[0].tags(group)
+        for metric, (times, numbers) in points[group].items():
+            yield metric.series(times, numbers, **tags)
 
 
 def others(group: Group) -> Group:

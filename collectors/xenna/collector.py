@@ -1,33 +1,32 @@
-"""Tails the files of xenna pipelines and turns their records into gauges at the records' own times."""
+"""Reads the records of xenna pipelines and sends their statistics at the records' own times."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from collectors.xenna import metrics as emitted
-from collectors.xenna.record import KIND, Record, interpret
+from collectors.xenna import metrics
 from common.collector import Context
 from common.config.settings import Duration, named
-from common.metric import Metric, Sample, sample
-from common.names import normalise_tag
-from common.records.collector import collector_over
-from common.records.engine import Ingest
-from common.records.entry import Entry
-from common.records.envelope import text
-from common.records.paths import first_name
-from common.records.settings import RecordSettings
-from common.records.window import Tick
+from common.metric import Combine, Metric, Series
+from common.records.collector import Kind, Problem, RecordSettings, collector_over
+from common.records.envelope import UnusableRecordError, envelope, text, timestamp
+from common.records.files import Files, unit
+from common.records.sums import Block, Counts, Gauges, Identities, Key, LastValues, SeriesKey
 from common.times import DAY
-from fleetgauge.records import Json, file_name
+from common.window import Window
+from fleetgauge.records import Event, Json
 
-MAX_KEYS = 10_000  # keys remembered of runs with the same tags
+NAME = "xenna"
+
+_NUMBERS = {int, float}
+_TOO_LARGE = 1e300
 
 
 class XennaSettings(RecordSettings):
-    """Where the records are, and how runs are told apart."""
+    """Where the records are, and which tags distinguish runs."""
 
     model_config = named("FLEETGAUGE_XENNA_")
 
@@ -37,125 +36,185 @@ class XennaSettings(RecordSettings):
     stalled_after: Duration = Field(600, ge=1, description="Silence after which a run counts as stalled.")
 
 
-class XennaIngest(Ingest[XennaSettings, Record]):
-    """One tick over the records of pipelines."""
+class Record(NamedTuple):
+    """One record of a run; only an end has a `status`. A `plain` one is of the older form, without an end."""
 
-    name, metrics, live_only, reading = KIND, emitted.METRICS, emitted.LIVE_ONLY, emitted.READING
-    has_ends = True
-    unit_in_file = True
+    writer: str
+    timestamp: float
+    tags: tuple[str, ...]
+    pipeline_kind: str
+    metrics: Mapping[str, Any]  # Any: each value is checked alone
+    seq: int | None = None
+    status: str | None = None
+    plain: bool = False
 
-    def __init__(self, context: Context[XennaSettings], tick: Tick, known: None = None) -> None:
-        super().__init__(context, tick, known)
-        self._keys: dict[tuple[str, ...], dict[str, tuple[Metric, tuple[str, ...]] | None]] = {}  # by tags
-        self._tags: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    @classmethod
-    def adds_up(cls, settings: XennaSettings) -> Mapping[str, str]:
-        stages = () if settings.stage_run_hash else emitted.STAGE.values()
-        return {keyed.metric.name: keyed.combine for keyed in stages}
+class _Layout(NamedTuple):
+    """Where the values of records go that have the same keys, in their order.
 
-    @classmethod
-    def silence(cls, settings: XennaSettings) -> int:
-        return settings.stalled_after
+    Some go to the series of their run. Those of series that runs share go to `pending`, in the order of the
+    keys `shared`.
+    """
 
-    def family(self, path: str) -> str:
-        return first_name(path)
+    block: Block
+    append: tuple[Callable[[float], None], ...]
+    shared: tuple[Key, ...]
+    pending: list[float]
 
-    @classmethod
-    def unit(cls, path: str, first: Json) -> str:
-        """A run that is started again writes another file, named after it; what has its hash is together."""
-        run_hash = text(first, "run_hash")
-        names = "|".join(re.escape(file_name(said)) for said in (text(first, "run_id"), run_hash) if said)
-        base = super().unit(path, first)  # which rotation leaves as it is
-        named = run_hash and re.search(rf"(?<![A-Za-z0-9])({names})(?![A-Za-z0-9])", base)
-        return cls.fed_by(first) if named else base
 
-    @classmethod
-    def fed_by(cls, first: Json) -> str:
-        return cls.series_of((f"run_hash:{text(first, 'run_hash')}",), None)
+class XennaGrammar:
+    """What the lines of one run of the collector mean."""
 
-    @classmethod
-    def series_of(cls, tags: Sequence[str], host: str | None) -> str:  # noqa: ARG003
-        """The tag as it is stored: runs whose hashes differ only in what Datadog drops share their series."""
-        return next((normalise_tag(tag) for tag in tags if tag.startswith("run_hash:") and tag[9:]), "")
+    def __init__(self, context: Context[XennaSettings], files: Files) -> None:  # noqa: ARG002
+        self.gauges = Gauges()
+        self._settings = context.settings
+        self._now = context.now
+        self._layouts: dict[tuple[str, Key, Key], _Layout] = {}  # by writer, tags and keys
+        self._shared = LastValues(_width(context.settings))
+        self._ended = Counts()
+        self._seen = Identities()
 
-    def interpret(self, entry: Entry) -> Record | None:
-        return interpret(entry, self.head)
+    def parse(self, value: Json, path: str) -> Record | None:
+        """Return the record that an object is; None for another kind's."""
+        found = value.get("metrics")
+        kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
+        if "schema_version" in value:
+            known = envelope(value, NAME)
+            if known is None:
+                return None
+            run, seq, at, event, _, rank = known
+            status = None
+            if event is Event.END:
+                status = "ok" if value.get("status") == "ok" else "error"
+            return Record(
+                run,
+                at,
+                _tags(kind, rank, run_hash),
+                kind,
+                found if isinstance(found, dict) else {},
+                seq,
+                status,
+            )
+        if isinstance(found, dict) and "timestamp" in value:
+            run = f"plain:{unit(path)}:{kind}:{run_hash}"
+            return Record(run, timestamp(value), _tags(kind, None, run_hash), kind, found, plain=True)
+        raise UnusableRecordError("not_a_record", "metrics", found)
 
-    def ends(self, record: Record) -> bool:
-        return record.ended_well is not None
+    def add(self, record: Record, new: bool, problems: list[Problem]) -> bool:
+        """Add the numbers of a record under keys that are declared."""
+        found = record.metrics
+        if not _NUMBERS.issuperset(map(type, found.values())):
+            found = _numbers(found, problems)
+        layout = self._layout(record, found, problems)
+        if len(layout.append) < len(found):
+            found = {key: value for key, value in found.items() if metrics.find(key)}
+        try:
+            for append, value in zip(layout.append, found.values(), strict=True):
+                append(value)
+        except OverflowError:  # an integer that no float can hold: the record goes without it
+            for column in layout.block.values:
+                del column[len(layout.block.times) :]
+            layout.pending.clear()
+            small = {key: value for key, value in found.items() if abs(value) < _TOO_LARGE}
+            problems += [("not_finite", key, found[key]) for key in found.keys() - small.keys()]
+            return self.add(record._replace(metrics=small), new, problems)
+        layout.block.times.append(record.timestamp)
+        if new and (record.seq is None or self._seen.add(record.writer, record.seq)):
+            values = dict(zip(layout.shared, layout.pending, strict=True))
+            shared = {key: value for key, value in values.items() if abs(value) < _TOO_LARGE}  # NaN is not
+            problems += [("not_finite", key[0], values[key]) for key in values.keys() - shared.keys()]
+            self._shared.add(record.writer, record.timestamp, shared)
+            if record.status:
+                self._ended.add(metrics.ENDED, (f"status:{record.status}",), None, int(record.timestamp))
+        layout.pending.clear()
+        return bool(layout.shared or record.status)
 
-    def points(self, record: Record) -> int:
-        return len(record.metrics)
+    def _layout(self, record: Record, found: Mapping[str, float], problems: list[Problem]) -> _Layout:
+        """Return where the values of a record go; keys that are not declared are problems."""
+        name = (record.writer, record.tags, tuple(found))
+        layout = self._layouts.get(name)
+        if layout is None:
+            layout = self._layouts[name] = self._new_layout(record, found)
+        if len(layout.append) < len(found):
+            problems += [("unknown_metric", key, found[key]) for key in found if not metrics.find(key)]
+        return layout
 
-    def hear(self, record: Record) -> None:
-        super().hear(record)
-        more = self.owners.lives[record.writer].more
-        more["plain"] = record.plain
-        if record.ended_well is not None:
-            more["ok"] = record.ended_well
-
-    def samples(self, record: Record) -> Sequence[Sample]:
-        """The numbers of a record under keys that are declared; what a key becomes is worked out once."""
-        keys, at, samples = self._keys.setdefault(record.group, {}), int(record.timestamp), []
-        for key, value in record.metrics.items():
-            if value is None:
-                continue
-            if key not in keys:
-                if len(keys) >= MAX_KEYS:
-                    keys.clear()
-                keys[key] = self._find(record, key)
-            found = keys[key]
-            if found is None:
-                self.drop("unknown_metric", 1, key, value)
-            elif type(value) is float or type(value) is int:
-                samples.append(sample((found[0], value, at, found[1], None)))
+    def _new_layout(self, record: Record, found: Iterable[str]) -> _Layout:
+        own: list[SeriesKey] = []
+        shared: list[Key] = []
+        is_shared: list[bool] = []
+        for keyed, stage in filter(None, map(metrics.find, found)):
+            is_shared.append(stage is not None and not self._settings.stage_run_hash)
+            if is_shared[-1]:
+                kind = (f"pipeline_kind:{record.pipeline_kind}",) if record.pipeline_kind else ()
+                shared.append((keyed.metric.name, *kind, f"stage:{stage}"))
             else:
-                self.drop("not_a_number", 1, key, value)
-        return samples
+                own.append((keyed.metric, (*record.tags, *([f"stage:{stage}"] if stage else [])), None))
+        block = self.gauges.block(own, record.writer)
+        pending: list[float] = []
+        arrays = iter(block.values)
+        append = tuple(pending.append if one else next(arrays).append for one in is_shared)
+        return _Layout(block, append, tuple(shared), pending)
 
-    def _find(self, record: Record, key: str) -> tuple[Metric, tuple[str, ...]] | None:
-        """The metric and the tags of a key; None for a key nobody declared."""
-        declared = emitted.find(key)
-        if declared is None:
-            return None
-        keyed, stage = declared
-        tags = record.group
-        if stage is not None:
-            if not self.settings.stage_run_hash:
-                tags = (f"pipeline_kind:{record.pipeline_kind}",) if record.pipeline_kind else ()
-            tags = (*tags, f"stage:{stage}")
-        return keyed.metric, self._tags.setdefault(tags, tags)
+    def sums(self, window: Window) -> Iterator[Series]:  # noqa: ARG002
+        """Yield the stages of all runs together, and how many runs ended."""
+        points: dict[Key, tuple[list[int], list[float]]] = {}
+        for start, sums in self._shared.sums():
+            for key, sum_ in sums.items():
+                mean = _STAGES[key[0]].combines is Combine.MEAN
+                times, values = points.setdefault(key, ([], []))
+                times.append(start)
+                values.append(round(sum_.mean if mean else sum_.total, 9))
+        for (name, *tags), (times, values) in points.items():
+            yield Series(_STAGES[name], tuple(tags), None, times, values)
+        yield from self._ended.series()
 
-    def present(self, *, sums: bool) -> Iterator[Sample]:
-        """How the runs are, now. A run that has ended, or was started again, is not sent any more.
-
-        With files left for the next tick nobody knows; with some that cannot be read, of runs just heard of.
-        """
-        if self.behind:
-            return
-        yield from self.apart(self._newest(self.owners.lives if sums else self.owners.heard))
-        if sums:
-            yield from self.together(self._sums())
-
-    def _newest(self, known: Collection[str]) -> Iterator[Sample]:
-        now, limit, shards = self.context.now, self.settings.stalled_after, self.context.shard.count > 1
-        for name, life in self.owners.newest():
-            age = max(0.0, now - life.last)
-            # Else it may have gone on in a file of another shard.
-            whole = not shards or not self.series_of(life.group, None) or self.of_one_unit(life.group, None)
-            if life.ended is None and age <= DAY and whole and name in known:
-                yield Sample(emitted.LAST_RECORD_AGE, age, now, life.group, None)
-                if not life.more.get("plain"):  # the plain form has no end: silence may be one
-                    yield Sample(emitted.STALLED, int(age > limit), now, life.group, None)
-
-    def _sums(self) -> Iterator[Sample]:
-        now, limit = self.context.now, self.settings.stalled_after
-        runs = self.owners.lives.values()
-        ended = [bool(run.more.get("ok")) for run in runs if run.ended is not None and run.ended > now - DAY]
-        yield emitted.ACTIVE(sum(run.ended is None and now - run.last <= limit for run in runs), now)
-        yield emitted.ENDED_OK(ended.count(True), now)
-        yield emitted.ENDED_ERROR(ended.count(False), now)
+    def present(self, records: Sequence[Record], *, complete: bool) -> Iterator[Series]:
+        """Yield how old the last record of each run is that has not ended, and how many runs are active."""
+        now, limit = self._now, self._settings.stalled_after
+        newest: dict[tuple[str, ...], Record] = {}  # a run that was started again has the same tags
+        for record in sorted(records, key=lambda one: (one.timestamp, one.writer)):
+            newest[record.tags] = record
+        for record in newest.values():
+            age = max(0.0, now - record.timestamp)
+            if record.status is None and age <= DAY:
+                yield Series(metrics.LAST_RECORD_AGE, record.tags, None, (now,), (age,))
+                if not record.plain:  # which has no end: its silence may be one
+                    yield Series(metrics.STALLED, record.tags, None, (now,), (int(age > limit),))
+        if complete:
+            active = {one.writer for one in records if one.status is None and now - one.timestamp <= limit}
+            yield metrics.ACTIVE(len(active), now)
 
 
-COLLECTOR = collector_over(XennaIngest, XennaSettings)
+_STAGES: dict[str, Metric] = {keyed.metric.name: keyed.metric for keyed in metrics.STAGE.values()}
+
+
+def _numbers(found: Mapping[str, Any], problems: list[Problem]) -> dict[str, float]:
+    """Return what is a number; null is unknown, and anything else a problem."""
+    for key, value in found.items():
+        if value is not None and type(value) not in _NUMBERS:
+            problems.append(("not_a_number" if metrics.find(key) else "unknown_metric", key, value))
+    return {key: value for key, value in found.items() if type(value) in _NUMBERS}
+
+
+def _tags(*values: str | None) -> tuple[str, ...]:
+    return tuple(f"{name}:{value}" for name, value in zip(metrics.RUN_TAGS, values, strict=True) if value)
+
+
+def _width(settings: XennaSettings) -> int:
+    """Return the length of a bucket: runs share series only without run_hash."""
+    return 1 if settings.stage_run_hash else settings.aggregate_interval
+
+
+COLLECTOR = collector_over(
+    Kind(
+        name=NAME,
+        settings=XennaSettings,
+        metrics=metrics.METRICS,
+        live_only=metrics.LIVE_ONLY,
+        ingest=metrics.INGEST,
+        grammar=XennaGrammar,
+        width=_width,
+        watches=True,
+    )
+)

@@ -1,4 +1,4 @@
-"""How pipelines are looked at, and when somebody is told of one."""
+"""The dashboard and the monitors of pipelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from common.dashboard import (
     value,
 )
 from common.metric import Metric
-from common.records.reading_dashboard import reading_monitors, reading_section
+from common.records.ingest import ingest_monitors, ingest_section
 
 _PAGES = ("collectors/xenna/README.md", "docs/metrics.md")
 _RUN = ("pipeline_kind", "run_hash")
@@ -45,7 +45,7 @@ PIPELINES = Dashboard(
             (
                 value("Active runs", m.ACTIVE),
                 value("Stalled runs", m.STALLED),
-                value("Runs that ended well", m.ENDED_OK, share_of=(m.ENDED_OK, m.ENDED_ERROR)),
+                value("Runs that failed", m.ENDED, where=("status:error",)),
             ),
         ),
         Section(
@@ -66,7 +66,7 @@ PIPELINES = Dashboard(
                     by=_RUN,
                 ),
                 line("Stalled runs", m.STALLED, by=_RUN),
-                bars("Runs that ended", m.ENDED_OK, m.ENDED_ERROR),
+                bars("Runs that ended by status", m.ENDED, by=("status",)),
             ),
         ),
         Section(
@@ -117,21 +117,22 @@ MONITORS = (
     Monitor(
         "pipeline-error",
         "A pipeline ended in an error",
-        m.ENDED_ERROR,
-        *("max", "1h", ">", 0.0),
+        m.ENDED,
+        *("sum", "1h", ">", 0.0),
         "every pipeline that ends so leaves its outputs incomplete",
-        "{{value}} pipelines ended in an error in the last 24 hours.",
+        "{{value}} pipelines ended in an error in the last hour.",
         "What they should have written is missing or partial.",
         "Find the run on the dashboard Pipelines, read its last records and the driver's log, and start it "
         "again.",
         "docs/probes.md",
+        where=("status:error",),
     ),
-    *reading_monitors("xenna", m.READING),
+    *ingest_monitors("xenna", m.INGEST),
 )
 
 VIEWS = Views(
     (PIPELINES,),
-    (reading_section("pipelines", m.READING),),
+    (ingest_section("Reading of pipelines", m.INGEST),),
     MONITORS,
     {_of("stage", "actors_target")[0]: "cosmos-xenna always says 0"},
 )

@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from common.metric import Combine, Metric, gauge
-from common.records.reading_metrics import IngestMetrics
+from common.metric import Combine, Metric, count, gauge
+from common.records.ingest import ingest_metrics
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
 STAGE_TAGS = (*RUN_TAGS, "stage")
@@ -23,9 +23,7 @@ class Keyed(NamedTuple):
 def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Keyed]:
     """Metrics named after the keys of a record, which may have a `/` where a metric has a dot."""
     return {
-        key: Keyed(
-            gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, "shard", combines=combine), combine
-        )
+        key: Keyed(gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, combines=combine), combine)
         for key, unit, combine, text in rows
     }
 
@@ -87,7 +85,6 @@ LAST_RECORD_AGE = gauge(
     "second",
     "Time since the last record of a run that has not ended.",
     *RUN_TAGS,
-    "shard",
     combines=Combine.MAX,
 )
 STALLED = gauge(
@@ -95,26 +92,20 @@ STALLED = gauge(
     "",
     "1 when a run that has not ended has written nothing for longer than stalled_after, 0 otherwise.",
     *RUN_TAGS,
-    "shard",
     combines=SUM,
 )
-ACTIVE, ENDED_OK, ENDED_ERROR = (
-    gauge(f"xenna.runs.{name}", "run", text, "shard", combines=SUM)
-    for name, text in (
-        ("active", "Runs that have not ended and are not stalled."),
-        ("ended_ok_24h", "Runs that ended well in the last 24 hours."),
-        ("ended_error_24h", "Runs that ended in an error in the last 24 hours."),
-    )
-)
+ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not stalled.", combines=SUM)
+ENDED = count("xenna.runs.ended", "run", "Runs that ended, by their status: ok or error.", "status")
 
-READING = IngestMetrics("xenna")
+INGEST = ingest_metrics("xenna")
 
-# What is true at the time of a tick itself: a run that was stalled then may have gone on since.
-_PRESENT = (LAST_RECORD_AGE, STALLED, ACTIVE, ENDED_OK, ENDED_ERROR, *READING.metrics)
+# What is true at the time of a run of the collector: a pipeline that was stalled then may have gone on since.
+_PRESENT = (LAST_RECORD_AGE, STALLED, ACTIVE, *INGEST)
 LIVE_ONLY = frozenset(_PRESENT)
 
 METRICS = (
     *(keyed.metric for family in (PIPELINE, CLUSTER, STAGE) for keyed in family.values()),
+    ENDED,
     *_PRESENT,
 )
 

@@ -32,6 +32,8 @@ from common.logs import remember_secret
 from common.registry import PREFIX, nearest
 from common.times import parse_duration
 
+RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE"}
+
 log = logging.getLogger(__name__)
 
 
@@ -180,13 +182,15 @@ class CoreSettings(Settings):
     aws_region: Text | None = Field(
         None,
         validation_alias="AWS_REGION",
-        description="Region of the secrets, and of checkpoints and records in S3.",
+        description="Region of the secrets, and of state and records in S3.",
     )
     aws_endpoint_url: Url | None = Field(
         None, validation_alias="AWS_ENDPOINT_URL", description="Another AWS endpoint, for tests and proxies."
     )
-    checkpoints: Text | None = Field(
-        None, description="Where runs remember how far they came: a directory, or `s3://bucket/prefix`."
+    state: Text | None = Field(
+        None,
+        description="Where runs leave a small document for the next one: a directory, or "
+        "`s3://bucket/prefix`. Not required.",
     )
     step: Duration = Field(
         900,
@@ -197,7 +201,7 @@ class CoreSettings(Settings):
     series_cap: int = Field(20_000, ge=1, description="Most series one collector may send in one run.")
     instance: Text = Field(
         "",
-        description="Tells this installation from others that keep checkpoints in the same place; "
+        description="Tells this installation from others that keep state in the same place; "
         "the chart sets it.",
     )
     node_name: Text | None = Field(
@@ -205,8 +209,8 @@ class CoreSettings(Settings):
     )
     node_local: bool = Field(
         False,
-        description="Whether records are on each node's own disks, and every node reads its own: checkpoints "
-        "are kept per node, points carry the node as host, and what only a whole job can tell is left out.",
+        description="Whether records are on each node's own disks, and every node reads its own: state is "
+        "kept per node, and points carry the node as host.",
     )
     ready_file: Text | None = Field(
         None,
@@ -344,7 +348,14 @@ def _table(model: type[Settings], table: str | None, file: ConfigurationFile) ->
     else:
         given = dict(cast("Mapping[str, Any]", file.tables.get(table, {})))
     known = list(model.model_fields)
-    wrong = [unknown("key", key, known, f" in {_place(table)}") for key in given if key not in known]
+    renamed = {} if table else {old.removeprefix(PREFIX).lower(): new for old, new in RENAMED.items()}
+    wrong = [
+        _renamed(key, renamed[key].removeprefix(PREFIX).lower())
+        if key in renamed
+        else unknown("key", key, known, f" in {_place(table)}")
+        for key in given
+        if key not in known
+    ]
     if wrong:
         raise ConfigurationError(f"{file.path}: {', '.join(wrong)}")
     # As in the environment, what is set to nothing is not set.
@@ -387,5 +398,14 @@ def refuse_unknown_variables(
     if wrong:
         names = [*known, *others()]
         raise ConfigurationError(
-            "; ".join(f"unknown variable {name}{nearest(name, names)}" for name in wrong)
+            "; ".join(
+                _renamed(name, RENAMED[name])
+                if name in RENAMED
+                else f"unknown variable {name}{nearest(name, names)}"
+                for name in wrong
+            )
         )
+
+
+def _renamed(old: str, new: str) -> str:
+    return f"{old} is no longer read: set {new} instead"

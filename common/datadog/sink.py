@@ -1,30 +1,34 @@
-"""How points leave the process: checked one by one, grouped, packed to the intake's limits, delivered once.
+"""How points leave the process: checked, grouped by series, packed to the intake's limits, delivered.
 
 How Datadog is asked, and what is tried again, is in `common/datadog/client.py`.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.client import DatadogClient
-from common.datadog.payloads import Payload, Queue, documents
+from common.datadog.payloads import Payload, payloads
 from common.datadog.series import SeriesTable
-from common.errors import DeliveryError, RefusedError
+from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.intake import MAX_AGE, MAX_AHEAD
-from common.metric import Sample
+from common.metric import Series
 from common.net.retry import Deadline
 
 TOLERATED_SKEW = 60.0
 
+log = logging.getLogger(__name__)
+
 
 class DatadogSink(DatadogClient):
-    """Takes samples, and delivers them in payloads as full as the intake takes.
+    """Takes series, and delivers them in payloads as full as the intake takes.
 
-    `oldest` is the earliest second to send, for metrics that have historical ingestion on; without it the
-    intake's window holds. `many_ticks` says that the samples are of many ticks.
+    `since` is the beginning of a backfill: points from then on are sent whatever their age, for metrics that
+    have historical ingestion on. Without it the intake's window holds. With `exact_clock` a delivery fails
+    where our clock and the intake's differ.
     """
 
     def __init__(
@@ -34,45 +38,42 @@ class DatadogSink(DatadogClient):
         deadline: Deadline,
         *,
         clock: Callable[[], float] = time.time,
-        oldest: int | None = None,
-        many_ticks: bool = False,
+        since: int | None = None,
+        exact_clock: bool = False,
     ) -> None:
         super().__init__(settings, core, deadline, clock=clock)
-        self._oldest = oldest
+        self._since = since
+        self._exact_clock = exact_clock
+        self._warned = False
+        now = int(clock())
         tags = (f"env:{core.env}", f"service:{core.service}")
-        self._table = SeriesTable(tags, core.series_cap, many_ticks=many_ticks)
-        self._queue = Queue()
+        oldest = now - MAX_AGE if since is None else since
+        self._cap = core.series_cap
+        self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD, many_ticks=since is not None)
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.points_sent = 0
 
-    @property
-    def taken(self) -> int:
-        """How many points were taken so far, to be delivered in this order."""
-        return self._queue.taken
+    def add(self, series: Series) -> None:
+        """Take a series, to be sent with the next `flush`."""
+        self._table.add(series)
 
-    @property
-    def settled(self) -> int:
-        """How many of them, counted from the first, the intake accepted."""
-        return self._queue.settled
+    def flush(self, within: float | None = None) -> None:
+        """Deliver what was added, perhaps within so many seconds; it raises unless all was accepted.
 
-    def send(self, samples: Iterable[Sample]) -> None:
-        """Deliver samples: returning means that the intake accepted them; otherwise it raises."""
-        self.take(samples)
-        self.deliver(everything=True)
-
-    def take(self, samples: Iterable[Sample]) -> None:
-        """Check and group samples; of one series and second the last gauge stands and counts add up."""
-        now = int(self._clock())
-        oldest = now - MAX_AGE if self._oldest is None else self._oldest
-        self._queue.extend(documents(self._table.take(samples, oldest, now + MAX_AHEAD)))
-
-    def deliver(self, *, everything: bool, within: float | None = None) -> None:
-        """Deliver what fills payloads, or everything, perhaps within so many seconds; or raise."""
-        if within is not None:
-            self.deadline = self.deadline.within(within)
-        while payload := self._queue.next_payload(everything=everything):
-            self._deliver(payload)
-            self._queue.settle()
+        In a backfill, series beyond the cap are an error: other ones would be left out of each part of it.
+        """
+        before = self.deadline
+        self.deadline = before if within is None else before.within(within)
+        try:
+            for payload in payloads(self._table.drain()):
+                if self._since is not None and self.dropped["series_cap"]:
+                    raise ConfigurationError(
+                        f"it would send more than {self._cap:,} series (FLEETGAUGE_SERIES_CAP): "
+                        "raise that, or ask for less"
+                    )
+                self._deliver(payload)
+        finally:
+            self.deadline = before
 
     def _deliver(self, payload: Payload) -> None:
         """Send one payload, in halves where it is too large for the wire."""
@@ -88,23 +89,29 @@ class DatadogSink(DatadogClient):
                 return
         halves = payload.halves()
         if not halves:
-            name = payload.series()[0]["metric"]
+            name = payload.series[0][0].name
             raise RefusedError(f"{self.address} answered 413 to a single point of {name}")
         for half in halves:
             self._deliver(half)
 
     def _count(self, payload: Payload, server_time: float | None) -> None:
-        """Count what was accepted, without what the intake's own clock makes it drop in silence."""
-        points = payload.points
-        if server_time is None:
-            self.points_sent += points
-            return
-        oldest = server_time - MAX_AGE if self._oldest is None else self._oldest
-        old, early = payload.outside(oldest, server_time + MAX_AHEAD)
-        self.points_sent += points - old - early
+        """Count what was accepted, without what the intake's own clock makes it drop silently."""
+        old = early = 0
+        if server_time is not None:
+            oldest = server_time - MAX_AGE if self._since is None else self._since
+            old, early = payload.outside(oldest, server_time + MAX_AHEAD)
+        self.points_sent += payload.points - old - early
         self.dropped.update({reason: n for reason, n in (("too_old", old), ("in_future", early)) if n})
-        if (old or early) and abs(self.clock_skew or 0) > TOLERATED_SKEW:
+        skew = self.clock_skew or 0.0
+        if abs(skew) <= TOLERATED_SKEW:
+            return
+        off = f"this machine's clock is {skew:+.0f} s off the intake's"
+        if old or early:
             raise DeliveryError(
-                f"this machine's clock is {self.clock_skew:+.0f} s off the intake's, which dropped "
-                f"{old + early} of {points} points without a word; correct the clock"
+                f"{off}, which silently dropped {old + early} of {payload.points} points; correct the clock"
             )
+        if self._exact_clock:
+            raise DeliveryError(f"{off}: points would be sent for the wrong time; correct the clock")
+        if not self._warned:
+            self._warned = True
+            log.warning("%s; correct the clock", off)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.metric import Combine, Sample, gauge
+from common.metric import Combine, Series, gauge
 from common.outcome import Outcome, Status
+from common.shards import ALONE, Shard
 
 _TAGS = ("collector", "shard")
 
@@ -67,7 +68,7 @@ SKEW = gauge(  # ahead or behind: neither the highest nor the mean says how wron
 LAST_SUCCESS = gauge(
     "collector.last_success_age_seconds",
     "second",
-    "Time since a run of the collector last read and delivered everything; needs a checkpoint store.",
+    "Time since a run of the collector last read and delivered everything; needs FLEETGAUGE_STATE.",
     *_TAGS,
     combines=Combine.MAX,
 )
@@ -76,7 +77,7 @@ GAP = gauge(
     "collector.gap_seconds",
     "second",
     "Time before this run that was missed and could not be filled any more; 0 where nothing is missing; "
-    "needs a checkpoint store.",
+    "needs FLEETGAUGE_STATE.",
     *_TAGS,
     combines=Combine.MAX,
 )
@@ -87,10 +88,18 @@ METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, REQUESTS, SKEW, LAST_SUCCESS, G
 REASONS = ("not_finite", "too_old", "in_future", "tag_collision", "series_cap")
 
 
-def samples(
-    outcome: Outcome, at: int, clock_skew: float | None, last_success: int | None, gap: int | None
-) -> Iterator[Sample]:
-    """The self-metrics of one run."""
+def self_metrics(
+    outcome: Outcome,
+    at: int,
+    *,
+    clock_skew: float | None = None,
+    last_success: int | None = None,
+    gap: int | None = None,
+    host: str | None = None,
+    shard: Shard = ALONE,
+) -> Iterator[Series]:
+    """Yield the self-metrics of one run; what is not known has none."""
+    tags = {"collector": outcome.collector} | ({"shard": str(shard.index)} if shard.count > 1 else {})
     values = {
         UP: int(outcome.status in {Status.OK, Status.EMPTY}),
         DURATION: outcome.seconds,
@@ -103,6 +112,6 @@ def samples(
     }
     for metric, value in values.items():
         if value is not None:
-            yield metric(value, at, collector=outcome.collector)
+            yield metric(value, at, on_host=host, **tags)
     for reason in sorted({*REASONS, *outcome.dropped}):
-        yield DROPPED(outcome.dropped.get(reason, 0), at, collector=outcome.collector, reason=reason)
+        yield DROPPED(outcome.dropped.get(reason, 0), at, on_host=host, reason=reason, **tags)

@@ -6,39 +6,33 @@ Whatever happens on the way becomes part of the outcome; only the process around
 from __future__ import annotations
 
 import logging
-import math
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from common import logs, registry
-from common.collector import Collector, Context, Tally, load_collector
+from common import logs, registry, state
+from common.collector import Collector, Context, Network, Report, load_collector
 from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings, CoreSettings, variables
 from common.errors import (
-    BusyError,
     ConfigurationError,
     DeclinedError,
     FleetgaugeError,
     Interrupted,
     NotConfiguredError,
 )
-from common.execution.delivery import Delivery, Sink
-from common.intake import MAX_AGE, MAX_AHEAD
 from common.job import Job, Mode
-from common.metric import Mark, Sample
+from common.metric import Series
 from common.net.retry import Deadline
 from common.outcome import Failure, Outcome, Status
 from common.parent import Parent
 from common.signals import shielded
-from common.state.checkpoint import Store
-from common.state.key import checkpoint_key
-from common.state.stores import store
+from common.window import Window
 
 if TYPE_CHECKING:
     from common.datadog.historical import HistoricalIngestion
@@ -46,11 +40,32 @@ if TYPE_CHECKING:
     from common.show.dry_run_file import Board
 
 MAX_NAMED = 20  # lost units that an outcome names; the log names them all
-SLACK = 30  # seconds between our clock and the intake's that a missed tick may lose
+SLACK = 30  # seconds between our clock and the intake's that an old point may lose
 SPARE = 5.0  # seconds before its deadline in which a child that stays gives up an intake that is down
 RESERVE = 10.0  # seconds of a collector's time kept back to deliver what it found
+PROGRESS_EVERY = 256  # series
 
 log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Where series go."""
+
+    points_sent: int
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Points that were not sent, by reason."""
+
+    @property
+    def examples(self) -> Mapping[str, str]:
+        """By reason, the first point that was not sent."""
+
+    def add(self, series: Series) -> None:
+        """Take a series, to be sent with the next `flush`."""
+
+    def flush(self, within: float | None = None) -> None:
+        """Send all that was added, perhaps within so many seconds, or raise."""
 
 
 class Run(ABC):
@@ -72,9 +87,10 @@ class Run(ABC):
         self._environ = environ
         self._parent = parent or Parent()
         self._clock = clock
+        self._now = int(clock())  # of everything in this run
         self._started = time.monotonic()
         self._deadline = Deadline(job.timeout - (min(SPARE, job.timeout / 2) if job.stays else 0))
-        self._tally = Tally()
+        self._report = Report(progress=self._parent.progress)
         self._samples = 0
         self._findings: list[str] = []
         self._sink: Sink | None = None
@@ -88,8 +104,6 @@ class Run(ABC):
             self._do()
         except NotConfiguredError as error:
             failure, skipped = failure_of(error), not self._job.named
-        except BusyError as error:  # the next tick comes by itself; a backfill does not
-            failure, skipped = failure_of(error), self._job.backfill is None
         except DeclinedError as error:
             failure, skipped = failure_of(error), True
         except FleetgaugeError as error:
@@ -103,19 +117,11 @@ class Run(ABC):
 
     def _do(self) -> None:
         self._configure()
-        self._load_collector()
+        self._collector = load_collector(self._job.collector)
         self._read_settings()
         if self._core.node_local:
             self._check_node_local()
         self._work()
-
-    def _load_collector(self) -> None:
-        self._collector = load_collector(self._job.collector)
-        if self._collector.per_node and self._job.shard.count > 1:
-            raise NotConfiguredError(
-                f"{self._collector.name} measures the node it runs on, which no shards can share: "
-                "leave --shard out, and run it on every node"
-            )
 
     def _configure(self) -> None:
         """Read what every collector shares."""
@@ -139,11 +145,8 @@ class Run(ABC):
 
     def _check_node_local(self) -> None:
         """Refuse what every node would read alike, and so send as often as there are nodes."""
-        if self._job.shard.count > 1:
-            raise ConfigurationError("FLEETGAUGE_NODE_LOCAL: a node has no shards; leave --shard out")
-        paths = ",".join(getattr(self._settings, "paths", ()))
-        of_a_node = self._collector.per_node or (self._collector.resumes and "s3://" not in paths)
-        if not of_a_node:
+        paths = ",".join(getattr(self._settings, "paths", ("s3://",)))  # without paths: what a service says
+        if not self._collector.per_node and "s3://" in paths:
             raise ConfigurationError(
                 f"FLEETGAUGE_NODE_LOCAL: what {self._collector.name} reads is not on a node's own disk, and "
                 "every node would send all of it; run it once, without FLEETGAUGE_NODE_LOCAL"
@@ -154,106 +157,82 @@ class Run(ABC):
         """Do what this kind of run is for."""
 
     @cached_property
-    def _place(self) -> Store | None:
-        return store(self._core)
+    def _host(self) -> str | None:
+        """The node that points carry as host, where they are of a node: or nodes overwrite each other."""
+        of_node = registry.per_node(self._job.collector) or self._core.node_local
+        return self._node_name if of_node else None
 
-    def _store(self) -> Store | None:
-        """Where this run remembers how far it came; a live run that must remember cannot do without."""
-        place = self._place
-        live = self._job.backfill is None and self._job.mode is not Mode.DRY_RUN
-        if place is None and self._collector.resumes and live:
-            raise ConfigurationError(
-                f"{self._collector.name} reads files bit by bit and needs to remember how far it came: "
-                "set FLEETGAUGE_CHECKPOINTS to a directory or s3://bucket/prefix"
-            )
-        return place
-
-    def _key(self) -> str:
-        """What the checkpoint of the collector's live runs is called."""
-        of_node = self._collector.per_node or self._core.node_local
-        node = (self._node_name,) if of_node else ()
-        return checkpoint_key(self._collector.name, self._core, self._configuration.address, *node)
+    def _state_key(self) -> str:
+        """Return the name of the collector's state document."""
+        shard = self._job.shard
+        more = [f"shard-{shard.index}-of-{shard.count}"] if shard.count > 1 else []
+        more = [self._host, *more] if self._host else more
+        return state.state_key(self._job.collector, self._core, self._configuration.address, *more)
 
     def _closing(self, outcome: Outcome, *, interrupted: bool) -> Outcome:  # noqa: ARG002
-        """Have the last word."""
+        """Finish: report on the run, where somebody is to know."""
         return outcome
 
-    def _context(self, state: Mapping[str, object], at: int, step: int | None) -> Context[Any]:
+    def _context(self, window: Window, memory: dict[str, object]) -> Context[Any]:
         job = self._job
         return Context(
             settings=self._settings,
-            at=at,
-            now=job.now,
-            node_name=self._node_name,
-            node_local=self._core.node_local,
-            state=state,
-            deadline=Deadline(job.timeout - min(RESERVE, job.timeout / 5)),
-            log=logging.getLogger(f"collectors.{job.collector}"),
-            tally=self._tally,
-            network=self._core,
-            step=step,
-            fills=job.mode is Mode.PUSH,
-            remembers=self._core.checkpoints is not None,
-            sendable_since=job.now - MAX_AGE + math.ceil(job.timeout) + SLACK,
-            clock=self._clock,
-            parent=self._parent,
+            window=window,
+            now=self._now,
+            deadline=self._deadline.within(self._deadline.remaining() - min(RESERVE, job.timeout / 5)),
+            memory=memory,
+            report=self._report,
+            network=Network(self._core, self._report),
             shard=job.shard,
+            stays=job.stays,
         )
 
-    def _deliver(self, items: Iterable[Sample | Mark], delivery: Delivery) -> None:
+    def _collect(self, context: Context[Any], without: Collection[str] = ()) -> Iterator[Series]:
+        """Yield what the collector yields, but for some metrics; with the host where it is of a node."""
         declared = {metric.name for metric in self._collector.metrics}
-        node = self._node_name if self._core.node_local else None
-        with delivery:
-            for item in items:
-                if isinstance(item, Sample):
-                    if item.metric.name not in declared:
-                        raise ValueError(
-                            f"{self._collector.name} yielded {item.metric.name}, which it does not declare"
-                        )
-                    self._samples += 1
-                    if node and item.host is None:  # or nodes would overwrite each other
-                        item = item._replace(host=node)
-                delivery.take(item)
+        host = self._host
+        for number, series in enumerate(self._collector.collect(context)):
+            name = series.metric.name
+            if name not in declared:
+                raise ValueError(f"{self._collector.name} yielded {name}, which it does not declare")
+            if name in without:
+                continue
+            self._samples += len(series.times)
+            if number % PROGRESS_EVERY == 0:
+                self._parent.progress("collecting points", self._samples, None)
+            yield series._replace(host=host) if host is not None and series.host is None else series
 
-    def _with_progress(
-        self, items: Iterator[Sample | Mark], doing: str, total: int | None = None, sink: Sink | None = None
-    ) -> Iterator[Sample | Mark]:
-        """The same items, telling the parent at every mark what a sink took, or how many went by."""
-        passed = 0
-        for item in items:
-            passed += isinstance(item, Sample)
-            yield item
-            if isinstance(item, Mark):
-                self._parent.progress(doing, sink.points_sent if sink else passed, total)
-
-    def _open_sink(self, oldest: int) -> Sink:
-        if self._job.mode is Mode.PUSH:
-            return self._datadog_sink(self._deadline)
+    def _dry_run_sink(self, oldest: int, newest: int) -> Sink:
         from common.show.dry_run_sink import FileSink
 
         if self._job.samples_path is None:
             raise ValueError("a dry run needs a file for its samples")
+        past = self._job.backfill is not None
         return FileSink(
             Path(self._job.samples_path),
             self._collector.metrics,
             self._core.series_cap,
             oldest=oldest,
-            newest=self._job.now + MAX_AHEAD,
-            many_ticks=self._job.backfill is not None,
-            boards=self._boards() if self._job.backfill is not None else None,
+            newest=newest,
+            many_ticks=past,
+            boards=self._boards() if past else None,
         )
 
     def _boards(self) -> list[Board]:
-        """How the collector is looked at, for a page of what a backfill would send."""
+        """Return the dashboards of the collector, for a page of what a backfill would send."""
         from common.show.boards import boards
 
         return boards(self._collector.name, self._collector.metrics, self._configuration.address)
 
-    def _datadog_sink(self, deadline: Deadline, *, oldest: int | None = None) -> DatadogSink:
+    def _datadog_sink(
+        self, deadline: Deadline, *, since: int | None = None, exact_clock: bool = False
+    ) -> DatadogSink:
         from common.datadog.sink import DatadogSink
 
-        settings, clock, past = self._configuration.datadog(), self._clock, self._job.backfill is not None
-        return DatadogSink(settings, self._core, deadline, clock=clock, oldest=oldest, many_ticks=past)
+        settings = self._configuration.datadog()
+        return DatadogSink(
+            settings, self._core, deadline, clock=self._clock, since=since, exact_clock=exact_clock
+        )
 
     def _historical_ingestion(self) -> HistoricalIngestion:
         from common.datadog.historical import HistoricalIngestion
@@ -262,23 +241,23 @@ class Run(ABC):
         return HistoricalIngestion(settings, self._core, self._deadline, clock=self._clock)
 
     def _outcome(self, failure: Failure | None, *, skipped: bool) -> Outcome:
-        dropped = dict(self._tally.dropped)
+        dropped = dict(self._report.dropped)
         for reason, count in (self._sink.dropped if self._sink else {}).items():
             dropped[reason] = dropped.get(reason, 0) + count
-        examples = {**self._tally.examples, **(self._sink.examples if self._sink else {})}
+        examples = {**self._report.examples, **(self._sink.examples if self._sink else {})}
         if beyond := dropped.get("series_cap"):
             log.warning("%d points of series beyond FLEETGAUGE_SERIES_CAP were not sent; raise it", beyond)
         sent = self._sink.points_sent if self._sink else 0
-        lost = [logs.redact(unit) for unit in self._tally.lost[:MAX_NAMED]]
-        if len(self._tally.lost) > MAX_NAMED:
-            lost.append(f"and {len(self._tally.lost) - MAX_NAMED} more")
+        lost = [logs.redact(unit) for unit in self._report.lost[:MAX_NAMED]]
+        if len(self._report.lost) > MAX_NAMED:
+            lost.append(f"and {len(self._report.lost) - MAX_NAMED} more")
         if skipped:
             status = Status.SKIPPED
         elif failure or lost:
             status = Status.PARTIAL if sent or not failure else Status.FAILED
         else:
-            told = self._samples or self._findings or self._job.mode is Mode.SETTINGS
-            status = Status.OK if told else Status.EMPTY
+            found = self._samples or self._findings or self._job.mode is Mode.SETTINGS
+            status = Status.OK if found else Status.EMPTY
         return Outcome(
             collector=self._job.collector,
             status=status,
@@ -287,11 +266,11 @@ class Run(ABC):
             points_sent=sent,
             dropped=dropped,
             examples={reason: logs.redact(said) for reason, said in examples.items() if reason in dropped},
-            requests=self._tally.requests,
+            requests=self._report.requests,
             lost=lost,
             findings=[logs.redact(finding) for finding in self._findings],
             error=failure,
-            tables=self._tally.tables,
+            tables=self._report.tables if self._job.mode in {Mode.DRY_RUN, Mode.SETTINGS} else {},
         )
 
 

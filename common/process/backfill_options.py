@@ -18,9 +18,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the options to a command line."""
     past = parser.add_argument_group("the past (docs/backfill.md)")
     past.add_argument(
-        "--since", metavar="TIME", help="answer for every step since then: 7d, or 2026-11-14T00:00Z"
+        "--since", metavar="TIME", help="answer for every step after then: 7d, or 2026-11-14T00:00Z"
     )
-    past.add_argument("--until", metavar="TIME", help="up to, and not including, then (default: now)")
+    past.add_argument("--until", metavar="TIME", help="up to then (default: now)")
     past.add_argument(
         "--step", metavar="INTERVAL", type=interval, help="grid of the answers (default: FLEETGAUGE_STEP)"
     )
@@ -40,11 +40,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     past.add_argument("--only-enabled", action="store_true", help="leave out the metrics for which it is off")
     past.add_argument(
         "--yes", action="store_true", help="send without asking; needed where nobody can be asked"
-    )
-    past.add_argument(
-        "--once",
-        metavar="NAME",
-        help="where this was completed under NAME before, end at once (needs a store)",
     )
 
 
@@ -96,7 +91,6 @@ def parse(
         only_enabled=options.only_enabled,
         enable=options.enable_historical,
         ask=options.push and not options.yes,
-        once=options.once,
     )
 
 
@@ -104,7 +98,7 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     given = [
         f"--{name.replace('_', '-')}" for name, value in vars(options).items() if value not in (None, False)
     ]
-    sending = ("--enable-historical", "--only-enabled", "--yes", "--once")
+    sending = ("--enable-historical", "--only-enabled", "--yes")
     for option in ("--until", "--step", "--csv", "--html", "--slice", *sending):
         if option in given and "--since" not in given:
             raise ConfigurationError(f"{option} goes with --since")

@@ -22,7 +22,7 @@ from common.process.backfill_options import interval
 from common.process.command import FAILED, LIVE, MISCONFIGURED, OK, PAST, Command
 from common.process.completion import SHELLS, script
 from common.registry import nearest
-from common.shards import SLOTS, Shard
+from common.shards import Shard
 from common.show.output import check_output
 from fleetgauge import __version__
 
@@ -38,6 +38,10 @@ lists them all, docs/fleetgauge.example.toml is a file to begin with.
 exit code: 0 ok, empty or skipped; 1 a collector was partial or failed; 2 configuration;
 130 or 143 interrupted.
 """
+
+
+SHARDED = "wandb"  # whose projects share no series
+MAX_SHARDS = 64
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,7 +91,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add("--timeout", metavar="TIME", type=interval, help=timeout)
     every = "stay and run again once in each interval, such as 60s or 15m"
     add("--every", metavar="INTERVAL", type=interval, help=every)
-    shard = "read only the share of shard I, from 0, of N; /N takes I from JOB_COMPLETION_INDEX"
+    shard = "wandb only: the projects of shard I, from 0, of N; /N takes I from JOB_COMPLETION_INDEX"
     add("--shard", metavar="I/N", help=shard)
     see = made.add_argument_group("what to see")
     add = see.add_argument
@@ -134,7 +138,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             f"name a collector, or all; there are: {', '.join(known)} (--help lists the options)"
         )
     names = registry.expand(options.names, known)
-    shard = Shard(*backfill_options.part_of("--shard", options.shard, environ, SLOTS))
+    shard = _shard(options.shard, names, environ)
     person = console.find() if options.push and options.since and not options.yes else None
     backfill = backfill_options.parse(options, environ, int(time.time()), person=person is not None)
     for option, path in (("--csv", options.csv), ("--html", options.html)):
@@ -142,6 +146,17 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             check_output(Path(path), option)
     command = Command(options, names, backfill, environ, person, shard)
     return command.repeat(options.every) if options.every else command.once()
+
+
+def _shard(text: str | None, names: list[str], environ: Mapping[str, str]) -> Shard:
+    """Return the shard to read; ConfigurationError where what is read has none."""
+    if text is not None and names != [SHARDED]:
+        raise ConfigurationError(
+            f"--shard is for {SHARDED} alone. Read records on nodes' disks by a DaemonSet with "
+            "FLEETGAUGE_NODE_LOCAL, each node its own; records in S3 or on a shared file system by one pod, "
+            "or by several releases, each with its own paths"
+        )
+    return Shard(*backfill_options.part_of("--shard", text, environ, MAX_SHARDS))
 
 
 def _list(known: list[str], *, as_json: bool) -> int:

@@ -32,9 +32,9 @@ from common.show import report
 from common.show.dry_run_file import DryRunFile
 from common.show.figures import figure
 from common.show.layout import Look
-from common.span import Span
 from common.text import visible
 from common.times import parse_duration
+from common.window import Window
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
 LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
@@ -118,18 +118,17 @@ class Command:
                 self._show(outcomes, files, span, watcher)
         return 128 + runner.interrupted if runner.interrupted else exit_code(outcomes)
 
-    def _span(self, backfill: Backfill, job: Job) -> Span:
+    def _span(self, backfill: Backfill, job: Job) -> Window:
         """The span that the children answered for; a step that cannot be read is theirs to report."""
         step = job.step
         with suppress(ValueError):
             step = step or parse_duration(configured(job, self._environ, "step"))
-        return Span(backfill.since, backfill.until, step or STEP).part(backfill.part, backfill.parts)
+        return Window(backfill.since, backfill.until, step or STEP).slice(backfill.part, backfill.parts)
 
     def _job(self, name: str, folder: Path | None) -> Job:
         return Job(
             collector=name,
             mode=self._mode,
-            now=int(time.time()),
             timeout=self._timeout(),
             step=self._options.every or self._options.step,
             named=self._options.names != ["all"],
@@ -147,7 +146,7 @@ class Command:
         return min(asked, every - TO_END) if every and every > 2 * TO_END else asked
 
     def _show(
-        self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Span | None, watcher: Lines
+        self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Window | None, watcher: Lines
     ) -> None:
         """For a person: what came of it, what was written where, and what to do next."""
         from common.show import overview
@@ -167,7 +166,7 @@ class Command:
         sys.stdout.flush()
 
     def _written(
-        self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Span, watcher: Lines
+        self, outcomes: list[Outcome], files: Mapping[str, DryRunFile], span: Window, watcher: Lines
     ) -> Iterator[str]:
         """Write the files that were asked for; a line on each."""
         from common.show import csv_file, page

@@ -45,7 +45,7 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     if past or (job.mode is Mode.SETTINGS and job.collector == DATADOG):
         secrets.append("DD_APP_KEY")
     asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
-    in_s3 = "s3://" in configured(job, environ, "checkpoints") + configured(job, environ, "paths", own)
+    in_s3 = "s3://" in configured(job, environ, "state") + configured(job, environ, "paths", own)
     needs_aws = bool(asks_aws) or in_s3
     # Whoever talks to a service may do so through a proxy, whose address may hold a password.
     exact = {*_PASSED, *secrets, *more, *(_PROXY if secrets or needs_aws else ())}

@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from common import registry, signals
@@ -50,8 +49,7 @@ class RunningChild:
 
     def give(self, job: Job) -> None:
         """Have it do a job, within the job's own deadline."""
-        # It may have waited for others: what it answers for, and what is too old, is judged from now on.
-        self.job = job = replace(job, now=int(time.time()))
+        self.job = job
         self.said = b""
         self.why_ended: str | None = None
         self._killed = self._given_up = False

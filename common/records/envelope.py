@@ -1,22 +1,21 @@
-"""What every kind of record says of itself, and how a line is refused. Knows nothing of any kind's body."""
+"""The fields that every kind of record shares, and why a line is refused."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeGuard
 
-from common.records.entry import Entry
-from common.records.saved import MAX_TIME
-from fleetgauge.records import SCHEMA_VERSION, Event, Json
+from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
 
-MAX_NUMBER = 2**63  # of any whole number; sums of them are exact in JSON
+MAX_TIME = 2**33  # seconds since the epoch
+MAX_NUMBER = 2**63  # of any whole number
 MAX_TEXT = 200
 
 _EVENTS = {str(event): event for event in Event}
 
 
 class UnusableRecordError(Exception):  # it is counted, never reported
-    """A line that is JSON and still no record: the reason it is counted under, and which field it was."""
+    """A line that is JSON and still no record: the reason it is counted under, and which field is wrong."""
 
     def __init__(self, reason: str, key: str = "", value: object = None) -> None:
         super().__init__(reason)
@@ -26,18 +25,18 @@ class UnusableRecordError(Exception):  # it is counted, never reported
 
 
 class Envelope(NamedTuple):
-    """What every record says of itself. `run` tells writers apart; `job` is empty where it is not known."""
+    """The fields that every record has. `run` names the writer; `job` is empty where it is not known."""
 
     run: str
+    seq: int
     timestamp: float
     event: Event
     job: str
     rank: str | None
 
 
-def envelope(entry: Entry, kind: str) -> Envelope | None:
-    """The envelope of a record; None for another kind's."""
-    value, known = entry.value, entry.identity
+def envelope(value: Json, kind: str) -> Envelope | None:
+    """Return the envelope of a record, None for another kind's; UnusableRecordError where there is none."""
     if "schema_version" not in value:
         raise UnusableRecordError("not_a_record", "schema_version")
     if value.get("kind") != kind:
@@ -45,26 +44,28 @@ def envelope(entry: Entry, kind: str) -> Envelope | None:
     version = value["schema_version"]
     if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
         raise UnusableRecordError("unknown_schema_version", "schema_version", version)
+    known = identity(value)
     if known is None:
         raise UnusableRecordError("not_a_record", "run_id, seq", (value.get("run_id"), value.get("seq")))
     event = value.get("event")
     if not isinstance(event, str) or event not in _EVENTS:
         raise UnusableRecordError("not_a_record", "event", event)
-    rank = value.get("rank")
-    told = None if rank is None else str(rank)[:20]
-    return Envelope(known[0], timestamp(value), _EVENTS[event], text(value, "job"), told)
+    rank, stamp = value.get("rank"), value.get("timestamp")
+    at = stamp if type(stamp) is float and 0 < stamp < MAX_TIME else timestamp(value)
+    named = None if rank is None else str(rank)[:20]
+    return Envelope(*known, at, _EVENTS[event], text(value, "job"), named)
 
 
 def text(value: Json, key: str) -> str:
-    """What a field says, cut to the length of a tag; empty where it is absent."""
-    said = value.get(key)
-    if type(said) is str and len(said) <= MAX_TEXT:
-        return said
-    return "" if said is None else str(said)[:MAX_TEXT]
+    """Return a field as text, cut to the length of a tag; empty where it is absent."""
+    found = value.get(key)
+    if type(found) is str and len(found) <= MAX_TEXT:
+        return found
+    return "" if found is None else str(found)[:MAX_TEXT]
 
 
 def timestamp(value: Json) -> float:
-    """Seconds since the epoch, from a number or from ISO 8601, which is UTC where it does not say."""
+    """Return seconds since the epoch, from a number or from ISO 8601 (UTC where it names no zone)."""
     stamp = value.get("timestamp")
     if isinstance(stamp, str):
         try:
@@ -72,11 +73,19 @@ def timestamp(value: Json) -> float:
             stamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             pass
-    if is_number(stamp) and 0 < stamp < MAX_TIME:  # which not a number is not, either
+    if is_number(stamp) and 0 < stamp < MAX_TIME:  # NaN is not
         return float(stamp)
     raise UnusableRecordError("bad_timestamp", "timestamp", stamp)
 
 
+def time_of(value: Json) -> float | None:
+    """Return when a record is from; None where it does not say."""
+    try:
+        return timestamp(value)
+    except UnusableRecordError:
+        return None
+
+
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is one, finite or not; true and false are none."""
+    """Whether a value is a number, finite or not; true and false are not."""
     return type(value) in (int, float)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import orjson
 
 from common.datadog.series import SeriesTable
-from common.metric import Metric, Sample
+from common.metric import Metric, Series
 from common.show.dry_run_file import Board
 
 MAX_POINTS = 5_000  # of one part, so that whoever reads it holds little
@@ -18,11 +17,9 @@ MAX_POINTS = 5_000  # of one part, so that whoever reads it holds little
 class FileSink:
     """Writes what a delivery would send, without the common tags, as `common.show.dry_run_file` reads it.
 
-    `boards` are how the collector is looked at. Points before `oldest` or after `newest` are dropped, as the
+    `boards` are the dashboards of the collector. Points before `oldest` or after `newest` are dropped, as the
     intake would.
     """
-
-    taken = settled = 0  # what counts them keeps marks, and a dry run moves none
 
     def __init__(
         self,
@@ -36,8 +33,8 @@ class FileSink:
         boards: Sequence[Board] | None = None,
     ) -> None:
         self._path = path
-        self._table = SeriesTable((), cap, many_ticks=many_ticks)
-        self._oldest, self._newest = oldest, newest
+        self._table = SeriesTable((), cap, oldest, newest, many_ticks=many_ticks)
+        self.dropped, self.examples = self._table.dropped, self._table.examples
         self.points_sent = 0
         declared = [
             {
@@ -52,20 +49,14 @@ class FileSink:
         first = {"metrics": declared} | ({} if boards is None else {"boards": boards})
         path.write_bytes(orjson.dumps(first, default=tuple, option=orjson.OPT_APPEND_NEWLINE))
 
-    @property
-    def dropped(self) -> Counter[str]:
-        """Points that would not be sent, by reason."""
-        return self._table.dropped
+    def add(self, series: Series) -> None:
+        """Take a series, to be written with the next `flush`."""
+        self._table.add(series)
 
-    @property
-    def examples(self) -> dict[str, str]:
-        """By reason, the first of them."""
-        return self._table.examples
-
-    def take(self, samples: Iterable[Sample]) -> None:
-        """Append the samples to the file."""
+    def flush(self, within: float | None = None) -> None:  # noqa: ARG002  # a file takes no time
+        """Append what was added to the file."""
         with self._path.open("ab") as lines:
-            for metric, host, tags, points in self._table.take(samples, self._oldest, self._newest):
+            for metric, tags, host, times, values in self._table.drain():
                 part = {
                     "metric": metric.name,
                     "type": metric.kind,
@@ -73,10 +64,8 @@ class FileSink:
                     "host": host,
                     "tags": tags,
                 }
+                points = [*zip(times, values, strict=True)]
                 for start in range(0, len(points), MAX_POINTS):
                     cut = {**part, "points": points[start : start + MAX_POINTS]}
                     lines.write(orjson.dumps(cut, option=orjson.OPT_APPEND_NEWLINE))
                 self.points_sent += len(points)
-
-    def deliver(self, *, everything: bool, within: float | None = None) -> None:
-        """All that was taken is in the file already."""

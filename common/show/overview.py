@@ -15,9 +15,9 @@ from common.show.figures import digits, figure
 from common.show.layout import Look, Row, lay_out, wrap
 from common.show.report import headline
 from common.show.summaries import Grid, Shape, Summary, in_order, shared_labels
-from common.span import Span
 from common.text import visible
 from common.times import iso
+from common.window import Window
 from fleetgauge.pages.axes import format_duration, plural
 from fleetgauge.pages.page import name_span
 
@@ -30,7 +30,7 @@ def show(
     outcomes: Iterable[Outcome],
     files: Mapping[str, DryRunFile],
     look: Look,
-    span: Span | None = None,
+    span: Window | None = None,
     *,
     points: bool = False,
 ) -> Iterator[str]:
@@ -46,7 +46,7 @@ def show(
             yield from _table(name, entries, look)
 
 
-def describe(span: Span) -> str:
+def describe(span: Window) -> str:
     """The span in words."""
     return f"{from_to(span.since, span.until)}, every {format_duration(span.step)}"
 
@@ -72,7 +72,7 @@ def _level(mean: float, low: float, high: float) -> int:
     return min(len(_LEVELS) - 1, int(share * len(_LEVELS)))
 
 
-def _block(file: DryRunFile, look: Look, span: Span | None, *, points: bool) -> Iterator[str]:
+def _block(file: DryRunFile, look: Look, span: Window | None, *, points: bool) -> Iterator[str]:
     summaries: dict[SeriesKey, Summary] = {}
     for part in file:
         summaries.setdefault(part.series, Summary()).add(part)
@@ -97,7 +97,7 @@ def _digest(
     summaries: Mapping[SeriesKey, Summary],
     shared: Sequence[str],
     look: Look,
-    span: Span | None,
+    span: Window | None,
 ) -> Iterator[str]:
     """A row of figures for each series, over the span or over all that there is."""
     blocks = max(8, min(_MAX_BLOCKS, (look.width or 120) // 8))
@@ -109,7 +109,7 @@ def _digest(
         total = sum(one.points for one in summaries.values())
         yield f"  {plural(total, 'point')} in {plural(len(summaries), 'series')}, {from_to(since, until)}"
         closest = min(one.spacing for one in summaries.values())
-        grid = Grid.over(Span(since, until + 1, until + 1 - since), blocks, closest)
+        grid = Grid.over(Window(since, until + 1, until + 1 - since), blocks, closest)
     shapes = {series: Shape(grid) for series in summaries}
     for part in file:
         shapes[part.series].add(part)

@@ -20,7 +20,7 @@ from common.show.page_style import STYLE
 from common.show.page_title import page_title
 from common.show.report import number
 from common.show.summaries import Stretch, Summary, shared_labels
-from common.span import Span
+from common.window import Window
 from fleetgauge.pages.axes import byte_axis, clock_axis, format_bytes, format_duration, number_axis, plural
 from fleetgauge.pages.charts import Band, Line, Reading, draw_chart, draw_key
 from fleetgauge.pages.hover import HINT
@@ -55,7 +55,7 @@ class Account:
     boards: Sequence[tuple[Board, Sequence[tuple[str, Sequence[Picture]]]]]
 
 
-def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Span) -> Path:
+def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Window) -> Path:
     """Write the page, and say where: in a directory it gets a name. Raises where it cannot be written."""
     accounts = [_account(outcome, points.get(outcome.collector), span) for outcome in outcomes]
     series = (key for one in accounts for key in one.summaries)
@@ -66,7 +66,7 @@ def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFi
     return path
 
 
-def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
+def _account(outcome: Outcome, file: DryRunFile | None, span: Window) -> Account:
     """Read a collector's points twice: for the figures of all series, then for the lines that are drawn."""
     if file is None:
         return Account(outcome, (), {}, ())
@@ -99,7 +99,7 @@ def _account(outcome: Outcome, file: DryRunFile | None, span: Span) -> Account:
     return Account(outcome, declared, summaries, boards)
 
 
-def render_page(title: str, accounts: Sequence[Account], span: Span) -> str:
+def render_page(title: str, accounts: Sequence[Account], span: Window) -> str:
     """The whole page."""
     body = [
         f"<h1>{html.escape(title)}</h1>",
@@ -113,13 +113,13 @@ def render_page(title: str, accounts: Sequence[Account], span: Span) -> str:
     return render_document(title, STYLE, "".join(body), script=True)
 
 
-def _cards(accounts: Sequence[Account], span: Span) -> Iterable[tuple[str, str, str]]:
+def _cards(accounts: Sequence[Account], span: Window) -> Iterable[tuple[str, str, str]]:
     declared = sum(len(account.declared) for account in accounts)
     present = {series.metric for account in accounts for series in account.summaries}
     series = [summary for account in accounts for summary in account.summaries.values()]
     dropped = sum(sum(account.outcome.dropped.values()) for account in accounts)
     lost = sum(len(account.outcome.lost) for account in accounts)
-    yield "Span", format_duration(span.until - span.since), "its end not included"
+    yield "Span", format_duration(span.seconds), "its last tick included"
     yield "Step", format_duration(span.step), f"{len(span.ticks):,} ticks"
     yield "Metrics", f"{len(present):,}", f"of {declared:,} declared"
     yield "Series", f"{len(series):,}", "metrics by tags"
@@ -155,7 +155,7 @@ def _anchor(account: Account, board: Board) -> str:
     return f"{account.outcome.collector} {board.title}".strip().replace(" ", "-")
 
 
-def _collector(account: Account, span: Span) -> str:
+def _collector(account: Account, span: Window) -> str:
     outcome, shared = account.outcome, shared_labels(account.summaries)
     badge = f'<span class="status {outcome.status}">{outcome.status}</span>'
     parts = [f'<div class="head"><h2>{html.escape(outcome.collector)}</h2>{badge}</div>']
@@ -173,7 +173,7 @@ def _collector(account: Account, span: Span) -> str:
     return f"<section>{''.join(parts)}</section>"
 
 
-def _section(title: str, pictures: Sequence[Picture], shared: Sequence[str], span: Span) -> str:
+def _section(title: str, pictures: Sequence[Picture], shared: Sequence[str], span: Window) -> str:
     """Charts under the title that they have on the dashboard; those without a value are only named."""
     drawn = [_picture(one, shared, span) for one in pictures if one.lines]
     notes = [f"<p>{html.escape(one.chart.text)}</p>" for one in pictures if one.chart.text]
@@ -184,7 +184,7 @@ def _section(title: str, pictures: Sequence[Picture], shared: Sequence[str], spa
     return head + charts + "".join(notes) + (named if absent else "")
 
 
-def _picture(picture: Picture, shared: Sequence[str], span: Span) -> str:
+def _picture(picture: Picture, shared: Sequence[str], span: Window) -> str:
     stretches = [line.stretches() for line in picture.lines]
     figures = [line.figures(each) for line, each in zip(picture.lines, stretches, strict=True)]
     plain = [" ".join(label for label in line.labels if label not in shared) for line in picture.lines]
@@ -238,7 +238,7 @@ def _chart(
     each: Sequence[Sequence[Stretch | None]],
     figures: Sequence[Figures | Summary],
     unit: str,
-    span: Span,
+    span: Window,
 ) -> str:
     low, high = min(one.low for one in figures), max(one.high for one in figures)
     lines, bands = [], []

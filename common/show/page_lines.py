@@ -15,7 +15,7 @@ from typing import NamedTuple
 from common.metric import Combine, Kind
 from common.show.dry_run_file import Chart, Declared, SeriesKey, SeriesPoints
 from common.show.summaries import Grid, Shape, Stretch, Summary
-from common.span import Span
+from common.window import Window
 from fleetgauge.pages.style import MAX_SERIES
 
 MAX_STRETCHES = 673  # every quarter of an hour of a week, also of one that begins between two ticks
@@ -48,7 +48,7 @@ class Together:
         at, number, mean = self._open.get(part.series, (-1, 0, 0.0))
         start, width, size = self.grid.start, self.grid.width, self.grid.count
         for second, value in zip(part.seconds, part.values, strict=True):
-            place = (second - start) // width
+            place = (second - start - 1) // width if second > start else second - start
             if not 0 <= place < size:
                 continue
             if place != at:
@@ -131,7 +131,7 @@ class Plan:
     """Which series go where; filled from the points, and then drawn."""
 
     def __init__(
-        self, declared: Iterable[Declared], summaries: Mapping[SeriesKey, Summary], span: Span
+        self, declared: Iterable[Declared], summaries: Mapping[SeriesKey, Summary], span: Window
     ) -> None:
         self._declared = {metric.name: metric for metric in declared}
         self._summaries = summaries

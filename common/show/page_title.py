@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from common.show.dry_run_file import SeriesKey
 from common.show.overview import from_to
-from common.span import Span
+from common.window import Window
 
 MAX_NAMED = 3  # projects in a title
 
 
-def page_title(collectors: Sequence[str], series: Iterable[SeriesKey], span: Span) -> str:
+def page_title(collectors: Sequence[str], series: Iterable[SeriesKey], span: Window) -> str:
     """The title of the page of these collectors and series."""
     found = _projects(series)
     named = ", ".join(found) if len(found) <= MAX_NAMED else f"{len(found)} projects"

@@ -63,7 +63,7 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
         "dropped": outcome.dropped,
     }
     if outcome.as_of is not None:
-        entry |= {"as_of": outcome.as_of, "missed_ticks": outcome.missed_ticks}
+        entry["as_of"] = outcome.as_of
     if outcome.findings:
         entry["findings"] = outcome.findings
     elif pushed:
@@ -86,8 +86,6 @@ def headline(outcome: Outcome, look: Look) -> Iterator[str]:
     took = "" if outcome.error else f" in {outcome.seconds:.1f} s"
     as_of = "" if outcome.error or outcome.as_of is None else f", as of {iso(outcome.as_of)}"
     yield f"{outcome.collector}: {status}{took}{as_of}"
-    if outcome.missed_ticks:
-        yield f"  a push would also fill {plural(outcome.missed_ticks, 'missed tick')}"
     if outcome.error:
         style = None if outcome.status is Status.SKIPPED else RED
         yield "  " + look.paint(f"{outcome.error.type}: {visible(outcome.error.message)}", style)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from common.show.dry_run_file import Declared, SeriesKey, SeriesPoints
-from common.span import Span
+from common.window import Window
 
 
 class Summary:
@@ -53,7 +53,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A span cut into stretches of equal width, each of whole grains."""
+    """A span cut into stretches of equal width, each of whole grains. A stretch ends with its last second.
+
+    So each tick of a span, which ends with its last one, is in a stretch.
+    """
 
     start: int
     grain: int
@@ -61,7 +64,7 @@ class Grid:
     count: int
 
     @classmethod
-    def over(cls, span: Span, max_count: int, spacing: float = math.inf) -> Grid:
+    def over(cls, span: Window, max_count: int, spacing: float = math.inf) -> Grid:
         """At most so many stretches, none so narrow that a series without a gap would leave it empty.
 
         Points stand on the ticks of the span or, read from records, closer together: then the narrowest
@@ -75,7 +78,7 @@ class Grid:
 
     def middle(self, number: int) -> float:
         """The second that a stretch stands for: the middle of the ticks in it."""
-        return self.start + number * self.width + (self.width - self.grain) / 2
+        return self.start + number * self.width + (self.width + self.grain) / 2
 
 
 class Stretch(NamedTuple):
@@ -101,7 +104,7 @@ class Shape:
         start, width, count = self.grid.start, self.grid.width, self.grid.count
         counts, lows, means, highs = self._counts, self._lows, self._means, self._highs
         for second, value in zip(part.seconds, part.values, strict=True):
-            at = (second - start) // width
+            at = (second - start - 1) // width if second > start else second - start
             if not 0 <= at < count:
                 continue
             counts[at] = number = counts[at] + 1

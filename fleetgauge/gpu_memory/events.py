@@ -52,19 +52,41 @@ class MemoryEvent(NamedTuple):
     @property
     def device_used_or_held(self) -> int | None:
         """Used memory of the device, at least what its allocator holds where the device does not tell."""
-        if self.device_used is not None:
-            return self.device_used
-        if self.memory_allocated is None or self.memory_reserved is None:
-            return self.memory_reserved if self.memory_allocated is None else self.memory_allocated
-        return max(self.memory_allocated, self.memory_reserved)
+        return used_memory(self.device_used, self.memory_allocated, self.memory_reserved)
 
     @property
     def utilization_percent(self) -> float | None:
         """Used memory as a share of the device's capacity."""
-        used = self.device_used_or_held
-        if used is None or self.device_total is None or self.device_total <= 0:
-            return None
-        return used / self.device_total * 100.0
+        return utilization(self.device_used_or_held, self.device_total)
+
+
+class Measurement(NamedTuple):
+    """The fields of an event that say what was measured and whose it is; for readers of a great many."""
+
+    event_type: str
+    timestamp: float | None
+    allocated: int | None
+    reserved: int | None
+    used: int | None
+    total: int | None
+    session_id: str | None
+    job_id: str | None
+    rank: int | None
+    host: str | None
+
+
+def used_memory(used: int | None, allocated: int | None, reserved: int | None) -> int | None:
+    """Return the used memory of a device, at least what its allocator has where it does not say."""
+    if used is not None:
+        return used
+    if allocated is None or reserved is None:
+        return reserved if allocated is None else allocated
+    return max(allocated, reserved)
+
+
+def utilization(used: int | None, total: int | None) -> float | None:
+    """Return used memory as a share of a device's capacity, in percent; None where either is not known."""
+    return None if used is None or total is None or total <= 0 else used / total * 100.0
 
 
 def read_event(event: object) -> MemoryEvent:
@@ -98,6 +120,29 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
 
     An event without a session of its own (v2, legacy) belongs to `default_session_id`.
     """
+    event = read_event(_checked(record))
+    return event if event.session_id else event._replace(session_id=default_session_id)
+
+
+def parse_measurement(record: object) -> Measurement:
+    """Read what `parse_event` reads of one record, but only the fields of a measurement."""
+    get = _checked(record).get
+    return Measurement(
+        str(get("event_type") or get("type") or "sample"),
+        _seconds(get("timestamp"), get("timestamp_ns")),
+        _integer(get("memory_allocated"), get("allocator_allocated_bytes")),
+        _integer(get("memory_reserved"), get("allocator_reserved_bytes")),
+        _integer(get("device_used"), get("device_used_bytes")),
+        _integer(get("device_total"), get("device_total_bytes")),
+        _text(get("session_id")),
+        _text(get("job_id")),
+        _integer(get("rank")),
+        _text(get("host")),
+    )
+
+
+def _checked(record: object) -> Mapping[str, object]:
+    """Return a record of a file with today's names; raises `BadEventError` where it is no event."""
     if type(record) is not dict and not isinstance(record, Mapping):
         raise BadEventError("not_an_object")
     version = record.get("schema_version")
@@ -107,8 +152,7 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
         raise BadEventError("unknown_version")
     if record.get("event_type") is None and all(record.get(name) is None for name in _TELLING):
         raise BadEventError("not_an_event")
-    event = read_event(record)
-    return event if event.session_id else event._replace(session_id=default_session_id)
+    return record
 
 
 def event_value(event: object, name: str) -> object:

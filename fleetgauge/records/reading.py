@@ -86,7 +86,7 @@ def lines(
                 holed = cursor - start > len(text) + 1
                 if start == 0:
                     text = text.removeprefix(_BYTE_ORDER_MARK)
-                value, damage = _interpret(text, holed, longest, loads)
+                value, damage = interpret(text, holed, longest, loads)
             yield _line((start, cursor, value, damage, False))
             start, skipping = cursor, False
         held = rest.lstrip(b"\0")  # a hole may be longer than any line
@@ -98,10 +98,10 @@ def lines(
             start, skipping, rest = cursor, True, b""
 
 
-def _interpret(
+def interpret(
     text: bytes, holed: bool, longest: int, loads: Callable[[bytes], Any] | None
 ) -> tuple[Json | None, Damage | None]:
-    """What one line says, or why it says nothing."""
+    """Return the object in a line, and the damage to it; neither for a blank one."""
     if holed or text.startswith(b"\0"):
         holed, text = True, text.lstrip(b"\0")
     if not text or text.isspace():

@@ -1,8 +1,7 @@
 """An API server of Kubernetes on loopback: enough of one for Helm to install, upgrade and uninstall.
 
-It keeps objects, selects them by label, and refuses what a real one refuses of this chart: changes of a Job's
-pods and of a claim's access modes and class. A claim is bound once a Job that was made mounts it; every Job
-succeeds.
+It stores objects, selects them by label, and refuses what a real one refuses of this chart: changes of a
+Job's pods. Every Job succeeds.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ KINDS = {
     "v1": {
         "secrets": "Secret",
         "serviceaccounts": "ServiceAccount",
-        "persistentvolumeclaims": "PersistentVolumeClaim",
         "namespaces": "Namespace",
     },
     "batch/v1": {"jobs": "Job", "cronjobs": "CronJob"},
@@ -96,14 +94,6 @@ class Kubernetes(LoopbackServer[Request]):
         content["metadata"] |= {"resourceVersion": str(self._version), "uid": f"uid-{name}"}
         if kind == "Job":
             content["status"] = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
-            for volume in content["spec"]["template"]["spec"]["volumes"]:
-                claim = self.objects.get(
-                    ("PersistentVolumeClaim", volume.get("persistentVolumeClaim", {}).get("claimName"))
-                )
-                if claim is not None:
-                    claim["status"] = {"phase": "Bound"}
-        elif kind == "PersistentVolumeClaim":
-            content.setdefault("status", {"phase": "Pending"})
         self.objects[kind, name] = content
         self._note(verb, kind, name)
         return Answer.json(201 if verb == "created" else 200, content)
@@ -181,9 +171,7 @@ def _number(message: bytes, at: int) -> tuple[int, int]:
 
 def _fixed(content: Object) -> object:
     """What of an object can never change."""
-    spec: Object = content.get("spec", {})
-    claim = (spec.get("accessModes"), spec.get("storageClassName"))
-    return {"Job": spec.get("template"), "PersistentVolumeClaim": claim}.get(content["kind"])
+    return content["spec"]["template"] if content["kind"] == "Job" else None
 
 
 def _patched(known: Object, patch: Mapping[str, Any]) -> Object:

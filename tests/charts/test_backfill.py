@@ -1,4 +1,4 @@
-"""The Job that fills a span of the past: its parts, its name, and that it is done once."""
+"""The Job that fills a span of the past: its parts and its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_backfill_is_cut_into_slices_that_run_side_by_side() -> None:
     assert (made["completionMode"], made["completions"], made["parallelism"]) == ("Indexed", 8, 4)
     assert container(made["template"])["args"] == [
         *("wandb", "--push", "--yes", "--since=2026-11-07T00:00Z", "--until=2026-11-14T00:00Z"),
-        *("--step=15m", "--slice=/8", "--enable-historical", "--once=first", "--timeout=3600"),
+        *("--step=15m", "--slice=/8", "--enable-historical", "--timeout=3600"),
     ]
     drained, wrong = made["podFailurePolicy"]["rules"]
     assert drained["action"] == "Ignore"
@@ -53,15 +53,10 @@ def test_another_span_is_another_job_because_a_job_cannot_change() -> None:
     assert again["metadata"]["name"] == job(scenario("backfill"))["metadata"]["name"]
 
 
-@pytest.mark.slow
-def test_a_backfill_is_done_once_where_that_can_be_remembered_and_again_on_purpose() -> None:
-    past = {"backfill": {"enabled": True, "since": "7d"}}
-    bucket = {"checkpoints": {"s3": "s3://bucket"}}
-    again = {"backfill": {"again": "after the outage"}}
-    found = {}
-    for name, changes in {"none": (), "store": (bucket,), "again": (bucket, again), "both": (again,)}.items():
-        made = job(scenario("default"), past, *changes)
-        once = [text for text in container(made["spec"]["template"])["args"] if text.startswith("--once")]
-        found[name] = (made["metadata"]["name"], once)
-    assert [once for _, once in found.values()] == [[], ["--once=first"], ["--once=after the outage"], []]
-    assert len({name for name, _ in found.values()}) == 4, "each is another Job, with a store or without"
+@pytest.mark.parametrize("name", ["backfill", "claim"])
+def test_a_backfill_has_no_state(name: str) -> None:
+    template = job(scenario(name), {"backfill": {"enabled": True, "since": "2026-11-07T00:00Z"}})["spec"][
+        "template"
+    ]
+    assert "FLEETGAUGE_STATE" not in variables(template)
+    assert [volume["name"] for volume in template["spec"]["volumes"]] == ["tmp"]

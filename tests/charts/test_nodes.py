@@ -1,4 +1,4 @@
-"""One pod per node: which collectors it runs, what it mounts and remembers, and what is refused."""
+"""One pod per node: which collectors it runs, what it mounts, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from support.rendering import (
 )
 
 pytestmark = needs_helm
-BUCKET = {"checkpoints": {"s3": "s3://bucket"}}
 LOCAL = {"volume": {"hostPath": {"path": "/var/lib/records"}}}
 CSI = {"volume": {"csi": {"driver": "local.csi.example.com"}}}
 CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "records"}}}
@@ -41,7 +40,7 @@ def test_each_node_runs_what_was_chosen_and_reads_its_own_records() -> None:
     found = variables(template)
     assert found["FLEETGAUGE_NODE_LOCAL"] == "true"
     assert found["FLEETGAUGE_NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
-    assert found["FLEETGAUGE_CHECKPOINTS"] == "s3://acme-fleetgauge/checkpoints"
+    assert found["FLEETGAUGE_STATE"] == "s3://acme-fleetgauge/state"
     assert found["FLEETGAUGE_GPU_MEMORY_PATHS"] == "/records/gpu_memory"
     mounts = {mount["name"]: mount for mount in container(template)["volumeMounts"]}
     assert mounts["gpu-memory"] == {
@@ -85,53 +84,32 @@ def test_memory_follows_the_collectors(names: list[str], limit: str, request_: s
     assert (said["limits"], said["requests"]) == ({"memory": "1Gi"}, {"cpu": "20m", "memory": "1Gi"})
 
 
-def test_a_claim_that_all_nodes_share_holds_the_checkpoints_of_each() -> None:
-    many = {"s3": "", "persistentVolumeClaim": {"create": True, "accessModes": ["ReadWriteMany"]}}
-    template = nodes({"checkpoints": many})
-    assert variables(template)["FLEETGAUGE_CHECKPOINTS"] == "/checkpoints"
-    assert "/checkpoints" in [mount["mountPath"] for mount in container(template)["volumeMounts"]]
-    plain = nodes({"checkpoints": many, "daemonSet": {"collectors": ["host"]}})
-    assert "/checkpoints" not in [mount["mountPath"] for mount in container(plain)["volumeMounts"]]
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        (on_nodes("xenna"), "collectors.xenna.volume: say where its files are on every node"),
         (
-            on_nodes("xenna", xenna=LOCAL),
-            "collectors.xenna: it reads files bit by bit; set checkpoints, so that",
-        ),
-        ({**on_nodes("xenna"), **BUCKET}, "collectors.xenna.volume: say where its files are on every node"),
-        (
-            {**on_nodes("xenna", xenna=CLAIM), **BUCKET},
+            on_nodes("xenna", xenna=CLAIM),
             "collectors.xenna.volume: a claim is the same on every node, and each would read all of it",
         ),
         (
-            {**on_nodes("xenna", xenna={**LOCAL, "settings": {"paths": ["s3://bucket/a"]}}), **BUCKET},
+            on_nodes("xenna", xenna={**LOCAL, "settings": {"paths": ["s3://bucket/a"]}}),
             "collectors.xenna.settings.paths: every node would read all of S3",
         ),
         (
-            {**on_nodes("xenna", xenna={**LOCAL, "enabled": True}), **BUCKET},
+            on_nodes("xenna", xenna={**LOCAL, "enabled": True}),
             "collectors.xenna.enabled: the DaemonSet runs it on every node already",
         ),
         (
-            {"collectors": {"xenna": {**LOCAL, "enabled": True}}, **BUCKET},
+            {"collectors": {"xenna": {**LOCAL, "enabled": True}}},
             "collectors.xenna.volume: a hostPath is another on every node; name xenna in daemonSet.coll",
         ),
         (
             {
                 **on_nodes("xenna", xenna=LOCAL),
-                **BUCKET,
                 "backfill": {"enabled": True, "since": "7d", "collectors": ["xenna"]},
             },
             "collectors.xenna.volume: a hostPath is another on every node",
-        ),
-        (
-            {
-                **on_nodes("xenna", xenna=LOCAL),
-                "checkpoints": {"persistentVolumeClaim": {"create": True}},
-            },
-            "daemonSet.collectors: pods on several nodes share the checkpoints",
         ),
     ],
 )
@@ -141,7 +119,7 @@ def test_what_a_node_cannot_read_alone_is_refused(values: dict[str, Any], said: 
 
 @pytest.mark.parametrize("change", [{"collectors": {"xenna": CSI}}, {"daemonSet": {"hostRoot": True}}])
 def test_records_may_come_by_csi_or_with_the_whole_host(change: dict[str, Any]) -> None:
-    template = nodes(on_nodes("xenna"), BUCKET, change, name="default")
+    template = nodes(on_nodes("xenna"), change, name="default")
     assert container(template)["args"][0] == "xenna"
     by_csi = [volume["csi"] for volume in template["spec"]["volumes"] if "csi" in volume]
     assert by_csi == (

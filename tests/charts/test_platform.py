@@ -147,7 +147,6 @@ def test_the_secret_that_external_secrets_makes_is_the_one_that_pods_read() -> N
 
 KEYS = [{"name": "AWS_ACCESS_KEY_ID", "value": "AKIA"}]
 SECRET = {"existingSecret": "keys", "aws": {"secretPrefix": "", "region": "us-east-1"}}
-CLAIM = {"checkpoints": {"persistentVolumeClaim": {"create": True}}}
 RECORDS = {"collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/records"]}}}}
 ROLE = {"serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge"}}
 
@@ -160,10 +159,10 @@ ROLE = {"serviceAccount": {"roleArn": "arn:aws:iam::123456789012:role/fleetgauge
         (ROLE, []),
         (SECRET, []),
         ({"extraEnv": KEYS}, []),
-        ({**SECRET, "checkpoints": {"s3": "s3://bucket"}}, AGENT + METADATA),
-        ({**SECRET, **CLAIM, **RECORDS}, AGENT + METADATA),
-        ({**SECRET, **CLAIM, **RECORDS, **ROLE}, []),
-        ({**SECRET, **ROLE, "checkpoints": {"s3": "s3://bucket"}}, []),
+        ({**SECRET, "state": {"s3": "s3://bucket"}}, AGENT + METADATA),
+        ({**SECRET, **RECORDS}, AGENT + METADATA),
+        ({**SECRET, **RECORDS, **ROLE}, []),
+        ({**SECRET, **ROLE, "state": {"s3": "s3://bucket"}}, []),
         ({**SECRET, "aws": {"secretPrefix": "", "podIdentity": True}}, AGENT),
     ],
 )
@@ -181,11 +180,6 @@ def test_the_network_policy_lets_pods_ask_for_a_role_where_they_must(
     ("changes", "said"),
     [
         ({**ROLE, "aws": {"podIdentity": True}}, "aws.podIdentity: serviceAccount.roleArn is another way"),
-        (
-            {"checkpoints": {"persistentVolumeClaim": {"bindNow": True, "existingClaim": "own"}}},
-            "checkpoints.persistentVolumeClaim.bindNow: it is for a claim that the chart makes",
-        ),
-        ({"backfill": {"again": "rm -rf /; $(x)"}}, "backfill.again: Does not match pattern"),
         ({"dnsPolicy": "Mine"}, "dnsPolicy: dnsPolicy must be one of"),
         ({"topologySpreadConstraints": [{}]}, "topologySpreadConstraints.0: maxSkew is required"),
         ({"extraEnvFrom": [{"secret": "a"}]}, "extraEnvFrom.0: Additional property secret is not allowed"),
@@ -200,23 +194,6 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
 
 def test_values_that_other_charts_share_are_let_pass() -> None:
     assert render(scenario("default"), {"global": {"storageClass": "fast"}}) == render(scenario("default"))
-
-
-def test_the_claim_can_be_marked_kept_and_bound_at_once() -> None:
-    documents = render(scenario("claim"))
-    [claim] = of_kind(documents, "PersistentVolumeClaim")
-    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep", "team": "platform"}
-    assert claim["metadata"]["labels"]["backup"] == "daily"
-    [job] = of_kind(documents, "Job")
-    template = job["spec"]["template"]
-    mounted = {"claimName": claim["metadata"]["name"]}
-    assert {"name": "checkpoints", "persistentVolumeClaim": mounted} in template["spec"]["volumes"]
-    assert "env" not in container(template), "it needs no secret, which may not be there yet"
-    assert "ttlSecondsAfterFinished" not in job["spec"], "an upgrade would make again what is gone"
-    off = {"checkpoints": {"persistentVolumeClaim": {"bindNow": False, "keep": False}}}
-    documents = render(scenario("claim"), off)
-    assert of_kind(documents, "Job") == []
-    assert of_kind(documents, "PersistentVolumeClaim")[0]["metadata"]["annotations"] == {"team": "platform"}
 
 
 PAST = {"enabled": True, "since": "2026-11-07", "until": "2026-11-14", "slices": 8}
@@ -235,12 +212,6 @@ GIB = {"limits": {"memory": "1Gi"}}
         ("default", {"backfill": PAST | {"resources": GIB}}, "Job.template.spec.containers.0.resources", GIB),
         ("default", {"backfill": PAST | {"activeDeadlineSeconds": 3700}}, "Job.activeDeadlineSeconds", 3700),
         ("default", {"backfill": PAST}, "Job.parallelism", 8),
-        (
-            "claim",
-            {"checkpoints": {"persistentVolumeClaim": {"size": "5Gi"}}},
-            "PersistentVolumeClaim.resources.requests.storage",
-            "5Gi",
-        ),
     ],
 )
 def test_what_is_said_of_one_workload_reaches_it(

@@ -45,7 +45,7 @@ def test_it_renders_to_the_golden_file(name: str) -> None:
 
 def test_there_is_a_golden_file_for_every_scenario_and_no_other() -> None:
     assert sorted(path.stem for path in GOLDEN.glob("*")) == SCENARIOS
-    wanted = {"default", "production", "dev", "schedules", "daemonset", "s3-checkpoints", "claim"}
+    wanted = {"default", "production", "dev", "schedules", "daemonset", "s3-state", "claim"}
     wanted |= {"existing-secret", "backfill", "external-secrets", "platform", "pod-identity"}
     wanted |= {"shards", "node-records"}
     assert wanted == set(SCENARIOS)
@@ -70,9 +70,7 @@ def test_a_name_of_digits_is_still_a_name(name: str) -> None:
     if "existingSecret" in scenario(name):
         numbers |= {"existingSecret": "6", "proxy": {"existingSecret": "7"}}
     if "existingClaim" in str(scenario(name)):
-        numbers |= {"checkpoints": {"persistentVolumeClaim": {"existingClaim": "8"}}}
-    if "gp3" in str(scenario(name)):
-        numbers |= {"checkpoints": {"persistentVolumeClaim": {"storageClassName": "9"}}}
+        numbers |= {"state": {"existingClaim": "8"}}
     for document in of_kubernetes(render(scenario(name), numbers, release="123", namespace="456")):
         assert kubernetes_validate.validate(document, NEWEST, strict=True) == NEWEST
         assert isinstance(document["metadata"]["namespace"], str)

@@ -29,7 +29,6 @@ from support.rendering import (
 )
 
 pytestmark = needs_helm
-REGION = {"aws": {"region": "us-east-1"}}
 CLAIM = {"persistentVolumeClaim": {"claimName": "records"}}
 
 
@@ -84,7 +83,7 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
         "settings": {key: given for key, (given, _) in examples.items()},
     }
     others = {other: {"enabled": False} for other in registry.names()}
-    template = pod_of({"collectors": others | {name: chosen}, "checkpoints": {"s3": "s3://bucket"}, **REGION})
+    template = pod_of({"collectors": others | {name: chosen}})
     settings = Configuration(environment(template), None).collector(name, model)
     assert {key: getattr(settings, key) for key in examples} == {
         key: seen for key, (_, seen) in examples.items()
@@ -105,10 +104,7 @@ def test_a_collector_that_the_values_do_not_mention_can_be_enabled(tmp_path: Pat
     values = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
     del values["collectors"]["xenna"]
     (chart / "values.yaml").write_text(yaml.safe_dump(values))
-    changes = {
-        "collectors": {"xenna": {"enabled": True, "volume": CLAIM}},
-        "checkpoints": {"s3": "s3://bucket"},
-    }
+    changes = {"collectors": {"xenna": {"enabled": True, "volume": CLAIM}}}
     documents = render(scenario("default"), changes, chart=chart)
     [template] = pod_templates(of_kind(documents, "CronJob")).values()
     assert container(template)["args"][:2] == ["wandb", "xenna"]
@@ -119,7 +115,7 @@ def test_settings_of_a_run_reach_it() -> None:
         {
             "datadog": {"service": "gauge", "site": "datadoghq.eu", "url": "https://intake.example.com"},
             "aws": {"region": "eu-west-1", "endpointUrl": "https://aws.example.com"},
-            "checkpoints": {"s3": "s3://bucket/prefix"},
+            "state": {"s3": "s3://bucket/prefix"},
             "image": {"tag": "1.2.3"},
             "step": "5m",
             "seriesCap": 1_000_000,
@@ -130,7 +126,7 @@ def test_settings_of_a_run_reach_it() -> None:
     core, datadog = configuration.core, configuration.datadog()
     assert (core.env, core.service, core.version) == ("test", "gauge", "1.2.3")
     assert (core.aws_region, core.aws_endpoint_url) == ("eu-west-1", "https://aws.example.com")
-    assert (core.checkpoints, core.step, core.series_cap) == ("s3://bucket/prefix", 300, 1_000_000)
+    assert (core.state, core.step, core.series_cap) == ("s3://bucket/prefix", 300, 1_000_000)
     assert core.proxy is not None
     assert (core.proxy.get_secret_value(), core.no_proxy) == ("http://proxy:3128", ".internal")
     assert (datadog.site, datadog.url) == ("datadoghq.eu", "https://intake.example.com")

@@ -11,6 +11,8 @@ from support.cron import interval
 from support.rendering import needs_helm, of_kind, pod_templates, refusal, render, scenario, variables
 
 pytestmark = needs_helm
+RECORDS = {"persistentVolumeClaim": {"claimName": "records"}}
+XENNA = {"collectors": {"xenna": {"enabled": True, "volume": RECORDS}}}
 
 
 def step(*changes: dict[str, Any]) -> str:
@@ -125,6 +127,15 @@ def test_the_chart_reckons_how_often_a_schedule_fires_as_cron_does() -> None:
         (
             {"schedule": "@hourly", "activeDeadlineSeconds": 3600},
             "activeDeadlineSeconds: 3600 s are not less",
+        ),
+        (
+            {**XENNA, "schedule": "7 * * * *"},
+            "schedule: xenna reads records, and Datadog takes none that are",
+        ),
+        ({**XENNA, "schedule": "@weekly"}, "schedule: xenna reads records, and Datadog takes none that are"),
+        (
+            {**XENNA, "daemonSet": {"enabled": True, "collectors": ["xenna"], "every": "26m"}},
+            "daemonSet.every: records are read at least every 25 minutes",
         ),
         (
             {"collectors": {"wandb": {"schedule": "*/10 * * * *"}}},

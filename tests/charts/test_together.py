@@ -10,7 +10,7 @@ from support.rendering import needs_helm, of_kind, pod_templates, refusal, rende
 
 pytestmark = needs_helm
 RECORDS = {"enabled": True, "volume": {"persistentVolumeClaim": {"claimName": "records"}}}
-CREATED = {"persistentVolumeClaim": {"create": True}}
+CLAIM = {"state": {"existingClaim": "claim"}}
 THREE = {"xenna": RECORDS, "data_plane": RECORDS}
 
 
@@ -27,10 +27,10 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
         (
             {
                 "existingSecret": "keys",
-                "checkpoints": {"s3": "s3://bucket"},
+                "state": {"s3": "s3://bucket"},
                 "aws": {"secretPrefix": "", "region": ""},
             },
-            "aws.region: set the region of the secrets and checkpoints",
+            "aws.region: set the region of the secrets and of state in S3",
         ),
         ({"collectors": {"wandb": {"enabled": False}}}, "collectors: none is enabled"),
         (
@@ -44,14 +44,23 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
             },
             "daemonSet.hostRoot: it sets the collector's root already",
         ),
-        ({"collectors": {"xenna": RECORDS}}, "collectors.xenna: it reads files bit by bit; set checkpoints"),
         (
-            {"collectors": {"data_plane": {"enabled": True}}, "checkpoints": {"s3": "s3://bucket"}},
+            {"collectors": {"data_plane": {"enabled": True}}},
             "collectors.data_plane.volume: say which volume holds its files",
         ),
+        ({"state": {"s3": "s3://bucket", "existingClaim": "claim"}}, "state: set s3 or existingClaim"),
+        ({**CLAIM, "shards": 2}, "state.existingClaim: a claim is for one CronJob without shards"),
         (
-            {"checkpoints": {"s3": "s3://bucket", "persistentVolumeClaim": {"create": True}}},
-            "checkpoints: set one of s3, persistentVolumeClaim.create",
+            {**CLAIM, "collectors": {"xenna": {**RECORDS, "schedule": "*/20 * * * *"}}},
+            "state.existingClaim: a claim is for one CronJob without shards",
+        ),
+        (
+            {
+                **CLAIM,
+                "collectors": {"xenna": {"volume": {"hostPath": {"path": "/records"}}}},
+                "daemonSet": {"enabled": True, "collectors": ["xenna"]},
+            },
+            "state.existingClaim: a claim is for one CronJob without shards",
         ),
         (
             {"proxy": {"url": "http://proxy:3128", "existingSecret": "proxy"}},
@@ -61,13 +70,6 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
         (
             {"backfill": {"enabled": True, "since": "7d", "slices": 2}},
             "backfill.slices: slices must agree on the span",
-        ),
-        (
-            {
-                "backfill": {"enabled": True, "since": "2026-11-07", "until": "2026-11-14", "slices": 2},
-                "checkpoints": {"persistentVolumeClaim": {"create": True}},
-            },
-            "backfill.slices: slices run on several nodes",
         ),
         ({"extraEnv": [{"name": "DD_ENV", "value": "x"}]}, "extraEnv: DD_ENV has a value of its own"),
         ({"step": "2h"}, "step: a live run's is at least a second and at most 1h"),
@@ -80,14 +82,6 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
         (
             {"networkPolicy": {"enabled": True}, "proxy": {"existingSecret": "proxy"}},
             "networkPolicy: the proxy's port is in a secret; allow it in extraEgress",
-        ),
-        (
-            {"checkpoints": CREATED, "collectors": {"xenna": {**RECORDS, "schedule": "7 * * * *"}}},
-            "checkpoints.persistentVolumeClaim: 2 workloads would share a claim",
-        ),
-        (
-            {"checkpoints": CREATED, "backfill": {"enabled": True, "since": "7d"}},
-            "checkpoints.persistentVolumeClaim: 2 workloads would share a claim",
         ),
         (
             {"serviceAccount": {"create": False, "annotations": {"team": "a"}}},
@@ -107,7 +101,7 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
             "collectors.wandb.activeDeadlineSeconds: wandb may take 600 s",
         ),
         (
-            {"activeDeadlineSeconds": 280, "checkpoints": {"s3": "s3://bucket"}, "collectors": THREE},
+            {"activeDeadlineSeconds": 280, "collectors": THREE},
             "activeDeadlineSeconds: data_plane, wandb, xenna may take 280 s",
         ),
         (
@@ -115,10 +109,7 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
             "collectors.xenna.volume: say which volume holds its files",
         ),
         (
-            {
-                "collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a", "/b"]}}},
-                "checkpoints": {"s3": "s3://bucket"},
-            },
+            {"collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a", "/b"]}}}},
             "collectors.xenna.volume: say which volume holds its files",
         ),
         (
@@ -126,7 +117,6 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
                 "aws": {"region": "", "secretPrefix": ""},
                 "existingSecret": "keys",
                 "collectors": {"xenna": {"enabled": True, "settings": {"paths": ["s3://bucket/a"]}}},
-                "checkpoints": CREATED,
             },
             "aws.region: set the region of the records in S3 that collectors.xenna reads",
         ),
@@ -135,7 +125,7 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
                 {"extraVolumes": [{"name": name, "emptyDir": {}}]},
                 f"extraVolumes: {name} is the name of a volume",
             )
-            for name in ("tmp", "checkpoints", "gpu-memory")
+            for name in ("tmp", "state", "gpu-memory")
         ],
         ({"extraEnv": [{"name": "LANG"}]}, "extraEnv: give LANG a value or a valueFrom"),
     ],
@@ -150,10 +140,8 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 def test_what_goes_together_after_all_is_not_refused() -> None:
-    shared = {"persistentVolumeClaim": {"create": True, "accessModes": ["ReadWriteMany"]}}
     values = {
-        "checkpoints": shared,
-        "collectors": {"xenna": {**RECORDS, "schedule": "7 * * * *"}},
+        "collectors": {"xenna": {**RECORDS, "schedule": "*/20 * * * *"}},
         "backfill": {"enabled": True, "since": "7d"},
         "networkPolicy": {"enabled": True, "extraEgress": [{"ports": [{"protocol": "TCP", "port": 3128}]}]},
         "proxy": {"existingSecret": "proxy"},
@@ -164,10 +152,7 @@ def test_what_goes_together_after_all_is_not_refused() -> None:
 
 def test_a_collector_whose_records_are_all_in_s3_needs_no_volume() -> None:
     paths = ["s3://bucket/a/{date}/*.jsonl", "s3://other/b"]
-    values = {
-        "collectors": {"xenna": {"enabled": True, "settings": {"paths": paths}}},
-        "checkpoints": {"s3": "s3://bucket/checkpoints"},
-    }
+    values = {"collectors": {"xenna": {"enabled": True, "settings": {"paths": paths}}}}
     assert len(of_kind(render(scenario("default"), values), "CronJob")) == 1
 
 
@@ -196,3 +181,24 @@ def test_a_variable_that_no_value_sets_may_come_from_elsewhere() -> None:
     }
     for template in pod_templates(render(scenario("default"), {"extraEnv": [variable]})).values():
         assert variables(template)["WANDB_PROJECTS"] == variable["valueFrom"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"checkpoints": {"s3": "s3://bucket"}},
+            "checkpoints: it is called state now, and is optional; set state.s3",
+        ),
+        ({"checkpoints": {"persistentVolumeClaim": {"create": True}}}, "checkpoints: it is called state now"),
+        ({"backfill": {"again": ""}}, "backfill.again: it was removed"),
+        ({"collectors": {"wandb": {"shards": 8}}}, "collectors.wandb.shards: it was removed; set shards"),
+        (
+            {"collectors": {"xenna": {"shards": 8}}},
+            "collectors.xenna.shards: it was removed; only W&B can be divided between pods; run host,",
+        ),
+    ],
+)
+def test_a_removed_value_is_refused_with_what_replaces_it(values: dict[str, Any], said: str) -> None:
+    [line] = [line for line in refusal(values) if line.startswith("- ")]
+    assert line.startswith(f"- {said}")

@@ -12,11 +12,10 @@ from common.shards import Shard
 
 
 def test_what_is_not_said_of_a_job_is_not_asked_for() -> None:
-    job = Job("host", Mode.PUSH, now=900, timeout=60, backfill=Backfill(0, 900, ("--since", "15m")))
+    job = Job("host", Mode.PUSH, timeout=60, backfill=Backfill(0, 900, ("--since", "15m")))
     assert asdict(job) == {
         "collector": "host",
         "mode": "push",
-        "now": 900,
         "timeout": 60,
         "step": None,
         "named": True,
@@ -33,7 +32,6 @@ def test_what_is_not_said_of_a_job_is_not_asked_for() -> None:
             "only_enabled": False,
             "enable": False,
             "ask": False,
-            "once": None,
         },
         "stays": False,
         "shard": {"index": 0, "count": 1},
@@ -60,7 +58,6 @@ def test_an_outcome_claims_nothing_that_was_not_said() -> None:
             "details": [],
         },
         "as_of": None,
-        "missed_ticks": 0,
         "tables": {},
         "stays": False,
     }
@@ -83,7 +80,7 @@ def test_an_outcome_claims_nothing_that_was_not_said() -> None:
 def test_a_command_line_is_of_the_same_collector_shard_and_file(
     words: tuple[str, ...], shard: Shard, config: str | None, line: str
 ) -> None:
-    assert Job("host", Mode.PUSH, 900, 60, config=config, shard=shard).command(*words) == line
+    assert Job("host", Mode.PUSH, 60, config=config, shard=shard).command(*words) == line
 
 
 def test_only_one_of_several_shards_is_told_apart() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.metric import Combine, Kind, Metric, Sample, count, gauge
+from common.metric import Combine, Kind, Metric, Series, count, gauge
 
 LOAD = gauge("host.load", "process", "How busy it is.", "project", "entity")
 
@@ -45,15 +45,22 @@ def test_a_tag_key_of_100_characters_is_accepted() -> None:
     assert gauge("a", "", "x", "k" * 100).tags == ("k" * 100,)
 
 
-def test_a_sample_has_sorted_tags_a_whole_second_and_no_host() -> None:
-    assert LOAD(0.5, 1_800_000_000, project="ants", entity="acme") == Sample(
-        LOAD, 0.5, 1_800_000_000, ("entity:acme", "project:ants"), None
+def test_a_value_at_a_time_is_a_series_of_one_point_with_sorted_tags() -> None:
+    assert LOAD(0.5, 1_800_000_000, project="ants", entity="acme") == Series(
+        LOAD, ("entity:acme", "project:ants"), None, (1_800_000_000,), (0.5,)
     )
 
 
-def test_a_sample_of_a_node_carries_its_host_and_fractions_of_a_second_are_cut() -> None:
+def test_a_series_has_the_points_tags_and_host_it_was_given() -> None:
+    times, values = range(7, 10), [1, 2.5, 3]
+    assert LOAD.series(times, values, project="ants", on_host="node-1") == Series(
+        LOAD, ("project:ants",), "node-1", times, values
+    )
+
+
+def test_a_fraction_of_a_second_is_cut() -> None:
     fraction: Any = 7.9
-    assert LOAD(1, fraction, on_host="node-1") == Sample(LOAD, 1, 7, (), "node-1")
+    assert LOAD(1, fraction).times == (7,)
 
 
 def test_open_tags_take_those_that_the_configuration_names_and_no_others() -> None:
@@ -66,6 +73,8 @@ def test_open_tags_take_those_that_the_configuration_names_and_no_others() -> No
 def test_a_tag_that_is_not_declared_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^host\.load does not declare the tag run, user$"):
         LOAD(1, 1, project="ants", user="x", run="y")
+    with pytest.raises(ValueError, match=r"^host\.load does not declare the tag run$"):
+        LOAD.series((1, 2), (1, 1), run="y")
 
 
 @pytest.mark.parametrize("value", [None, "1", True, False, Decimal(1), 1j])
@@ -76,7 +85,8 @@ def test_what_is_not_a_number_is_refused_by_type(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
 def test_a_value_that_is_not_finite_is_data(value: float) -> None:
-    assert LOAD(value, 1).value is value
+    [found] = LOAD(value, 1).values
+    assert found is value
 
 
 def test_the_two_declarations_differ_in_kind() -> None:

@@ -1,31 +1,31 @@
-"""Which slot a unit belongs to never changes, and a key says which slot it is of."""
+"""Which shard owns a unit never changes, and each unit has one owner."""
 
 from __future__ import annotations
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from common.shards import Shard, slot, slotted, split
+from common.shards import ALONE, Shard
 
 
-def test_a_unit_stays_in_its_slot_from_version_to_version() -> None:
+def test_a_unit_stays_with_its_shard_from_version_to_version() -> None:
     units = ("", "acme/ants", "acme/bees", "run-7", "\udcff")
-    assert [slot(unit) for unit in units] == ["52", "18", "45", "28", "34"]
-    assert [Shard(index, 3).owns("acme/ants") for index in range(3)] == [True, False, False]
-    assert Shard().owns("acme/bees")
+    owners = [[shard for shard in range(5) if Shard(shard, 5).owns(unit)] for unit in units]
+    assert owners == [[1], [4], [3], [3], [2]]
 
 
-@pytest.mark.parametrize(
-    ("key", "parts"),
-    [
-        ("07/file", ("07", "file")),
-        ("07/a/b", ("07", "a/b")),
-        ("07/", ("07", "")),
-        ("sent_until", ("", "sent_until")),
-        ("12345", ("", "12345")),
-        ("ab/c", ("", "ab/c")),
-        ("7/file", ("", "7/file")),
-    ],
-)
-def test_a_key_is_of_a_slot_or_of_the_shard_itself(key: str, parts: tuple[str, str]) -> None:
-    assert split(key) == parts
-    assert slotted(*parts) == key
+@given(st.text(), st.integers(1, 64))
+def test_each_unit_has_one_owner(unit: str, count: int) -> None:
+    assert sum(Shard(index, count).owns(unit) for index in range(count)) == 1
+    assert ALONE.owns(unit)
+
+
+def test_units_are_spread_over_all_shards() -> None:
+    sizes = [sum(Shard(index, 8).owns(f"acme/project-{n}") for n in range(800)) for index in range(8)]
+    assert min(sizes) > 60
+    assert max(sizes) < 140
+
+
+def test_a_single_shard_has_neither_tag_nor_option() -> None:
+    assert (ALONE.tags, ALONE.options) == ((), ())
+    assert (Shard(1, 3).tags, Shard(1, 3).options) == (("shard:1",), ("--shard", "1/3"))

@@ -17,7 +17,7 @@ import pytest
 from common import signals
 from common.config.configuration import Configuration
 from common.errors import DeadlinePassed, Interrupted
-from common.state.stores import store
+from common.state import open_store
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -180,7 +180,7 @@ class TestTheDeadline:
             environ = {
                 "AWS_REGION": "us-east-1",
                 "AWS_ENDPOINT_URL": url,
-                "FLEETGAUGE_CHECKPOINTS": "s3://a",
+                "FLEETGAUGE_STATE": "s3://a",
                 "FLEETGAUGE_SECRET_PREFIX": "dev",
             }
             found = Configuration(environ, None)
@@ -195,9 +195,9 @@ class TestTheDeadline:
             over = threading.Event()
             thread = threading.Thread(target=end_once_asked)
             thread.start()
-            place = store(found.core)
-            assert place is not None
-            ask = {"S3": lambda: place.open("key"), "Secrets Manager": found.datadog}[where]
+            store = open_store(found.core)
+            assert store is not None
+            ask = {"S3": lambda: store.read("key"), "Secrets Manager": found.datadog}[where]
             with pytest.raises(DeadlinePassed, match=f"7 s passed while .*{url}"), signals.interruptible(7):
                 ask()
             over.set()

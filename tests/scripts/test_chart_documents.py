@@ -29,7 +29,7 @@ def test_a_name_that_kubernetes_or_a_variable_cannot_bear_is_refused(name: str) 
         ("all", "all"),
         ("datadog", "datadog"),
         ("tmp", "tmp"),
-        ("checkpoints", "checkpoints"),
+        ("state", "state"),
         ("node", "FLEETGAUGE_NODE_NAME"),
         ("dd", "DD_ENV"),
         ("aws", "AWS_REGION"),

@@ -1,4 +1,4 @@
-"""The AWS every credential and checkpoint test trusts, asked by the real boto3."""
+"""The AWS every test of credentials, state and records trusts, asked by the real boto3."""
 
 from __future__ import annotations
 
@@ -105,28 +105,28 @@ def test_a_slow_answer_is_a_read_timeout(aws: Aws) -> None:
 
 
 def test_a_bucket_keeps_objects_and_their_conditions(aws: Aws, s3: Any) -> None:
-    aws.make_bucket("checkpoints")
-    etag = s3.put_object(Bucket="checkpoints", Key="wandb.json", Body=b"{}", IfNoneMatch="*")["ETag"]
+    aws.make_bucket("state")
+    etag = s3.put_object(Bucket="state", Key="wandb.json", Body=b"{}", IfNoneMatch="*")["ETag"]
     with pytest.raises(ClientError, match="PreconditionFailed"):
-        s3.put_object(Bucket="checkpoints", Key="wandb.json", Body=b"{}", IfNoneMatch="*")
-    assert s3.get_object(Bucket="checkpoints", Key="wandb.json")["Body"].read() == b"{}"
-    head = s3.head_object(Bucket="checkpoints", Key="wandb.json")
+        s3.put_object(Bucket="state", Key="wandb.json", Body=b"{}", IfNoneMatch="*")
+    assert s3.get_object(Bucket="state", Key="wandb.json")["Body"].read() == b"{}"
+    head = s3.head_object(Bucket="state", Key="wandb.json")
     assert (head["ContentLength"], head["ETag"]) == (2, etag)
-    s3.delete_object(Bucket="checkpoints", Key="wandb.json")
-    assert s3.list_objects_v2(Bucket="checkpoints")["KeyCount"] == 0
+    s3.delete_object(Bucket="state", Key="wandb.json")
+    assert s3.list_objects_v2(Bucket="state")["KeyCount"] == 0
 
 
 def test_an_object_may_be_stored_though_the_writer_saw_a_reset(aws: Aws, s3: Any) -> None:
-    aws.make_bucket("checkpoints")
+    aws.make_bucket("state")
     aws.faults.add(Fault(reset="after", applied=True))
     with pytest.raises(ConnectionClosedError):
-        s3.put_object(Bucket="checkpoints", Key="mark", Body=b"7")
-    assert s3.get_object(Bucket="checkpoints", Key="mark")["Body"].read() == b"7"
+        s3.put_object(Bucket="state", Key="mark", Body=b"7")
+    assert s3.get_object(Bucket="state", Key="mark")["Body"].read() == b"7"
 
 
 def test_requests_are_counted_by_service(aws: Aws, secrets: Any, s3: Any) -> None:
     aws.put_secret("name", "value")
-    aws.make_bucket("checkpoints")
+    aws.make_bucket("state")
     assert (aws.asked("secretsmanager"), aws.asked("s3")) == (0, 0)
     secrets.get_secret_value(SecretId="name")
     s3.list_buckets()
@@ -136,7 +136,7 @@ def test_requests_are_counted_by_service(aws: Aws, secrets: Any, s3: Any) -> Non
 
 def test_reset_forgets_everything(aws: Aws, secrets: Any, s3: Any) -> None:
     aws.put_secret("name", "value")
-    aws.make_bucket("checkpoints")
+    aws.make_bucket("state")
     aws.faults.add(secrets_fault("AccessDeniedException"), times=None)
     aws.reset()
     assert aws.requests == []

@@ -14,7 +14,7 @@ from datadog_api_client import ApiClient, Configuration
 from datadog_api_client.v1.api.authentication_api import AuthenticationApi
 from datadog_api_client.v2.api.metrics_api import MetricsApi
 
-from common.records.file import zstd
+from common.records.compression import zstd
 from support.servers.datadog import Intake, PointKey, Write
 from support.servers.series import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, normalised
 

@@ -6,16 +6,16 @@ import time
 from typing import Any
 
 from collectors.wandb import metrics
-from collectors.wandb.collector import COLLECTOR, samples
+from collectors.wandb.collector import COLLECTOR, fleet_series
 from collectors.wandb.evaluate import Rules, evaluate_many
 from collectors.wandb.metrics import LIVE_ONLY
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project as Team
 from collectors.wandb.settings import WandbSettings
-from collectors.wandb.usage import Usage
+from collectors.wandb.usage import Usage, usage_series
 from common.config.settings import ConfigurationFile, load
-from common.span import Span
 from common.times import iso
+from common.window import Window
 from support.servers.datadog import Intake
 from support.servers.fleet import Row
 
@@ -33,12 +33,12 @@ def fixed(hours: float) -> list[str]:
     return ["--since", iso(until - round(hours * 3600)), "--until", iso(until)]
 
 
-def span_of(options: list[str]) -> Span:
+def span_of(options: list[str]) -> Window:
     since, until = (int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))) for text in options[1::2])
-    return Span(since - time.timezone, until - time.timezone, STEP)
+    return Window(since - time.timezone, until - time.timezone, STEP)
 
 
-def truth(rows: list[Row], span: Span) -> Points:
+def truth(rows: list[Row], span: Window) -> Points:
     """Every point of a span, from the rows themselves."""
     environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": str(TEAM)}
     settings = load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
@@ -46,10 +46,13 @@ def truth(rows: list[Row], span: Span) -> Points:
     runs = [run for row in rows if not row.hidden and (run := reading.read(_answered(row), []))]
     usage = Usage(span.ticks, settings)
     usage.enter(TEAM, runs)
-    every = [sample for shares in usage.shares() for sample in shares.samples([TEAM])]
-    for figures in evaluate_many(runs, span.ticks, Rules()):
-        every += samples(TEAM, figures, live=False)
-    return {(sample.metric.name, sample.timestamp, sample.tags): sample.value for sample in every}
+    every = [*usage_series([*usage.shares()], [TEAM])]
+    every += fleet_series(TEAM, [*evaluate_many(runs, span.ticks, Rules())])
+    return {
+        (one.metric.name, second, one.tags): value
+        for one in every
+        for second, value in zip(one.times, one.values, strict=True)
+    }
 
 
 def _answered(row: Row) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-"""A node to collect from: a context of the host collector, a clock, and the samples by metric."""
+"""A node to collect from: a context of the host collector, a clock, and its points by metric."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]
@@ -13,8 +11,10 @@ import pynvml  # type: ignore[import-untyped]
 from collectors.host.collector import HostSettings, Node
 from common.collector import Context
 from common.config.settings import ConfigurationFile, load
-from common.metric import Mark, Metric, Sample
+from common.metric import Metric
 from common.net.retry import Deadline
+from common.window import due
+from support.points import Point, points
 
 CODES = sorted({code for name, code in vars(pynvml).items() if name.startswith("NVML_ERROR_")})
 NOW = 1_794_786_458
@@ -22,63 +22,53 @@ Values = dict[tuple[str, ...], float]
 
 
 def context(
-    seconds: float = 60, environ: Mapping[str, str] | None = None, **more: str
+    seconds: float = 60,
+    environ: Mapping[str, str] | None = None,
+    *,
+    now: int = NOW,
+    earliest: int = NOW - 3000,
+    stays: bool = False,
+    **more: str,
 ) -> Context[HostSettings]:
-    given = {**(environ or {}), **more}
-    settings = load(HostSettings, "host", environ=given, file=ConfigurationFile())
-    log = logging.getLogger("collectors.host")
-    return Context(settings, NOW, NOW, "node-7", {}, Deadline(seconds), log, clock=lambda: NOW)
+    settings = load(HostSettings, "host", environ={**(environ or {}), **more}, file=ConfigurationFile())
+    window = due(now, 60, None, earliest)
+    return Context(settings, window, now, Deadline(seconds), stays=stays)
 
 
 class Ticks:
-    """A node in a process that stays: each tick a minute after the last, remembering what was delivered."""
+    """A node in a process that stays: each tick a minute after the last."""
 
     def __init__(self, **environ: str) -> None:
-        self.now = float(NOW)
-        self.node = Node()
-        self.sendable_since = 0
+        self.now = NOW
+        self.node = Node(lambda: self.now)
+        self.earliest = NOW - 3000
         self._environ = environ
-        self._state: dict[str, object] = {}
 
-    def tick(self, *, delivered: bool = True) -> list[Sample]:
+    def tick(self) -> list[Point]:
         self.now += 60
-        given = replace(
-            context(environ=self._environ),
-            clock=lambda: self.now,
-            state=self._state,
-            stays=True,
-            sendable_since=self.sendable_since,
-        )
-        items = list(self.node.collect(given))
-        for item in items:
-            if isinstance(item, Mark) and delivered:
-                self._state = {**self._state, **item.changes}
-        return samples(items)
+        given = context(environ=self._environ, now=self.now, earliest=self.earliest, stays=True)
+        return points(self.node.collect(given))
 
 
-def samples(items: Iterable[Sample | Mark]) -> list[Sample]:
-    return [item for item in items if isinstance(item, Sample)]
+def collected(given: Context[HostSettings] | None = None, node: Node | None = None) -> list[Point]:
+    return points((node or Node()).collect(given or context()))
 
 
-def collected(given: Context[HostSettings] | None = None, node: Node | None = None) -> list[Sample]:
-    return samples((node or Node()).collect(given or context()))
+def values(found: Iterable[Point], metric: Metric) -> Values:
+    return {point.tags: point.value for point in found if point.metric == metric}
 
 
-def values(found: Iterable[Sample], metric: Metric) -> Values:
-    return {sample.tags: sample.value for sample in found if sample.metric == metric}
-
-
-def by_gpu(found: Iterable[Sample], metric: Metric, **tags: str) -> dict[str, float]:
+def by_gpu(found: Iterable[Point], metric: Metric, **tags: str) -> dict[str, float]:
     """The values of a metric by their `gpu` tag, of those that carry these tags."""
     wanted = {f"{key}:{value}" for key, value in tags.items()}
     return {
-        dict(tag.partition(":")[::2] for tag in sample.tags)["gpu"]: sample.value
-        for sample in found
-        if sample.metric == metric and wanted <= set(sample.tags)
+        dict(tag.partition(":")[::2] for tag in point.tags)["gpu"]: point.value
+        for point in found
+        if point.metric == metric and wanted <= set(point.tags)
     }
 
 
-def table(found: Iterable[Sample], without: str = "") -> dict[tuple[str, tuple[str, ...]], float]:
+def table(found: Iterable[Point], without: str = "") -> dict[tuple[str, tuple[str, ...]], float]:
     """All of it by name and tags, to compare two readings by; `without` names a tag that is left out."""
     left_out = f"{without}:"
     return {

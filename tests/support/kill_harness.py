@@ -19,7 +19,7 @@ from pathlib import Path
 from support.growing_file import KEY, Writer, add_numbers, held, truth
 from support.processes import alive, ended
 from support.project import Project
-from support.servers.datadog import Intake
+from support.servers.datadog import Intake, Write
 
 NEVER = 1_000_000_000
 
@@ -60,7 +60,7 @@ class KillHarness:
                 "DD_ENV": "test",
                 "DD_API_KEY": KEY,
                 "FLEETGAUGE_DD_URL": intake.url,
-                "FLEETGAUGE_CHECKPOINTS": str(self._store),
+                "FLEETGAUGE_STATE": str(self._store),
                 "FLEETGAUGE_NUMBERS_PATH": str(self._path),
                 "PYTHONPATH": str(folder / "service"),
             },
@@ -108,11 +108,18 @@ class KillHarness:
         if held(self._intake) != truth(self._path):
             found.append("the intake does not hold what stands in the file")
         [document] = self._store.glob("numbers*.json")
-        if json.loads(document.read_text())["state"] != {"position": self._path.stat().st_size}:
-            found.append(f"the checkpoint is {document.read_text()}")
+        state = json.loads(document.read_text())
+        lines = self._path.read_text().count("\n")
+        if state["memory"] != {"lines": lines} or state["last_success"] is None:
+            found.append(f"the state document is {document.read_text()}")
+        if any(write.replaced not in (None, write.value) for write in self._totals()):
+            found.append("a second was sent with two values")
         if self._intake.value("collector.up") != 1:
             found.append("the last run is not up")
         return found
+
+    def _totals(self) -> list[Write]:
+        return [write for write in self._intake.write_log if write.key.metric == "numbers.total"]
 
     def _grow(self) -> None:
         self._round += 1

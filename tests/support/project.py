@@ -19,20 +19,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+KEY = "0123456789abcdef-datadog-key"  # of the intake that a project pushes to
 BEING_WRITTEN = shutil.ignore_patterns("*.pyc.*")  # by another process, which is about to rename it
 
 _TEMPLATE = """\
 from __future__ import annotations
-import json, os, signal, subprocess, sys, threading, time
+import json, logging, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 from common.collector import Collector, Context
 from common.errors import ConfigurationError, SourceError
-from common.metric import Mark, count, gauge
+from common.metric import count, gauge
 from common.config.settings import CollectorSettings, Duration, Secret, Text, Texts, named
 
 VALUE = gauge("{name}.value", "item", "A value.", "kind")
 TOTAL = count("{name}.total", "item", "A total.", "kind")
 METRICS = (VALUE, TOTAL)
+log = logging.getLogger(__name__)
 
 class ToySettings(CollectorSettings):
     model_config = named("FLEETGAUGE_{upper}_")
@@ -73,7 +75,7 @@ class Project:
         shutil.copytree(ROOT / "collectors" / name, self.root / "collectors" / name, ignore=BEING_WRITTEN)
 
     def add(self, name: str, body: str, settings: str = "pass", init: str = "", options: str = "") -> None:
-        """Add a collector whose `collect` has this body; `options` go to `Collector`, as `, resumes=True`."""
+        """Add a collector with this body of `collect`; `options` go to `Collector`, as `, per_node=True`."""
         folder = self.root / "collectors" / name
         folder.mkdir()
         (folder / "__init__.py").write_text(f'"""A toy called {name}."""\n{init}\n')

@@ -1,4 +1,4 @@
-"""Records as busy fleets write them: a quarter of an hour of the three kinds that collectors tail."""
+"""Records as busy fleets write them, of the three kinds: a quarter of an hour, or more."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ def write_records(directory: Path, writers: int, ranks: int | None = None) -> No
         write(kind, directory / kind, ranks or writers if kind == "data_plane" else writers, now)
 
 
-def write(kind: str, directory: Path, writers: int, now: int, steps: int = 0) -> int:
-    """A file for each writer, of all its records or the last steps; how many bytes they have."""
+def write(kind: str, directory: Path, writers: int, now: int, steps: int = 0, span: int = SPAN) -> int:
+    """Write a file for each writer, of all its records or the last steps; return how many bytes they have."""
     size = 0
     for writer in range(writers):
-        lines = b"".join(orjson.dumps(one) + b"\n" for one in KINDS[kind](writer, now)[-9 * steps :])
+        lines = b"".join(orjson.dumps(one) + b"\n" for one in KINDS[kind](writer, now, span)[-9 * steps :])
         folder = directory / f"writer-{writer}" if kind == "gpu_memory" else directory
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / ("segment-000001.jsonl" if kind == "gpu_memory" else f"writer-{writer}.jsonl")
         path.write_bytes(lines)
-        os.utime(path, (now - 60, now - 60))
+        written = now - (60 if kind == "gpu_memory" else 110)  # right after the last record
+        os.utime(path, (written, written))
         size += len(lines)
     return size
 
@@ -60,15 +61,15 @@ def _envelope(kind: str, writer: int, seq: int, at: float) -> dict[str, Any]:
     }
 
 
-def _moments(now: int) -> list[int]:
+def _moments(now: int, span: int) -> list[int]:
     end = (now - 120) // STEP * STEP
-    return list(range(end - SPAN + STEP, end + STEP, STEP))
+    return list(range(end - span + STEP, end + STEP, STEP))
 
 
-def xenna(writer: int, now: int) -> list[dict[str, Any]]:
+def xenna(writer: int, now: int, span: int = SPAN) -> list[dict[str, Any]]:
     """A pipeline of three stages: about 60 points and 2 kB per record."""
     records = []
-    for seq, at in enumerate(_moments(now)):
+    for seq, at in enumerate(_moments(now, span)):
         metrics = {"progress": seq * 1.1234567, "pipeline_duration_s": at - now + 1000.5, "num_outputs": seq}
         metrics |= {
             f"cluster/{name}": 64.0 for name in ("total_cpus", "avail_cpus", "total_gpus", "avail_gpus")
@@ -83,12 +84,12 @@ def xenna(writer: int, now: int) -> list[dict[str, Any]]:
     return records
 
 
-def gpu_memory(writer: int, now: int) -> list[dict[str, Any]]:
+def gpu_memory(writer: int, now: int, span: int = SPAN) -> list[dict[str, Any]]:
     """A session that samples every second, with the metadata that trackers write: about 1.2 kB per event."""
     capabilities = {f"supports_{name}": True for name in ("allocator_active", "device_free", "device_total")}
     capabilities |= {f"supports_something_else_{number}": False for number in range(10)}
     records = []
-    for at in range(now - 60 - SPAN, now - 60):
+    for at in range(now - 60 - span, now - 60):
         used = 10**9 + (at + writer) % 600 * 10**6
         records.append(
             {
@@ -119,10 +120,10 @@ def gpu_memory(writer: int, now: int) -> list[dict[str, Any]]:
     return records
 
 
-def data_plane(writer: int, now: int) -> list[dict[str, Any]]:
+def data_plane(writer: int, now: int, span: int = SPAN) -> list[dict[str, Any]]:
     """Four operations on two partitions every ten seconds, and what is held; only the first one writes."""
     records: list[dict[str, Any]] = []
-    for at in _moments(now):
+    for at in _moments(now, span):
         for op in OPERATIONS:
             for partition_id in ("train", "eval"):
                 buckets = {"40": 5, "41": 9, "42": 3, "47": 1}

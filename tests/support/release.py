@@ -34,8 +34,8 @@ class Release:
         self.aws = aws
         self.folder = folder
         self._wandb = wandb
-        (folder / "checkpoints").mkdir()
-        os.chown(folder / "checkpoints", USER, USER)  # as fsGroup has the kubelet do
+        (folder / "state").mkdir()
+        os.chown(folder / "state", USER, USER)  # as fsGroup has the kubelet do
         folder.chmod(0o755)
         aws.put_secret(f"{PREFIX}/datadog", {"DD_API_KEY": KEY})
         aws.put_secret(f"{PREFIX}/wandb", {"WANDB_API_KEY": KEY})
@@ -50,7 +50,7 @@ class Release:
                 "host": {"enabled": True},
                 **records,
             },
-            "checkpoints": {"persistentVolumeClaim": {"create": True}},
+            "state": {"existingClaim": "fleetgauge-state"},
             "extraEnv": [
                 {"name": "AWS_ACCESS_KEY_ID", "value": ACCESS_KEY_ID},
                 {
@@ -69,7 +69,7 @@ class Release:
     def claims(self) -> dict[str, Path]:
         """The directories that stand for volumes, by claim."""
         records = {f"{name.replace('_', '-')}-records": self.folder / "records" / name for name in RECORDS}
-        return {"fleetgauge-checkpoints": self.folder / "checkpoints", **records}
+        return {"fleetgauge-state": self.folder / "state", **records}
 
     def render(self, *changes: dict[str, Any]) -> list[Document]:
         return render(scenario("default"), self.values, *changes)

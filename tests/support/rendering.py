@@ -20,9 +20,12 @@ from typing import Any
 import pytest
 import yaml
 
-from support.requirements import needs
-
 ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT / "tests")
+
+from support.requirements import needs  # noqa: E402
+
 CHART = ROOT / "charts" / "fleetgauge"
 GOLDEN = ROOT / "tests" / "data" / "charts"
 GOLDEN_VERSION = "0.1.0"  # what the golden files say, so that a release changes none of them

@@ -5,6 +5,7 @@ Used by tests of `common.execution`; what a real process adds is in `project.py`
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,79 +19,95 @@ from common.config.settings import CollectorSettings, named
 from common.execution.backfill import BackfillRun
 from common.execution.live import LiveRun
 from common.job import Job, Mode
-from common.metric import Mark, Sample, gauge
+from common.metric import Series, count, gauge
 from common.outcome import Outcome
 from common.parent import Parent
 from common.show.dry_run_file import DryRunFile
-from support.growing_file import KEY
+from support.project import KEY
 from support.servers.datadog import Intake
 from support.standins import NOW
 
 VALUE = gauge("toy.value", "item", "A value.", "kind")
 OTHER = gauge("toy.other", "item", "Another value.")
-Items = Iterator[Sample | Mark]
+TOTAL = count("toy.total", "item", "A total.", "kind")
 
 
 class ToySettings(CollectorSettings):
     model_config = named("FLEETGAUGE_TOY_")
 
 
-class NewerSettings(ToySettings):
-    """Those of a version that has one more."""
-
-    size: int = 3
-
-
-class Listening(Parent):
-    """One that writes down how far a run said that it is and what it was asked, and agrees or not."""
+class RecordingParent(Parent):
+    """One that records progress and questions, and agrees or not."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int, int | None]] = []
+        self.progressed: list[tuple[str, int, int | None]] = []
         self.asked: list[str] = []
         self.answer = True
 
     def progress(self, doing: str, done: int, total: int | None) -> None:
-        self.told.append((doing, done, total))
+        self.progressed.append((doing, done, total))
 
     def agrees(self, text: str) -> bool:
         self.asked.append(text)
         return self.answer
 
 
+def install(patch: pytest.MonkeyPatch, collector: Collector[Any]) -> None:
+    """Make a collector one that can be loaded by its name."""
+    package = ModuleType(f"collectors.{collector.name}")
+    module = ModuleType(f"collectors.{collector.name}.collector")
+    package.__path__, module.__dict__["COLLECTOR"] = [], collector
+    for one in (package, module):
+        patch.setitem(sys.modules, one.__name__, one)
+
+
 class Toy:
-    """A collector whose every answer a test gives, and runs of it."""
+    """A collector whose every answer a test gives, and runs of it; `now` is the time, of the intake too."""
 
     def __init__(self, folder: Path, intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
         self.samples = folder / "samples"
+        self.store = folder / "store"
         self.environ = {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url}
+        self.now = NOW
         self.intake = intake
-        self.parent = Listening()
+        intake.clock = lambda: self.now
+        self.parent = RecordingParent()
         self._patch = monkeypatch
 
-    def answers(
-        self,
-        collect: Callable[[Context[Any]], Items],
-        settings: type[ToySettings] = ToySettings,
-        **options: Any,
-    ) -> None:
+    def answers(self, collect: Callable[[Context[Any]], Iterator[Series]], **options: Any) -> None:
+        """Have the collector do this."""
         options.setdefault("check", lambda _: iter(()))
-        made = Collector("toy", settings, (VALUE, OTHER), collect, **options)
-        package, module = ModuleType("collectors.toy"), ModuleType("collectors.toy.collector")
-        package.__path__, module.__dict__["COLLECTOR"] = [], made
-        for one in (package, module):
-            self._patch.setitem(sys.modules, one.__name__, one)
+        install(self._patch, Collector("toy", ToySettings, (VALUE, OTHER, TOTAL), collect, **options))
+
+    def keep_state(self) -> None:
+        """Have a store from now on."""
+        self.store.mkdir(exist_ok=True)
+        self.environ["FLEETGAUGE_STATE"] = str(self.store)
 
     def run(
         self, mode: Mode = Mode.DRY_RUN, environ: Mapping[str, str] | None = None, ahead: int = 0, **job: Any
     ) -> Outcome:
+        """Run it, with a clock that is so many seconds ahead of the intake's."""
         path = str(self.samples) if mode is Mode.DRY_RUN else None
-        asked = Job("toy", mode, **{"now": NOW, "timeout": 60, "samples_path": path, **job})
+        asked = Job("toy", mode, **{"timeout": 60, "samples_path": path, **job})
         kind = LiveRun if asked.backfill is None else BackfillRun
         given = {**self.environ, **(environ or {})}
-        return kind(asked, given, self.parent, clock=lambda: NOW + ahead).run()
+        return kind(asked, given, self.parent, clock=lambda: self.now + ahead).run()
+
+    def push(self, **options: Any) -> Outcome:
+        return self.run(Mode.PUSH, **options)
+
+    def document(self) -> Any:
+        """The state document, as JSON."""
+        [path] = {*self.store.glob("toy-*.json")} - {*self.store.glob("*.bad.json")}
+        return json.loads(path.read_text())
 
     def found(self) -> dict[str, float]:
         """The values of a dry run by their kind."""
         return {
             part.series.tags[0].removeprefix("kind:"): part.values[0] for part in DryRunFile(self.samples)
         }
+
+    def seconds(self, metric: str = "toy.value") -> list[int]:
+        """The seconds that the intake has a point of."""
+        return sorted(key.second for key in self.intake.points if key.metric == metric)

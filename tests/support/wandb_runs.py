@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from collectors.wandb import collector
 from collectors.wandb.settings import WandbSettings
-from common.collector import Context, Tally
+from common.collector import Context, Network, Report
 from common.config.settings import ConfigurationFile, load
 from common.errors import FleetgaugeError, together
-from common.metric import Mark, Sample
 from common.net.retry import Deadline
-from common.shards import ALONE, Shard, slot, slotted, split
-from common.span import Span
+from common.shards import ALONE, Shard
+from common.window import Window, due
+from support.points import Point, points
 from support.servers.fleet import Row
 from support.servers.wandb import KEY, Wandb
 
@@ -28,9 +28,9 @@ HOUR = 3600
 class Ran:
     """What one run of the collector left behind, also where it raised."""
 
-    samples: list[Sample] = field(default_factory=list)
-    state: dict[str, object] = field(default_factory=dict)
-    tally: Tally = field(default_factory=Tally)
+    points: list[Point] = field(default_factory=list)
+    memory: dict[str, object] = field(default_factory=dict)
+    report: Report = field(default_factory=Report)
     waits: list[float] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     error: Exception | None = None
@@ -45,16 +45,16 @@ class Ran:
     def value(self, name: str, *tags: str) -> float | None:
         """The value of the one series of this name that has these tags."""
         found = [
-            sample.value
-            for sample in self.samples
-            if sample.metric.name == f"wandb.{name}" and set(tags) <= set(sample.tags)
+            point.value
+            for point in self.points
+            if point.metric.name == f"wandb.{name}" and set(tags) <= set(point.tags)
         ]
         assert len(found) <= 1
         return found[0] if found else None
 
     @property
     def dropped(self) -> dict[str, int]:
-        return dict(self.tally.dropped)
+        return dict(self.report.dropped)
 
 
 def settings(server: Wandb, **variables: str) -> WandbSettings:
@@ -73,60 +73,37 @@ def context(
     deadline: float = 60,
     *,
     at: int = AT,
-    now: int | None = None,
-    remembers: bool = True,
-    state: Mapping[str, object] | None = None,
-    step: int | None = None,
+    memory: Mapping[str, object] | None = None,
+    sent_until: int | None = None,
+    step: int = 900,
+    window: Window | None = None,
     shard: Shard = ALONE,
     **variables: str,
 ) -> Context[WandbSettings]:
-    """The context of a run at a tick, seven seconds after it."""
+    """Return the context of a run at a tick, seven seconds after it; or of a window of the past."""
+    ran.memory = json.loads(json.dumps(memory or {}))
     return Context(
         settings=settings(server, **variables),
-        at=at,
-        now=at + 7 if now is None else now,
-        remembers=remembers,
-        node_name="node",
-        state={_with_slot(key): value for key, value in (state or {}).items()},
+        window=window or due(at + 7, step, sent_until, at + 7 - 3450),
+        now=at + 7,
         deadline=Deadline(deadline, ran.clock),
-        log=logging.getLogger("collectors.wandb"),
-        tally=ran.tally,
-        step=step,
+        memory=ran.memory,
+        report=ran.report,
+        network=Network(report=ran.report),
         shard=shard,
-        sendable_since=at + 7 - 3450,
     )
-
-
-def _with_slot(key: str) -> str:
-    """The key of something that is remembered of a project, which tests write without its slot."""
-    number, rest = split(key)
-    return slotted(number or slot(rest.partition(":")[2]), rest)
 
 
 # Any: options of `context`, and variables
 def collect(server: Wandb, deadline: float = 60, **options: Any) -> Ran:
     """Run the collector without waiting for anything; what it would have waited is noted."""
     ran = Ran()
-    _gather(ran, lambda: collector.collect(context(server, ran, deadline, **options), ran.sleep))
-    return ran
-
-
-def recompute(server: Wandb, span: Span, **options: Any) -> Ran:
-    """Have the collector answer for a span of the past."""
-    ran = Ran()
-    _gather(ran, lambda: collector.backfill(context(server, ran, **options), span, ran.sleep)())
-    return ran
-
-
-def _gather(ran: Ran, begin: Callable[[], Iterator[Sample | Mark]]) -> None:
     try:
-        for item in begin():
-            if isinstance(item, Mark):
-                ran.state |= {split(key)[1]: value for key, value in item.changes.items()}
-            else:
-                ran.samples.append(item)
+        for series in collector.collect(context(server, ran, deadline, **options), ran.sleep):
+            ran.points += points([series])
     except Exception as error:
         ran.error = error
+    return ran
 
 
 def check(server: Wandb, **variables: Any) -> Ran:

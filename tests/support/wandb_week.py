@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collectors.wandb.collector import samples
+from collectors.wandb.collector import fleet_series
 from collectors.wandb.evaluate import Rules, evaluate_many
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader
@@ -15,16 +15,17 @@ from collectors.wandb.settings import Project
 from common.show.boards import boards
 from common.show.dry_run_file import DryRunFile
 from common.show.dry_run_sink import FileSink
-from common.span import Span
+from common.window import Window
 from support.servers.fleet import Row, plausible_day
+from support.sinks import send
 
 DAY = 86_400
 END = 1_794_614_400  # a Saturday's midnight, UTC
-WEEK = Span(END - 7 * DAY, END, 900)
+WEEK = Window(END - 7 * DAY, END, 900)
 PROJECT = Project("acme", "ants")
 
 
-def runs(span: Span = WEEK) -> list[Run]:
+def runs(span: Window = WEEK) -> list[Run]:
     """The runs of every day of the span, fewer at the weekend, and of the day before it."""
     reading = RunReader("github.sky.*", None, 1)
     days = range((span.until - span.since) // DAY + 2)
@@ -44,16 +45,12 @@ def _day(end: int, number: int) -> Iterator[Row]:
             yield replace(row, id=f"{number}-{row.id}")
 
 
-def write_week(path: Path, span: Span = WEEK) -> DryRunFile:
+def write_week(path: Path, span: Window = WEEK) -> DryRunFile:
     """The samples of the span as the child would write them: a batch per day."""
     looked = boards("wandb", METRICS, "https://api.datadoghq.com")
     sink = FileSink(path, METRICS, 20_000, span.since, span.until, boards=looked)
     fleet = runs(span)
     for start in range(span.since, span.until, DAY):
-        day = Span(start, min(start + DAY, span.until), span.step)
-        sink.take(
-            sample
-            for figures in evaluate_many(fleet, day.ticks, Rules())
-            for sample in samples(PROJECT, figures, live=False)
-        )
+        day = Window(start, min(start + DAY, span.until), span.step)
+        send(sink, fleet_series(PROJECT, [*evaluate_many(fleet, day.ticks, Rules())]))
     return DryRunFile(path)

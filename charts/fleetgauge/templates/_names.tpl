@@ -28,14 +28,6 @@ the name of an Indexed Job is part of a host's, which may have none.
 {{- end }}
 {{- end }}
 
-{{- define "fleetgauge.claimName" -}}
-{{- with .Values.checkpoints.persistentVolumeClaim }}
-{{- if .existingClaim }}{{ .existingClaim }}
-{{- else if .create }}{{ include "fleetgauge.fullname" $ }}-checkpoints
-{{- end }}
-{{- end }}
-{{- end }}
-
 {{/* A registry is what comes before the first slash and has a dot or a port. */}}
 {{- define "fleetgauge.image" -}}
 {{- $repository := .Values.image.repository }}

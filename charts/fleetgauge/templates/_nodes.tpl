@@ -11,7 +11,7 @@
 {{- $known := .Files.Get "files/settings.yaml" | fromYaml }}
 {{- $names := list }}
 {{- range include "fleetgauge.onNodes" . | fromJsonArray }}
-{{- if (get $known .).resumes }}
+{{- if (get $known .).records }}
 {{- $names = append $names . }}
 {{- end }}
 {{- end }}
@@ -54,9 +54,6 @@
 {{- $wrong = append $wrong (printf "collectors.%s.volume: a claim is the same on every node, and each would read all of it; say which hostPath, or set collectors.%s.enabled and take it out of daemonSet.collectors" . .) }}
 {{- else if not (or $one.volume $values.daemonSet.hostRoot $values.extraVolumes) }}
 {{- $wrong = append $wrong (printf "collectors.%s.volume: say where its files are on every node, such as hostPath: {path: /var/lib/records}" .) }}
-{{- end }}
-{{- if not (or $values.checkpoints.s3 (include "fleetgauge.claimName" $)) }}
-{{- $wrong = append $wrong (printf "collectors.%s: it reads files bit by bit; set checkpoints, so that each node remembers how far it came" .) }}
 {{- end }}
 {{- end }}
 {{- $mounted := list (and $values.daemonSet.enabled $values.daemonSet.hostRoot | ternary "daemonSet.hostRoot" "") }}

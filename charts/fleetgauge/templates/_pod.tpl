@@ -1,8 +1,9 @@
 {{/*
-The pod of every kind of run. Takes: root, component, names (collectors), args, step, restartPolicy, checkpoints
-(whether the claim is mounted), resources, placement (nodeSelector, tolerations, affinity, topologySpreadConstraints,
-priorityClassName, runtimeClassName), variables (more of them, as YAML), nodeLocal (whether records are of this node alone), hostRoot (whether the node's / is mounted), ready
-(the file that says that the pod is) and bare (whether it needs neither variables nor anything of the operator's).
+The pod of every kind of run. Takes: root, component, names (collectors), args, step, restartPolicy, state (where it
+is kept: in S3, in the claim at /state, or nowhere), resources, placement (nodeSelector, tolerations, affinity,
+topologySpreadConstraints, priorityClassName, runtimeClassName), variables (more of them, as YAML), nodeLocal (whether
+records are of this node alone), hostRoot (whether the node's / is mounted) and ready (the file that says that the pod
+is).
 */}}
 {{- define "fleetgauge.podTemplate" -}}
 metadata:
@@ -38,11 +39,9 @@ imagePullSecrets:
 {{ dict $key . | toYaml }}
 {{- end }}
 {{- end }}
-{{- if not .bare }}
 {{- with .root.Values.initContainers }}
 initContainers:
   {{- toYaml . | nindent 2 }}
-{{- end }}
 {{- end }}
 containers:
   - name: fleetgauge
@@ -50,13 +49,11 @@ containers:
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     args:
       {{- toYaml .args | nindent 6 }}
-    {{- if not .bare }}
     env:
       {{- include "fleetgauge.variables" . | trim | nindent 6 }}
     {{- with .root.Values.extraEnvFrom }}
     envFrom:
       {{- toYaml . | nindent 6 }}
-    {{- end }}
     {{- end }}
     securityContext:
       {{- toYaml .root.Values.securityContext | nindent 6 }}
@@ -85,8 +82,6 @@ volumes:
 {{/* What every run is told, then what its collectors are told, then what the operator adds. */}}
 {{- define "fleetgauge.variables" -}}
 {{- $values := .root.Values }}
-{{- $claim := and .checkpoints (include "fleetgauge.claimName" .root) }}
-{{- $checkpoints := empty $claim | ternary $values.checkpoints.s3 "/checkpoints" }}
 {{- $pairs := list
   (list "DD_ENV" $values.datadog.env)
   (list "DD_SERVICE" $values.datadog.service)
@@ -96,7 +91,7 @@ volumes:
   (list "FLEETGAUGE_SECRET_PREFIX" $values.aws.secretPrefix)
   (list "AWS_REGION" $values.aws.region)
   (list "AWS_ENDPOINT_URL" $values.aws.endpointUrl)
-  (list "FLEETGAUGE_CHECKPOINTS" $checkpoints)
+  (list "FLEETGAUGE_STATE" .state)
   (list "FLEETGAUGE_INSTANCE" (printf "%s/%s" .root.Release.Namespace (include "fleetgauge.fullname" .root)))
   (list "FLEETGAUGE_STEP" .step)
   (list "FLEETGAUGE_NODE_LOCAL" .nodeLocal)
@@ -134,10 +129,15 @@ volumes:
 {{- end }}
 {{- end }}
 
+{{/* Where the runs of a CronJob keep their state; nothing where they keep none. */}}
+{{- define "fleetgauge.state" -}}
+{{- empty .Values.state.existingClaim | ternary .Values.state.s3 "/state" }}
+{{- end }}
+
 {{- define "fleetgauge.mounts" -}}
-{{- if and .checkpoints (include "fleetgauge.claimName" .root) }}
-- name: checkpoints
-  mountPath: /checkpoints
+{{- if eq "/state" (.state | default "") }}
+- name: state
+  mountPath: /state
 {{- end }}
 {{- range .names }}
 {{- if (get $.root.Values.collectors .).volume }}
@@ -152,19 +152,17 @@ volumes:
   mountPropagation: HostToContainer
   readOnly: true
 {{- end }}
-{{- if not .bare }}
 {{- with .root.Values.extraVolumeMounts }}
 {{ toYaml . }}
-{{- end }}
 {{- end }}
 {{- end }}
 
 {{/* Records are read-only already where they are attached, so that Kubernetes does not hand them to our group. */}}
 {{- define "fleetgauge.volumes" -}}
-{{- if and .checkpoints (include "fleetgauge.claimName" .root) }}
-- name: checkpoints
+{{- if eq "/state" (.state | default "") }}
+- name: state
   persistentVolumeClaim:
-    claimName: {{ include "fleetgauge.claimName" .root | quote }}
+    claimName: {{ .root.Values.state.existingClaim | quote }}
 {{- end }}
 {{- range $name := .names }}
 {{- range $kind, $source := (get $.root.Values.collectors $name).volume }}
@@ -177,9 +175,7 @@ volumes:
   hostPath:
     path: /
 {{- end }}
-{{- if not .bare }}
 {{- with .root.Values.extraVolumes }}
 {{ toYaml . }}
-{{- end }}
 {{- end }}
 {{- end }}

@@ -1,53 +1,51 @@
-{{/* Shards: how many pods share the work of one run, and what cannot be shared. */}}
+{{/* Shards: how many pods share one run of W&B. No other collector can be divided. */}}
 
-{{/* How many pods a run has: its own number, or that of all. */}}
+{{/* How many pods a CronJob starts: list of the root and of the names of its collectors. */}}
 {{- define "fleetgauge.shards" -}}
-{{- .own.shards | default .root.Values.shards | int }}
+{{- has "wandb" (index . 1) | ternary (index . 0).Values.shards 1 }}
 {{- end }}
 
-{{/* What makes the Job of a run Indexed. One index that fails costs its own share only, and never the Job. */}}
+{{/* What makes a Job Indexed: list of the root and of the number of shards. A failed index does not stop the others. */}}
 {{- define "fleetgauge.jobShape" -}}
-{{- $shards := include "fleetgauge.shards" . | int }}
-{{- $perIndex := semverCompare ">=1.29.0-0" .root.Capabilities.KubeVersion.Version }}
-{{- if gt $shards 1 }}
+{{- $root := index . 0 }}
+{{- $shards := index . 1 }}
+{{- if le $shards 1 }}
+backoffLimit: {{ $root.Values.backoffLimit }}
+{{- else }}
 completionMode: Indexed
 completions: {{ $shards }}
 parallelism: {{ $shards }}
-{{- end }}
-{{- if le $shards 1 }}
-backoffLimit: {{ .root.Values.backoffLimit }}
-{{- else if $perIndex }}
-backoffLimitPerIndex: {{ .root.Values.backoffLimit }}
+{{- if semverCompare ">=1.29.0-0" $root.Capabilities.KubeVersion.Version }}
+backoffLimitPerIndex: {{ $root.Values.backoffLimit }}
 {{- else }}
 backoffLimit: {{ $shards }}
 {{- end }}
 {{- end }}
+{{- end }}
 
-{{/* What is wrong with shards, and with a store that pods on several nodes share, as a JSON list. */}}
+{{/* What to do instead of dividing a collector that cannot be. */}}
+{{- define "fleetgauge.insteadOfShards" -}}
+run host, and collectors of records on nodes' disks, on every node by daemonSet; for records in S3 or on a shared file system install several releases, each with paths of its own
+{{- end }}
+
+{{/* What is wrong with shards, and with a claim that several pods would share, as a JSON list. */}}
 {{- define "fleetgauge.wrongShards" -}}
 {{- $wrong := list }}
-{{- $perNode := include "fleetgauge.perNode" . | fromJsonArray }}
-{{- $apart := include "fleetgauge.nodeLocal" . | fromJsonArray | empty | ternary list (list "daemonSet.collectors") }}
-{{- range $run := include "fleetgauge.runs" . | fromJsonArray }}
-{{- if gt (include "fleetgauge.shards" (dict "root" $ "own" $run.own) | int) 1 }}
-{{- $key := $run.own.shards | empty | ternary "shards" (printf "collectors.%s.shards" (first $run.names)) }}
-{{- $apart = append $apart $key }}
-{{- range $name := $run.names }}
-{{- if has $name $perNode }}
-{{- $wrong = append $wrong (printf "%s: %s measures the node it runs on, which no other pod can do for it; run it on every node by daemonSet, or give it a schedule of its own with shards: 1" $key $name) }}
+{{- $shards := int .Values.shards }}
+{{- $runs := include "fleetgauge.runs" . | fromJsonArray }}
+{{- $fix := "enable collectors.wandb, or write shards: 1" }}
+{{- range $runs }}
+{{- if has "wandb" .names }}
+{{- $fix = without .names "wandb" | join ", " }}
+{{- $fix = empty $fix | ternary "" (printf "set collectors.wandb.schedule, for a CronJob without %s" $fix) }}
 {{- end }}
 {{- end }}
+{{- if and (gt $shards 1) $fix }}
+{{- $wrong = append $wrong (printf "shards: only W&B can be divided between pods; %s. For other collectors: %s" $fix (include "fleetgauge.insteadOfShards" .)) }}
 {{- end }}
-{{- end }}
-{{- $claim := .Values.checkpoints.persistentVolumeClaim }}
-{{- if and $apart (include "fleetgauge.claimName" .) }}
-{{- $modes := $claim.accessModes }}
-{{- if $claim.existingClaim }}
-{{- $modes = dig "spec" "accessModes" (list "ReadWriteMany") (lookup "v1" "PersistentVolumeClaim" .Release.Namespace $claim.existingClaim) }}
-{{- end }}
-{{- if not (has "ReadWriteMany" $modes) }}
-{{- $wrong = append $wrong (printf "%s: pods on several nodes share the checkpoints, and the claim %s is for one node at a time; use checkpoints.s3, or a claim with ReadWriteMany" (uniq $apart | join ", ") (include "fleetgauge.claimName" .)) }}
-{{- end }}
+{{- $onNodes := include "fleetgauge.nodeLocal" . | fromJsonArray }}
+{{- if and .Values.state.existingClaim (or (gt $shards 1) $onNodes (ne (len $runs) 1)) }}
+{{- $wrong = append $wrong "state.existingClaim: a claim is for one CronJob without shards, and for no DaemonSet that reads records; set state.s3 instead, or leave state empty" }}
 {{- end }}
 {{- toJson $wrong }}
 {{- end }}

@@ -64,7 +64,7 @@
 {{- $wrong := list }}
 {{- $steps := dict "step" .Values.step }}
 {{- range $name, $one := .Values.collectors }}
-{{- range $key := list "step" "timeout" "activeDeadlineSeconds" "shards" }}
+{{- range $key := list "step" "timeout" "activeDeadlineSeconds" }}
 {{- if and (get $one $key) (not $one.schedule) }}
 {{- $wrong = append $wrong (printf "collectors.%s.%s: it is for a schedule of its own; set collectors.%s.schedule, or %s for all" $name $key $name $key) }}
 {{- end }}
@@ -80,8 +80,17 @@
 {{- range include "fleetgauge.runs" . | fromJsonArray }}
 {{- $wrong = concat $wrong (include "fleetgauge.wrongRun" (dict "root" $ "run" .) | fromJsonArray) }}
 {{- end }}
-{{- if lt (include "fleetgauge.seconds" .Values.daemonSet.every | int64) 1 }}
+{{- $every := include "fleetgauge.seconds" .Values.daemonSet.every | int64 }}
+{{- if lt $every 1 }}
 {{- $wrong = append $wrong "daemonSet.every: it is at least a second" }}
+{{- end }}
+{{- $known := .Files.Get "files/settings.yaml" | fromYaml }}
+{{- range include "fleetgauge.nodeLocal" . | fromJsonArray }}
+{{- with (get $known .).max_step }}
+{{- if gt $every (int64 .) }}
+{{- $wrong = append $wrong (printf "daemonSet.every: records are read at least every %d minutes; write less" (div . 60)) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- toJson $wrong }}
 {{- end }}
@@ -89,6 +98,7 @@
 {{/* What is wrong with the times of one CronJob, as a JSON list. */}}
 {{- define "fleetgauge.wrongRun" -}}
 {{- $wrong := list }}
+{{- $known := .root.Files.Get "files/settings.yaml" | fromYaml }}
 {{- $own := .run.own }}
 {{- $values := .root.Values }}
 {{- $prefix := $own.schedule | empty | ternary "" (printf "collectors.%s." (first .run.names)) }}
@@ -97,6 +107,13 @@
 {{- $step := $own.step | default $values.step }}
 {{- if and $interval $step (gt (include "fleetgauge.seconds" $step | int64) $interval) }}
 {{- $wrong = append $wrong (printf "%sstep: %s is more than the %d s between two runs of `%s`, so that several would answer for the same instant; write less, or leave it empty" $prefix $step $interval $schedule) }}
+{{- end }}
+{{- range $name := .run.names }}
+{{- with (get $known $name).max_step }}
+{{- if or (eq $interval 0) (gt $interval (int64 .)) }}
+{{- $wrong = append $wrong (printf "%sschedule: %s reads records, and Datadog takes none that are older than an hour; run it at least every %d minutes, such as */15 * * * *" $prefix $name (div . 60)) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- $timeout := $own.timeout | default $values.timeout | int64 }}
 {{- $deadline := $own.activeDeadlineSeconds | default $values.activeDeadlineSeconds | int64 }}

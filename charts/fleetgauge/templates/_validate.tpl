@@ -1,8 +1,7 @@
 {{/* What the schema cannot say, all of it at once and in words. */}}
 {{- define "fleetgauge.validate" -}}
-{{- $wrong := list }}
+{{- $wrong := include "fleetgauge.removed" . | fromJsonArray }}
 {{- $values := .Values }}
-{{- $claim := $values.checkpoints.persistentVolumeClaim }}
 {{- $known := .Files.Get "files/settings.yaml" | fromYaml }}
 {{- $enabled := include "fleetgauge.enabled" (dict "root" . "with" "all") | fromJsonArray }}
 {{- $missing := list
@@ -19,8 +18,8 @@
 {{- if and $values.aws.secretPrefix $values.existingSecret }}
 {{- $wrong = append $wrong "credentials: set aws.secretPrefix (AWS Secrets Manager) or existingSecret (Kubernetes), one of them" }}
 {{- end }}
-{{- if and (or $values.aws.secretPrefix $values.checkpoints.s3) (not $values.aws.region) }}
-{{- $wrong = append $wrong "aws.region: set the region of the secrets and checkpoints" }}
+{{- if and (or $values.aws.secretPrefix $values.state.s3) (not $values.aws.region) }}
+{{- $wrong = append $wrong "aws.region: set the region of the secrets and of state in S3" }}
 {{- end }}
 {{- if not (or $enabled $values.daemonSet.enabled $values.backfill.enabled) }}
 {{- $wrong = append $wrong "collectors: none is enabled, so nothing would run" }}
@@ -28,25 +27,8 @@
 {{- if and $values.daemonSet.hostRoot ($values.collectors.host.settings).root }}
 {{- $wrong = append $wrong "daemonSet.hostRoot: it sets the collector's root already; leave collectors.host.settings.root empty" }}
 {{- end }}
-{{- if gt (len (compact (list $values.checkpoints.s3 $claim.existingClaim (ternary "create" "" $claim.create)))) 1 }}
-{{- $wrong = append $wrong "checkpoints: set one of s3, persistentVolumeClaim.create and persistentVolumeClaim.existingClaim" }}
-{{- end }}
-{{- $live := dict }}
-{{- if $claim.create }}
-{{- $live = lookup "v1" "PersistentVolumeClaim" .Release.Namespace (include "fleetgauge.claimName" .) }}
-{{- end }}
-{{- if $live }}
-{{- $has := dict "accessModes" (sortAlpha $live.spec.accessModes | join ", ") "storageClassName" ($live.spec.storageClassName | default "none") }}
-{{- $wants := dict "accessModes" (sortAlpha $claim.accessModes | join ", ") "storageClassName" ($claim.storageClassName | default $has.storageClassName) }}
-{{- range $key, $want := $wants }}
-{{- if ne $want (get $has $key) }}
-{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim.%s: the claim %s has %s, and Kubernetes changes no claim; make another one with %s, name it in existingClaim and set create: false" $key $live.metadata.name (get $has $key) $want) }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- $mounting := len (include "fleetgauge.runs" . | fromJsonArray) | add ($values.backfill.enabled | ternary 1 0) }}
-{{- if and $claim.create (gt $mounting 1) (not (has "ReadWriteMany" $claim.accessModes)) }}
-{{- $wrong = append $wrong (printf "checkpoints.persistentVolumeClaim: %d workloads would share a claim that one node holds at a time; use checkpoints.s3, or a claim with ReadWriteMany: of your own in existingClaim, or from the start by accessModes and a storageClassName that offers it" $mounting) }}
+{{- if and $values.state.s3 $values.state.existingClaim }}
+{{- $wrong = append $wrong "state: set s3 or existingClaim, one of them" }}
 {{- end }}
 {{- if and $values.aws.podIdentity $values.serviceAccount.roleArn }}
 {{- $wrong = append $wrong "aws.podIdentity: serviceAccount.roleArn is another way to the same (IRSA); set one of them" }}
@@ -63,29 +45,19 @@
 {{- if contains "@" $values.proxy.url }}
 {{- $wrong = append $wrong "proxy.url: a password belongs in a secret; name it in proxy.existingSecret" }}
 {{- end }}
-{{- range $name := $enabled }}
-{{- if (get $known $name).resumes }}
-{{- if not (or $values.checkpoints.s3 (include "fleetgauge.claimName" $)) }}
-{{- $wrong = append $wrong (printf "collectors.%s: it reads files bit by bit; set checkpoints, so that it remembers how far it came" $name) }}
-{{- end }}
-{{- end }}
-{{- end }}
 {{- range $name := concat $enabled ($values.backfill.enabled | ternary $values.backfill.collectors list) | uniq }}
 {{- $paths := join "," (dig "settings" "paths" list (get $values.collectors $name | default dict) | default list) }}
 {{- if and (contains "s3://" $paths) (not $values.aws.region) }}
 {{- $wrong = append $wrong (printf "aws.region: set the region of the records in S3 that collectors.%s reads" $name) }}
 {{- end }}
 {{- $onDisk := or (empty $paths) (regexReplaceAll "s3://[^,]*" $paths "" | replace "," "" | trim) }}
-{{- if and (get $known $name).resumes $onDisk (not (or (get $values.collectors $name).volume $values.extraVolumes)) }}
+{{- if and (get $known $name).records $onDisk (not (or (get $values.collectors $name).volume $values.extraVolumes)) }}
 {{- $wrong = append $wrong (printf "collectors.%s.volume: say which volume holds its files" $name) }}
 {{- end }}
 {{- end }}
 {{- $wrong = concat $wrong (include "fleetgauge.wrongTimes" . | fromJsonArray) (include "fleetgauge.wrongNodes" . | fromJsonArray) (include "fleetgauge.wrongShards" . | fromJsonArray) }}
-{{- if and $claim.bindNow (not $claim.create) }}
-{{- $wrong = append $wrong "checkpoints.persistentVolumeClaim.bindNow: it is for a claim that the chart makes; set create, or leave it" }}
-{{- end }}
 {{- range $values.extraVolumes }}
-{{- if has .name (concat (list "tmp" "checkpoints" "host-root") (keys $known | join " " | replace "_" "-" | splitList " ")) }}
+{{- if has .name (concat (list "tmp" "state" "host-root") (keys $known | join " " | replace "_" "-" | splitList " ")) }}
 {{- $wrong = append $wrong (printf "extraVolumes: %s is the name of a volume of this chart; take another" .name) }}
 {{- end }}
 {{- end }}
@@ -106,13 +78,28 @@
 {{- if and (gt (int $values.backfill.slices) 1) (not (and (contains "-" $values.backfill.since) (contains "-" $values.backfill.until))) }}
 {{- $wrong = append $wrong "backfill.slices: slices must agree on the span; write since and until as times, such as 2026-11-07T00:00Z" }}
 {{- end }}
-{{- if and (gt (int $values.backfill.slices) 1) $claim.create (not (has "ReadWriteMany" $claim.accessModes)) }}
-{{- $wrong = append $wrong "backfill.slices: slices run on several nodes; use checkpoints.s3, or a claim with ReadWriteMany" }}
-{{- end }}
 {{- end }}
 {{- if $wrong }}
 {{- fail (printf "\n\n- %s\n" (join "\n- " $wrong)) }}
 {{- end }}
+{{- end }}
+
+{{/* The values of earlier versions that are still set, each with what replaces it, as a JSON list. */}}
+{{- define "fleetgauge.removed" -}}
+{{- $removed := list }}
+{{- if not (kindIs "invalid" .Values.checkpoints) }}
+{{- $removed = append $removed "checkpoints: it is called state now, and is optional; set state.s3 (or state.existingClaim), and remove checkpoints" }}
+{{- end }}
+{{- if not (kindIs "invalid" .Values.backfill.again) }}
+{{- $removed = append $removed "backfill.again: it was removed, and nothing replaces it: a backfill that is repeated sends the same points; remove it" }}
+{{- end }}
+{{- range $name, $one := .Values.collectors }}
+{{- if not (kindIs "invalid" $one.shards) }}
+{{- $instead := eq $name "wandb" | ternary "set shards" (printf "only W&B can be divided between pods; %s" (include "fleetgauge.insteadOfShards" $)) }}
+{{- $removed = append $removed (printf "collectors.%s.shards: it was removed; %s" $name $instead) }}
+{{- end }}
+{{- end }}
+{{- toJson $removed }}
 {{- end }}
 
 {{/* The variables that other values set, as a JSON list. */}}

@@ -86,7 +86,7 @@ def test_what_is_declared_is_what_is_emitted(driver: CompiledDriver, tmp_path: P
     ticks.tick()
     root.cpu(user=200, idle=1000)
     driver.report(0, 79)
-    assert {sample.metric for sample in ticks.tick()} == set(metrics.METRICS)
+    assert {point.metric for point in ticks.tick()} == set(metrics.METRICS)
 
 
 def test_a_lost_board_is_a_number_and_makes_the_run_partial(driver: CompiledDriver) -> None:
@@ -96,7 +96,7 @@ def test_a_lost_board_is_a_number_and_makes_the_run_partial(driver: CompiledDriv
     assert values(found, metrics.GPU_COUNT) == {(): 7}
     assert by_gpu(found, metrics.GPU_LOST) == {**{str(index): 0 for index in range(8)}, "3": 1}
     assert {sample.metric for sample in found if "gpu:3" in sample.tags} == {metrics.GPU_LOST}
-    assert given.tally.lost == ["GPU 3: GPU is lost"]
+    assert given.report.lost == ["GPU 3: GPU is lost"]
 
 
 def test_a_board_lost_between_two_questions_keeps_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,4 +355,4 @@ def test_a_call_that_is_refused_with_any_code_costs_its_own_figure_and_never_a_w
         more = {key for key, value in left.items() if whole.get(key) != value}
         assert {key for key in more if key[0] not in told_lost} <= board, code
         if code in LOST and told_lost & {name for name, _ in more}:
-            assert given.tally.lost, code
+            assert given.report.lost, code

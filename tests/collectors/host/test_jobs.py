@@ -82,9 +82,9 @@ def test_processes_that_cannot_be_asked_for_cost_only_themselves(
     given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), ASKED: "true"})
     found = collected(given)
     assert values(found, metrics.GPU_JOB_MEMORY) == {}
-    assert "GPU 3: GPU is lost" in given.tally.lost
+    assert "GPU 3: GPU is lost" in given.report.lost
     boards_are_lost = code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
-    assert len(given.tally.lost) == (7 if boards_are_lost else 1)  # the divided board is asked by its parts
+    assert len(given.report.lost) == (7 if boards_are_lost else 1)  # the divided board is asked by its parts
 
 
 def test_pids_of_another_namespace_are_nobodys_which_is_said_once(

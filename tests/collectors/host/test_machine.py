@@ -45,7 +45,7 @@ def test_a_link_out_of_the_root_is_not_followed_into_the_container(tmp_path: Pat
     found = collected(given)
     assert not any(tag.startswith("os:") for tags in values(found, metrics.INFO) for tag in tags)
     assert values(found, metrics.DISK_USED) == {}
-    assert given.tally.lost == [f"the file system of /scratch: a link leads out of {tmp_path}"]
+    assert given.report.lost == [f"the file system of /scratch: a link leads out of {tmp_path}"]
 
 
 def test_an_os_that_names_itself_elsewhere_is_found(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def server() -> Iterator[Wandb]:
 
 def api(server: Wandb) -> Api:
     given = context(server, Ran())
-    return Api(given.settings, RunReader("github.sky.*", None, 1), given.http(server.url))
+    return Api(given.settings, RunReader("github.sky.*", None, 1), given.network.http(server.url))
 
 
 def answers(server: Wandb, body: object, status: int | None = None) -> None:

@@ -16,14 +16,15 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from collectors.wandb import metrics
-from collectors.wandb.collector import COLLECTOR, samples
+from collectors.wandb.collector import COLLECTOR, fleet_series
 from collectors.wandb.evaluate import Rules, evaluate
 from collectors.wandb.owners import Owners
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.usage import Usage
+from collectors.wandb.usage import Usage, usage_series
 from common.config.settings import ConfigurationFile, load
 from common.errors import ConfigurationError, DeadlineExceededError, NotConfiguredError, SourceError
+from support.points import points
 from support.servers.faults import Fault
 from support.servers.fleet import Row, plausible_day
 from support.servers.wandb import KEY, Wandb
@@ -110,9 +111,9 @@ class TestProjects:
         ran = collect(server, WANDB_PROJECTS="acme/ants,other/bees")
         assert ran.value("runs.completed_24h", "entity:acme", "project:ants") == 2
         assert ran.value("runs.completed_24h", "entity:other", "project:bees") == 3
-        assert {sample.timestamp for sample in ran.samples} == {AT}
-        assert {sample.host for sample in ran.samples} == {None}
-        assert all(any(tag.startswith("entity:") for tag in sample.tags) for sample in ran.samples)
+        assert {sample.timestamp for sample in ran.points} == {AT}
+        assert {sample.host for sample in ran.points} == {None}
+        assert all(any(tag.startswith("entity:") for tag in sample.tags) for sample in ran.points)
 
     @pytest.mark.parametrize("place", [0, 1])
     def test_one_that_fails_costs_only_itself(self, server: Wandb, place: int) -> None:
@@ -122,21 +123,21 @@ class TestProjects:
         ran = collect(server, WANDB_PROJECTS=",".join(projects))
         assert ran.error is None
         assert ran.value("runs.completed_24h", "project:ants") == 2
-        assert len(ran.tally.lost) == 1
-        assert ran.tally.lost[0].startswith("acme/gone: ")
+        assert len(ran.report.lost) == 1
+        assert ran.report.lost[0].startswith("acme/gone: ")
 
     def test_one_that_there_is_no_time_for_is_lost_and_the_others_stand(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(2))
         ran = collect(server, WANDB_PROJECTS="acme/ants,acme/bees", FLEETGAUGE_WANDB_PAUSE="10m")
         assert ran.error is None
         assert ran.value("runs.completed_24h", "project:ants") == 2
-        assert [unit.partition(":")[0] for unit in ran.tally.lost] == ["acme/bees"]
+        assert [unit.partition(":")[0] for unit in ran.report.lost] == ["acme/bees"]
 
     def test_if_all_fail_the_run_has_failed(self, server: Wandb) -> None:
         ran = collect(server, WANDB_PROJECTS="acme/gone,acme/lost")
         assert isinstance(ran.error, ConfigurationError)
         assert "acme/gone" in str(ran.error)
-        assert (ran.samples, ran.tally.lost) == ([], [])
+        assert (ran.points, ran.report.lost) == ([], [])
 
     def test_a_refused_key_ends_it_for_all(self, server: Wandb) -> None:
         server.bad_key_status = 401
@@ -147,12 +148,12 @@ class TestProjects:
         )
         assert isinstance(ran.error, ConfigurationError)
         assert "check WANDB_API_KEY and WANDB_BASE_URL" in str(ran.error)
-        assert ran.tally.requests <= 6
+        assert ran.report.requests <= 6
 
     def test_time_that_is_over_is_over_for_all(self, server: Wandb) -> None:
         ran = collect(server, deadline=-1, WANDB_PROJECTS="acme/ants,acme/bees")
         assert isinstance(ran.error, DeadlineExceededError)
-        assert ran.tally.requests == 0
+        assert ran.report.requests == 0
 
 
 class TestNumbers:
@@ -160,7 +161,7 @@ class TestNumbers:
         server.add("acme", "ants")
         ran = collect(server)
         assert ran.error is None
-        assert {sample.value for sample in ran.samples} == {0}
+        assert {sample.value for sample in ran.points} == {0}
         assert ran.value("runs.active") == ran.value("runs.unseen") == 0
         assert ran.value("push_to_main.success_rate_pct") is None
 
@@ -206,21 +207,21 @@ class TestNumbers:
             node["config"], node["summaryMetrics"] = node["config"](None), node["summaryMetrics"](None)
         runs = [run for node in shown if (run := reading.read(node, [])) is not None]
         figures = evaluate(runs, AT, Rules())
-        expected = {sample[:4] for sample in samples(Project("acme", "ants"), figures, live=True)}
+        expected = {*points(fleet_series(Project("acme", "ants"), [figures], live_at=AT))}
         usage = Usage([AT], loaded(WANDB_API_KEY=KEY, WANDB_PROJECTS="acme/ants"))
         usage.enter(Project("acme", "ants"), runs)
         [shares] = usage.shares()
-        expected |= {sample[:4] for sample in shares.samples([Project("acme", "ants")])}
+        expected |= {*points(usage_series([shares], [Project("acme", "ants")]))}
         measured = {metrics.UNSEEN, *metrics.LOOKED_AT}
-        found = {sample[:4] for sample in ran.samples if sample.metric not in measured}
+        found = {point for point in ran.points if point.metric not in measured}
         assert found == expected
         assert ran.value("runs.unseen") == 2
 
     def test_of_the_past_only_what_can_be_known_is_said(self) -> None:
         figures = evaluate([], AT, Rules())
-        told = {sample.metric for sample in samples(Project("acme", "ants"), figures, live=False)}
+        told = {sample.metric for sample in fleet_series(Project("acme", "ants"), [figures])}
         assert metrics.LIVE_ONLY & told == set()
-        live = {sample.metric for sample in samples(Project("acme", "ants"), figures, live=True)}
+        live = {sample.metric for sample in fleet_series(Project("acme", "ants"), [figures], live_at=AT)}
         assert live - told == {metrics.PENDING, metrics.STALE}
 
     def test_what_waits_or_is_stale_does_not_depend_on_a_tick_that_was_missed(self, server: Wandb) -> None:
@@ -234,8 +235,8 @@ class TestNumbers:
                 row("stale", "preempting", started=-900, ended=-24.5),
             ],
         )
-        in_time = collect(server, state={"tick:acme/ants": AT - 900}, step=900)
-        late = collect(server, state={"tick:acme/ants": AT - 3 * 900}, step=900)
+        in_time = collect(server, sent_until=AT - 900)
+        late = collect(server, sent_until=AT - 3 * 900)
         for ran in (in_time, late):
             assert (ran.value("runs.pending"), ran.value("runs.stale")) == (2, 1)
             assert ran.value("runs.oldest_pending_seconds") == 24 * 29 * HOUR
@@ -245,11 +246,11 @@ class TestDeclarations:
     def test_what_is_declared_is_emitted_and_what_is_emitted_is_declared(self, server: Wandb) -> None:
         server.add("acme", "ants", plausible_day(AT))
         prices: dict[str, Any] = {"FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49"}
-        state: dict[str, object] = {}
+        memory: dict[str, object] = {}
         for at in range(AT - HOUR, AT + 1, 900):
-            ran = collect(server, at=at, step=900, state=state, **prices)
-            state |= ran.state
-        assert {sample.metric for sample in ran.samples} == set(COLLECTOR.metrics)
+            ran = collect(server, at=at, memory=memory, **prices)
+            memory = ran.memory
+        assert {sample.metric for sample in ran.points} == set(COLLECTOR.metrics)
 
     def test_the_twenty_names_users_know_are_there(self) -> None:
         names = {metric.name for metric in COLLECTOR.metrics}

@@ -36,7 +36,7 @@ class TestRequests:
         server.add("acme", "ants", [*rows(600), *old])
         ran = collect(server)
         assert ran.value("runs.completed_24h") == 600
-        assert len(server.requests) == ran.tally.requests == 2
+        assert len(server.requests) == ran.report.requests == 2
 
     def test_the_filter_asks_by_heartbeat_creation_or_state_and_the_order_is_by_creation(
         self, server: Wandb
@@ -90,7 +90,7 @@ class TestPaging:
         assert ran.value("runs.completed_24h") == 60
         assert ran.value("runs.unseen") == 40
         assert "acme/ants: 60 runs listed, 40 unseen" in caplog.messages
-        assert ran.tally.lost == []
+        assert ran.report.lost == []
 
     def test_an_empty_page_may_have_no_cursor(self, server: Wandb) -> None:
         server.cursor_on_empty_pages = False
@@ -185,14 +185,14 @@ class TestPaging:
         server.faults.add(Fault(body=endless), times=None)
         ran = collect(server, FLEETGAUGE_WANDB_MAX_RUNS="10", FLEETGAUGE_WANDB_PAGE_SIZE="10")
         assert str(ran.error) == "the listing of acme/ants does not end"
-        assert ran.samples == []
+        assert ran.points == []
 
     def test_too_many_runs_are_an_error_not_a_wrong_count(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(50))
         ran = collect(server, FLEETGAUGE_WANDB_MAX_RUNS="49", FLEETGAUGE_WANDB_PAGE_SIZE="20")
         assert isinstance(ran.error, SourceError)
         assert "FLEETGAUGE_WANDB_MAX_RUNS" in str(ran.error)
-        assert ran.samples == []
+        assert ran.points == []
         assert collect(server, FLEETGAUGE_WANDB_MAX_RUNS="50").value("runs.completed_24h") == 50
 
 
@@ -207,19 +207,19 @@ class TestRunsThatCannotBeServed:
         assert ran.value("runs.completed_24h") == 50 - len(bad)
         assert ran.value("runs.unseen") == len(bad)
         assert ran.dropped == {"unserved_run": len(bad)}
-        assert ran.tally.lost == []
+        assert ran.report.lost == []
 
     def test_one_among_500_takes_few_requests(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(600))[371].unservable = True
         ran = collect(server)
         assert ran.value("runs.completed_24h") == 599
-        assert ran.tally.requests <= 35
+        assert ran.report.requests <= 35
 
     def test_a_page_that_fails_once_is_only_asked_again(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(50))
         server.faults.add(Fault(status=500), times=3)
         ran = collect(server)
-        assert (ran.value("runs.completed_24h"), ran.tally.requests) == (50, 4)
+        assert (ran.value("runs.completed_24h"), ran.report.requests) == (50, 4)
         assert [request.variables["first"] for request in server.requests if request.variables] == [500]
 
     def test_a_server_that_only_fails_is_not_taken_for_bad_runs(self, server: Wandb) -> None:
@@ -228,15 +228,15 @@ class TestRunsThatCannotBeServed:
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="8")
         assert isinstance(ran.error, SourceError)
         assert "one run after another" in str(ran.error)
-        assert ran.samples == []
-        assert ran.tally.requests < 30
+        assert ran.points == []
+        assert ran.report.requests < 30
 
     def test_too_many_of_them_are_an_error(self, server: Wandb) -> None:
         for one in server.add("acme", "ants", rows(50))[::2]:
             one.unservable = True
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="5")
         assert isinstance(ran.error, SourceError)
-        assert ran.samples == []
+        assert ran.points == []
 
     def test_cursors_that_are_no_offsets_cannot_be_stepped_over(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(2))
@@ -331,7 +331,7 @@ class TestServersThatKnowLess:
         ran = collect(server)
         assert isinstance(ran.error, SourceError)
         assert f"{server.url}/graphql rejects what it was not asked for: " in str(ran.error)
-        assert ran.tally.requests == 2
+        assert ran.report.requests == 2
 
     def test_a_core_field_that_is_missing_is_an_error(self, server: Wandb) -> None:
         server.remove("Run.heartbeatAt")
@@ -339,7 +339,7 @@ class TestServersThatKnowLess:
         ran = collect(server)
         assert isinstance(ran.error, SourceError)
         assert "Cannot query field 'heartbeatAt'" in str(ran.error)
-        assert ran.tally.requests == 1
+        assert ran.report.requests == 1
 
 
 class TestRefusals:
@@ -350,7 +350,7 @@ class TestRefusals:
         assert isinstance(ran.error, ConfigurationError)
         assert f"answered {status}" in str(ran.error)
         assert "WANDB_API_KEY" in str(ran.error)
-        assert ran.tally.requests == 2
+        assert ran.report.requests == 2
 
     def test_a_key_nobody_knows_is_a_matter_of_configuration(self, server: Wandb) -> None:
         server.add("acme", "ants")
@@ -379,7 +379,7 @@ class TestRefusals:
         ran = collect(server)
         assert isinstance(ran.error, ConfigurationError)
         assert "WANDB_BASE_URL" in str(ran.error)
-        assert ran.tally.requests == 2
+        assert ran.report.requests == 2
 
     def test_another_refusal_says_what_came_back(self, server: Wandb) -> None:
         server.faults.add(Fault(status=422, body="no thanks"))
@@ -401,7 +401,7 @@ class TestFailures:
         ran = collect(server, deadline=40)
         assert isinstance(ran.error, SourceError)
         assert "answered 429" in str(ran.error)
-        assert (ran.waits, ran.tally.requests) == ([], 1)
+        assert (ran.waits, ran.report.requests) == ([], 1)
 
     @pytest.mark.parametrize(
         "fault",
@@ -420,7 +420,7 @@ class TestFailures:
         server.add("acme", "ants", rows(3))
         server.faults.add(fault, times=2)
         ran = collect(server)
-        assert (ran.value("runs.completed_24h"), ran.tally.requests, ran.tally.lost) == (3, 3, [])
+        assert (ran.value("runs.completed_24h"), ran.report.requests, ran.report.lost) == (3, 3, [])
 
     @pytest.mark.parametrize(
         ("fault", "said"),
@@ -442,13 +442,13 @@ class TestFailures:
         assert isinstance(ran.error, SourceError)
         assert said in str(ran.error)
         assert "(tried 12 times)" in str(ran.error)
-        assert ran.samples == []
+        assert ran.points == []
 
     def test_a_server_that_hangs_ends_with_the_deadline(self, server: Wandb) -> None:
         server.faults.add(Fault(hang=True), times=None)
         ran = collect(server, deadline=0.3)
         assert isinstance(ran.error, SourceError | DeadlineExceededError)
-        assert ran.samples == []
+        assert ran.points == []
 
     def test_errors_beside_the_data_cost_a_count_and_a_warning(
         self, server: Wandb, caplog: pytest.LogCaptureFixture
@@ -490,7 +490,7 @@ class TestFailures:
         server.add("acme", "ants", rows(3))
         server.faults.add(Fault(body=json.dumps(answer), headers=PLAIN), times=3)
         ran = collect(server)
-        assert (ran.value("runs.completed_24h"), ran.tally.requests, ran.dropped) == (3, 4, {})
+        assert (ran.value("runs.completed_24h"), ran.report.requests, ran.dropped) == (3, 4, {})
         assert {request.variables["first"] for request in server.requests} == {500}
 
     def test_errors_that_stay_are_an_error_that_says_what_came_back(self, server: Wandb) -> None:
@@ -498,7 +498,7 @@ class TestFailures:
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="4")
         assert isinstance(ran.error, SourceError)
         assert "answered without data: too complex" in str(ran.error)
-        assert ran.samples == []
+        assert ran.points == []
 
     @pytest.mark.parametrize("seed", range(5))
     def test_errors_that_come_and_go_cost_no_run(self, server: Wandb, seed: int) -> None:

@@ -160,7 +160,7 @@ def test_one_unsaved_look_is_bridged_where_nothing_else_happened_at_it(
         lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
     )
 )
-def test_whatever_a_checkpoint_holds_is_forgotten_and_costs_no_memory_beside_it(saved: object) -> None:
+def test_whatever_a_memory_holds_is_forgotten_and_costs_nothing_beside_it(saved: object) -> None:
     good = Memory(T0, T0, T0, 5.0, None, 7)
     held = saved if isinstance(saved, dict) else {"a": saved}
     assert remembered({**held, "r": list(good)}) == {**remembered(held), "r": good}

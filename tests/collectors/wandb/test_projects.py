@@ -10,12 +10,12 @@ import pytest
 from collectors.wandb.api import PROJECTS_PER_PAGE
 from collectors.wandb.fleet import open_fleet
 from common.errors import ConfigurationError, SourceError
-from common.metric import Sample
 from common.shards import Shard
-from common.span import Span
+from common.window import Window
+from support.points import Point
 from support.servers.faults import Fault
 from support.servers.wandb import Query, Wandb
-from support.wandb_runs import AT, Ran, check, collect, context, recompute, rows
+from support.wandb_runs import AT, Ran, check, collect, context, rows
 
 ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
 
@@ -26,14 +26,14 @@ def server() -> Iterator[Wandb]:
         yield running
 
 
-def _held(sample: Sample) -> tuple[object, ...]:
-    return sample.metric.name, *sample[1:]
+def _held(point: Point) -> tuple[object, ...]:
+    return point.metric.name, *point[1:]
 
 
 def completed(ran: Ran) -> dict[str, float]:
     return {
         "/".join(tag.partition(":")[2] for tag in sample.tags): sample.value
-        for sample in ran.samples
+        for sample in ran.points
         if sample.metric.name == "wandb.runs.completed_24h"
     }
 
@@ -51,7 +51,7 @@ def test_named_projects_and_entities_may_stand_side_by_side_and_each_is_read_onc
     server.add("other", "cows", rows(3))
     ran = collect(server, WANDB_PROJECTS="acme/bees,other/*,acme/*,acme/*")
     assert completed(ran) == {"acme/bees": 2, "other/cows": 3, "acme/ants": 1}
-    assert ran.tally.requests == 2 + 3
+    assert ran.report.requests == 2 + 3
 
 
 def test_more_projects_than_fit_on_a_page_are_all_found(server: Wandb) -> None:
@@ -59,7 +59,7 @@ def test_more_projects_than_fit_on_a_page_are_all_found(server: Wandb) -> None:
         server.add("acme", f"p{place}", rows(1))
     ran = collect(server, **ALL)
     assert len(completed(ran)) == 450
-    assert ran.tally.requests == 3 + 450
+    assert ran.report.requests == 3 + 450
 
 
 def test_a_pause_holds_between_the_pages_of_a_listing_of_projects(server: Wandb) -> None:
@@ -70,18 +70,15 @@ def test_a_pause_holds_between_the_pages_of_a_listing_of_projects(server: Wandb)
     assert (len(fleet.chosen.projects), ran.waits) == (2 * PROJECTS_PER_PAGE + 1, [2, 2])
 
 
+IDLE = {"r1": [AT - 900, AT - 900, AT - 900, 0, None, None]}
+
+
 def test_a_project_that_appears_is_read_and_one_that_is_gone_is_forgotten(server: Wandb) -> None:
     server.add("acme", "ants", rows(1))
-    state: dict[str, object] = {
-        "tick:acme/ants": AT - 900,
-        "tick:acme/gone": AT - 900,
-        "tick:other/cows": AT - 900,
-        "else": 1,
-    }
-    ran = collect(server, state=state, step=900, **ALL)
-    assert ran.error is None
-    assert ran.tally.lost == []
-    assert ran.state == {"tick:acme/ants": AT, "tick:acme/gone": None}
+    ran = collect(server, memory={"idle": {"acme/gone": IDLE, "other/cows": IDLE}}, **ALL)
+    assert (ran.error, ran.report.lost) == (None, [])
+    assert completed(ran) == {"acme/ants": 1}
+    assert ran.memory["idle"] == {}
 
 
 @pytest.mark.parametrize("status", [None, 404])
@@ -97,29 +94,29 @@ def test_one_that_goes_before_it_is_read_is_no_error(server: Wandb, status: int 
                 server.refused["acme", "bees"] = (status, "project not found")
 
     server.drift = go
-    ran = collect(server, state={"tick:acme/bees": AT - 900}, step=900, **ALL)
-    assert (ran.error, ran.tally.lost) == (None, [])
+    ran = collect(server, memory={"idle": {"acme/bees": IDLE}}, **ALL)
+    assert (ran.error, ran.report.lost) == (None, [])
     assert completed(ran) == {"acme/ants": 1}
-    assert ran.state == {"tick:acme/ants": AT, "tick:acme/bees": None}
+    assert ran.memory["idle"] == {}
 
 
 def test_one_that_may_not_be_read_is_lost_and_not_forgotten(server: Wandb) -> None:
     server.add("acme", "ants", rows(1))
     server.add("acme", "bees", rows(2))
     server.refused["acme", "bees"] = (403, "permission denied")
-    ran = collect(server, state={"tick:acme/bees": AT - 900}, step=900, **ALL)
+    ran = collect(server, memory={"idle": {"acme/bees": IDLE}}, **ALL)
     assert completed(ran) == {"acme/ants": 1}
-    [lost] = ran.tally.lost
+    [lost] = ran.report.lost
     assert lost.startswith("acme/bees: ")
     assert " answered 403: " in lost
     assert lost.endswith("; check that WANDB_API_KEY may read the project")
-    assert ran.state == {"tick:acme/ants": AT}
+    assert ran.memory["idle"] == {"acme/bees": IDLE}
 
 
 def test_an_entity_without_projects_is_empty_and_one_nobody_knows_is_configuration(server: Wandb) -> None:
     server.entities.add("acme")
     ran = collect(server, **ALL)
-    assert (ran.error, ran.samples) == (None, [])
+    assert (ran.error, ran.points) == (None, [])
     unknown = collect(server, WANDB_PROJECTS="nobody/*")
     assert isinstance(unknown.error, ConfigurationError)
     assert "knows no entity nobody" in str(unknown.error)
@@ -129,7 +126,7 @@ def test_an_entity_that_cannot_be_listed_costs_itself(server: Wandb) -> None:
     server.add("acme", "ants", rows(1))
     ran = collect(server, WANDB_PROJECTS="nobody/*,acme/ants")
     assert completed(ran) == {"acme/ants": 1}
-    assert ran.tally.lost[0].startswith("nobody/*: ")
+    assert ran.report.lost[0].startswith("nobody/*: ")
 
 
 def test_a_listing_that_fails_is_tried_again_and_then_an_error(server: Wandb) -> None:
@@ -167,7 +164,7 @@ def test_a_refused_key_is_told_from_an_entity(server: Wandb) -> None:
 def test_a_backfill_knows_them_too(server: Wandb) -> None:
     server.add("acme", "ants", rows(1))
     server.add("acme", "bees", rows(2))
-    again = recompute(server, Span(AT - 900, AT, 900), **ALL)
+    again = collect(server, window=Window(AT - 900, AT, 900), **ALL)
     assert completed(again) == {"acme/ants": 1, "acme/bees": 2}
 
 
@@ -186,8 +183,7 @@ def test_shards_read_each_project_once_and_say_of_it_what_one_reader_says(server
         server.add("acme", f"p{place}", rows(place + 1))
     whole = collect(server, **ALL)
     shards = [collect(server, shard=Shard(index, 5), **ALL) for index in range(5)]
-    assert {held for ran in shards for held in map(_held, ran.samples)} == {*map(_held, whole.samples)}
-    assert {key: value for ran in shards for key, value in ran.state.items()} == whole.state
+    assert {held for ran in shards for held in map(_held, ran.points)} == {*map(_held, whole.points)}
     assert sum(len(completed(ran)) for ran in shards) == 12
 
 

@@ -23,7 +23,6 @@ from collectors.wandb.schedule import Request, Schedule
 from collectors.wandb.settings import Project
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.net.retry import Deadline
-from common.parent import Parent
 from support.servers.faults import Fault
 from support.servers.wandb import HANGS, KEY, Query, Wandb
 from support.wandb_runs import AT, Ran, collect, context, row, rows
@@ -47,7 +46,7 @@ def many(server: Wandb, number: int, runs: int = 1) -> str:
 def completed(ran: Ran) -> dict[str, float]:
     return {
         sample.tags[1].removeprefix("project:"): sample.value
-        for sample in ran.samples
+        for sample in ran.points
         if sample.metric.name == "wandb.runs.completed_24h"
     }
 
@@ -114,8 +113,8 @@ class TestSideBySide:
         chance = Random(seed)
         server.latency = lambda _: chance.uniform(0, 0.02)
         ran = collect(server, WANDB_PROJECTS=f"{projects},acme/gone", FLEETGAUGE_WANDB_PAGE_SIZE="7")
-        assert ran.samples == orderly.samples
-        assert (ran.dropped, ran.tally.lost) == (orderly.dropped, orderly.tally.lost)
+        assert ran.points == orderly.points
+        assert (ran.dropped, ran.report.lost) == (orderly.dropped, orderly.report.lost)
 
     def test_a_thousand_projects_of_one_run_each_are_all_delivered(self, server: Wandb) -> None:
         names = [f"p{place}" for place in range(1000)]
@@ -123,7 +122,7 @@ class TestSideBySide:
             server.add("acme", name, rows(1))
         ran = collect(server, WANDB_PROJECTS=",".join(f"acme/{name}" for name in names))
         assert completed(ran) == dict.fromkeys(names, 1)
-        assert ran.tally.requests == 1000
+        assert ran.report.requests == 1000
 
 
 class TestTime:
@@ -136,7 +135,7 @@ class TestTime:
         server.refused["acme", "hangs"] = (HANGS, "")
         ran = collect(server, deadline=4, WANDB_PROJECTS=",".join(projects))
         assert len(completed(ran)) == 9
-        [lost] = ran.tally.lost
+        [lost] = ran.report.lost
         assert lost.startswith("acme/hangs: ")
 
     def test_what_is_not_whole_in_time_is_not_sent_and_says_what_to_raise(self, server: Wandb) -> None:
@@ -204,7 +203,7 @@ class TestOverload:
         server.too_many = (60, status, said)
         ran = collect(server)
         assert (ran.value("runs.completed_24h"), ran.value("runs.unseen"), ran.dropped) == (600, 0, {})
-        assert ran.tally.requests <= 40
+        assert ran.report.requests <= 40
 
     @pytest.mark.parametrize(("connections", "asked"), [("1", [60]), ("4", [60, 30, 31])])
     def test_answers_that_are_under_way_together_share_the_memory_of_one(
@@ -242,7 +241,7 @@ class TestOverload:
         assert isinstance(ran.error, SourceError)
         assert "answered 504" in str(ran.error)
         assert "FLEETGAUGE_WANDB_PAGE_SIZE" in str(ran.error)
-        assert ran.samples == []
+        assert ran.points == []
 
     def test_one_that_is_overloaded_costs_the_others_nothing(self, server: Wandb) -> None:
         projects = many(server, 3)
@@ -250,7 +249,7 @@ class TestOverload:
         server.refused["acme", "heavy"] = (504, "")
         ran = collect(server, WANDB_PROJECTS=f"acme/heavy,{projects}")
         assert len(completed(ran)) == 3
-        [lost] = ran.tally.lost
+        [lost] = ran.report.lost
         assert lost.startswith("acme/heavy: ")
 
 
@@ -264,7 +263,7 @@ class TestRefusals:
         ran = collect(server, WANDB_PROJECTS=",".join(projects))
         assert ran.error is None
         assert len(completed(ran)) == 3
-        [lost] = ran.tally.lost
+        [lost] = ran.report.lost
         assert lost.startswith("acme/closed: ")
         assert f"answered {status}" in lost
         assert "WANDB_BASE_URL" not in lost
@@ -291,12 +290,12 @@ class TestRefusals:
         server.faults.add(Fault(body=answer))
         ran = collect(server, WANDB_PROJECTS=projects, FLEETGAUGE_WANDB_CONNECTIONS="1")
         assert len(completed(ran)) == 1
-        assert "permission denied" in ran.tally.lost[0]
+        assert "permission denied" in ran.report.lost[0]
 
     def test_an_unexpected_exception_is_one_projects_loss(self, server: Wandb) -> None:
         many(server, 3)
         asked = context(server, Ran())
-        http = asked.http(server.url, 4)
+        http = asked.network.http(server.url, 4)
 
         class Defective(Api):
             def page(self, ask: Ask, deadline: Deadline) -> Answer:
@@ -305,7 +304,7 @@ class TestRefusals:
                 return super().page(ask, deadline)
 
         api = Defective(asked.settings, RunReader("github.sky.*", None, 1), http)
-        schedule = Schedule(api, http, asked.settings, Deadline(20), time.sleep, Parent())
+        schedule = Schedule(api, http, asked.settings, Deadline(20), time.sleep, asked.report.progress)
         requests = [Request(Project("acme", f"p{place}"), touched_since(AT - 86_400)) for place in range(3)]
         found = {project.name: result for project, result in schedule.read(requests)}
         assert isinstance(found["p1"], ZeroDivisionError)
@@ -416,7 +415,7 @@ class TestDrift:
         server.add("acme", "bees", rows(3))
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10", WANDB_PROJECTS="acme/ants,acme/bees")
         assert completed(ran) == {"bees": 3}
-        assert "acme/ants move while they are read" in ran.tally.lost[0]
+        assert "acme/ants move while they are read" in ran.report.lost[0]
 
     def test_a_listing_that_ends_early_twice_is_lost(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(60))
@@ -424,7 +423,7 @@ class TestDrift:
         ran = collect(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
         assert isinstance(ran.error, SourceError)
         assert "ended twice at row 30 of 60" in str(ran.error)
-        assert ran.samples == []
+        assert ran.points == []
 
     def test_one_that_ended_early_once_is_whole(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(60))

@@ -38,7 +38,7 @@ def show_nothing(said: str) -> None:
 def test_a_datadog_key_with_a_character_that_no_header_carries(
     project: Project, intake: Intake, odd: tuple[str, str], options: tuple[str, ...]
 ) -> None:
-    project.add("toy", "yield VALUE(1, context.at)")
+    project.add("toy", "yield VALUE(1, context.window.until)")
     ran = project.run("toy", *options, DD_API_KEY=odd[0].join(HALVES))
     assert ran.returncode == 2
     assert f"DD_API_KEY: it holds {odd[1]}" in ran.stdout
@@ -48,7 +48,7 @@ def test_a_datadog_key_with_a_character_that_no_header_carries(
 
 
 def test_a_key_of_a_collector(project: Project) -> None:
-    project.add("toy", "yield VALUE(1, context.at)", settings=TOY)
+    project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
     ran = project.run("toy", FLEETGAUGE_TOY_API_KEY="\n".join(HALVES))
     assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
     assert f"{SETTINGS}: it holds a line break" in ran.stdout
@@ -57,7 +57,7 @@ def test_a_key_of_a_collector(project: Project) -> None:
 
 @pytest.mark.slow
 def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path: Path) -> None:
-    project.add("toy", "yield VALUE(1, context.at)", settings=TOY)
+    project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
     path = tmp_path / "f.toml"
     path.write_text(f'[toy]\napi_key = """{HALVES[0]}\n{HALVES[1]}"""\n')
     ran = project.run("toy", "--config", str(path))
@@ -74,7 +74,7 @@ def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path:
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
 def test_a_credential_that_only_the_aws_client_reads(project: Project, aws: Aws, name: str) -> None:
-    project.add("toy", "yield VALUE(1, context.at)", settings=TOY)
+    project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
     project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
     ran = project.run("toy", **{name: "\n".join(HALVES)})
     assert ran.returncode == 2
@@ -110,7 +110,7 @@ def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_
     project: Project, intake: Intake
 ) -> None:
     """The data is accepted, and then the self-metrics meet a defect of ours."""
-    project.add("toy", "yield VALUE(1, context.at)")
+    project.add("toy", "yield VALUE(1, context.window.until)")
     health = project.root / "common" / "execution" / "health.py"
     before, begin, behind = health.read_text().partition("    values = {\n")
     assert begin
@@ -131,7 +131,7 @@ def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_
 def test_a_server_that_repeats_the_key_in_other_words_does_not_have_it_shown(
     project: Project, intake: Intake
 ) -> None:
-    project.add("toy", "yield VALUE(1, context.at)")
+    project.add("toy", "yield VALUE(1, context.window.until)")
     key = '"'.join(HALVES)
     said = f"unknown key: {key}, {'%22'.join(HALVES)}"
     body = json.dumps({"errors": [said]})
@@ -143,10 +143,10 @@ def test_a_server_that_repeats_the_key_in_other_words_does_not_have_it_shown(
 
 @pytest.mark.parametrize("kind", ["fifo", "nested", "large"])
 def test_a_configuration_file_that_is_none_is_a_sentence(project: Project, tmp_path: Path, kind: str) -> None:
-    project.add("toy", "yield VALUE(1, context.at)")
+    project.add("toy", "yield VALUE(1, context.window.until)")
     path = tmp_path / "f.toml"
     # What the parent would look for in the file is in the environment, so that only the child reads it.
-    project.environment |= {"FLEETGAUGE_SECRET_PREFIX": "x", "FLEETGAUGE_CHECKPOINTS": str(tmp_path)}
+    project.environment |= {"FLEETGAUGE_SECRET_PREFIX": "x", "FLEETGAUGE_STATE": str(tmp_path)}
     if kind == "fifo":
         os.mkfifo(path)
     else:
@@ -163,8 +163,8 @@ def test_a_configuration_file_that_is_none_is_a_sentence(project: Project, tmp_p
 
 
 def test_a_misspelt_variable_is_compared_with_those_of_every_collector(project: Project) -> None:
-    project.add("toy", "yield VALUE(1, context.at)")
-    project.add("other", "yield VALUE(1, context.at)", settings="pages: int = 1")
+    project.add("toy", "yield VALUE(1, context.window.until)")
+    project.add("other", "yield VALUE(1, context.window.until)", settings="pages: int = 1")
     ran = project.run("toy", FLEETGAUGE_OTER_PAGES="1")
     assert ran.returncode == 2
     assert "unknown variable FLEETGAUGE_OTER_PAGES (did you mean 'FLEETGAUGE_OTHER_PAGES'?)" in ran.stdout

@@ -87,7 +87,7 @@ class TestSources:
             "secret_prefix": "FLEETGAUGE_SECRET_PREFIX",
             "aws_region": "AWS_REGION",
             "aws_endpoint_url": "AWS_ENDPOINT_URL",
-            "checkpoints": "FLEETGAUGE_CHECKPOINTS",
+            "state": "FLEETGAUGE_STATE",
             "step": "FLEETGAUGE_STEP",
             "series_cap": "FLEETGAUGE_SERIES_CAP",
             "instance": "FLEETGAUGE_INSTANCE",

@@ -27,11 +27,15 @@ def make_sink(intake: Intake, time: Time) -> MakeSink:
     """Make a sink that delivers to the intake, with settings from the variables given."""
 
     def make(
-        seconds: float = 1000, url: str | None = None, oldest: int | None = None, **environ: str
+        seconds: float = 1000,
+        url: str | None = None,
+        since: int | None = None,
+        exact_clock: bool = False,
+        **environ: str,
     ) -> DatadogSink:
         datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
         core, deadline = core_settings(**environ), Deadline(seconds, time, time.sleep)
-        return DatadogSink(datadog, core, deadline, clock=time, oldest=oldest)
+        return DatadogSink(datadog, core, deadline, clock=time, since=since, exact_clock=exact_clock)
 
     return make
 

@@ -25,7 +25,9 @@ MakeHistory = Callable[..., HistoricalIngestion]
 
 def push_live(intake: Intake, time: Time) -> None:
     settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url)
-    DatadogSink(settings, core_settings(), Deadline(60, time), clock=time).send([LOAD(1, NOW)])
+    sink = DatadogSink(settings, core_settings(), Deadline(60, time), clock=time)
+    sink.add(LOAD(1, NOW))
+    sink.flush()
 
 
 def asked(intake: Intake) -> list[tuple[str, str, int | None]]:

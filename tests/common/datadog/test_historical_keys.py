@@ -125,7 +125,8 @@ def test_a_push_never_carries_the_application_key(
     monkeypatch.setenv("DD_APP_KEY", APP_KEY)
     settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url, DD_APP_KEY=APP_KEY)
     sink = DatadogSink(settings, core_settings(), Deadline(60, time), clock=time)
-    sink.send([LOAD(1, NOW)])
+    sink.add(LOAD(1, NOW))
+    sink.flush()
     sink.validate()
     assert [request.status for request in intake.requests] == [202, 200]
     for request in intake.requests:

@@ -34,10 +34,6 @@ class Case(NamedTuple):
     tags: Mapping[str, str] = {}
 
 
-_READING = {
-    "lag": Case(hour(1900, 2800, 3700, 4600), hour(1900, 2800, 0, 900)),
-    "backlog": Case({**flat(1e6, 60, 240), **flat(2e8, 60)}, {**flat(1.5e8, 60, 240), **flat(2e8, 60)}),
-}
 CASES = {
     "collector-down": Case(hour(0, 0, 0, 0), hour(0, 0, 1, 0)),
     "points-dropped": Case(hour(30, 30, 30, 30), hour(0, 0, 0, 0)),
@@ -53,7 +49,7 @@ CASES = {
     "idle-gpus": Case(hour(11000, 11900), hour(9000, 11000)),
     "queued-runs": Case(hour(15000, 15900, 16800, 17700), hour(15000, 15900, 300, 1200)),
     "pipeline-stalled": Case(hour(1, 1), hour(0, 1)),
-    "pipeline-error": Case(hour(0, 0, 1, 1), hour(0, 0, 0, 0)),
+    "pipeline-error": Case(hour(0, 0, 1, 1), hour(0, 0, 0, 0), {"status": "error"}),
     "oom-dump": Case(hour(0, 0, 0, 1), hour(0, 0, 0, 0)),
     "gpu-lost": Case(hour(0, 0, 0, 1), hour(0, 0, 0, 0)),
     "gpu-ecc": Case(hour(0, 1, 1, 1), hour(0, 0, 0, 0), {"kind": "uncorrected"}),
@@ -61,9 +57,8 @@ CASES = {
     "gpu-xid": Case({7: 1}, {}),
     "disk-full": Case(hour(96, 96, 97, 97), hour(80, 97, 80, 81)),
     **{
-        f"{name}-{what}": case
+        f"{name}-late": Case(hour(950, 1200, 1800, 2400), hour(1800, 2400, 60, 950))
         for name in ("xenna", "gpu-memory", "data-plane")
-        for what, case in _READING.items()
     },
 }
 

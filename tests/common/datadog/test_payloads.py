@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.datadog import payloads as module
-from common.datadog.payloads import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, Payload, Queue, documents
-from common.datadog.series import Series
+from common.datadog.payloads import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, Payload, payloads
+from common.datadog.series import StoredSeries
 from common.metric import Metric, count, gauge
 from support.standins import NOW
 
@@ -23,22 +23,13 @@ DONE = count("jobs.done", "", "x")
 
 def a_series(
     points: int, metric: Metric = LOAD, tags: tuple[str, ...] = (), host: str | None = None
-) -> Series:
-    return metric, host, tags, [(NOW + n, n + 0.123456789) for n in range(points)]
+) -> StoredSeries:
+    return metric, tags, host, range(NOW, NOW + points), [n + 0.123456789 for n in range(points)]
 
 
-def queue_of(*series: Series) -> Queue:
-    queue = Queue()
-    queue.extend(documents(series))
-    return queue
-
-
-def cut(queue: Queue, *, everything: bool = True) -> list[Payload]:
-    made = []
-    while payload := queue.next_payload(everything=everything):
-        made.append(payload)
-        queue.settle()
-    return made
+def payload_of(*series: StoredSeries) -> Payload:
+    [payload] = payloads(series)
+    return payload
 
 
 def raw(payload: Payload) -> bytes:
@@ -47,10 +38,10 @@ def raw(payload: Payload) -> bytes:
     return gzip.decompress(body)
 
 
-def points_of(payloads: list[Payload]) -> list[tuple[Any, ...]]:
+def points_of(made: list[Payload]) -> list[tuple[Any, ...]]:
     return sorted(
         (one["metric"], tuple(one["tags"]), str(one.get("resources")), point["timestamp"], point["value"])
-        for payload in payloads
+        for payload in made
         for one in json.loads(raw(payload))["series"]
         for point in one["points"]
     )
@@ -58,8 +49,7 @@ def points_of(payloads: list[Payload]) -> list[tuple[Any, ...]]:
 
 class TestOnTheWire:
     def test_a_series_carries_its_unit_its_host_and_its_points_in_order(self) -> None:
-        series: Series = (LOAD, "node-1", ("project:ä", "run:b"), [(NOW, 1.0), (NOW + 1, 2.5)])
-        (payload,) = cut(queue_of(series))
+        payload = payload_of((LOAD, ("project:ä", "run:b"), "node-1", [NOW, NOW + 1], [1.0, 2.5]))
         assert json.loads(raw(payload)) == {
             "series": [
                 {
@@ -73,9 +63,8 @@ class TestOnTheWire:
             ]
         }
 
-    def test_a_series_without_unit_and_host_says_neither(self) -> None:
-        (payload,) = cut(queue_of((DONE, None, (), [(NOW, 1)])))
-        (one,) = json.loads(raw(payload))["series"]
+    def test_a_series_without_unit_and_host_has_neither_field(self) -> None:
+        [one] = json.loads(raw(payload_of((DONE, (), None, (NOW,), (1,)))))["series"]
         assert one == {
             "metric": "jobs.done",
             "type": 1,
@@ -84,38 +73,23 @@ class TestOnTheWire:
         }
 
 
-class TestCutting:
-    def test_nothing_makes_no_payload(self) -> None:
-        assert cut(queue_of()) == []
+class TestPacking:
+    def test_no_series_make_no_payload(self) -> None:
+        assert list(payloads([])) == []
 
     def test_ten_thousand_points_are_one_payload_and_one_more_are_two(self) -> None:
         half = POINT_LIMIT // 2
-        assert [len(one.series()) for one in cut(queue_of(a_series(half), a_series(half)))] == [2]
-        assert [len(one.series()) for one in cut(queue_of(a_series(half), a_series(half + 1)))] == [1, 1]
+        for second, packed in ((half, [2]), (half + 1, [1, 1])):
+            made = payloads([a_series(half), a_series(second)])
+            assert [len(one.series) for one in made] == packed
 
     @pytest.mark.parametrize(
         ("points", "pieces"), [(10_000, [10_000]), (10_001, [10_000, 1]), (25_000, [10_000, 10_000, 5_000])]
     )
-    def test_one_series_whose_points_do_not_fit_is_cut(self, points: int, pieces: list[int]) -> None:
-        made = cut(queue_of(a_series(points)))
+    def test_a_series_with_too_many_points_is_cut(self, points: int, pieces: list[int]) -> None:
+        made = [*payloads([a_series(points)])]
         assert [payload.points for payload in made] == pieces
         assert [point[3] for point in points_of(made)] == list(range(NOW, NOW + points))
-
-    def test_what_does_not_fill_a_payload_waits_for_more(self) -> None:
-        queue = queue_of(a_series(POINT_LIMIT), a_series(POINT_LIMIT - 1))
-        assert [payload.points for payload in cut(queue, everything=False)] == [POINT_LIMIT]
-        assert (queue.taken, queue.settled) == (2 * POINT_LIMIT - 1, POINT_LIMIT)
-        assert queue.next_payload(everything=False) is None
-        queue.extend(documents([a_series(2, DONE)]))
-        (second,) = cut(queue, everything=False)
-        assert second.points == POINT_LIMIT - 1  # a series is not cut to fill the last place
-        assert [payload.points for payload in cut(queue)] == [2]
-        assert queue.settled == queue.taken == 2 * POINT_LIMIT + 1
-
-    def test_a_payload_stays_in_front_until_it_is_settled(self) -> None:
-        queue = queue_of(a_series(1), a_series(1, DONE))
-        assert queue.next_payload(everything=True) == queue.next_payload(everything=True)
-        assert queue.settled == 0
 
     def test_the_limits_are_the_ones_datadog_documents(self) -> None:
         assert (WIRE_LIMIT, RAW_LIMIT, POINT_LIMIT) == (512_000, 5_242_880, 10_000)
@@ -132,48 +106,33 @@ class TestCutting:
             max_size=20,
         ),
         st.integers(1, 12),
-        st.booleans(),
     )
-    def test_every_point_leaves_exactly_once_in_order_within_the_limit(
-        self, series: list[Series], most_points: int, at_once: bool
+    def test_every_point_is_in_one_payload_within_the_limit(
+        self, series: list[StoredSeries], most_points: int
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "POINT_LIMIT", most_points)
-            queue, made = Queue(), []
-            for one in series:
-                queue.extend(documents([one]))
-                made += [] if at_once else cut(queue, everything=False)
-            made += cut(queue)
-        for payload in made:
-            assert 0 < payload.points <= most_points
-        assert points_of(made) == points_of([Payload([one]) for one in documents(series)])
-        assert queue.taken == queue.settled == sum(len(points) for *_, points in series)
+            made = [*payloads(series)]
+        assert all(0 < payload.points <= most_points for payload in made)
+        assert points_of(made) == points_of([payload_of(one) for one in series])
 
 
 class TestHalving:
     def test_series_are_halved_then_points_and_a_single_point_cannot_be(self) -> None:
-        whole = Payload(documents([a_series(1), a_series(2), a_series(3)]))
-        assert [[len(one["points"]) for one in half.series()] for half in whole.halves()] == [[1], [2, 3]]
-        assert points_of(whole.halves()) == points_of([whole])
+        payload = payload_of(a_series(1), a_series(2), a_series(3))
+        assert [[len(one[3]) for one in half.series] for half in payload.halves()] == [[1], [2, 3]]
+        assert points_of(payload.halves()) == points_of([payload])
         for points, halves in ((2, [1, 1]), (3, [1, 2])):
-            whole = Payload(documents([a_series(points, tags=("a:ä",), host="n")]))
-            assert [half.points for half in whole.halves()] == halves
-            assert points_of(whole.halves()) == points_of([whole])
-        assert Payload(documents([a_series(1)])).halves() == []
-
-    @pytest.mark.parametrize("closed", [False, True])
-    def test_a_closed_payload_is_the_same(self, closed: bool) -> None:
-        whole, same = (Payload(documents([a_series(2), a_series(3, DONE)])) for _ in range(2))
-        if closed:
-            whole.close()
-        assert (whole.json(), whole.body(), whole.points) == (same.json(), same.body(), 5)
-        assert points_of(whole.halves()) == points_of([same])
+            payload = payload_of(a_series(points, tags=("a:ä",), host="n"))
+            assert [half.points for half in payload.halves()] == halves
+            assert points_of(payload.halves()) == points_of([payload])
+        assert payload_of(a_series(1)).halves() == []
 
 
 class TestOutside:
     @given(st.integers(-3, 8), st.integers(-3, 8))
     def test_points_before_and_behind_a_window_are_counted(self, oldest: int, newest: int) -> None:
-        payload = Payload(documents([a_series(5), a_series(3, DONE)]))
+        payload = payload_of(a_series(5), a_series(3, DONE))
         seconds = [*range(5), *range(3)]
         assert payload.outside(NOW + oldest, NOW + newest) == (
             sum(n < oldest for n in seconds),
@@ -183,15 +142,15 @@ class TestOutside:
 
 def a_noisy_payload() -> Payload:
     noise = random.Random(7)
-    return Payload(
-        documents([(LOAD, None, ("project:ä",), [(NOW + n, noise.random()) for n in range(2000)])])
+    return payload_of(
+        (LOAD, ("project:ä",), None, range(NOW, NOW + 2000), [noise.random() for _ in range(2000)])
     )
 
 
 class TestBody:
     def test_it_is_compressed_as_the_floor_of_the_benchmark_is(self) -> None:
         payload = a_noisy_payload()
-        assert len(gzip.compress(raw(payload), 6)) >= len(payload.body() or b"") > 0
+        assert len(gzip.compress(raw(payload), 5)) >= len(payload.body() or b"") > 0
 
     @pytest.mark.parametrize("limit", ["RAW_LIMIT", "WIRE_LIMIT"])
     def test_there_is_none_of_more_bytes_than_the_intake_takes(

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import random
+import re
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,11 +17,11 @@ import pytest
 
 from common.datadog import client
 from common.datadog.sink import DatadogSink
-from common.errors import DeadlineExceededError, DeliveryError, RefusedError
-from common.execution.delivery import Delivery
-from common.metric import Mark, Sample, count, gauge
+from common.errors import ConfigurationError, DeadlineExceededError, DeliveryError, RefusedError
+from common.metric import Series, count, gauge
 from support.servers.datadog import Intake, PointKey
 from support.servers.faults import Fault
+from support.sinks import send
 from support.standins import KEY, NOW, Time, everything
 
 LOAD = gauge("host.load", "process", "x", "project", "run")
@@ -45,7 +46,7 @@ class TestPoints:
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
         sink = make_sink(DD_ENV="Staging", DD_SERVICE="gauges")
-        sink.send([LOAD(0.5, NOW, project="Ants"), DONE(3, NOW - 60), LOAD(1, NOW, on_host="node-1")])
+        send(sink, [LOAD(0.5, NOW, project="Ants"), DONE(3, NOW - 60), LOAD(1, NOW, on_host="node-1")])
         tags = ("env:staging", "service:gauges")
         assert intake.points == {
             PointKey("host.load", ("env:staging", "project:ants", "service:gauges"), None, NOW): 0.5,
@@ -60,7 +61,7 @@ class TestPoints:
     def test_the_body_is_gzip_and_the_key_travels_in_its_header_only(
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
-        make_sink().send([LOAD(1, NOW)])
+        send(make_sink(), [LOAD(1, NOW)])
         (request,) = intake.requests
         assert request.headers["Content-Encoding"] == "gzip"
         assert json.loads(gzip.decompress(request.body)) == intake.payloads[0]
@@ -71,7 +72,7 @@ class TestPoints:
     def test_points_of_one_series_are_one_series_on_the_wire(
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
-        make_sink().send([LOAD(second, NOW - second) for second in range(3)])
+        send(make_sink(), [LOAD(second, NOW - second) for second in range(3)])
         (payload,) = intake.payloads
         assert [one["points"] for one in payload["series"]] == [
             [{"timestamp": NOW - second, "value": second} for second in (2, 1, 0)]
@@ -81,23 +82,23 @@ class TestPoints:
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
         sink = make_sink()
-        sink.send([LOAD(1, NOW), LOAD(2, NOW), DONE(1, NOW), DONE(2, NOW)])
+        send(sink, [LOAD(1, NOW), LOAD(2, NOW), DONE(1, NOW), DONE(2, NOW)])
         assert (intake.value("host.load"), intake.value("jobs.done")) == (2, 3)
         assert sink.points_sent == 2
 
     def test_each_point_that_must_not_leave_is_counted_by_its_reason_and_the_rest_leaves(
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
-        sink = make_sink(FLEETGAUGE_SERIES_CAP="1")
-        sink.send(
+        sink = make_sink()
+        send(
+            sink,
             [
                 *(LOAD(value, NOW) for value in (math.nan, math.inf, 10**400)),
                 *(LOAD(1, NOW - age) for age in (3600, 3601)),
                 *(LOAD(1, NOW + ahead) for ahead in (600, 601)),
                 *(LOAD(1, NOW, project=project) for project in "aA"),
-            ]
+            ],
         )
-        sink.send([LOAD(1, NOW, project="second")])
         assert set(intake.points) == {
             PointKey("host.load", COMMON, None, NOW - 3600),
             PointKey("host.load", COMMON, None, NOW + 600),
@@ -107,13 +108,19 @@ class TestPoints:
             "too_old": 1,
             "in_future": 1,
             "tag_collision": 2,
-            "series_cap": 1,
         }
         assert (sink.points_sent, intake.dropped) == (2, 0)
 
+    def test_a_live_run_sends_what_the_cap_allows_and_counts_the_rest(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        sink = make_sink(FLEETGAUGE_SERIES_CAP="2")
+        send(sink, [LOAD(1, NOW, project=f"p{n}") for n in range(5)])
+        assert (len(intake.points), sink.points_sent, sink.dropped) == (2, 2, {"series_cap": 3})
+
     def test_nothing_to_send_asks_nothing(self, intake: Intake, make_sink: MakeSink) -> None:
         sink = make_sink()
-        sink.send([LOAD(math.nan, NOW)])
+        send(sink, [LOAD(math.nan, NOW)])
         assert (intake.requests, sink.requests, sink.points_sent) == ([], 0, 0)
 
     def test_a_fraction_of_the_clock_does_not_move_the_window(
@@ -121,11 +128,11 @@ class TestPoints:
     ) -> None:
         time.now = NOW + 0.9
         sink = make_sink()
-        sink.send([LOAD(1, NOW - 3600), LOAD(1, NOW + 601)])
+        send(sink, [LOAD(1, NOW - 3600), LOAD(1, NOW + 601)])
         assert (sink.points_sent, sink.dropped) == (1, {"in_future": 1})
 
 
-def one_point_series(number: int, filler: Callable[[int], str]) -> list[Sample]:
+def one_point_series(number: int, filler: Callable[[int], str]) -> list[Series]:
     return [LOAD(1, NOW, project=f"p{n}", run=filler(n)) for n in range(number)]
 
 
@@ -137,14 +144,14 @@ class TestLimits:
         self, intake: Intake, make_sink: MakeSink, time: Time, number: int, split: list[int]
     ) -> None:
         sink = make_sink()
-        sink.send([DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(number)])
+        send(sink, [DONE(1, NOW - n % 100, project=f"p{n // 100}") for n in range(number)])
         assert (points(intake), set(statuses(intake))) == (split, {202})
         assert (sink.points_sent, len(intake.points)) == (number, number)
 
     def test_points_of_one_series(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.historical.add("host.load")
-        sink = make_sink(oldest=NOW - 30_000)
-        sink.send([LOAD(n, NOW - n) for n in range(20_001)])
+        sink = make_sink(since=NOW - 30_000)
+        send(sink, [LOAD(n, NOW - n) for n in range(20_001)])
         assert (points(intake), set(statuses(intake))) == ([10_000, 10_000, 1], {202})
         assert intake.points == {PointKey("host.load", COMMON, None, NOW - n): n for n in range(20_001)}
 
@@ -152,7 +159,7 @@ class TestLimits:
         sink = make_sink()
         many = gauge("a.b", "", "x", *(f"tag_{n}" for n in range(4)))
         filler = {f"tag_{n}": "x" * 190 for n in range(3)}
-        sink.send([many(1, NOW, tag_3=f"{n}", **filler) for n in range(9_000)])
+        send(sink, [many(1, NOW, tag_3=f"{n}", **filler) for n in range(9_000)])
         assert (points(intake), set(statuses(intake))) == ([4_500, 4_500], {202})
         assert all(2_621_440 < request.raw_size <= 5_242_880 for request in intake.requests)
         assert (sink.points_sent, len(intake.points)) == (9_000, 9_000)
@@ -160,34 +167,29 @@ class TestLimits:
     def test_wire_bytes(self, intake: Intake, make_sink: MakeSink) -> None:
         noise = random.Random(1)
         sink = make_sink()
-        sink.send(one_point_series(10_000, lambda _: f"{noise.getrandbits(400):x}"))
+        send(sink, one_point_series(10_000, lambda _: f"{noise.getrandbits(400):x}"))
         assert (points(intake), set(statuses(intake))) == ([5_000, 5_000], {202})
         assert all(256_000 < request.wire_size <= 512_000 for request in intake.requests)
         assert len(intake.points) == 10_000
 
 
 class TestRequests:
-    @pytest.mark.parametrize(("number", "most", "between_marks"), [(50_000, 6, 100), (50_000, 6, 9_400)])
-    def test_many_points_take_no_more_requests_than_they_fill(
-        self, intake: Intake, make_sink: MakeSink, number: int, most: int, between_marks: int
+    def test_many_series_take_no_more_requests_than_they_fill(
+        self, intake: Intake, make_sink: MakeSink
     ) -> None:
-        remembered: list[object] = []
-        with Delivery(make_sink(), remembered.append, clock=lambda: 0.0) as delivery:
-            for n in range(number):
-                delivery.take(LOAD(n, NOW - n % 30, project=f"p{n // 30}"))
-                if n % between_marks == 0:
-                    delivery.take(Mark({"n": n}))
+        number = 50_000
+        seconds = range(NOW - 29, NOW + 1)
+        send(make_sink(), [LOAD.series(seconds, [n] * 30, project=f"p{n}") for n in range(-(-number // 30))])
         assert points(intake)[:-1] == [pytest.approx(10_000, abs=30)] * (len(intake.requests) - 1)
-        assert len(intake.requests) <= most
-        assert len(intake.points) == number
-        assert remembered == [{"n": (number - 1) // between_marks * between_marks}]
+        assert len(intake.requests) <= 6
+        assert len(intake.points) == pytest.approx(number, abs=30)
 
 
 class TestTooLarge:
     def test_a_413_splits_and_goes_on(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(status=413), times=2)
         sink = make_sink()
-        sink.send([LOAD(n, NOW, project=f"p{n}") for n in range(8)])
+        send(sink, [LOAD(n, NOW, project=f"p{n}") for n in range(8)])
         assert statuses(intake) == [413, 413, 202, 202, 202]
         assert points(intake) == [0, 0, 2, 2, 4]
         assert [write.value for write in intake.write_log] == list(range(8))
@@ -196,7 +198,7 @@ class TestTooLarge:
     def test_a_413_to_a_single_series_splits_its_points(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(status=413))
         sink = make_sink()
-        sink.send([LOAD(n, NOW - n) for n in range(5)])
+        send(sink, [LOAD(n, NOW - n) for n in range(5)])
         assert (statuses(intake), points(intake)) == ([413, 202, 202], [0, 2, 3])
         assert {key.second: value for key, value in intake.points.items()} == {NOW - n: n for n in range(5)}
 
@@ -207,7 +209,7 @@ class TestTooLarge:
             intake.faults.add(fault)
         sink = make_sink()
         with pytest.raises(RefusedError) as caught:
-            sink.send([DONE(1, NOW), LOAD(1, NOW)])
+            send(sink, [DONE(1, NOW), LOAD(1, NOW)])
         assert str(caught.value) == f"{intake.url} answered 413 to a single point of host.load"
         assert (statuses(intake), sink.points_sent) == ([413, 202, 413], 1)
 
@@ -215,7 +217,7 @@ class TestTooLarge:
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
         intake.faults.add(Fault(status=413, body=b"\xff\xfe\xfd"))
-        make_sink().send([LOAD(1, NOW), DONE(1, NOW)])
+        send(make_sink(), [LOAD(1, NOW), DONE(1, NOW)])
         assert statuses(intake) == [413, 202, 202]
 
 
@@ -236,7 +238,7 @@ class TestTryingAgain:
     ) -> None:
         intake.faults.add(fault, times=2)
         sink = make_sink()
-        sink.send([DONE(1, NOW), DONE(2, NOW), LOAD(7, NOW)])
+        send(sink, [DONE(1, NOW), DONE(2, NOW), LOAD(7, NOW)])
         assert len(intake.requests) == 3
         assert len(time.naps) == 2
         assert (intake.value("jobs.done"), intake.value("host.load")) == (3, 7)
@@ -249,7 +251,7 @@ class TestTryingAgain:
         monkeypatch.setattr(client, "READ_TIMEOUT", 0.05)
         intake.faults.add(Fault(hang=True, applied=applied))
         sink = make_sink()
-        sink.send([DONE(3, NOW)])
+        send(sink, [DONE(3, NOW)])
         assert (intake.value("jobs.done"), sink.points_sent) == (3, 1)
         assert (statuses(intake)[0], statuses(intake)[-1]) == (None, 202)
 
@@ -260,7 +262,7 @@ class TestTryingAgain:
         monkeypatch.setattr(client, "READ_TIMEOUT", 0.05)
         intake.faults.add(Fault(stall=True, status=status))
         sink = make_sink()
-        sink.send([DONE(3, NOW)])
+        send(sink, [DONE(3, NOW)])
         assert (intake.value("jobs.done"), sink.points_sent, len(intake.requests)) == (3, 1, 2)
 
     def test_a_refused_connection_is_tried_again_until_attempts_run_out(
@@ -270,7 +272,7 @@ class TestTryingAgain:
             url = f"http://127.0.0.1:{free.getsockname()[1]}"
         sink = make_sink(url=url)
         with pytest.raises(DeliveryError, match=r"NewConnectionError.*\(tried 12 times\)$") as caught:
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         assert str(caught.value).startswith(f"{url}: no answer: ")
         assert type(caught.value) is DeliveryError
         assert (len(time.naps), sink.points_sent) == (11, 0)
@@ -298,7 +300,7 @@ class TestTryingAgain:
         body: bytes | None,
     ) -> None:
         intake.faults.add(Fault(status=429, headers=headers, body=body))
-        make_sink().send([LOAD(1, NOW)])
+        send(make_sink(), [LOAD(1, NOW)])
         (nap,) = time.naps
         assert wait <= nap <= wait + 0.5
 
@@ -306,7 +308,7 @@ class TestTryingAgain:
         self, intake: Intake, make_sink: MakeSink, time: Time
     ) -> None:
         intake.faults.add(Fault(status=429, headers={"Retry-After": "7"}), times=6)
-        make_sink().send([LOAD(1, NOW)])
+        send(make_sink(), [LOAD(1, NOW)])
         assert len(set(time.naps)) == 6
 
     def test_everything_stays_under_one_deadline(
@@ -315,7 +317,7 @@ class TestTryingAgain:
         intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
         sink = make_sink(seconds=120)
         with pytest.raises(DeliveryError, match=r": answered 503 \(tried 3 times\)$"):
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         assert NOW + 100 <= time.now <= NOW + 120
 
     def test_the_deadline_is_shared_by_all_payloads(
@@ -326,7 +328,7 @@ class TestTryingAgain:
         intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
         sink = make_sink(seconds=120)
         with pytest.raises(DeliveryError, match=r"\(tried 2 times\)$"):
-            sink.send([LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
+            send(sink, [LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
         assert (statuses(intake), sink.points_sent) == ([503, 202, 503, 503], 10_000)
 
     def test_a_delivery_that_must_end_soon_waits_no_longer_than_told(
@@ -334,20 +336,20 @@ class TestTryingAgain:
     ) -> None:
         intake.faults.add(Fault(status=503, headers={"Retry-After": "5"}), times=None)
         sink = make_sink(seconds=120)
-        sink.take([LOAD(1, NOW)])
         with pytest.raises(DeliveryError, match=r": answered 503 \(tried 1 time\)$"):
-            sink.deliver(everything=True, within=2)
-        assert (time.now, sink.settled) == (NOW, 0)
+            send(sink, [LOAD(1, NOW)], within=2)
+        assert (time.now, sink.points_sent) == (NOW, 0)
+        assert sink.deadline.seconds == 120, "the next flush has all of the remaining time"
 
     def test_past_the_deadline_nothing_is_asked(self, intake: Intake, make_sink: MakeSink) -> None:
         with pytest.raises(DeadlineExceededError, match="the deadline of 0 s has passed"):
-            make_sink(seconds=0).send([LOAD(1, NOW)])
+            send(make_sink(seconds=0), [LOAD(1, NOW)])
         assert intake.requests == []
 
     def test_a_request_waits_no_longer_than_the_deadline(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(hang=True), times=None)
         with pytest.raises(DeliveryError, match=r"ReadTimeoutError: .*read timeout=0\."):
-            make_sink(seconds=0.2).send([LOAD(1, NOW)])
+            send(make_sink(seconds=0.2), [LOAD(1, NOW)])
 
     def test_a_connection_takes_no_longer_than_the_deadline(self, make_sink: MakeSink) -> None:
         with ExitStack() as opened:
@@ -358,7 +360,7 @@ class TestTryingAgain:
                 waiting.connect_ex(full.getsockname())
             sink = make_sink(seconds=0.2, url=f"http://127.0.0.1:{full.getsockname()[1]}")
             with pytest.raises(DeliveryError, match=r"ConnectTimeoutError: .*connect timeout=0\."):
-                sink.send([LOAD(1, NOW)])
+                send(sink, [LOAD(1, NOW)])
 
     def test_without_a_deadline_in_sight_a_request_has_explicit_timeouts(self) -> None:
         assert (client.CONNECT_TIMEOUT, client.READ_TIMEOUT) == (5, 15)
@@ -379,7 +381,7 @@ class TestFailingAtOnce:
         intake.faults.add(Fault(status=status), times=None)
         sink = make_sink()
         with pytest.raises(RefusedError) as caught:
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         assert str(caught.value) == f"{intake.url} answered {status}; {hint}"
         assert (statuses(intake), time.naps, sink.points_sent) == ([status], [], 0)
         assert KEY not in everything(caught.value)
@@ -391,7 +393,7 @@ class TestFailingAtOnce:
     ) -> None:
         intake.faults.add(Fault(status=status, body=body), times=None)
         with pytest.raises(RefusedError) as caught:
-            make_sink().send([LOAD(1, NOW)])
+            send(make_sink(), [LOAD(1, NOW)])
         assert str(caught.value).startswith(f"{intake.url} answered {status}; it said: ")
         assert str(caught.value).endswith(STRANGE)
         assert "DD_API_KEY" not in str(caught.value)
@@ -404,10 +406,10 @@ class TestFailingAtOnce:
         intake.faults.add(Fault(status=status, body=body), times=None)
         sink = make_sink()
         with pytest.raises(RefusedError) as caught:
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         assert str(caught.value).startswith(f"{intake.url} answered {status}")
         assert str(caught.value).endswith(STRANGE)
-        assert (sink.points_sent, sink.settled, sink.taken) == (0, 0, 1)
+        assert sink.points_sent == 0
         assert (len(intake.requests), time.naps) == (1, [])
 
     @pytest.mark.parametrize("body", ["{}", '{"errors": null}', '{"errors": [], "more": 1}'])
@@ -416,15 +418,15 @@ class TestFailingAtOnce:
     ) -> None:
         intake.faults.add(Fault(body=body))
         sink = make_sink()
-        sink.send([LOAD(1, NOW)])
-        assert (sink.points_sent, sink.settled, len(intake.points)) == (1, 1, 1)
+        send(sink, [LOAD(1, NOW)])
+        assert (sink.points_sent, len(intake.points)) == (1, 1)
 
     @pytest.mark.parametrize("errors", ["[1]", '"odd"', "{}", "true", "0", '[{"detail": "x"}]'])
     def test_errors_of_any_shape_are_errors(self, intake: Intake, make_sink: MakeSink, errors: str) -> None:
         intake.faults.add(Fault(body=f'{{"errors": {errors}}}'), times=None)
         sink = make_sink()
         with pytest.raises(RefusedError, match="answered 202 with errors: "):
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         assert (sink.points_sent, len(intake.requests)) == (0, 1)
 
     def test_a_202_that_stays_garbled_is_said_to_be_a_strangers(
@@ -433,7 +435,7 @@ class TestFailingAtOnce:
         intake.faults.add(Fault(status=202, body="<html>"), times=None)
         sink = make_sink()
         with pytest.raises(DeliveryError) as caught:
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         assert str(caught.value) == (
             f"{intake.url}: answered 202 and said: <html>; {STRANGE} (tried 12 times)"
         )
@@ -442,13 +444,13 @@ class TestFailingAtOnce:
     def test_an_endless_answer_is_cut_off(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(body="x" * 2**21), times=None)
         with pytest.raises(RefusedError, match=r"sent more than 1,048,576 bytes; this does not look like"):
-            make_sink().send([LOAD(1, NOW)])
+            send(make_sink(), [LOAD(1, NOW)])
         assert len(intake.requests) == 1
 
     def test_what_a_server_says_reaches_no_terminal_raw(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(status=400, body="\x1b[2J\x9b31m\r\nall is well\u202e"))
         with pytest.raises(RefusedError) as caught:
-            make_sink().send([LOAD(1, NOW)])
+            send(make_sink(), [LOAD(1, NOW)])
         assert r"it said: \x1b[2J\x9b31m all is well\u202e; " in str(caught.value)
         assert str(caught.value).isprintable()
 
@@ -458,7 +460,7 @@ class TestFailingAtOnce:
         said = "x" * 170 + f" the key {KEY} and more" + "y" * 100
         intake.faults.add(Fault(status=400, body=said))
         with pytest.raises(RefusedError) as caught:
-            make_sink().send([LOAD(1, NOW)])
+            send(make_sink(), [LOAD(1, NOW)])
         expected = ("x" * 170 + " the key [redacted] and more" + "y" * 100)[:200]
         assert str(caught.value) == f"{intake.url} answered 400; it said: {expected}; {STRANGE}"
         assert (statuses(intake), time.naps) == ([400], [])
@@ -469,7 +471,7 @@ class TestFailingAtOnce:
     ) -> None:
         intake.faults.add(Fault(status=400, body=b"\xff\xfe\xfd"))
         with pytest.raises(RefusedError) as caught:
-            make_sink().send([LOAD(1, NOW)])
+            send(make_sink(), [LOAD(1, NOW)])
         assert str(caught.value) == f"{intake.url} answered 400; it said: \ufffd\ufffd\ufffd; {STRANGE}"
 
     @pytest.mark.parametrize(
@@ -487,21 +489,21 @@ class TestFailingAtOnce:
     ) -> None:
         intake.faults.add(Fault(status=400, body=json.dumps({"errors": errors})))
         with pytest.raises(RefusedError) as caught:
-            make_sink().send([LOAD(1, NOW)])
+            send(make_sink(), [LOAD(1, NOW)])
         assert str(caught.value) == f"{intake.url} answered 400; it said: {said}"
 
     def test_a_redirect_is_not_followed_with_the_key(self, intake: Intake, make_sink: MakeSink) -> None:
         with Intake(KEY) as elsewhere:
             intake.faults.add(Fault(status=307, headers={"Location": f"{elsewhere.url}/api/v2/series"}))
             with pytest.raises(RefusedError, match="answered 307"):
-                make_sink().send([LOAD(1, NOW)])
+                send(make_sink(), [LOAD(1, NOW)])
             assert (len(intake.requests), elsewhere.requests) == (1, [])
 
     def test_a_202_with_errors_is_not_success(self, intake: Intake, make_sink: MakeSink, time: Time) -> None:
         intake.accepted_errors = ["one series was\nodd", f"by {KEY}", "z" * 1000]
         sink = make_sink()
         with pytest.raises(RefusedError) as caught:
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         said = ("one series was odd; by [redacted]; " + "z" * 1000)[:500]
         assert str(caught.value) == f"{intake.url} answered 202 with errors: {said}"
         assert (sink.points_sent, len(intake.requests), time.naps) == (0, 1, [])
@@ -511,7 +513,7 @@ class TestFailingAtOnce:
         nothing: dict[str, None] = {}
         broken = LOAD(1, NOW)._replace(host=host)
         with pytest.raises(TypeError, match="bytes"):
-            make_sink().send([broken])
+            send(make_sink(), [broken])
         with pytest.raises(KeyError, match="ours"):
             make_sink().ask(lambda client: nothing["ours"])
         assert intake.requests == []
@@ -524,7 +526,7 @@ class TestClocks:
     ) -> None:
         time.now = NOW + skew
         sink = make_sink()
-        sink.send([LOAD(1, NOW)])
+        send(sink, [LOAD(1, NOW)])
         assert (sink.clock_skew, sink.points_sent, sink.dropped) == (skew, 1, {})
 
     @pytest.mark.parametrize("body", [None, b"\xff\xfe\xfd"])
@@ -535,7 +537,7 @@ class TestClocks:
         time.now = NOW + 30
         sink = make_sink()
         with pytest.raises(RefusedError):
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         assert sink.clock_skew == 30
 
     @pytest.mark.parametrize("date", [None, "yesterday", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999"])
@@ -545,46 +547,73 @@ class TestClocks:
         intake.faults.add(Fault(headers={"Date": date}))
         intake.clock = lambda: NOW + 100
         sink = make_sink()
-        sink.send([LOAD(1, NOW), LOAD(1, NOW - 3600)])
+        send(sink, [LOAD(1, NOW), LOAD(1, NOW - 3600)])
         assert (sink.clock_skew, sink.points_sent, sink.dropped) == (None, 2, {})
 
     @pytest.mark.parametrize(
-        ("ahead", "sample", "reason"),
+        ("ahead", "series", "reason"),
         [(60, LOAD(1, NOW - 3600), "too_old"), (-60, LOAD(1, NOW + 600), "in_future")],
     )
     def test_what_a_small_skew_makes_the_intake_drop_is_counted(
-        self, intake: Intake, make_sink: MakeSink, ahead: int, sample: Sample, reason: str
+        self, intake: Intake, make_sink: MakeSink, ahead: int, series: Series, reason: str
     ) -> None:
         intake.clock = lambda: NOW + ahead
         sink = make_sink()
-        sink.send([sample, DONE(1, NOW)])
+        send(sink, [series, DONE(1, NOW)])
         assert (sink.points_sent, sink.dropped) == (1, {reason: 1})
         assert (intake.dropped, intake.names()) == (1, ["jobs.done"])
 
     @pytest.mark.parametrize(
-        ("ahead", "sample", "reason", "skew"),
+        ("ahead", "series", "reason", "skew"),
         [(61, LOAD(1, NOW - 3600), "too_old", "-61"), (-61, LOAD(1, NOW + 600), "in_future", r"\+61")],
     )
     def test_what_a_large_skew_makes_the_intake_drop_is_an_error_as_well(
-        self, intake: Intake, make_sink: MakeSink, ahead: int, sample: Sample, reason: str, skew: str
+        self, intake: Intake, make_sink: MakeSink, ahead: int, series: Series, reason: str, skew: str
     ) -> None:
         intake.clock = lambda: NOW + ahead
         sink = make_sink()
-        told = (
-            f"this machine's clock is {skew} s off the intake's, which dropped 1 of 2 points without a word; "
-        )
-        with pytest.raises(DeliveryError, match=told):
-            sink.send([sample, DONE(1, NOW)])
+        error = f"this machine's clock is {skew} s off the intake's, which silently dropped 1 of 2 points"
+        with pytest.raises(DeliveryError, match=error):
+            send(sink, [series, DONE(1, NOW)])
         assert (sink.points_sent, sink.dropped, intake.dropped) == (1, {reason: 1}, 1)
+
+    @pytest.mark.parametrize("ahead", [-61, 61])
+    def test_with_an_exact_clock_a_large_skew_is_an_error_after_one_payload(
+        self, intake: Intake, make_sink: MakeSink, ahead: int
+    ) -> None:
+        intake.clock = lambda: NOW + ahead
+        sink = make_sink(exact_clock=True)
+        skew = re.escape(f"{-ahead:+d}")
+        with pytest.raises(DeliveryError, match=f"clock is {skew} s off the intake's: points would"):
+            send(sink, [LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
+        assert (sink.points_sent, len(intake.requests), sink.clock_skew) == (10_000, 1, -ahead)
+
+    @pytest.mark.parametrize("ahead", [-60, 60])
+    def test_with_an_exact_clock_a_small_skew_is_none(
+        self, intake: Intake, make_sink: MakeSink, caplog: pytest.LogCaptureFixture, ahead: int
+    ) -> None:
+        intake.clock = lambda: NOW + ahead
+        sink = make_sink(exact_clock=True)
+        send(sink, [LOAD(1, NOW)])
+        assert (sink.points_sent, caplog.text) == (1, "")
+
+    def test_without_an_exact_clock_a_large_skew_is_logged_once(
+        self, intake: Intake, make_sink: MakeSink, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        intake.clock = lambda: NOW + 61
+        sink = make_sink()
+        send(sink, [LOAD(1, NOW - n % 100, project=f"{n}") for n in range(10_001)])
+        assert (sink.points_sent, len(intake.requests)) == (10_001, 2)
+        assert caplog.messages == ["this machine's clock is -61 s off the intake's; correct the clock"]
 
     def test_a_point_at_the_very_edge_of_the_intakes_window_is_counted_as_sent(
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
         intake.clock = lambda: NOW + 5
         sink = make_sink()
-        sink.send([LOAD(1, NOW - 3595), LOAD(1, NOW - 3596)])
+        send(sink, [LOAD(1, NOW - 3595), LOAD(1, NOW - 3596)])
         intake.clock = lambda: NOW - 5
-        sink.send([LOAD(1, NOW + 595), LOAD(1, NOW + 596)])
+        send(sink, [LOAD(1, NOW + 595), LOAD(1, NOW + 596)])
         assert (sink.points_sent, sink.dropped, intake.dropped) == (2, {"too_old": 1, "in_future": 1}, 2)
 
 
@@ -593,8 +622,8 @@ class TestHistory:
         self, intake: Intake, make_sink: MakeSink
     ) -> None:
         intake.historical.add("host.load")
-        sink = make_sink(oldest=NOW - 86_400)
-        sink.send([LOAD(age, NOW - age) for age in (0, 3601, 86_400, 86_401)] + [LOAD(1, NOW + 601)])
+        sink = make_sink(since=NOW - 86_400)
+        send(sink, [LOAD(age, NOW - age) for age in (0, 3601, 86_400, 86_401)] + [LOAD(1, NOW + 601)])
         assert {key.second: value for key, value in intake.points.items()} == {
             NOW - age: age for age in (0, 3601, 86_400)
         }
@@ -606,8 +635,8 @@ class TestHistory:
     ) -> None:
         intake.historical.add("host.load")
         intake.clock = lambda: NOW + ahead
-        sink = make_sink(oldest=NOW - 86_400)
-        sink.send([LOAD(1, NOW - 86_400), LOAD(1, NOW - 3600)])
+        sink = make_sink(since=NOW - 86_400)
+        send(sink, [LOAD(1, NOW - 86_400), LOAD(1, NOW - 3600)])
         assert (sink.points_sent, sink.dropped, intake.dropped) == (2, {}, 0)
 
     def test_points_too_far_ahead_for_the_intake_are_still_found_out(
@@ -615,9 +644,19 @@ class TestHistory:
     ) -> None:
         intake.historical.add("host.load")
         intake.clock = lambda: NOW - 60
-        sink = make_sink(oldest=NOW - 86_400)
-        sink.send([LOAD(1, NOW - 86_400), LOAD(1, NOW + 600)])
+        sink = make_sink(since=NOW - 86_400)
+        send(sink, [LOAD(1, NOW - 86_400), LOAD(1, NOW + 600)])
         assert (sink.points_sent, sink.dropped, intake.dropped) == (1, {"in_future": 1}, 1)
+
+    def test_series_beyond_the_cap_are_an_error_and_nothing_is_sent(
+        self, intake: Intake, make_sink: MakeSink
+    ) -> None:
+        intake.historical.add("host.load")
+        sink = make_sink(since=NOW - 86_400, FLEETGAUGE_SERIES_CAP="2")
+        send(sink, [LOAD(1, NOW - 86_400, project=project) for project in "ab"])
+        with pytest.raises(ConfigurationError, match=r"more than 2 series \(FLEETGAUGE_SERIES_CAP\)"):
+            send(sink, [LOAD(1, NOW - 80_000, project=project) for project in "bc"])
+        assert (len(intake.points), len(intake.requests)) == (2, 1)
 
 
 class TestValidate:

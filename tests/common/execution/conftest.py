@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from support.growing_file import KEY
+from support.project import KEY
 from support.servers.datadog import Intake
-from support.standins import APP_KEY, NOW
+from support.standins import APP_KEY
 from support.toy_runs import Toy
 
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    with Intake(key=KEY, clock=lambda: NOW, app_key=APP_KEY) as server:
+    with Intake(key=KEY, app_key=APP_KEY) as server:
         yield Toy(tmp_path, server, monkeypatch)

@@ -29,7 +29,7 @@ class TestPush:
         assert held(intake) == expected
         assert len({at for _, at, _ in expected}) == 120
         assert len(wandb.requests) == 1
-        assert f"{len(expected):,} points in " in ran.stderr
+        assert "about " in ran.stderr
         assert "visible within 14 hours" in ran.stderr
 
     @pytest.mark.slow
@@ -50,7 +50,7 @@ class TestPush:
         assert fleet.run("wandb", "--since", "20m", "--push", "--yes").returncode == 0
         assert {key: value for key, value in held(intake).items() if key in live} == live
 
-    def test_the_live_checkpoint_is_not_moved_and_no_self_metric_is_sent(
+    def test_the_state_document_is_not_changed_and_no_self_metric_is_sent(
         self, fleet: Project, intake: Intake, tmp_path: Path
     ) -> None:
         assert fleet.run("wandb", *fixed(3), "--push", "--yes").returncode == 0
@@ -73,7 +73,7 @@ class TestPush:
         assert len(intake.write_log) == len(intake.points)
 
     def test_without_a_store_it_is_sent_all_the_same(self, fleet: Project, intake: Intake) -> None:
-        ran = fleet.run("wandb", *fixed(2), "--push", "--yes", FLEETGAUGE_CHECKPOINTS="")
+        ran = fleet.run("wandb", *fixed(2), "--push", "--yes", FLEETGAUGE_STATE="")
         assert ran.returncode == 0, ran.stderr
         assert len({at for _, at, _ in held(intake)}) == 8
 
@@ -100,7 +100,6 @@ class TestPreflight:
         assert ran.returncode == 0, ran.stderr
         assert intake.names() == ["wandb.runs.active", "wandb.runs.failed_24h"]
         assert len(intake.points) == 24
-        assert "24 points in 2 series" in ran.stderr
         said = [json.loads(line)["message"] for line in ran.stderr.splitlines()]
         number = len(NAMES) - 2
         told = said.index(
@@ -119,8 +118,8 @@ class TestPreflight:
     def test_more_series_than_the_cap_are_refused(self, fleet: Project, intake: Intake) -> None:
         ran = fleet.run("wandb", *fixed(3), "--push", "--yes", FLEETGAUGE_SERIES_CAP="7")
         assert ran.returncode == 2
-        assert re.search(r"would send \d+ series, more than FLEETGAUGE_SERIES_CAP \(7\)", ran.stdout)
-        assert not intake.requests
+        assert "more than 7 series (FLEETGAUGE_SERIES_CAP)" in ran.stdout
+        assert not intake.points
 
     def test_more_steps_than_can_be_computed_are_refused(self, fleet: Project, wandb: Wandb) -> None:
         ran = fleet.run("wandb", "--since", "30d", "--step", "1s")
@@ -135,7 +134,7 @@ class TestPreflight:
         ran = fleet.run("wandb", *fixed(3), "--push", "--yes", "--enable-historical")
         assert ran.returncode == 0, ran.stdout
         assert "wandb.runs.active" in intake.historical
-        assert len(intake.series("wandb.runs.active").popitem()[1]) == 13
+        assert len(intake.series("wandb.runs.active").popitem()[1]) == 12
 
     @pytest.mark.slow
     def test_each_refusal_is_told_with_its_reason(self, fleet: Project, intake: Intake) -> None:
@@ -178,7 +177,7 @@ class TestPreflight:
             "nosy",
             """
             (Path('seen') / str(time.time_ns())).write_text(str(dict(os.environ)))
-            yield VALUE(1, context.at)
+            yield VALUE(1, context.window.until)
             """,
         )
         (project.root / "seen").mkdir()
@@ -225,7 +224,7 @@ def on_a_terminal(project: Project, answer: bytes | signal.Signals, *arguments: 
 class TestAPerson:
     def test_is_asked_and_may_decline(self, fleet: Project, intake: Intake) -> None:
         code, shown = on_a_terminal(fleet, b"n\n", "wandb", *fixed(3), "--push")
-        assert re.search(r"wandb: [\d,]+ points in \d+ series, .* to .*; .*\r?\nSend it\? \[y/N\]", shown)
+        assert re.search(r"wandb: about [\d,]+ points, .* to .*, 12 ticks; .*\r?\nSend it\? \[y/N\]", shown)
         assert (code, pushes(intake)) == (0, 0)
 
     @pytest.mark.slow
@@ -254,7 +253,7 @@ class TestAPerson:
 
     def test_is_not_asked_who_said_yes(self, fleet: Project, intake: Intake) -> None:
         code, shown = on_a_terminal(fleet, b"", "wandb", *fixed(3), "--push", "--yes")
-        assert (code, "[y/N]" in shown, "wandb: sending" in shown) == (0, False, True)
+        assert (code, "[y/N]" in shown, pushes(intake) > 0) == (0, False, True)
         assert len(intake.series("wandb.runs.active").popitem()[1]) == 12
 
     def test_may_interrupt_instead_of_answering(self, fleet: Project, intake: Intake) -> None:

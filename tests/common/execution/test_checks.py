@@ -6,23 +6,27 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import SourceError
+from common.execution.inspection import InspectionRun
+from common.job import DATADOG, Job, Mode
 from support.backfills import APP_KEY
 from support.project import Project
 from support.servers.aws import Aws
 from support.servers.datadog import Intake
+from support.toy_runs import Toy
 
 READER = "path: Text"
-LOOK = 'yield VALUE(1, context.at)\nyield Mark({"line": 1})'
+LOOK = 'context.memory["line"] = 1\nyield VALUE(1, context.window.until)'
 
 
 @pytest.fixture
 def reader(project: Project, tmp_path: Path) -> Project:
-    """A service with a collector that must remember, and a store for it."""
-    project.add("reader", LOOK, settings=READER, options=", resumes=True")
+    """A service with a collector that remembers, and a store for it."""
+    project.add("reader", LOOK, settings=READER)
     (tmp_path / "store").mkdir()
     project.environment |= {
         "FLEETGAUGE_READER_PATH": "x",
-        "FLEETGAUGE_CHECKPOINTS": str(tmp_path / "store"),
+        "FLEETGAUGE_STATE": str(tmp_path / "store"),
     }
     return project
 
@@ -34,48 +38,56 @@ def check(project: Project, *options: str, **extra: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_it_says_that_checkpoints_can_be_kept_and_moves_none(
+def test_it_says_that_state_can_be_kept_and_changes_none(
     reader: Project, intake: Intake, tmp_path: Path
 ) -> None:
     assert reader.run("reader", "--push").returncode == 0
-    [kept] = (tmp_path / "store").glob("reader-*[0-9a-f].json")
+    [kept] = (tmp_path / "store").glob("reader-*.json")
     before = kept.read_bytes(), kept.stat().st_mtime_ns
     code, said = check(reader)
     assert code == 0, said
-    assert f"checkpoints can be kept in {tmp_path}/store" in said
+    assert f"state can be kept in {tmp_path}/store" in said
     assert (kept.read_bytes(), kept.stat().st_mtime_ns) == before
     assert {path.name.replace(kept.stem, "key") for path in (tmp_path / "store").iterdir()} == {
-        *("key.json", "key.lock", "key.check.json", "key.check.lock"),
+        "key.json",
+        "key.check.json",
     }
 
 
-def test_a_collector_that_must_remember_needs_a_store_as_in_a_push(reader: Project) -> None:
-    code, said = check(reader, FLEETGAUGE_CHECKPOINTS="")
+def test_without_a_store_it_says_what_is_not_known(reader: Project) -> None:
+    code, said = check(reader, FLEETGAUGE_STATE="")
+    assert code == 0, said
+    assert "FLEETGAUGE_STATE is not set" in said
+    assert "collector.gap_seconds" in said
+
+
+def test_the_old_name_of_the_setting_is_refused_with_the_new_one(reader: Project) -> None:
+    code, said = check(reader, FLEETGAUGE_CHECKPOINTS="/data")
     assert code == 2
-    assert "needs to remember how far it came: set FLEETGAUGE_CHECKPOINTS to a directory or s3://" in said
+    assert "FLEETGAUGE_CHECKPOINTS is no longer read: set FLEETGAUGE_STATE instead" in said
 
 
 def test_an_s3_role_that_may_only_read(reader: Project, aws: Aws) -> None:
-    aws.make_bucket("checkpoints")
+    aws.make_bucket("state")
     role = aws.allow_only("s3:GetObject", "s3:ListBucket")
-    code, said = check(reader, **{**role, "FLEETGAUGE_CHECKPOINTS": "s3://checkpoints/fleet"})
-    assert code == 2
-    assert ".check.json: AccessDenied; check the bucket and that the role has s3:GetObject and s3:Put" in said
+    code, said = check(reader, **{**role, "FLEETGAUGE_STATE": "s3://state/fleet"})
+    assert code == 1
+    assert ".check.json: AccessDenied; check that the bucket exists and that the role has" in said
 
 
 def test_everything_that_is_wrong_is_named_at_once(project: Project, tmp_path: Path) -> None:
-    project.add("reader", LOOK, settings=READER + "\npages: int = 1", options=", resumes=True")
+    project.add("reader", LOOK, settings=READER + "\npages: int = 1")
     ran = project.run(
         *("reader", "--check"),
         FLEETGAUGE_READER_PAGES="many",
         FLEETGAUGE_READER_PATH="x",
-        FLEETGAUGE_CHECKPOINTS=str(tmp_path / "absent"),
+        FLEETGAUGE_STATE=str(tmp_path / "absent"),
         DD_API_KEY="two words",
         DD_ENV="",
     )
     assert ran.returncode == 2
     for said in (
-        *("FLEETGAUGE_READER_PAGES: Input should be a valid integer", "absent does not exist; create it"),
+        *("FLEETGAUGE_READER_PAGES: Input should be a valid integer", "absent; create it"),
         *("DD_API_KEY: it holds a space", "DD_ENV is not set"),
     ):
         assert said in ran.stdout
@@ -91,9 +103,26 @@ def test_a_collector_may_name_several_things_that_are_wrong(reader: Project) -> 
 
 
 def test_under_all_what_is_not_configured_is_skipped_whatever_else_is_wrong(reader: Project) -> None:
-    ran = reader.run("all", "--check", FLEETGAUGE_READER_PATH="", FLEETGAUGE_CHECKPOINTS="/nonexistent")
+    ran = reader.run("all", "--check", FLEETGAUGE_READER_PATH="", FLEETGAUGE_STATE="/nonexistent")
     assert ran.returncode == 0, ran.stdout
     assert "reader: skipped" in ran.stdout
+
+
+def test_progress_is_what_was_looked_at_and_all_errors_are_one(toy: Toy) -> None:
+    found = ["fine", SourceError("gone"), "good"]
+    toy.answers(lambda _: iter(()), check=lambda _: iter(found))
+    outcome = InspectionRun(Job("toy", Mode.CHECK, 60), toy.environ, toy.parent).run()
+    assert toy.parent.progressed == [("checking", number, None) for number in (1, 2, 3)]
+    assert [one for one in outcome.findings if one in found] == ["fine", "good"]
+    assert outcome.error is not None
+    assert outcome.error.message == "gone"
+
+
+@pytest.mark.parametrize(("stays", "seconds"), [(False, "4e-09"), (True, "2e-09")])
+def test_a_child_that_stays_reserves_half_of_little_time(toy: Toy, stays: bool, seconds: str) -> None:
+    outcome = InspectionRun(Job(DATADOG, Mode.CHECK, 4e-9, stays=stays), toy.environ).run()
+    assert outcome.error is not None
+    assert outcome.error.message == f"the deadline of {seconds} s has passed"
 
 
 class TestPast:

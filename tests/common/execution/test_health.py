@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from common.execution import health
-from common.metric import Sample
+from common.metric import Series
 from common.outcome import Outcome, Status
+from common.shards import Shard
 from support.standins import NOW
 
 
-def reported(
-    outcome: Outcome, skew: float | None = None, success: int | None = None, gap: int | None = None
-) -> list[Sample]:
-    return list(health.samples(outcome, NOW, skew, success, gap))
+def reported(outcome: Outcome, **known: Any) -> list[Series]:
+    return list(health.self_metrics(outcome, NOW, **known))
 
 
 def test_every_number_of_the_run_is_reported_at_its_end() -> None:
@@ -26,8 +27,8 @@ def test_every_number_of_the_run_is_reported_at_its_end() -> None:
         requests=3,
         dropped={"too_old": 2, "odd": 4},
     )
-    samples = reported(outcome, skew=-0.5, success=NOW - 40, gap=1800)
-    assert [(one.metric.name, one.tags, one.value) for one in samples] == [
+    every = reported(outcome, clock_skew=-0.5, last_success=NOW - 40, gap=1800)
+    assert [(one.metric.name, one.tags, *one.values) for one in every] == [
         ("collector.up", ("collector:wandb",), 1),
         ("collector.duration_seconds", ("collector:wandb",), 1.25),
         ("collector.samples", ("collector:wandb",), 7),
@@ -43,19 +44,34 @@ def test_every_number_of_the_run_is_reported_at_its_end() -> None:
         ("collector.points_dropped", ("collector:wandb", "reason:tag_collision"), 0),
         ("collector.points_dropped", ("collector:wandb", "reason:too_old"), 2),
     ]
-    assert {one.metric for one in samples} == set(health.METRICS)
-    assert {(one.timestamp, one.host) for one in samples} == {(NOW, None)}
+    assert {one.metric for one in every} == set(health.METRICS)
+    assert {(*one.times, one.host) for one in every} == {(NOW, None)}
 
 
 @pytest.mark.parametrize(
     ("status", "up"), [(Status.OK, 1), (Status.EMPTY, 1), (Status.PARTIAL, 0), (Status.FAILED, 0)]
 )
 def test_it_is_up_only_when_everything_was_read_and_delivered(status: Status, up: int) -> None:
-    assert [one.value for one in reported(Outcome("host", status)) if one.metric is health.UP] == [up]
+    assert [one.values for one in reported(Outcome("host", status)) if one.metric is health.UP] == [(up,)]
 
 
 def test_what_is_not_known_is_absent_and_what_is_zero_is_not() -> None:
     names = {one.metric for one in reported(Outcome("host", Status.OK))}
     assert names == set(health.METRICS) - {health.SKEW, health.LAST_SUCCESS, health.GAP}
-    assert health.SKEW(0.0, NOW, collector="host") in reported(Outcome("host", Status.OK), 0.0)
+    assert health.SKEW(0.0, NOW, collector="host") in reported(Outcome("host", Status.OK), clock_skew=0.0)
     assert health.GAP(0, NOW, collector="host") in reported(Outcome("host", Status.OK), gap=0)
+
+
+def test_the_host_and_the_shard_are_on_every_metric() -> None:
+    every = reported(Outcome("wandb", Status.OK), host="node-1", shard=Shard(1, 3))
+    assert {one.host for one in every} == {"node-1"}
+    assert all("shard:1" in one.tags for one in every)
+
+
+def test_an_age_is_never_negative() -> None:
+    [age] = [
+        one
+        for one in reported(Outcome("host", Status.OK), last_success=NOW + 5)
+        if one.metric is health.LAST_SUCCESS
+    ]
+    assert age.values == (0,)

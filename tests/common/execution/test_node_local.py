@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -15,23 +15,23 @@ from common.execution.live import LiveRun
 from common.job import Backfill, Job, Mode
 from common.metric import Combine
 from common.outcome import Outcome, Status
-from common.shards import Shard
-from support.growing_file import KEY
+from support.project import KEY
 from support.record_files import write
 from support.servers.datadog import Intake
+from support.standins import NOW
 
 NODES = {"node-a": range(2), "node-b": range(2, 5)}  # and the writers on each
 KINDS = ("data_plane", "gpu_memory", "xenna")
 # A word on what writers share: without these tags their points add up.
 SHARED = {"data_plane": "TAG_RANK", "gpu_memory": "TAG_JOB_ID", "xenna": "STAGE_RUN_HASH"}
-OF_A_WHOLE_JOB = ("bytes_outstanding", "peak_bytes_outstanding", "keys_outstanding")
 
 
 class Fleet:
     """Nodes with records of their own, a place that has them all, and one store."""
 
     def __init__(self, intake: Intake, folder: Path) -> None:
-        self.intake, self.folder, self.now = intake, folder, int(time.time())
+        self.intake, self.folder, self.now = intake, folder, NOW
+        intake.clock = lambda: self.now
         self.store = folder / "store"
         self.store.mkdir()
 
@@ -47,7 +47,7 @@ class Fleet:
 
     def push(self, kind: str, place: str, **environment: str) -> Outcome:
         """One tick over the records of a place."""
-        return self.run(Job(kind, Mode.PUSH, now=self.now, timeout=60), place, environment)
+        return self.run(Job(kind, Mode.PUSH, timeout=60), place, environment)
 
     def run(self, job: Job, place: str, environment: dict[str, str]) -> Outcome:
         """What becomes of a job."""
@@ -55,13 +55,13 @@ class Fleet:
             "DD_ENV": "test",
             "DD_API_KEY": KEY,
             "FLEETGAUGE_DD_URL": self.intake.url,
-            "FLEETGAUGE_CHECKPOINTS": str(self.store),
+            "FLEETGAUGE_STATE": str(self.store),
             "FLEETGAUGE_NODE_NAME": place,
         }
         if job.collector in KINDS:
             environ[f"FLEETGAUGE_{job.collector.upper()}_PATHS"] = str(self.folder / place)
         environ |= environment
-        return (BackfillRun if job.backfill else LiveRun)(job, environ).run()
+        return (BackfillRun if job.backfill else LiveRun)(job, environ, clock=lambda: self.now).run()
 
     def on_each_node(self, kind: str, **environment: str) -> list[Outcome]:
         return [self.push(kind, node, FLEETGAUGE_NODE_LOCAL="true", **environment) for node in NODES]
@@ -89,7 +89,7 @@ def test_what_nodes_send_combines_to_what_one_run_over_all_records_sends(fleet: 
             continue
         for key, value in whole.items():
             found = parts.get((metric.name, key.tags, key.second))
-            if key.metric == metric.name and not metric.name.endswith(OF_A_WHOLE_JOB):
+            if key.metric == metric.name:
                 assert found is not None, key
                 assert set(found) <= set(NODES), "each under its own name"
                 shared_by.add(len(found))
@@ -106,26 +106,15 @@ def test_a_host_that_records_name_is_kept_and_the_node_stands_for_a_missing_one(
         assert {key.host for key in fleet.intake.points if key.metric == name} == set(NODES), name
 
 
-def test_what_a_whole_job_holds_is_left_out_because_a_node_sees_a_part(fleet: Fleet) -> None:
-    fleet.fill("data_plane")
-    fleet.on_each_node("data_plane")
-    names = {f"data_plane.{name}" for name in OF_A_WHOLE_JOB}
-    assert not names & set(fleet.intake.names())
-    assert "data_plane.ops" in fleet.intake.names()
-    fleet.push("data_plane", "all")
-    assert names <= set(fleet.intake.names())
-
-
-def test_each_node_remembers_how_far_it_came(fleet: Fleet) -> None:
+def test_each_node_has_a_state_document_of_its_own(fleet: Fleet) -> None:
     fleet.fill("xenna")
-    first = fleet.on_each_node("xenna")
-    again = fleet.on_each_node("xenna")
-    records = [fleet.intake.value("xenna.ingest.records", host=node) for node in NODES]
-    assert records == [0, 0], "the second tick found nothing new"
-    assert all(one.points_sent > two.points_sent for one, two in zip(first, again, strict=True))
-    kept = [path.name for path in fleet.store.glob("*.json")]
-    assert {node for name in kept for node in NODES if node in name} == set(NODES)
-    assert all(any(node in name for node in NODES) for name in kept)
+    fleet.on_each_node("xenna")
+    fleet.now += 60
+    assert [one.status for one in fleet.on_each_node("xenna")] == [Status.OK] * len(NODES)
+    documents = {path.name: json.loads(path.read_text()) for path in fleet.store.glob("*.json")}
+    assert {node for name in documents for node in NODES if f"-{node}-" in name} == set(NODES)
+    assert {document["now"] for document in documents.values()} == {fleet.now}
+    assert len(documents) == len(NODES)
 
 
 @pytest.mark.parametrize(
@@ -148,19 +137,10 @@ def test_what_every_node_would_read_alike_is_refused(
     assert fleet.intake.value("collector.up", [f"collector:{kind}"], host="node-a") == 0
 
 
-def test_a_node_has_no_shards(fleet: Fleet) -> None:
+def test_a_backfill_on_each_node_carries_its_name(fleet: Fleet) -> None:
     fleet.fill("xenna")
-    job = Job("xenna", Mode.PUSH, now=fleet.now, timeout=60, shard=Shard(0, 2))
-    outcome = fleet.run(job, "node-a", {"FLEETGAUGE_NODE_LOCAL": "true"})
-    assert outcome.error is not None
-    assert outcome.error.message == "FLEETGAUGE_NODE_LOCAL: a node has no shards; leave --shard out"
-
-
-def test_a_backfill_that_one_node_has_done_is_left_to_do_for_the_others(fleet: Fleet) -> None:
-    fleet.fill("xenna")
-    span = Backfill(fleet.now - 1200, fleet.now, ("--since", "20m"), once="once")
-    job = Job("xenna", Mode.PUSH, now=fleet.now, timeout=60, backfill=span)
+    span = Backfill(fleet.now - 1200, fleet.now, ("--since", "20m"))
+    job = Job("xenna", Mode.PUSH, timeout=60, backfill=span)
     for node in NODES:
         assert fleet.run(job, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).points_sent > 0
-        assert fleet.run(job, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).points_sent == 0, "it is done"
     assert {host for _, host in fleet.intake.series("xenna.pipeline.progress")} == set(NODES)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from common.collector import Tally
+from common.collector import Report
 from common.datadog.sink import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.logs import redact
@@ -21,6 +21,7 @@ from common.metric import gauge
 from common.net.http import Http, Proxy, proxy_for
 from common.net.retry import Deadline
 from support.servers.datadog import Intake
+from support.sinks import send
 from support.standins import KEY, NOW, Time, core_settings, datadog_settings, everything
 
 SITE = "https://api.datadoghq.invalid"
@@ -96,7 +97,7 @@ class TestOnTheWire:
         proxy = proxies(deny)
         sink = sink_through(f"http://user:{QUOTED}@{proxy.address}", time)
         with pytest.raises(ConfigurationError) as caught:
-            sink.send([LOAD(1, NOW)])
+            send(sink, [LOAD(1, NOW)])
         first, *headers = proxy.heads[0].splitlines()
         assert first.split()[:2] == ["CONNECT", "api.datadoghq.invalid:443"]
         credentials = b64encode(f"user:{PASSWORD}".encode()).decode()
@@ -126,9 +127,9 @@ class TestOnTheWire:
     ) -> None:
         proxy = proxies(answering(status))
         with pytest.raises(ConfigurationError) as caught:
-            sink_through(f"http://{proxy.address}", time, seconds=1000).send([LOAD(1, NOW)])
+            send(sink_through(f"http://{proxy.address}", time, seconds=1000), [LOAD(1, NOW)])
         assert str(caught.value) == f"the proxy of HTTPS_PROXY refused to connect to {SITE}: {status}; {fix}"
-        http = Http(Proxy(f"http://{proxy.address}", {}), Tally())
+        http = Http(Proxy(f"http://{proxy.address}", {}), Report())
         with pytest.raises(ConfigurationError) as caught:
             http.post(f"{SITE}/graphql", b"", {}, Deadline(1000, time))
         assert str(caught.value).endswith(f"to {SITE}/graphql: {status}; {fix}")
@@ -140,19 +141,19 @@ class TestOnTheWire:
     ) -> None:
         proxy = proxies(answering(status))
         with pytest.raises(DeliveryError, match=rf"{status}.*\(tried 12 times\)$"):
-            sink_through(f"http://{proxy.address}", time, seconds=1000).send([LOAD(1, NOW)])
+            send(sink_through(f"http://{proxy.address}", time, seconds=1000), [LOAD(1, NOW)])
         assert len(proxy.heads) == 12
 
     def test_loopback_is_reached_without_the_proxy(self, proxies: Proxies, time: Time) -> None:
         proxy = proxies(deny)
         with Intake(KEY, clock=lambda: NOW) as intake:
-            sink_through(f"http://{proxy.address}", time, FLEETGAUGE_DD_URL=intake.url).send([LOAD(1, NOW)])
+            send(sink_through(f"http://{proxy.address}", time, FLEETGAUGE_DD_URL=intake.url), [LOAD(1, NOW)])
         assert (proxy.heads, intake.value("host.load")) == ([], 1)
 
     def test_tls_that_breaks_off_is_tried_again(self, proxies: Proxies, time: Time) -> None:
         proxy = proxies(connect_and_hang_up)
         with pytest.raises(DeliveryError, match=r"\(tried 12 times\)$") as caught:
-            sink_through(f"http://{proxy.address}", time, seconds=1000).send([LOAD(1, NOW)])
+            send(sink_through(f"http://{proxy.address}", time, seconds=1000), [LOAD(1, NOW)])
         assert not isinstance(caught.value, RefusedError)
         assert len(proxy.heads) == 12
 
@@ -168,7 +169,7 @@ class TestOnTheWire:
 
         proxy = proxies(impersonate)
         with pytest.raises(RefusedError, match=f"^the certificate of {SITE} is not .*VERIFY_FAILED"):
-            sink_through(f"http://{proxy.address}", time).send([LOAD(1, NOW)])
+            send(sink_through(f"http://{proxy.address}", time), [LOAD(1, NOW)])
         assert (len(proxy.heads), time.naps) == (1, [])
 
 

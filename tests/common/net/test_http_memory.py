@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.collector import Tally
+from common.collector import Report
 from common.net.http import Http, TooLargeError
 from common.net.retry import Deadline
 from support.servers.loopback import Answer, LoopbackServer, Request
@@ -34,7 +34,7 @@ def flood() -> Iterator[Flood]:
 def test_answers_that_are_too_long_leave_nothing_behind_even_where_their_errors_are_kept(
     flood: Flood,
 ) -> None:
-    http = Http(None, Tally())
+    http = Http(None, Report())
     kept = []
     gc.collect()
     gc.disable()

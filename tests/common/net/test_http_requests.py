@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from common.collector import Tally
+from common.collector import Report
 from common.errors import DeadlineExceededError, SourceError
 from common.net.http import Http, RejectedError, TimedOutError, TooLargeError, UnavailableError, proxy_for
 from common.net.retry import Deadline, TransientError
@@ -42,22 +42,22 @@ def echo() -> Iterator[Echo]:
 def post(
     server: LoopbackServer[Request], body: bytes = b"hello", largest: int = 10_000, seconds: float = 10
 ) -> bytes:
-    http = Http(None, Tally(), clock=lambda: 1000.0)
+    http = Http(None, Report(), clock=lambda: 1000.0)
     return http.post(f"{server.url}/x", body, {}, Deadline(seconds), largest).body
 
 
 class TestAnswers:
     def test_the_body_comes_back_and_the_request_is_counted(self, echo: Echo) -> None:
-        tally = Tally()
-        http = Http(None, tally)
+        report = Report()
+        http = Http(None, report)
         for _ in range(3):
             assert http.post(f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
-        assert tally.requests == 3
+        assert report.requests == 3
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
 
     def test_after_the_end_nothing_is_asked(self, echo: Echo) -> None:
-        http = Http(None, Tally())
+        http = Http(None, Report())
         http.close()
         with pytest.raises(TransientError, match="no more requests are made"):
             http.post(f"{echo.url}/x", b"hello", {}, Deadline(10))
@@ -71,7 +71,7 @@ class TestAnswers:
         for more in (0, 1):
             body = gzip.compress(b"z" * (16 * 2**20 + more), 1)
             echo.faults.add(Fault(body=body, headers={"Content-Encoding": "gzip"}))
-        http = Http(None, Tally())
+        http = Http(None, Report())
         assert len(http.post(f"{echo.url}/x", b"", {}, Deadline(10)).body) == 16 * 2**20
         with pytest.raises(TooLargeError):
             http.post(f"{echo.url}/x", b"", {}, Deadline(10))
@@ -156,15 +156,15 @@ class TestBounds:
             dripping.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
             with pytest.raises(DeadlineExceededError):
-                Http(None, Tally()).post(url, b"", {}, Deadline(0.3))
+                Http(None, Report()).post(url, b"", {}, Deadline(0.3))
             stop.set()
             dripping.join()
 
     def test_once_the_time_is_over_nothing_is_sent(self, echo: Echo) -> None:
-        tally = Tally()
+        report = Report()
         with pytest.raises(DeadlineExceededError):
-            Http(None, tally).post(f"{echo.url}/x", b"", {}, Deadline(-1))
-        assert (tally.requests, echo.requests) == (0, [])
+            Http(None, report).post(f"{echo.url}/x", b"", {}, Deadline(-1))
+        assert (report.requests, echo.requests) == (0, [])
 
 
 class TestProxies:
@@ -175,7 +175,7 @@ class TestProxies:
         assert proxy.url == echo.url
         assert "Proxy" in repr(proxy)
         assert "cDpw" not in repr(proxy)
-        assert Http(proxy, Tally()).post("http://wandb.example/x", b"hi", {}, Deadline(10)).body == b"hi"
+        assert Http(proxy, Report()).post("http://wandb.example/x", b"hi", {}, Deadline(10)).body == b"hi"
         assert echo.requests[0].target == "http://wandb.example/x"
         sent = echo.requests[0].headers["Proxy-Authorization"].removeprefix("Basic ")
         assert base64.b64decode(sent) == b"me:p@ss"
@@ -207,7 +207,7 @@ class TestCertificates:
             greeting.start()
             url = f"https://127.0.0.1:{listening.getsockname()[1]}/"
             with pytest.raises(SourceError, match="is not to be trusted"):
-                Http(None, Tally()).post(url, b"", {}, Deadline(10))
+                Http(None, Report()).post(url, b"", {}, Deadline(10))
             greeting.join()
 
 

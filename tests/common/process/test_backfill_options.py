@@ -54,9 +54,9 @@ def test_a_person_is_asked_before_anything_is_sent_unless_told_yes(
 
 
 def test_what_to_do_about_ingestion_that_is_off_is_passed_on() -> None:
-    found = asked("wandb --since 1d --push --enable-historical --only-enabled --yes --once first")
+    found = asked("wandb --since 1d --push --enable-historical --only-enabled --yes")
     assert found is not None
-    assert (found.enable, found.only_enabled, found.once) == (True, True, "first")
+    assert (found.enable, found.only_enabled) == (True, True)
 
 
 FIXED = "wandb --since 2026-11-14T00:00Z --until 2026-11-15T00:00Z"
@@ -88,7 +88,6 @@ def test_a_slice_is_one_of_several_parts(text: str, environ: dict[str, Any], par
         ("wandb --since 1d --yes", {}, "--yes goes with --push"),
         ("wandb --since 1d --only-enabled", {}, "--only-enabled goes with --push"),
         ("wandb --since 1d --enable-historical", {}, "--enable-historical goes with --push"),
-        ("wandb --since 1d --once first", {}, "--once goes with --push"),
         ("wandb --since 1d --every 60s", {}, "--every is about the present"),
         (
             "wandb --since 1d --push",

@@ -18,26 +18,26 @@ def broken():
 thread = threading.Thread(target=broken, name='helper')
 thread.start()
 thread.join()
-yield VALUE(1, context.at)
+yield VALUE(1, context.window.until)
 """
 FINALISER = """
 class Broken:
     def __del__(self):
         raise RuntimeError(token)
 Broken()
-yield VALUE(1, context.at)
+yield VALUE(1, context.window.until)
 """
 WARNING = """
 import warnings
 warnings.warn(token)
-yield VALUE(1, context.at)
+yield VALUE(1, context.window.until)
 """
 SELF_METRICS = """
 from common.execution import health
-def samples(*arguments):
+def broken(*arguments, **options):
     raise RuntimeError(token)
-health.samples = samples
-yield VALUE(1, context.at)
+health.self_metrics = broken
+yield VALUE(1, context.window.until)
 """
 
 

@@ -34,7 +34,7 @@ PAST = Backfill(since=0, until=900, asked=("--since", "1970-01-01"))
 def test_a_child_is_given_the_keys_that_its_run_needs_and_no_other(
     collector: str, mode: Mode, backfill: Backfill | None, expected: set[str]
 ) -> None:
-    job = Job(collector, mode, now=900, timeout=60, backfill=backfill)
+    job = Job(collector, mode, timeout=60, backfill=backfill)
     given = child_environment(job, dict.fromkeys(SECRETS, "a key"))
     assert given.keys() & SECRETS == expected
 
@@ -46,7 +46,7 @@ def test_a_child_is_given_its_own_settings_and_shared_ones_but_not_those_of_othe
         "FLEETGAUGE_WANDB_DAYS",
         "FLEETGAUGE_PROVISION_NOTIFY",
     ]
-    job = Job("host", Mode.DRY_RUN, now=900, timeout=60)
+    job = Job("host", Mode.DRY_RUN, timeout=60)
     given = child_environment(job, dict.fromkeys(names, "a value"))
     assert {name for name in names if name in given} == {"FLEETGAUGE_HOST_DISKS", "FLEETGAUGE_STEP"}
 
@@ -61,8 +61,8 @@ PROXY = {"HTTPS_PROXY", "NO_PROXY"}
     [
         ("host", {}, set()),
         ("host", {"FLEETGAUGE_SECRET_PREFIX": "test"}, set()),
-        ("host", {"FLEETGAUGE_CHECKPOINTS": "/data"}, set()),
-        ("host", {"FLEETGAUGE_CHECKPOINTS": "s3://bucket"}, {*GIVEN}),
+        ("host", {"FLEETGAUGE_STATE": "/data"}, set()),
+        ("host", {"FLEETGAUGE_STATE": "s3://bucket"}, {*GIVEN}),
         ("xenna", {"FLEETGAUGE_XENNA_PATHS": "/data"}, set()),
         ("xenna", {"FLEETGAUGE_XENNA_PATHS": "/data,s3://bucket"}, {*GIVEN}),
         ("xenna", {"FLEETGAUGE_GPU_MEMORY_PATHS": "s3://bucket"}, set()),
@@ -75,19 +75,19 @@ PROXY = {"HTTPS_PROXY", "NO_PROXY"}
 def test_a_child_reaches_aws_and_the_proxy_only_where_it_has_to(
     collector: str, environ: dict[str, str], expected: set[str]
 ) -> None:
-    job = Job(collector, Mode.DRY_RUN, now=900, timeout=60)
+    job = Job(collector, Mode.DRY_RUN, timeout=60)
     assert child_environment(job, {**GIVEN, **environ}).keys() & GIVEN.keys() == expected
 
 
 def test_a_setting_is_looked_for_in_the_environment_and_then_in_the_file(tmp_path: Path) -> None:
     config = tmp_path / "fleetgauge.toml"
     config.write_text('step = "5m"\nhost = 3\n[xenna]\nstep = "7m"\n')
-    job = Job("xenna", Mode.PUSH, now=900, timeout=60, config=str(config))
+    job = Job("xenna", Mode.PUSH, timeout=60, config=str(config))
     assert configured(job, {"FLEETGAUGE_STEP": " 1m "}, "step") == "1m"
     assert configured(job, {}, "step") == "5m"
     assert configured(job, {}, "step", "xenna") == "7m"
     assert configured(job, {"FLEETGAUGE_XENNA_STEP": "2m"}, "step", "xenna") == "2m"
     assert [configured(job, {}, "step", name) for name in ("wandb", "host")] == ["", ""]
-    assert configured(Job("xenna", Mode.PUSH, now=900, timeout=60), {}, "step") == ""
+    assert configured(Job("xenna", Mode.PUSH, timeout=60), {}, "step") == ""
     config.write_text("[")
     assert configured(job, {}, "step") == ""

@@ -23,7 +23,7 @@ FAILED = Outcome(
 @pytest.mark.parametrize(
     "job",
     [
-        Job("host", Mode.PUSH, now=900, timeout=60.5),
+        Job("host", Mode.PUSH, timeout=60.5),
         Job("host", Mode.REPORT, 900, 60, named=False, config="a.toml", outcome=FAILED, stays=True),
         Job("host", Mode.PUSH, 900, 60, backfill=Backfill(0, 9, ("--since", "9s"), 1, 2), shard=Shard(1, 2)),
     ],

@@ -25,7 +25,7 @@ SCRIPT = "scripts/run_collector.py"
 @pytest.fixture
 def toys(project: Project) -> Project:
     for name in ("one", "two"):
-        project.add(name, "yield VALUE(7, context.at)")
+        project.add(name, "yield VALUE(7, context.window.until)")
     return project
 
 

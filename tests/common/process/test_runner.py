@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -22,6 +21,7 @@ from common.process.progress import Lines
 from common.process.protocol import Progress, Question
 from common.process.runner import Runner
 from common.show.dry_run_file import DryRunFile
+from common.times import iso
 from support.processes import ended
 from support.project import Project
 from support.servers.datadog import Intake
@@ -62,7 +62,10 @@ def fifo(tmp_path: Path) -> Path:
 
 
 def test_a_pushed_run_delivers_the_samples_and_reports_on_itself(project: Project, intake: Intake) -> None:
-    project.add("toy", "yield VALUE(7, context.at, kind='a')\nyield VALUE(8, context.at, kind='b')")
+    project.add(
+        "toy",
+        "yield VALUE(7, context.window.until, kind='a')\nyield VALUE(8, context.window.until, kind='b')",
+    )
     ran = project.run("toy", "--push")
     assert ran.returncode == 0, ran.stderr
     assert intake.value("toy.value", tags=("kind:a",)) == 7
@@ -78,7 +81,9 @@ def test_a_pushed_run_delivers_the_samples_and_reports_on_itself(project: Projec
     assert intake.notes == []
 
 
-@pytest.mark.parametrize(("body", "value"), [("yield VALUE(7, context.at)", 1), ("os._exit(3)\nyield", 0)])
+@pytest.mark.parametrize(
+    ("body", "value"), [("yield VALUE(7, context.window.until)", 1), ("os._exit(3)\nyield", 0)]
+)
 def test_what_a_collector_of_a_node_reports_about_itself_carries_the_node(
     project: Project, intake: Intake, body: str, value: int
 ) -> None:
@@ -93,7 +98,7 @@ def test_what_a_collector_of_a_node_reports_about_itself_carries_the_node(
 
 
 def test_a_pushed_run_and_a_dry_run_answer_for_the_tick(project: Project, intake: Intake) -> None:
-    project.add("toy", "yield VALUE(context.now - context.at, context.at)")
+    project.add("toy", "yield VALUE(context.now - context.window.until, context.window.until)")
     project.run("toy", "--push", FLEETGAUGE_STEP="30m")
     [(_, points)] = intake.series("toy.value").items()
     [(second, ahead)] = points.items()
@@ -105,7 +110,7 @@ def test_a_pushed_run_and_a_dry_run_answer_for_the_tick(project: Project, intake
 
 
 def test_every_sets_the_grid_of_the_ticks(project: Project, intake: Intake, fifo: Path) -> None:
-    project.add("toy", f"yield VALUE(1, context.at)\nopen({str(fifo)!r}, 'w').close()")
+    project.add("toy", f"yield VALUE(1, context.window.until)\nopen({str(fifo)!r}, 'w').close()")
     run = project.start("toy", "--push", "--every", "1s", FLEETGAUGE_STEP="30m")
     for _ in range(2):
         fifo.read_text()
@@ -117,7 +122,7 @@ def test_every_sets_the_grid_of_the_ticks(project: Project, intake: Intake, fifo
 
 
 def test_a_child_past_its_deadline_is_stopped_and_reports_by_itself(project: Project, intake: Intake) -> None:
-    project.add("toy", "yield VALUE(7, context.at)\ntime.sleep(3600)")
+    project.add("toy", "yield VALUE(7, context.window.until)\ntime.sleep(3600)")
     document = json.loads((ran := project.run("toy", "--push", "--json", "--timeout", "5")).stdout)
     assert ran.returncode == 1
     error = document["collectors"][0]["error"]
@@ -129,7 +134,7 @@ def test_a_child_past_its_deadline_is_stopped_and_reports_by_itself(project: Pro
 
 
 def test_a_child_past_its_deadline_says_what_it_was_waiting_for(project: Project, intake: Intake) -> None:
-    project.add("toy", "yield VALUE(7, context.at)")
+    project.add("toy", "yield VALUE(7, context.window.until)")
     intake.faults.add(Fault(hang=True), times=None)
     [entry] = project.document("toy", "--push", "--timeout", "4")["collectors"]
     assert entry["error"] == {
@@ -141,11 +146,10 @@ def test_a_child_past_its_deadline_says_what_it_was_waiting_for(project: Project
 def test_a_child_past_its_deadline_says_that_it_was_about_to_try_again_and_why(project: Project) -> None:
     project.add(
         "toy",
-        "from common.net.retry import TransientError, persist\n"
+        "from common.net.retry import Deadline, TransientError, persist\n"
         "def ask():\n    raise TransientError('the queue answered 503', wait=30)\n"
-        "persist(ask, context.deadline)\nyield VALUE(7, context.at)",
+        "persist(ask, Deadline(60))\nyield VALUE(7, context.window.until)",
     )
-    project.set_constant("execution/run.py", "RESERVE", "-60.0")  # so that waiting for 30 s seems worth it
     [entry] = project.document("toy", "--timeout", "5")["collectors"]
     assert entry["error"] == {
         "type": "DeadlinePassed",
@@ -236,7 +240,7 @@ def test_a_child_that_cannot_speak_is_reported_on_by_the_parent(
 
 
 def test_a_crash_is_reported_only_of_a_live_push(project: Project, intake: Intake) -> None:
-    project.add("toy", "os._exit(3)\nyield", options=", backfill=lambda context, span: os._exit(3)")
+    project.add("toy", "os._exit(3)\nyield", options=", has_history=True")
     for options in ((), ("--since", "20m", "--push", "--yes")):
         ran = project.run("toy", *options)
         assert ran.returncode == 1
@@ -250,7 +254,7 @@ def test_what_a_finished_child_started_does_not_outlive_it(project: Project, tmp
         f"""
         started = subprocess.Popen(["sleep", "3600"])
         Path({str(tmp_path / "pid")!r}).write_text(str(started.pid))
-        yield VALUE(1, context.at)
+        yield VALUE(1, context.window.until)
         """,
     )
     assert project.run("toy").returncode == 0
@@ -278,7 +282,7 @@ def test_a_collector_that_was_not_started_when_the_signal_came_is_reported_too(
 ) -> None:
     for name in ("a", "b"):
         project.add(name, f"open({str(fifo)!r}, 'w').write('x')\ntime.sleep(3600)\nyield")
-    project.add("c", "yield VALUE(1, context.at)")
+    project.add("c", "yield VALUE(1, context.window.until)")
     run = project.start("all", "--push")
     with fifo.open() as running:
         started = ""
@@ -335,7 +339,7 @@ def test_two_collectors_run_at_once_and_never_three(project: Project, tmp_path: 
             threading.Thread(target=lambda: open({str(tmp_path / other)!r}, "w").close()).start()
             open({str(tmp_path / name)!r}).read()
             os.write(log, b"-")
-            yield VALUE(1, context.at)
+            yield VALUE(1, context.window.until)
             """,
         )
     for name in ("c", "d"):
@@ -345,7 +349,7 @@ def test_two_collectors_run_at_once_and_never_three(project: Project, tmp_path: 
             log = os.open({str(tmp_path / "log")!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
             os.write(log, b"+")
             os.write(log, b"-")
-            yield VALUE(1, context.at)
+            yield VALUE(1, context.window.until)
             """,
         )
     ran = project.run("all", "--timeout", "20")
@@ -358,7 +362,7 @@ def test_two_collectors_run_at_once_and_never_three(project: Project, tmp_path: 
 
 
 def test_what_was_yielded_before_an_error_is_delivered(project: Project, intake: Intake) -> None:
-    project.add("toy", "yield VALUE(7, context.at)\nraise SourceError('the source went away')")
+    project.add("toy", "yield VALUE(7, context.window.until)\nraise SourceError('the source went away')")
     ran = project.run("toy", "--push", "--json")
     entry = json.loads(ran.stdout)["collectors"][0]
     assert ran.returncode == 1
@@ -369,7 +373,7 @@ def test_what_was_yielded_before_an_error_is_delivered(project: Project, intake:
 
 
 def test_a_dry_run_that_fails_midway_is_as_partial_as_a_pushed_one(project: Project) -> None:
-    project.add("toy", "yield VALUE(7, context.at)\nraise SourceError('the source went away')")
+    project.add("toy", "yield VALUE(7, context.window.until)\nraise SourceError('the source went away')")
     [entry] = project.document("toy")["collectors"]
     assert entry["status"] == "partial"
     assert [sample["value"] for sample in entry["samples"]] == [7]
@@ -386,7 +390,7 @@ def test_a_collector_that_fails_before_its_first_sample_sends_only_that_it_is_do
 
 
 def test_a_lost_unit_makes_the_run_partial_and_is_named(project: Project, intake: Intake) -> None:
-    project.add("toy", "context.lose('project b', 'no access')\nyield VALUE(7, context.at)")
+    project.add("toy", "context.report.lose('project b', 'no access')\nyield VALUE(7, context.window.until)")
     ran = project.run("toy", "--push")
     assert ran.returncode == 1
     assert "lost project b: no access" in ran.stdout
@@ -396,7 +400,8 @@ def test_a_lost_unit_makes_the_run_partial_and_is_named(project: Project, intake
 
 def test_of_many_lost_units_the_first_are_named(project: Project) -> None:
     project.add(
-        "toy", "for n in range(5000): context.lose(f'file {n}', 'x' * 500)\nyield VALUE(7, context.at)"
+        "toy",
+        "for n in range(5000): context.report.lose(f'file {n}', 'x' * 500)\nyield VALUE(7, context.now)",
     )
     lost = project.document("toy")["collectors"][0]["lost"]
     assert len(lost) == 21
@@ -405,7 +410,9 @@ def test_of_many_lost_units_the_first_are_named(project: Project) -> None:
 
 
 def test_dropped_records_are_counted_and_change_nothing_else(project: Project, intake: Intake) -> None:
-    project.add("toy", "context.drop('bad_record', 3)\nyield VALUE(float('nan'), context.at)")
+    project.add(
+        "toy", "context.report.drop('bad_record', 3)\nyield VALUE(float('nan'), context.window.until)"
+    )
     ran = project.run("toy", "--push")
     assert ran.returncode == 0
     assert "dropped: 3 bad_record, 1 not_finite" in ran.stdout
@@ -423,7 +430,7 @@ def test_a_collector_with_nothing_to_say_is_empty_and_up(project: Project, intak
 
 
 def test_a_metric_that_is_not_declared_is_a_defect(project: Project) -> None:
-    project.add("toy", "yield gauge('toy.other', 'item', 'Another.')(1, context.at)")
+    project.add("toy", "yield gauge('toy.other', 'item', 'Another.')(1, context.window.until)")
     ran = project.run("toy", "--json")
     error = json.loads(ran.stdout)["collectors"][0]["error"]
     assert ran.returncode == 1
@@ -432,7 +439,7 @@ def test_a_metric_that_is_not_declared_is_a_defect(project: Project) -> None:
 
 
 def test_one_broken_collector_does_not_take_down_another(project: Project, intake: Intake) -> None:
-    project.add("good", "yield VALUE(1, context.at)")
+    project.add("good", "yield VALUE(1, context.window.until)")
     project.add("broken", "yield")
     (project.root / "collectors" / "broken" / "collector.py").write_text("import no_such_module\n")
     document = project.document("all", "--push")
@@ -443,7 +450,7 @@ def test_one_broken_collector_does_not_take_down_another(project: Project, intak
 
 def test_an_intake_that_is_down_fails_the_run(project: Project, intake: Intake) -> None:
     project.set_constant("net/retry.py", "MAX_ATTEMPTS", "2")
-    project.add("toy", "yield VALUE(1, context.at)")
+    project.add("toy", "yield VALUE(1, context.window.until)")
     intake.close()
     ran = project.run("toy", "--push", "--json")
     assert ran.returncode == 1
@@ -453,14 +460,14 @@ def test_an_intake_that_is_down_fails_the_run(project: Project, intake: Intake) 
 
 
 def test_what_libraries_print_goes_to_stderr(project: Project) -> None:
-    project.add("toy", "print('noise')\nyield VALUE(1, context.at)")
+    project.add("toy", "print('noise')\nyield VALUE(1, context.window.until)")
     ran = project.run("toy", "--json")
     assert json.loads(ran.stdout)["status"] == "ok"
     assert "noise" in ran.stderr
 
 
 def test_a_job_in_a_directory_with_its_own_common_still_runs_ours(project: Project, tmp_path: Path) -> None:
-    project.add("toy", "yield VALUE(1, context.at)")
+    project.add("toy", "yield VALUE(1, context.window.until)")
     for name in ("common", "collectors", "logging"):
         (tmp_path / "job" / name).mkdir(parents=True)
         (tmp_path / "job" / name / "__init__.py").write_text("raise RuntimeError('not this one')\n")
@@ -472,7 +479,7 @@ def test_a_job_in_a_directory_with_its_own_common_still_runs_ours(project: Proje
 def test_what_a_child_answers_for_is_told_by_the_time_it_starts(tmp_path: Path) -> None:
     """It may have waited for others, and what was sendable when it was asked for may not be any more."""
     began = int(time.time())
-    job = Job("host", Mode.DRY_RUN, now=0, timeout=30, samples_path=str(tmp_path / "samples"))
+    job = Job("host", Mode.DRY_RUN, timeout=30, samples_path=str(tmp_path / "samples"))
     [outcome] = Runner({"PATH": os.environ["PATH"]}, Lines()).run([job])
     assert outcome.status is Status.OK
     seconds = {second for piece in DryRunFile(tmp_path / "samples") for second in piece.seconds}
@@ -490,12 +497,11 @@ class Watching(Lines):
         self.told.append((collector, progress))
 
 
-def test_a_child_says_how_far_it_is_and_that_it_is_through(fleet: Project) -> None:
+def test_a_child_reports_its_progress(fleet: Project) -> None:
     now, watching = int(time.time()), Watching()
     past = Backfill(now - 1800, now, ("--since", "30m"))
-    [outcome] = Runner(fleet.environment, watching).run([Job("wandb", Mode.PUSH, now, 60, backfill=past)])
+    [outcome] = Runner(fleet.environment, watching).run([Job("wandb", Mode.PUSH, 60, backfill=past)])
     assert outcome.points_sent > 20
-    assert watching.told[-1] == ("wandb", Progress("sending", outcome.points_sent, outcome.points_sent))
     assert watching.told[0][1].doing == "listing the runs of acme/ants"
 
 
@@ -519,12 +525,10 @@ class Undecided(Lines):
 
 def test_who_waits_to_be_asked_is_asked_when_the_one_before_it_has_ended(fleet: Project) -> None:
     now = int(time.time()) // 900 * 900
-    del fleet.environment["FLEETGAUGE_CHECKPOINTS"]  # both are of one collector
     jobs = [
         Job(
             "wandb",
             Mode.PUSH,
-            now,
             seconds,
             backfill=Backfill(now - ago, now, ("--since", str(ago)), ask=True),
         )
@@ -532,7 +536,7 @@ def test_who_waits_to_be_asked_is_asked_when_the_one_before_it_has_ended(fleet: 
     ]
     reading, writing = os.pipe()
     with os.fdopen(reading) as answers, os.fdopen(writing, "w"):
-        undecided = Undecided(answers, f"{datetime.fromtimestamp(now - 3600, UTC):%dT%H:%M}")
+        undecided = Undecided(answers, f"points, {iso(now - 3600)}")
         first, second = Runner(fleet.environment, undecided).run(jobs)
     assert first.error is not None
     assert first.error.message.endswith("while waiting for somebody to agree")

@@ -1,4 +1,4 @@
-"""`--shard` from the command line to the points: which part, which tag, which documents, and who refuses."""
+"""`--shard` from the command line to the points: which part, which tag, which document, and who refuses."""
 
 from __future__ import annotations
 
@@ -11,52 +11,50 @@ from support.servers.datadog import Intake
 
 BODY = """
 if context.settings.bad: os._exit(1)
+context.memory["shard"] = str(context.shard)
 for unit in "abcdefgh":
     if context.shard.owns(unit):
-        seen = context.state.get(f"{slot(unit)}/{unit}", 0)
-        yield VALUE(seen, context.at - ord(unit))
-        yield Mark({f"{slot(unit)}/{unit}": seen + 1})
+        yield VALUE(1, context.window.until, kind=unit)
 """
 
 
 @pytest.fixture
 def spread(project: Project, tmp_path: Path) -> Project:
-    """A service whose collector counts how often it saw each of eight units."""
-    project.add("toy", f"from common.shards import slot\n{BODY}", settings="bad: bool = False")
+    """A service whose collector of that name has eight units."""
+    project.add("wandb", BODY, settings="bad: bool = False")
     (tmp_path / "store").mkdir()
-    project.environment["FLEETGAUGE_CHECKPOINTS"] = str(tmp_path / "store")
+    project.environment["FLEETGAUGE_STATE"] = str(tmp_path / "store")
     return project
 
 
 @pytest.mark.slow
-def test_shards_have_each_unit_once_and_go_on_where_another_number_of_them_was(
-    spread: Project, intake: Intake
+def test_shards_have_each_unit_once_whatever_their_number(
+    spread: Project, intake: Intake, tmp_path: Path
 ) -> None:
-    def values(*options: str, **extra: str) -> list[float]:
-        [entry] = spread.document("toy", *options, **extra)["collectors"]
-        assert entry["error"] is None
-        return [sample["value"] for sample in entry["samples"]]
-
-    assert spread.run("toy", "--push").returncode == 0
-    assert values() == [1] * 8
-    for index in range(3):
-        assert spread.run("toy", "--push", "--shard", "/3", JOB_COMPLETION_INDEX=str(index)).returncode == 0
-    shares = [values("--shard", f"{index}/5") for index in range(5)]
-    assert [value for share in shares for value in share] == [2] * 8
-    assert max(map(len, shares)) < 8
-    assert {tag for tags, _ in intake.series("collector.up") for tag in tags if tag.startswith("shard:")} == {
-        f"shard:{index}" for index in range(3)
-    }
-    assert spread.run("toy", "--check", "--shard", "1/5").returncode == 0
+    for count in (1, 3, 5):
+        intake.points.clear()
+        writes = len(intake.write_log)
+        for index in range(count):
+            ran = spread.run("wandb", "--push", "--shard", f"/{count}", JOB_COMPLETION_INDEX=str(index))
+            assert ran.returncode == 0, ran.stdout
+        values = [write.key.tags for write in intake.write_log[writes:] if write.key.metric == "wandb.value"]
+        assert sorted(tag for tags in values for tag in tags if "kind:" in tag) == [
+            f"kind:{unit}" for unit in "abcdefgh"
+        ]
+        assert not any("shard:" in tag for tags in values for tag in tags)
+        shards = {tag for tags, _ in intake.series("collector.up") for tag in tags if "shard:" in tag}
+        assert shards == ({f"shard:{index}" for index in range(count)} if count > 1 else set())
+    assert len([*(tmp_path / "store").glob("wandb-*.json")]) == 1 + 3 + 5, "each has its own document"
+    assert spread.run("wandb", "--check", "--shard", "1/5").returncode == 0
 
 
 def test_a_shard_that_dies_is_reported_as_that_one(spread: Project, intake: Intake) -> None:
-    assert spread.run("toy", "--push", "--shard", "1/3", FLEETGAUGE_TOY_BAD="1").returncode == 1
-    assert intake.value("collector.up", ["collector:toy", "shard:1"]) == 0
+    assert spread.run("wandb", "--push", "--shard", "1/3", FLEETGAUGE_WANDB_BAD="1").returncode == 1
+    assert intake.value("collector.up", ["collector:wandb", "shard:1"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("3/3", "--shard 3/3: parts are numbered from 0 to 2, and at most 64"),
         ("0/65", "--shard 0/65: parts"),
@@ -64,16 +62,16 @@ def test_a_shard_that_dies_is_reported_as_that_one(spread: Project, intake: Inta
         ("/4", "--shard /4 takes its part from JOB_COMPLETION_INDEX, which is not set"),
     ],
 )
-def test_what_is_no_shard_is_refused(spread: Project, text: str, said: str) -> None:
-    ran = spread.run("toy", "--shard", text)
+def test_a_shard_that_cannot_be_is_refused(spread: Project, text: str, error: str) -> None:
+    ran = spread.run("wandb", "--shard", text)
     assert ran.returncode == 2
-    assert said in ran.stderr
+    assert error in ran.stderr
 
 
-@pytest.mark.slow
-def test_what_measures_a_node_refuses_to_be_shared(project: Project) -> None:
-    project.keep("host")
-    ran = project.run("host", "--shard", "0/2")
+@pytest.mark.parametrize("names", [["toy"], ["all"], ["wandb", "toy"]])
+def test_all_but_wandb_refuse_shards_and_name_the_ways_to_scale(spread: Project, names: list[str]) -> None:
+    spread.add("toy", "yield VALUE(1, context.window.until)")
+    ran = spread.run(*names, "--shard", "0/2")
     assert ran.returncode == 2
-    assert "host measures the node it runs on, which no shards can share: leave --shard out" in ran.stdout
-    assert project.run("all", "--shard", "0/2").returncode == 0
+    assert "--shard is for wandb alone" in ran.stderr
+    assert "FLEETGAUGE_NODE_LOCAL" in ran.stderr

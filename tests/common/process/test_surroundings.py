@@ -15,7 +15,7 @@ import pytest
 from support.project import Project
 from support.servers.datadog import Intake
 
-HELLO = "yield VALUE(7, context.at)"
+HELLO = "yield VALUE(7, context.window.until)"
 FULL = Path("/dev/full")
 
 
@@ -64,7 +64,7 @@ class TestTemporaryFiles:
         place, fifo = tmp_path / "temporary", tmp_path / "fifo"
         place.mkdir()
         os.mkfifo(fifo)
-        project.add("toy", f"open({str(fifo)!r}, 'w').write('ran')\nyield VALUE(7, context.at)")
+        project.add("toy", f"open({str(fifo)!r}, 'w').write('ran')\nyield VALUE(7, context.window.until)")
         run = project.start("toy", "--every", "1s", TMPDIR=str(place))
         assert fifo.read_text() == "ran"
         assert run.stdout is not None
@@ -142,7 +142,7 @@ class TestOutput:
     def test_messages_that_cannot_be_written_and_input_that_is_not_there_change_nothing(
         self, project: Project, intake: Intake, redirection: str
     ) -> None:
-        project.add("toy", f"context.log.warning('hello')\nprint('hello')\n{HELLO}")
+        project.add("toy", f"log.warning('hello')\nprint('hello')\n{HELLO}")
         ran = shell(project, f'exec "$@" {redirection}', "toy", "--push")
         assert (ran.returncode, ran.stderr) == (0, "")
         assert "1 ok; 1 point sent" in ran.stdout
@@ -185,7 +185,9 @@ class TestOutput:
     def test_an_ascii_terminal_shows_what_it_can(
         self, project: Project, extra: dict[str, str], shown: str
     ) -> None:
-        project.add("toy", "context.lose('project grün', 'gone')\nyield VALUE(7, context.at)")
+        project.add(
+            "toy", "context.report.lose('project grün', 'gone')\nyield VALUE(7, context.window.until)"
+        )
         ran = shell(project, 'exec "$@"', "toy", **extra)
         assert ran.returncode == 1
         assert f"  lost project {shown}: gone\n" in ran.stdout
@@ -195,7 +197,8 @@ class TestOutput:
     ) -> None:
         fifo = tmp_path / "fifo"
         os.mkfifo(fifo)
-        project.add("toy", f"open({str(fifo)!r}, 'w').write('ran')\nyield VALUE(7, context.at)")
+        body = f"open({str(fifo)!r}, 'w').write('ran')\nyield VALUE(7, context.window.until)"
+        project.add("toy", body, options=", has_history=True")
         with FULL.open("w") as full:
             run = subprocess.Popen(
                 project.command("toy", "--push", "--every", "1s"),

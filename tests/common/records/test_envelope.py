@@ -6,9 +6,16 @@ from typing import Any
 
 import pytest
 
-from common.records.entry import Entry
-from common.records.envelope import MAX_TEXT, Envelope, UnusableRecordError, envelope, text, timestamp
-from common.records.saved import MAX_TIME
+from common.records.envelope import (
+    MAX_TEXT,
+    MAX_TIME,
+    Envelope,
+    UnusableRecordError,
+    envelope,
+    text,
+    time_of,
+    timestamp,
+)
 from fleetgauge.records import SCHEMA_VERSION, Event
 
 EVENT = next(iter(Event))
@@ -29,15 +36,19 @@ NO_TIMES: list[object] = [
 ]
 
 
-def read(known: tuple[str, int] | None = ("r1", 0), **fields: Any) -> Envelope | None:
-    value = {"schema_version": SCHEMA_VERSION, "kind": "ant", "event": str(EVENT), "timestamp": 5, **fields}
-    return envelope(Entry(value, 0, known, 1), "ant")
+def read(**fields: Any) -> Envelope | None:
+    value = {"schema_version": SCHEMA_VERSION, "kind": "ant", "run_id": "r1", "seq": 0}
+    return envelope({**value, "event": str(EVENT), "timestamp": 5, **fields}, "ant")
 
 
 def test_an_envelope_is_what_its_record_says() -> None:
-    assert read() == Envelope("r1", 5.0, EVENT, "", None)
-    assert read(job="j", rank=3, schema_version=1) == Envelope("r1", 5.0, EVENT, "j", "3")
-    assert read(rank="x" * 21) == Envelope("r1", 5.0, EVENT, "", "x" * 20)
+    assert read() == Envelope("r1", 0, 5.0, EVENT, "", None)
+    found = read(job="j", rank=3, seq=7, schema_version=1)
+    assert found is not None
+    assert found[1:] == (7, 5.0, EVENT, "j", "3")
+    long = read(rank="x" * 21)
+    assert long is not None
+    assert long.rank == "x" * 20
     assert read(kind="bee", schema_version=99) is None
 
 
@@ -45,11 +56,12 @@ def test_an_envelope_is_what_its_record_says() -> None:
     ("fields", "reason", "key"),
     [
         *(({"schema_version": said}, "unknown_schema_version", "schema_version") for said in NO_VERSIONS),
-        ({"known": None}, "not_a_record", "run_id, seq"),
+        ({"run_id": None}, "not_a_record", "run_id, seq"),
+        ({"seq": "x"}, "not_a_record", "run_id, seq"),
         *(({"event": said}, "not_a_record", "event") for said in NO_EVENTS),
     ],
 )
-def test_a_line_that_is_no_record_is_refused_by_the_field_that_tells(
+def test_a_line_that_is_no_record_is_refused_by_the_field_that_is_wrong(
     fields: dict[str, Any], reason: str, key: str
 ) -> None:
     with pytest.raises(UnusableRecordError) as caught:
@@ -57,9 +69,9 @@ def test_a_line_that_is_no_record_is_refused_by_the_field_that_tells(
     assert (caught.value.reason, caught.value.key) == (reason, key)
 
 
-def test_a_line_without_a_version_is_nobodys_record() -> None:
+def test_a_line_without_a_version_is_no_record() -> None:
     with pytest.raises(UnusableRecordError) as caught:
-        envelope(Entry({"kind": "ant"}, 0, ("r1", 0), 1), "ant")
+        envelope({"kind": "ant", "run_id": "r1", "seq": 0}, "ant")
     assert (caught.value.reason, caught.value.key) == ("not_a_record", "schema_version")
 
 
@@ -78,6 +90,7 @@ def test_a_line_without_a_version_is_nobodys_record() -> None:
 def test_a_time_is_a_number_or_iso_8601_and_utc_where_it_does_not_say(
     said: object, seconds: float | None
 ) -> None:
+    assert time_of({"timestamp": said}) == seconds
     if seconds is not None:
         assert timestamp({"timestamp": said}) == seconds
     else:

@@ -15,19 +15,20 @@ ROOT = Path(__file__).resolve().parents[3]
 if __name__ == "__main__":
     sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from common.metric import Combine, Sample, count, gauge  # noqa: E402
+from common.metric import Combine, Series, count, gauge  # noqa: E402
 from common.outcome import Failure, Outcome, Status  # noqa: E402
 from common.show.dry_run_file import Board, Chart, DryRunFile  # noqa: E402
 from common.show.dry_run_sink import FileSink  # noqa: E402
 from common.show.page import write  # noqa: E402
-from common.span import Span  # noqa: E402
+from common.window import Window  # noqa: E402
+from support.sinks import send  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "data" / "page.txt"
 _NEW_LINE = re.compile(
     r">(?=<(?:article|section|table|tr|details|figure|svg class|dl|h\d|p|/div|path class=.line))"
 )
 SINCE = 1_794_614_400  # a midnight, UTC
-SPAN = Span(SINCE, SINCE + 3600, 900)
+SPAN = Window(SINCE, SINCE + 3600, 900)
 
 LOAD = gauge("jobs.load", "", "How busy it is.", "team", "job", combines=Combine.SUM)
 HEAT = gauge("jobs.heat", "degree celsius", "How warm it is.", "team", "job")
@@ -71,11 +72,11 @@ BOARDS = [
 ]
 
 
-def samples() -> Iterator[Sample]:
+def samples() -> Iterator[Series]:
     """Eight jobs, of which only some are drawn; gaps, a spike inside of a stretch, and less than nothing."""
     for place, job in enumerate("abcdefgh"):
         for tick in SPAN.ticks:
-            if (job, tick) != ("d", SINCE + 900):
+            if (job, tick) != ("d", SINCE + 1800):
                 yield LOAD(3 + place + (tick - SINCE) // 900, tick, team="ants", job=job)
     for job, value in (("a", 21.5), ("b", 0.04), ("c", 1234.5)):
         for second in (0, 400, 800, 2700):
@@ -93,9 +94,9 @@ def page(folder: Path) -> str:
     """What stands between the look of a page, which all pages share, and its script."""
     metrics = (LOAD, HEAT, HELD, DRIFT, DONE, FAILED, IDLE)
     jobs = FileSink(folder / "jobs", metrics, 100, SPAN.since, SPAN.until, boards=BOARDS)
-    jobs.take(samples())
+    send(jobs, samples())
     host = FileSink(folder / "host", (IDLE,), 100, SPAN.since, SPAN.until)
-    host.take([IDLE(5, SINCE + 900), IDLE(6, SINCE + 900, team="bees")])
+    send(host, [IDLE(5, SINCE + 900), IDLE(6, SINCE + 900, team="bees")])
     FileSink(folder / "empty", (IDLE,), 100, SPAN.since, SPAN.until)
     outcomes = [
         Outcome("jobs", Status.PARTIAL, lost=["ants/a: gone"], dropped={"too_old": 2000, "bad": 1}),

@@ -21,19 +21,20 @@ if __name__ == "__main__":
 from collectors.host import metrics as host  # noqa: E402
 from common.execution.live import LiveRun  # noqa: E402
 from common.job import Job, Mode  # noqa: E402
-from common.metric import Sample  # noqa: E402
+from common.metric import Series  # noqa: E402
 from common.outcome import Outcome, Status  # noqa: E402
 from common.show.dry_run_file import DryRunFile  # noqa: E402
 from common.show.dry_run_sink import FileSink  # noqa: E402
 from common.show.layout import Look  # noqa: E402
 from common.show.overview import show  # noqa: E402
 from common.show.report import closing  # noqa: E402
-from support.record_fuzzer import KINDS  # noqa: E402
+from support.record_folder import MAKERS  # noqa: E402
 from support.servers.fleet import plausible_day  # noqa: E402
 from support.servers.wandb import KEY, Wandb  # noqa: E402
-from support.xenna_ticks import NOW  # noqa: E402
+from support.sinks import send  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "data" / "terminal"
+NOW = 1_794_790_000
 NAMES = ("data_plane", "gpu_memory", "host", "wandb", "xenna")
 LOOKS = {
     **{
@@ -54,12 +55,16 @@ def recording(name: str, folder: Path) -> tuple[Outcome, DryRunFile]:
         with Wandb() as server:
             server.add("acme", "ants", plausible_day(NOW, runs=60))
             environ = {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants", "WANDB_BASE_URL": server.url}
-            outcome = LiveRun(Job(name, Mode.DRY_RUN, NOW, 60, samples_path=str(path)), environ).run()
+            outcome = LiveRun(_job(name, path), environ, clock=lambda: NOW).run()
     else:
         environ = {f"FLEETGAUGE_{name.upper()}_PATHS": str(_records(name, folder / name))}
-        outcome = LiveRun(Job(name, Mode.DRY_RUN, NOW, 60, samples_path=str(path)), environ).run()
+        outcome = LiveRun(_job(name, path), environ, clock=lambda: NOW).run()
     examples = {reason: said.replace(str(folder), "/data") for reason, said in outcome.examples.items()}
     return replace(outcome, seconds=1.5, examples=examples), DryRunFile(path)
+
+
+def _job(name: str, path: Path) -> Job:
+    return Job(name, Mode.DRY_RUN, 60, samples_path=str(path))
 
 
 def shown(outcome: Outcome, file: DryRunFile, look: Look) -> str:
@@ -70,27 +75,27 @@ def shown(outcome: Outcome, file: DryRunFile, look: Look) -> str:
 
 def _records(name: str, folder: Path) -> Path:
     """Records of two writers, one that is none, and one that is too old."""
-    [kind] = [kind for kind in KINDS if kind.collector.name == name]
+    make, path = MAKERS[name], folder / "segment-000001.jsonl"
     folder.mkdir()
     lines = [
-        json.dumps(kind.make(writer, number, NOW - 1800 + 20 * number))
+        json.dumps(make(writer, number, NOW - 1000 + 20 * number))
         for writer in ("ants-7f3a", "bees")
         for number in range(40)
     ]
-    lines += ["{", json.dumps(kind.make("cold", 1, NOW - 9000))]
-    (folder / kind.name).write_text("\n".join(lines) + "\n")
-    os.utime(folder / kind.name, (NOW, NOW))
+    lines += ["{", json.dumps(make("cold", 1, NOW - 9000))]
+    path.write_text("\n".join(lines) + "\n")
+    os.utime(path, (NOW - 190, NOW - 190))
     return folder
 
 
 def _host(path: Path) -> DryRunFile:
     """A node with two GPUs: values as such a node has them, the same on every machine."""
     sink = FileSink(path, host.METRICS, 1000, NOW - 60, NOW)
-    sink.take(_node())
+    send(sink, _node())
     return DryRunFile(path)
 
 
-def _node() -> Iterator[Sample]:
+def _node() -> Iterator[Series]:
     node = "gpu-node-17.cluster.example"
     for metric, value in (
         (host.CPU_COUNT, 192),

@@ -9,6 +9,7 @@ import pytest
 from common.metric import count, gauge
 from common.show.dry_run_file import Board, Chart, Declared, DryRunFile, SeriesKey, SeriesPoints
 from common.show.dry_run_sink import FileSink
+from support.sinks import send
 from support.standins import NOW
 
 LOAD = gauge("host.load", "process", "Processes that wait.", "project")
@@ -19,8 +20,8 @@ DONE = count("jobs.done", "job", "Jobs that ended.", "project")
 def path(tmp_path: Path) -> Path:
     """Two pieces of one series and one of another."""
     sink = FileSink(tmp_path / "samples", (DONE, LOAD), 10, NOW - 3600, NOW)
-    sink.take([LOAD(0.5, NOW - 2, project="ants"), LOAD(2, NOW - 1, project="ants")])
-    sink.take([LOAD(1e300, NOW, project="ants"), DONE(3, NOW, on_host="node-1")])
+    send(sink, [LOAD(0.5, NOW - 2, project="ants"), LOAD(2, NOW - 1, project="ants")])
+    send(sink, [LOAD(1e300, NOW, project="ants"), DONE(3, NOW, on_host="node-1")])
     return tmp_path / "samples"
 
 

@@ -12,10 +12,11 @@ from common.show.dry_run_file import DryRunFile
 from common.show.dry_run_sink import FileSink
 from common.show.layout import Look
 from common.show.overview import describe, show, sparkline
-from common.span import Span
+from common.window import Window
+from support.sinks import send
 
 SINCE = 1_794_009_600
-HOUR = Span(SINCE, SINCE + 3600, 300)
+HOUR = Window(SINCE, SINCE + 3600, 300)
 ACTIVE = gauge("wandb.runs.active", "run", "x", "project", "entity")
 RATE = gauge("wandb.rate", "", "x", "project", "entity")
 DONE = count("jobs.done", "job", "x")
@@ -27,13 +28,13 @@ OUTCOMES = [Outcome("wandb", Status.OK, seconds=1.26), Outcome("host", Status.SK
 def pieces(tmp_path: Path) -> dict[str, DryRunFile]:
     """Two projects of which one is not known for a while, in two pieces."""
     sink = FileSink(tmp_path / "wandb", (RATE, ACTIVE), 100, HOUR.since, HOUR.until)
-    for half in (HOUR.part(0, 2), HOUR.part(1, 2)):
+    for half in (HOUR.slice(0, 2), HOUR.slice(1, 2)):
         for tick in half.ticks:
-            number = (tick - SINCE) // 300
-            sink.take([ACTIVE(number % 8 * 100, tick, entity="acme", project="ants")])
+            number = (tick - SINCE) // 300 - 1
+            send(sink, [ACTIVE(number % 8 * 100, tick, entity="acme", project="ants")])
             if number not in {3, 4}:
-                sink.take([ACTIVE(5, tick, entity="acme", project="bees")])
-    sink.take([RATE(0.25, SINCE + 600, entity="acme", project="ants")])
+                send(sink, [ACTIVE(5, tick, entity="acme", project="bees")])
+    send(sink, [RATE(0.25, SINCE + 600, entity="acme", project="ants")])
     return {"wandb": DryRunFile(tmp_path / "wandb")}
 
 
@@ -69,7 +70,7 @@ def test_in_a_narrow_terminal_figures_stand_under_their_names(pieces: dict[str, 
 
 def test_what_is_not_of_a_span_says_over_which_time_it_is(pieces: dict[str, DryRunFile]) -> None:
     lines = list(show(OUTCOMES, pieces, Look(120)))
-    assert lines[2] == "  23 points in 3 series, 2026-11-07 00:00 to 00:55 UTC"
+    assert lines[2] == "  23 points in 3 series, 2026-11-07 00:05 to 01:00 UTC"
     assert lines[5] == (
         "  wandb.runs.active      0   300    0  283.3  700  ▁▃▆█▁▃         12  run   project:ants"
     )
@@ -77,16 +78,16 @@ def test_what_is_not_of_a_span_says_over_which_time_it_is(pieces: dict[str, DryR
 
 def test_a_course_fills_the_blocks_that_there_is_room_for(tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "jobs", (SIZE,), 100, HOUR.since, HOUR.until)
-    sink.take(SIZE(second, SINCE + second) for second in range(30))
+    send(sink, [SIZE(second, SINCE + second) for second in range(30)])
     pieces = {"jobs": DryRunFile(tmp_path / "jobs")}
 
-    def course(width: int | None, span: Span | None = None) -> str:
+    def course(width: int | None, span: Window | None = None) -> str:
         text = " ".join(show([Outcome("jobs", Status.OK)], pieces, Look(width), span))
         return "".join(one for one in text if "▁" <= one <= "█")
 
-    assert course(None) == "▁▁▂▂▃▃▄▅▅▆▆▇▇██"  # of two seconds each
-    assert course(60) == "▁▂▃▄▅▆██"  # as narrow as it gets
-    assert course(60, Span(SINCE, SINCE + 9, 1)) == "▁▃▅▇█"
+    assert course(None) == "▁▁▂▂▃▄▄▅▅▆▆▇███"  # of two seconds each
+    assert course(60) == "▁▂▃▄▅▇██"  # as narrow as it gets
+    assert course(60, Window(SINCE, SINCE + 9, 1)) == "▁▃▅▇█"
 
 
 def test_every_point_has_a_line_with_its_time_where_that_is_asked_for(pieces: dict[str, DryRunFile]) -> None:
@@ -95,14 +96,14 @@ def test_every_point_has_a_line_with_its_time_where_that_is_asked_for(pieces: di
     assert lines[:4] == [
         "wandb: ok in 1.3 s",
         "  every series: entity:acme",
-        "  wandb.runs.active  2026-11-07T00:00:00Z     0  run  project:ants",
-        "  wandb.runs.active  2026-11-07T00:00:00Z     5  run  project:bees",
+        "  wandb.runs.active  2026-11-07T00:05:00Z     0  run  project:ants",
+        "  wandb.runs.active  2026-11-07T00:05:00Z     5  run  project:bees",
     ]
 
 
 def one_point(tmp_path: Path, *labels: str) -> dict[str, DryRunFile]:
     sink = FileSink(tmp_path / "wandb", (RATE, ACTIVE), 100, HOUR.since, HOUR.until)
-    sink.take([ACTIVE(1234567, SINCE, project=label) for label in labels])
+    send(sink, [ACTIVE(1234567, SINCE, project=label) for label in labels])
     return {"wandb": DryRunFile(tmp_path / "wandb")}
 
 
@@ -135,7 +136,7 @@ def test_in_a_pipe_every_line_has_all_tags(pieces: dict[str, DryRunFile]) -> Non
 
 def test_values_of_one_unit_may_be_shown_in_several(tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "jobs", (SIZE,), 100, HOUR.since, HOUR.until)
-    sink.take(SIZE(1000 ** (1 + number), tick) for number, tick in enumerate(HOUR.ticks[:2]))
+    send(sink, [SIZE(1000 ** (1 + number), tick) for number, tick in enumerate(HOUR.ticks[:2])])
     pieces = {"jobs": DryRunFile(tmp_path / "jobs")}
     [*_, row, _] = show([Outcome("jobs", Status.OK)], pieces, Look(), HOUR)
     assert row.split("  ")[1:6] == ["jobs.size", "1,000 B", "976.6 KiB", "1,000 B", "488.8 KiB"]
@@ -172,5 +173,5 @@ def test_a_sparkline_is_blank_where_nothing_is_known_and_low_where_nothing_moves
 
 
 def test_a_span_is_described_to_the_second_where_it_must_be() -> None:
-    span = Span(SINCE + 1, SINCE + 3600, 60)
+    span = Window(SINCE + 1, SINCE + 3600, 60)
     assert describe(span) == "2026-11-07 00:00:01 to 01:00 UTC, every 1 min"

@@ -22,14 +22,15 @@ from common.show.dry_run_sink import FileSink
 from common.show.output import check_output
 from common.show.page import MAX_LISTED, write
 from common.show.report import number
-from common.span import Span
+from common.window import Window
 from fleetgauge.pages.hover import SCRIPT
 from support.browser import Browser
+from support.sinks import send
 from support.wandb_week import END, WEEK, write_week
 
 from .recorded_page import GOLDEN, page
 
-HOURS = Span(END - 6 * 3600, END, 900)
+HOURS = Window(END - 6 * 3600, END, 900)
 NASTY = "<img src=x onerror=document.title='ran'><script>console.log('ran')</script>&amp;\"'" + "w" * 2000
 
 
@@ -73,7 +74,7 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
     points = sum(len(piece.values) for piece in week[1])
     assert points > 18_000
     assert browser.every(".card", "e.innerText.split('\\n').filter(Boolean)") == [
-        ["Span", "7 d", "its end not included"],
+        ["Span", "7 d", "its last tick included"],
         ["Step", "15 min", "672 ticks"],
         ["Metrics", "32", "of 54 declared"],
         ["Series", str(len({piece.series for piece in week[1]})), "metrics by tags"],
@@ -195,7 +196,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
 def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser: Browser) -> None:
     active = gauge("wandb.runs.active", "run", "Runs that are active.")
     sink = FileSink(tmp_path / "wandb", (active,), 10, HOURS.since, HOURS.until)
-    sink.take([active(1, END - 900)])
+    send(sink, [active(1, END - 900)])
     outcomes = [
         Outcome("wandb", Status.PARTIAL, lost=["acme/bees: gone"], dropped={"too_old": 2000, "bad": 1}),
         Outcome("host", Status.FAILED, error=Failure("SourceError", "the past cannot be asked")),
@@ -231,7 +232,7 @@ def test_of_very_many_series_the_first_are_listed_and_the_others_counted(tmp_pat
     metrics = [gauge(f"jobs.{name}", "job", "x", "job", combines=Combine.SUM) for name in ("a", "b", "c")]
     sink = FileSink(tmp_path / "jobs", metrics, 5000, HOURS.since, HOURS.until)
     for metric, jobs in zip(metrics, (MAX_LISTED - 9, 20, 30), strict=True):
-        sink.take(metric(1, HOURS.since, job=f"{job:04}") for job in range(jobs))
+        send(sink, [metric(1, HOURS.since, job=f"{job:04}") for job in range(jobs)])
     path = write(
         tmp_path / "page.html", [Outcome("jobs", Status.OK)], {"jobs": DryRunFile(tmp_path / "jobs")}, HOURS
     )

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from common.metric import Sample, gauge
+from common.metric import Series, gauge
 from common.outcome import Outcome, Status
 from common.show.dry_run_file import DryRunFile
 from common.show.dry_run_sink import FileSink
 from common.show.page import write
-from common.span import Span
+from common.window import Window
 from support.browser import LEAST_CONTRAST, LIGHT, Browser
+from support.sinks import send
 from support.wandb_week import DAY, END, WEEK, write_week
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow
 ACTIVE = gauge("wandb.runs.active", "run", "Runs that are active.", "project")
 RATE = gauge("wandb.rate", "", "A rate.")
 MEMORY = gauge("gpu_memory.allocated_bytes", "byte", "Memory that tensors hold.", "rank")
-HOURS = Span(END - 6 * 3600, END, 900)
+HOURS = Window(END - 6 * 3600, END, 900)
 
 Show = Callable[..., None]
 
@@ -32,9 +33,9 @@ Show = Callable[..., None]
 def show(tmp_path: Path, browser: Browser) -> Show:
     """Draw the page of these samples."""
 
-    def draw(samples: list[Sample], span: Span = HOURS, width: int = 1000) -> None:
+    def draw(samples: list[Series], span: Window = HOURS, width: int = 1000) -> None:
         metrics = dict.fromkeys(sample.metric for sample in samples)
-        FileSink(tmp_path / "samples", metrics, 20_000, span.since, span.until).take(samples)
+        send(FileSink(tmp_path / "samples", metrics, 20_000, span.since, span.until), samples)
         pieces = {"wandb": DryRunFile(tmp_path / "samples")}
         write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], pieces, span)
         browser.show(tmp_path / "page.html", width)
@@ -82,7 +83,7 @@ def test_a_line_is_drawn_to_scale_in_time_and_value(show: Show, browser: Browser
     assert len(places) == 24
     for at, place in enumerate(places):  # 1.5 % of room at either side, 6 % above the highest value
         x, y = map(float, place.split())
-        assert x == pytest.approx(1000 * (0.015 + at / 24) / 1.03, abs=0.1)
+        assert x == pytest.approx(1000 * (0.015 + (at + 1) / 24) / 1.03, abs=0.1)
         assert y == pytest.approx(1000 * (1 - at / (23 * 1.06)), abs=0.1)
     assert browser.texts(".axis-x span") == [*(f"{hour}:00" for hour in range(18, 24)), "14 Nov"]
     assert browser.texts(".axis-y span") == ["0", "5", "10", "15", "20"]
@@ -98,7 +99,7 @@ def test_a_gap_in_the_data_is_a_gap_in_the_line(show: Show, browser: Browser) ->
 
 
 def test_a_spike_is_seen_however_long_the_span(show: Show, browser: Browser) -> None:
-    year = Span(END - 365 * DAY, END, 900)
+    year = Window(END - 365 * DAY, END, 900)
     show([ACTIVE(1000 if at == END - 100 * DAY else 10, at) for at in year.ticks], year)
     edges = "(b => [b.y, b.width, b.y + b.height])(e.getBBox())"
     [[line_top, width, _], [top, _, bottom]] = [
@@ -115,7 +116,7 @@ def test_a_spike_is_seen_however_long_the_span(show: Show, browser: Browser) -> 
 
 
 def test_records_closer_than_the_step_are_drawn_as_closely(show: Show, browser: Browser) -> None:
-    show([MEMORY(2**30 + at, END - 3600 + 10 * at, rank="0") for at in range(120)])
+    show([MEMORY(2**30 + at, END - 3590 + 10 * at, rank="0") for at in range(120)])
     [places] = drawing(browser)
     assert len(places) == 30  # of 40 s each, the whole being cut into no more than 672
     assert browser.texts(".axis-y span") == ["0 GiB", "0.5 GiB", "1 GiB"]
@@ -175,7 +176,7 @@ def test_two_series_of_a_metric_are_told_apart_beside_another_metric(show: Show,
 def test_labels_are_legible_and_do_not_overlap_in_any_window(
     days: float, show: Show, tmp_path: Path, browser: Browser
 ) -> None:
-    span = Span(END - int(days * DAY), END, 60)
+    span = Window(END - int(days * DAY), END, 60)
     show([ACTIVE(10_000_000, tick) for tick in span.ticks[:2]], span)
     for width, least in ((320, 2), (390, 2), (560, 3), (800, 4), (1000, 3), (1600, 3)):
         browser.show(tmp_path / "page.html", width)

@@ -7,28 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from common.metric import Combine, Sample, count, gauge
+from common.metric import Combine, Series, count, gauge
 from common.show.dry_run_file import Chart, DryRunFile, SeriesKey
 from common.show.dry_run_sink import FileSink
 from common.show.page_lines import Drawn, Plan
 from common.show.summaries import Summary
-from common.span import Span
+from common.window import Window
+from support.sinks import send
 
-HOURS = Span(0, 4 * 900, 900)
+HOURS = Window(-900, 3 * 900, 900)
 
 
 def drawn(
-    path: Path, chart: Chart, samples: Sequence[Sample], span: Span = HOURS
+    path: Path, chart: Chart, samples: Sequence[Series], span: Window = HOURS
 ) -> dict[tuple[str, ...], list[float | None]]:
     """Each line of a chart by what tells it apart: the values of its stretches."""
     lines = planned(path, chart, samples, span)
     return {line.labels: [one and one.mean for one in line.stretches()] for line in lines}
 
 
-def planned(path: Path, chart: Chart, samples: Sequence[Sample], span: Span = HOURS) -> list[Drawn]:
+def planned(path: Path, chart: Chart, samples: Sequence[Series], span: Window = HOURS) -> list[Drawn]:
     sink = FileSink(path, dict.fromkeys(sample.metric for sample in samples), 1000, span.since, span.until)
     for sample in samples:  # each a part of its own
-        sink.take([sample])
+        send(sink, [sample])
     file = DryRunFile(path)
     summaries: dict[SeriesKey, Summary] = {}
     for part in file:
@@ -46,7 +47,7 @@ def test_series_combine_in_each_stretch_as_declared(tmp_path: Path, how: str, va
     load = gauge("load", "", "x", "user", "job", combines=Combine(how))
     samples = [
         load(number, at, user="ann", job=job)
-        for at in (0, 1800, HOURS.until)
+        for at in (0, 1800, HOURS.until + 1)
         for job, number in (("a", 2), ("b", 4), ("c", 8))
     ]
     found = drawn(tmp_path / "samples", Chart("Load", ("load",), ("user",)), samples)
@@ -66,8 +67,8 @@ def test_a_series_that_speaks_often_weighs_no_more_than_one_that_does_not(tmp_pa
 
 def test_counts_of_a_stretch_add_up_over_time_as_well(tmp_path: Path) -> None:
     done = count("done", "", "x", "job")
-    samples = [done(1, at, job=job) for job in ("a", "b") for at in (0, 900, 1800, 2700)]
-    found = drawn(tmp_path / "samples", Chart("Done", ("done",), ()), samples, Span(0, 3600, 3600))
+    samples = [done(1, at, job=job) for job in ("a", "b") for at in (900, 1800, 2700, 3600)]
+    found = drawn(tmp_path / "samples", Chart("Done", ("done",), ()), samples, Window(0, 3600, 3600))
     assert found == {(): [4.0, 4.0]}  # of half an hour each
 
 

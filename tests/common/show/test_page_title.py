@@ -6,7 +6,7 @@ import pytest
 
 from common.show.dry_run_file import SeriesKey
 from common.show.page_title import page_title
-from common.span import Span
+from common.window import Window
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,6 @@ from common.span import Span
 )
 def test_a_few_projects_are_named_and_more_are_counted(projects: str, whose: str) -> None:
     series = [SeriesKey("runs", ("entity:a", f"project:{name}"), None) for name in projects]
-    assert page_title(["wandb"], series, Span(0, 3600, 900)).startswith(
+    assert page_title(["wandb"], series, Window(0, 3600, 900)).startswith(
         f"Dry run of wandb{whose}, 1970-01-01"
     )

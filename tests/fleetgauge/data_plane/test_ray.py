@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fleetgauge import records
-from support.data_plane_ticks import DataPlaneTicks
+from support.record_fleets import Points
+from support.record_runs import Runs
 from support.requirements import skip_without
 from support.xenna_pipeline import namespace
-from support.xenna_ticks import Points
 
 pytestmark = pytest.mark.slow
 
@@ -80,10 +80,10 @@ def test_with_all_puts_and_clears_in_one_process_what_is_held_is_the_exact_truth
 
 def sent(ran: Ran, job: str) -> Points:
     """What the service makes of the records of a job."""
-    ticks = DataPlaneTicks(ran.directory / job)
-    ticks.now = 60 + max(int(one["timestamp"]) for one in ran.records(job))
-    points = ticks.tick()
-    assert ticks.tally.dropped == {}
+    times = [int(one["timestamp"]) for one in ran.records(job)]
+    runs = Runs("data_plane", ran.directory / job)
+    points = runs.backfill(min(times), max(times) + 1, max(times) + 60)
+    assert {reason for each in runs.ran for reason in each.report.dropped} == set()
     return points
 
 
@@ -106,7 +106,7 @@ def test_clients_that_are_built_apart_know_that_they_are_not_alone_from_the_firs
 def test_what_is_sent_of_a_job_with_all_puts_and_clears_in_its_driver_is_the_exact_truth(ran: Ran) -> None:
     held = {
         at: value
-        for (name, tags, at), value in sent(ran, "alone").items()
+        for (name, tags, _, at), value in sent(ran, "alone").items()
         if name == "data_plane.bytes_outstanding" and "rank:99" in tags
     }
     assert held[max(held)] == ran.report["alone"]["held"]

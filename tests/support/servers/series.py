@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from common.records.file import zstd
+from common.records.compression import zstd
 
 WIRE_LIMIT = 512_000
 RAW_LIMIT = 5_242_880

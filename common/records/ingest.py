@@ -1,0 +1,83 @@
+"""How the reading of a collector's files went: the metrics `<kind>.ingest.…`, and how they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from common.dashboard import Monitor, Section, line
+from common.metric import Combine, Metric, Series, count, gauge
+
+_PAGE = "docs/records.md"
+
+
+class IngestMetrics(NamedTuple):
+    """The metrics about the reading of one collector's files."""
+
+    files: Metric
+    lag: Metric
+    records: Metric
+    bad_records: Metric
+    other_kind: Metric
+
+    def series(
+        self, now: int, *, files: int, lag: float | None, records: int, bad_records: int, other_kind: int
+    ) -> Iterator[Series]:
+        """Yield the points of one run; counts are of records that no earlier run has counted."""
+        yield self.files(files, now)
+        if lag is not None:
+            yield self.lag(lag, now)
+        yield self.records(records, now)
+        yield self.bad_records(bad_records, now)
+        yield self.other_kind(other_kind, now)
+
+
+def ingest_metrics(kind: str) -> IngestMetrics:
+    """Declare the metrics about reading one kind of records."""
+    return IngestMetrics(
+        gauge(
+            f"{kind}.ingest.files",
+            "file",
+            "Files that the configured paths match.",
+            combines=Combine.SUM,
+        ),
+        gauge(
+            f"{kind}.ingest.lag_seconds",
+            "second",
+            "Longest time from a record to the write that brought it into its file.",
+            combines=Combine.MAX,
+        ),
+        count(f"{kind}.ingest.records", "record", "Records read since the run before."),
+        count(f"{kind}.ingest.bad_records", "record", "Lines read since the run before that cannot be used."),
+        count(f"{kind}.ingest.other_kind", "record", "Records of another kind, read since the run before."),
+    )
+
+
+def ingest_section(title: str, metrics: IngestMetrics) -> Section:
+    """Return how the reading of one collector's files is looked at."""
+    return Section(
+        title,
+        (
+            line("Lag", metrics.lag),
+            line("Records", metrics.records, metrics.bad_records, metrics.other_kind),
+            line("Files", metrics.files),
+        ),
+    )
+
+
+def ingest_monitors(name: str, metrics: IngestMetrics) -> tuple[Monitor, ...]:
+    """Return the monitor for records that reach their files late."""
+    return (
+        Monitor(
+            f"{name.replace('_', '-')}-late",
+            f"Records of {name} come late",
+            metrics.lag,
+            *("min", "1h", ">", 900.0),
+            "half of the default lookback; records later than the lookback are not sent",
+            f"Records of {name} reach their files {{{{value}}}} s after the time they are from.",
+            "A run reads only as far back as its lookback. What comes later is missing on the dashboards.",
+            f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{name.upper()}_LOOKBACK (at most "
+            "1h). A backfill sends what is missing.",
+            _PAGE,
+        ),
+    )

@@ -1,1 +1,0 @@
-"""How far a run came: checkpoints in a directory or in S3."""

@@ -1,0 +1,73 @@
+"""The span of time that a run answers for. Pure: the clock is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from common.times import iso, tick
+
+
+@dataclass(frozen=True)
+class Window:
+    """The seconds `since <= t < until`; a collector that answers for instants answers for its `ticks`.
+
+    A live run may send again what an earlier one may have sent in part, from before `since` and not before
+    `earliest`: the intake drops what is older. In a backfill `earliest` is None, and nothing from before
+    `since` is sent.
+    """
+
+    since: int
+    until: int
+    step: int
+    earliest: int | None = None
+
+    def __str__(self) -> str:
+        return f"{iso(self.since)} to {iso(self.until)}"
+
+    @property
+    def seconds(self) -> int:
+        """Its length."""
+        return self.until - self.since
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is that of a live run, and not of a backfill."""
+        return self.earliest is not None
+
+    @property
+    def ticks(self) -> range:
+        """The multiples of `step` in `(since, until]`, which are the instants of live runs."""
+        return range((self.since // self.step + 1) * self.step, self.until + 1, self.step)
+
+    def slice(self, index: int, count: int) -> Window:
+        """Return one of `count` parts of a backfill that follow each other, cut at multiples of the step.
+
+        A part may be empty.
+        """
+        first = -(-self.since // self.step) * self.step
+        steps = max(0, (self.until - first) // self.step)
+        cuts = [first + steps * number // count * self.step for number in range(1, count)]
+        edges = [self.since, *(min(cut, self.until) for cut in cuts), self.until]
+        return Window(edges[index], edges[index + 1], self.step)
+
+    def split(self, width: int) -> Iterator[Window]:
+        """Yield the parts of a backfill, cut at multiples of `width` seconds, oldest first."""
+        since = self.since
+        while since < self.until:
+            until = min((since // width + 1) * width, self.until)
+            yield Window(since, until, self.step)
+            since = until
+
+
+def due(now: int, step: int, sent_until: int | None, earliest: int) -> Window:
+    """Return the window of a live run of a collector that answers for ticks.
+
+    It ends at this tick. It begins at the last one that was sent, where that is known and the intake still
+    takes what follows; without a known one it has this tick alone. It is empty where this tick was sent.
+    """
+    at = tick(now, step)
+    if sent_until is None or sent_until > now:
+        return Window(at - step, at, step, earliest)
+    first = min(at, -(-earliest // step) * step)  # the oldest tick that the intake still takes
+    return Window(min(at, max(sent_until, first - step)), at, step, earliest)

@@ -1,0 +1,65 @@
+"""The same files give the same points in S3 and on disk."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from moto.s3.models import s3_backends
+
+from common.collector import Network
+from common.config.file import ConfigurationFile
+from common.config.settings import CoreSettings, load
+from support.record_fleets import BEGIN, Disk, Shape, fleet
+from support.record_runs import HOUR, Runs, differences
+from support.record_scenarios import ticks_over
+from support.servers.aws import Aws
+
+BUCKET = "records"
+
+
+def mirror(folder: Path) -> None:
+    """Make the bucket what a folder is, with the times of its files."""
+    moto = s3_backends["123456789012"]["aws"]
+    content = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    for key in {*moto.buckets[BUCKET].keys} - content.keys():
+        moto.delete_object(BUCKET, key)
+    for key, path in content.items():
+        stored = moto.put_object(BUCKET, key, path.read_bytes())
+        stored.last_modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("xenna", {"stage_run_hash": "false"}),
+        *(
+            pytest.param(kind, settings, marks=pytest.mark.slow)
+            for kind, settings in (("xenna", {}), ("gpu_memory", {}), ("data_plane", {"tag_rank": "false"}))
+        ),
+    ],
+    ids=repr,
+)
+def test_objects_give_the_points_of_files(
+    kind: str, settings: dict[str, str], aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    aws.make_bucket(BUCKET)
+    made = fleet(kind, 3, Shape(seconds=4500, silence=1800), **settings)
+    disk = Disk(made, tmp_path)
+    core = load(CoreSettings, None, environ=aws.environment, file=ConfigurationFile())
+    on_disk = Runs(kind, tmp_path, settings)
+    in_s3 = Runs(kind, tmp_path, {"paths": f"s3://{BUCKET}/", **settings}, network=Network(core))
+    for now in ticks_over(made):
+        disk.advance(now)
+        mirror(tmp_path)
+        of_disk, of_s3 = on_disk.run(now), in_s3.run(now)
+        assert differences(of_s3.sent, of_disk.sent) == []
+        assert of_s3.report.dropped == of_disk.report.dropped
+        assert len(of_s3.report.lost) == len(of_disk.report.lost)
+    until = ticks_over(made)[-1] // HOUR * HOUR
+    backfills = [runs.backfill(BEGIN, until, until + HOUR) for runs in (in_s3, on_disk)]
+    assert backfills[0]
+    assert differences(*backfills) == []

@@ -1,0 +1,420 @@
+"""What collectors over records share: which window a run answers for, late data, copies, losses, figures."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import ConfigurationError
+from common.records.collector import MAX_STEP, record_window
+from common.times import iso
+from support.record_folder import MAKERS, NOW, Folder, event, named, operations, outstanding, xenna
+from support.record_runs import unreadable
+
+RUN = ("pipeline_kind:curate", "run_hash:abc")
+CALLS = ("job:ants", "op:put", "partition_id:p", "rank:0")
+TIMEOUT = 600  # seconds of a run
+
+each_kind = pytest.mark.parametrize("kind", MAKERS)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder("xenna", tmp_path)
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Folder:
+    """A folder of the data plane, whose operations add up."""
+    return Folder("data_plane", tmp_path)
+
+
+def progress(folder: Folder, now: int = NOW) -> dict[int, float]:
+    """Run once; return the progress of the run `abc` by seconds before NOW."""
+    points = named(folder.short(folder.run(now).sent), "pipeline.progress")
+    return {ago: value for (tags, ago), value in points.items() if tags == RUN}
+
+
+# Which window
+
+
+steps = st.integers(60, 900)
+settles = st.integers(0, 300)
+widths = st.integers(1, 300)
+
+
+@given(steps, settles, widths, st.lists(st.floats(0, 0.999), min_size=2, max_size=6), st.booleans())
+def test_windows_of_runs_follow_each_other_whatever_their_delay(
+    step: int, settle: int, width: int, delays: list[float], has_state: bool
+) -> None:
+    sent_until, windows = None, []
+    for number, delay in enumerate(delays):
+        now = (NOW // step + number) * step + int(delay * step)
+        window = record_window(now, step, sent_until, now + TIMEOUT - 3600, settle, width)
+        assert window.since % width == window.until % width == 0
+        assert window.since <= window.until <= now - settle
+        sent_until = window.until if has_state else None
+        windows.append(window)
+    assert [one.until for one in windows[:-1]] == [one.since for one in windows[1:]]
+
+
+@given(steps, settles, widths, st.lists(st.integers(1, 7200), min_size=2, max_size=8))
+def test_with_state_runs_that_were_left_out_cost_only_what_is_too_old(
+    step: int, settle: int, width: int, gaps: list[int]
+) -> None:
+    now, sent_until = NOW, None
+    for gap in gaps:
+        now += gap
+        earliest = now + TIMEOUT - 3600
+        window = record_window(now, step, sent_until, earliest, settle, width)
+        if sent_until is not None:
+            assert window.since == sent_until or 0 <= window.since - earliest < width
+        assert window.until > now - settle - width or sent_until is None
+        sent_until = window.until
+
+
+def test_a_time_in_the_future_is_as_good_as_none() -> None:
+    without = record_window(NOW, 900, None, NOW - 3000, 60, 60)
+    assert record_window(NOW, 900, NOW + 1, NOW - 3000, 60, 60) == without
+    assert (without.since, without.until) == (NOW - 960, NOW - 60)
+
+
+def test_a_step_that_is_too_long_for_the_intake_is_refused() -> None:
+    record_window(NOW, MAX_STEP, None, NOW - 3000, 60, 60)
+    with pytest.raises(ConfigurationError, match="FLEETGAUGE_STEP"):
+        record_window(NOW, MAX_STEP + 1, None, NOW - 3000, 60, 60)
+
+
+def test_records_wait_until_they_have_settled(tmp_path: Path) -> None:
+    folder = Folder("xenna", tmp_path, settle="120")
+    folder.write(*(xenna(number, ago, {"progress": ago}) for number, ago in enumerate((121, 120, 119, 0))))
+    ran = folder.tick()
+    assert [ago for _, ago in named(folder.short(ran.sent), "pipeline.progress")] == [121]
+    assert ran.sent["xenna.ingest.records", (), None, NOW] == 1
+    assert list(progress(folder, NOW + 900)) == [121, 120, 119, 0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "back"), [({}, 1800), ({"lookback": "10m"}, 600), ({"lookback": "1h"}, 2940)]
+)
+def test_gauges_are_sent_again_for_the_lookback_and_never_too_old(
+    tmp_path: Path, setting: dict[str, str], back: int
+) -> None:
+    folder = Folder("xenna", tmp_path, store=False, **setting)
+    ages = range(70, 3600, 10)
+    folder.write(*(xenna(number, ago, {"progress": ago}) for number, ago in enumerate(reversed(ages))))
+    expected = max(960, back + 60)  # at least what was never sent
+    assert set(progress(folder)) == {ago for ago in ages if ago <= expected}
+
+
+def test_sums_are_sent_once_and_gauges_again(calls: Folder) -> None:
+    calls.write(operations(0, 100), outstanding(1, 100, {"p": 1}))
+    first, second = calls.points_at(), calls.points_at(NOW + 900)
+    assert named(first, "ops") == {(CALLS, 100): 1}
+    assert named(second, "ops") == {}
+    assert named(first, "keys_outstanding") == named(second, "keys_outstanding") != {}
+
+
+def test_without_state_a_run_that_is_repeated_sends_the_same(tmp_path: Path) -> None:
+    folder = Folder("data_plane", tmp_path, store=False)
+    folder.write(operations(0, 900), outstanding(1, 100, {"p": 1}))
+    first = folder.points_at()
+    assert folder.points_at(NOW + 300) == first
+
+
+# Late data
+
+
+def test_one_missed_run_and_records_up_to_a_step_late_cost_no_gauge(tmp_path: Path) -> None:
+    folder = Folder("xenna", tmp_path, store=False)
+    folder.write(xenna(0, 700), xenna(1, 100))
+    folder.tick(NOW - 900)
+    assert set(progress(folder, NOW + 900)) == {700, 100}
+    folder.write(xenna(2, 90))
+    assert set(progress(folder, NOW + 900)) == {700, 100, 90}
+
+
+def test_a_silent_file_that_goes_on_is_sent_from_where_it_stopped(folder: Folder) -> None:
+    """Its gauges are complete for up to an hour."""
+    folder.write(xenna(0, 900, {"progress": 1.0}), modified=NOW - 900)
+    folder.tick()
+    folder.tick(NOW + 900)
+    records = [xenna(number, 900 - 60 * number, {"progress": number}) for number in range(1, 40)]
+    folder.write(*records, modified=NOW + 1700)
+    assert folder.tick(NOW + 1800).report.lost == []
+    sent = {ago for (_, ago) in named(folder.short(folder.points), "pipeline.progress")}
+    assert sent == {900 - 60 * number for number in range(40)}
+
+
+@each_kind
+def test_what_is_too_late_to_be_sent_is_named_with_the_command_that_sends_it(
+    kind: str, tmp_path: Path
+) -> None:
+    folder = Folder(kind, tmp_path)
+    make = MAKERS[kind]
+    path = folder.write(make("a", 0, NOW - 900), modified=NOW - 900)
+    for now in range(NOW, NOW + 3600, 900):
+        assert folder.tick(now).report.lost == []
+    name = str(path.relative_to(tmp_path))
+    folder.write(make("a", 5, NOW - 800), make("a", 6, NOW + 3500), to=name, modified=NOW + 3500)
+    ran = folder.tick(NOW + 3600)
+    span = f"--since {iso(NOW - 800)} --until {iso(NOW - 799)}"
+    [lost] = ran.report.lost
+    assert lost.startswith(f"{path}: 1 records were written too late")
+    assert lost.endswith(f"run_collector.py {kind} {span} --push --yes")
+    assert folder.tick(NOW + 4500).report.lost == []  # it is named once
+
+
+def test_records_that_come_late_are_measured_and_the_setting_is_named(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.write(xenna(0, 100), modified=NOW - 40)
+    assert folder.tick().sent["xenna.ingest.lag_seconds", (), None, NOW] == 60
+    assert caplog.text == ""
+    folder.write(xenna(0, 100, run_id="r2"), to="b.jsonl", modified=NOW - 39)
+    assert folder.tick().sent["xenna.ingest.lag_seconds", (), None, NOW] == 61
+    assert "raise FLEETGAUGE_XENNA_SETTLE or FLEETGAUGE_XENNA_LOOKBACK" in caplog.text
+    assert caplog.text.count("b.jsonl") == 1
+
+
+def test_without_a_record_the_lag_is_unknown(folder: Folder) -> None:
+    assert ("xenna.ingest.lag_seconds", (), None, NOW) not in folder.tick().sent
+
+
+@pytest.mark.parametrize(
+    "memory", [5, [], {"a": 1}, {"a": [1]}, {"a": ["x", None]}, {"a": [-1, 2]}, {"a": [1e99, 5]}]
+)
+def test_a_memory_that_is_damaged_is_as_good_as_none(folder: Folder, memory: Any) -> None:
+    folder.write(xenna(0, 100))
+    folder.tick()
+    folder.damage_memory(memory)
+    assert progress(folder, NOW + 900) == {100: 50.0}
+    assert folder.ran[-1].report.lost == []
+
+
+# Skew
+
+
+def test_records_from_the_future_wait_and_those_far_ahead_of_their_file_are_dropped(folder: Folder) -> None:
+    folder.write(xenna(0, 100), xenna(1, -599), xenna(2, -601), modified=NOW)
+    ran = folder.tick()
+    assert [ago for _, ago in named(folder.short(ran.sent), "pipeline.progress")] == [100]
+    assert ran.report.dropped == {}
+    assert set(progress(folder, NOW + 900)) == {100, -599}
+    assert folder.ran[-1].report.dropped == {"in_future": 1}
+
+
+# Adding up
+
+
+def test_a_record_that_is_found_twice_counts_once(calls: Folder) -> None:
+    calls.write(operations(0, 100), operations(0, 100), operations(1, 100))
+    calls.write(operations(1, 100), operations(0, 100, run_id="other"), to="b.jsonl")
+    assert named(calls.points_at(), "ops") == {(CALLS, 100): 3}
+
+
+def test_of_two_writers_of_a_series_and_second_the_later_then_the_larger_run_id_is_shown(
+    folder: Folder,
+) -> None:
+    folder.write(xenna(0, 99.5, {"progress": 1.0}), xenna(1, 98.0, {"progress": 1.0}), to="b.jsonl")
+    other = {"run_id": "r2"}
+    folder.write(
+        xenna(0, 99.9, {"progress": 2.0}, **other), xenna(1, 98.0, {"progress": 2.0}, **other), to="a.jsonl"
+    )
+    folder.write(xenna(2, 97.0, {"progress": 3.0}), xenna(3, 97.0, {"progress": 4.0}), to="b.jsonl")
+    assert progress(folder) == {100: 1.0, 98: 2.0, 97: 4.0}
+    assert folder.ran[-1].report.dropped == {}
+
+
+def test_sums_of_a_live_run_leave_without_a_unit_that_was_lost(calls: Folder) -> None:
+    calls.write(operations(0, 100))
+    lost = calls.write(operations(0, 100, rank=1), to="b.jsonl")
+    with unreadable([str(lost)]):
+        ran = calls.tick()
+    assert list(named(calls.short(ran.sent), "ops")) == [(CALLS, 100)]
+    [named_loss] = ran.report.lost
+    assert named_loss.startswith(f"{lost}: ")
+
+
+def test_sums_of_a_backfill_are_not_sent_where_a_unit_was_lost(calls: Folder) -> None:
+    calls.write(operations(0, 100), outstanding(1, 100, {"p": 1}))
+    lost = calls.write(operations(0, 100, rank=1), to="b.jsonl")
+    whole = calls.short(calls.backfill(NOW - 3600, NOW, NOW))
+    assert len(named(whole, "ops")) == 2
+    with unreadable([str(lost)]):
+        part = calls.short(calls.backfill(NOW - 3600, NOW, NOW))
+    assert named(part, "ops") == {}
+    assert named(part, "keys_outstanding") == named(whole, "keys_outstanding")
+    assert any(str(lost) in one for one in calls.ran[-1].report.lost)
+
+
+# Damage
+
+
+def test_damage_is_counted_in_the_first_run_that_reads_it(folder: Folder) -> None:
+    folder.write(xenna(0, 110, {"progress": 1.0, "odd": 5}), b"{", xenna(1, 100, {"progress": float("nan")}))
+    folder.write(xenna(2, 95, kind="data_plane"), xenna(3, 90, event="odd"))
+    first, second = folder.tick(), folder.tick(NOW + 900)
+    assert first.report.dropped == {"unknown_metric": 1, "not_json": 1, "not_finite": 1, "not_a_record": 1}
+    assert second.report.dropped == {}
+    names = ("records", "bad_records", "other_kind")
+    for ran, expected in ((first, [2, 2, 1]), (second, [0, 0, 0])):
+        assert [ran.sent[f"xenna.ingest.{name}", (), None, ran.now] for name in names] == expected
+    assert progress(folder, NOW + 900) == {110: 1.0}
+
+
+def test_damage_behind_records_that_have_not_settled_waits_with_them(folder: Folder) -> None:
+    folder.write(xenna(0, 100), xenna(1, 30), b"{", xenna(2, 29, kind="bees"))
+    folder.write(b"{", xenna(0, 30, run_id="r2"), to="b.jsonl")  # as old as its file
+    names = ("records", "bad_records", "other_kind")
+    for now, expected, dropped in ((NOW, [1, 0, 0], {}), (NOW + 900, [2, 2, 1], {"not_json": 2})):
+        ran = folder.tick(now)
+        assert [ran.sent[f"xenna.ingest.{name}", (), None, now] for name in names] == expected
+        assert ran.report.dropped == dropped
+
+
+def test_dropped_lines_can_be_traced_to_file_and_byte(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = folder.write(xenna(0, 100), *[b"{"] * 30, xenna(1, 90, {"odd": "x" * 500}))
+    start = len(json.dumps(xenna(0, 100))) + 1
+    ran = folder.tick()
+    assert ran.report.examples["not_json"] == f"{path}@{start}"
+    assert ran.report.examples["unknown_metric"].startswith(f"{path}@{start + 60}: odd is 'xxx")
+    assert len(ran.report.examples["unknown_metric"]) < len(str(path)) + 120
+    traced = [line for line in caplog.messages if line.endswith(": not_json")]
+    assert traced == [f"dropped {path}@{start + 2 * number}: not_json" for number in range(20)]
+
+
+# Which files
+
+
+@each_kind
+def test_a_path_that_does_not_exist_is_lost_and_the_others_are_read(kind: str, tmp_path: Path) -> None:
+    folder = Folder(kind, tmp_path, paths=f"{tmp_path}/a, {tmp_path}/gone/, {tmp_path}/gone-*/x.jsonl")
+    folder.write(MAKERS[kind]("w", 5, NOW - 100), to="a/segment-000001.jsonl")
+    ran = folder.tick()
+    assert ran.sent[f"{kind}.ingest.records", (), None, NOW] == 1
+    [lost] = ran.report.lost
+    assert lost.startswith(f"{tmp_path}/gone")
+    assert "it does not exist" in lost
+    [error] = [one for one in folder.check() if not isinstance(one, str)]
+    assert isinstance(error, ConfigurationError)
+    assert str(error).startswith(f"FLEETGAUGE_{kind.upper()}_PATHS: cannot read {tmp_path}/gone")
+
+
+@each_kind
+def test_a_path_where_every_record_is_of_another_kind_is_lost(kind: str, tmp_path: Path) -> None:
+    folder = Folder(kind, tmp_path, paths=f"{tmp_path}/a,{tmp_path}/b")
+    foreign = {"schema_version": 1, "kind": "bees", "event": "stats", "run_id": "r", "timestamp": NOW - 100}
+    folder.write(*({**foreign, "seq": seq} for seq in range(3)), to="a/segment-000001.jsonl")
+    folder.write(MAKERS[kind]("w", 5, NOW - 100), {**foreign, "seq": 0}, to="b/segment-000001.jsonl")
+    ran = folder.tick()
+    [lost] = ran.report.lost
+    assert lost.startswith(f"{tmp_path}/a")
+    assert lost.endswith(f"all 3 records there are of another kind than {kind}")
+    assert ran.sent[f"{kind}.ingest.other_kind", (), None, NOW] == 4
+    assert ran.report.dropped == {}
+
+
+def test_a_file_that_has_no_record_of_the_window_is_no_loss(folder: Folder) -> None:
+    folder.write(xenna(0, 7200))
+    assert folder.tick().report.lost == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_compressed_copy_of_a_plain_file_is_not_read(calls: Folder, same: bool) -> None:
+    path = calls.write(operations(0, 100), operations(1, 90))
+    content = path.read_bytes() if same else json.dumps(operations(2, 100)).encode() + b"\n"
+    compressed = path.with_name("a.jsonl.gz")
+    compressed.write_bytes(gzip.compress(content))
+    os.utime(compressed, (NOW, NOW))
+    ran = calls.tick()
+    assert ran.sent["data_plane.ingest.records", (), None, NOW] == (2 if same else 3)
+
+
+def test_a_file_found_by_two_paths_is_read_once(tmp_path: Path) -> None:
+    folder = Folder("data_plane", tmp_path, paths=f"{tmp_path}/*.jsonl,{tmp_path},{tmp_path}/a.jsonl")
+    folder.write(operations(0, 100))
+    (tmp_path / "b.jsonl").symlink_to(tmp_path / "a.jsonl")
+    ran = folder.tick()
+    assert ran.sent["data_plane.ingest.records", (), None, NOW] == 1
+
+
+def test_a_date_in_a_path_stands_for_the_days_of_the_window(tmp_path: Path) -> None:
+    folder = Folder("xenna", tmp_path, paths=f"{tmp_path}/{{date}}/*.jsonl")
+    for day in range(13, 17):  # NOW is 01:00 of the 16th
+        at = NOW - (16 - day) * 86_400
+        folder.write(xenna(day, NOW - at + 100, {"progress": day}), to=f"2026-11-{day}/a.jsonl", modified=at)
+    ran = folder.tick()
+    assert ran.sent["xenna.ingest.files", (), None, NOW] == 2
+    assert progress(folder) == {100: 16}
+    points = folder.short(folder.backfill(NOW - 3 * 86_400, NOW, NOW))
+    days = {ago // 86_400: value for (_, ago), value in named(points, "pipeline.progress").items()}
+    assert days == {0: 16, 1: 15, 2: 14}
+
+
+@each_kind
+def test_the_check_says_how_many_files_there_are_and_what_the_newest_holds(kind: str, tmp_path: Path) -> None:
+    folder = Folder(kind, tmp_path)
+    folder.write(MAKERS[kind]("old", 5, NOW - 900), to="a/segment-000001.jsonl", modified=NOW - 900)
+    newest = folder.write(MAKERS[kind]("w", 5, NOW - 100), b"{", to="b/segment-000001.jsonl")
+    [line] = map(str, folder.check())
+    assert line.startswith(str(tmp_path))
+    assert line.endswith(f": 2 files; in the newest, {newest}: 1 records of {kind}, 1 not_json")
+
+
+def test_a_run_over_an_empty_directory_is_no_loss(folder: Folder) -> None:
+    ran = folder.tick()
+    assert ran.report.lost == []
+    assert ran.sent["xenna.ingest.files", (), None, NOW] == 0
+
+
+# A backfill
+
+
+@each_kind
+def test_live_runs_of_a_day_equal_one_backfill_of_it(kind: str, tmp_path: Path) -> None:
+    folder = Folder(kind, tmp_path)
+    ticks = range(NOW, NOW + 7200, 900)
+    for number, now in enumerate(ticks):
+        for place in range(15):
+            at = now - 900 + 60 * place
+            folder.write(MAKERS[kind]("w", 15 * number + place, at), modified=at)
+        folder.tick(now + 20)
+    hidden = {metric.name for metric in folder.collector.live_only}
+    begin, until = NOW, folder.ran[-1].window.until
+    live = {
+        key: value for key, value in folder.points.items() if begin <= key[3] < until and key[0] not in hidden
+    }
+    past = folder.backfill(begin, until, NOW + 86_400)
+    assert past == live != {}
+
+
+def test_windows_of_a_backfill_follow_each_other(folder: Folder) -> None:
+    folder.write(*(xenna(number, ago) for number, ago in enumerate(range(9000, 0, -600))))
+    folder.backfill(NOW - 9000, NOW, NOW)
+    windows = [ran.window for ran in folder.ran]
+    assert all(before.until == after.since for before, after in pairwise(windows))
+    sent = [at for ran in folder.ran for name, _, _, at in ran.sent if name == "xenna.pipeline.progress"]
+    assert sent == [NOW - ago for ago in range(9000, 0, -600)]
+
+
+def test_events_of_gpu_memory_are_read_by_their_own_time(tmp_path: Path) -> None:
+    """Their timestamp has another name and unit than that of other records."""
+    folder = Folder("gpu_memory", tmp_path)
+    padded = "x" * 2000
+    folder.write(*(event(9000 - 10 * number, number, context=padded) for number in range(900)))
+    ran = folder.tick()
+    found = {ago for _, ago in named(folder.short(ran.sent), "allocated_bytes")}
+    assert found == {ago for ago in range(70, 1870, 10) if ago <= 1860}

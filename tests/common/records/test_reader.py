@@ -1,0 +1,560 @@
+"""The lines of a window, on disk: where reading begins, damage, compressed files, last objects, backfills."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.collector import Network
+from common.records.compression import MAX_WINDOW_LOG, zstd
+from common.records.files import File, Files
+from common.records.reader import Index, Line, Sizes, last_values, loads, read
+from fleetgauge import records
+from fleetgauge.records import Json
+
+SMALL = Sizes(block=200, probe=60, chunk=90, line=150, tail=400)
+
+suffixes = pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd.compress)], ids=["gzip", "zstd"]
+)
+
+
+def time_of(value: Json) -> float | None:
+    time = value.get("t")
+    return time if isinstance(time, int | float) else None
+
+
+def record(time: float, **more: object) -> bytes:
+    return json.dumps({"t": time, **more}).encode() + b"\n"
+
+
+def listed(folder: Path) -> tuple[Files, list[File]]:
+    files = Files(Network(), 0, 0)
+    return files, list(files.find([str(folder)]).files.values())
+
+
+def lines_of(path: Path, since: float = 0, sizes: Sizes = SMALL) -> list[Line]:
+    files, [file] = listed(path)
+    found = []
+    for same, lines in read(files, [(file, since)], time_of, sizes=sizes):
+        assert same == file
+        assert not isinstance(lines, OSError)
+        found += list(lines)
+    return found
+
+
+def times(lines: Iterable[Line]) -> list[Any]:
+    return [line.value["t"] for line in lines if line.value and "t" in line.value]
+
+
+@contextmanager
+def counted_bytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Collect how many bytes each read of a file returns."""
+    pread, sizes = os.pread, list[int]()
+
+    def counting(descriptor: int, size: int, offset: int) -> bytes:
+        found = pread(descriptor, size, offset)
+        sizes.append(len(found))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", counting)
+        yield sizes
+
+
+# Lines
+
+
+def test_lines_have_offsets_values_and_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b'{"t":1}\n\n{"t":\n{"t":"\xff"}\n[1]\n \r\n\0\0{"t":2}\n{"x":"'
+        + b"x" * 150
+        + b'"}\n\0\0\0\n{"t":3}\n'
+    )
+    assert lines_of(path) == [
+        (0, {"t": 1}, None),
+        (9, None, "not_json"),
+        (15, None, "not_utf8"),
+        (25, None, "not_an_object"),
+        (32, {"t": 2}, "nul_hole"),
+        (42, None, "too_long"),
+        (201, None, "nul_hole"),
+        (205, {"t": 3}, None),
+    ]
+    assert [(line.start, line.value, line.damage) for line in lines_of(path)[:1]] == [(0, {"t": 1}, None)]
+
+
+def test_text_behind_the_last_newline_is_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"t":1}\n{"t":2}')
+    assert times(lines_of(path)) == [1]
+    path.write_bytes(b'{"t":1}')
+    assert lines_of(path) == []
+    path.write_bytes(b"")
+    assert lines_of(path) == []
+
+
+def test_byte_order_mark_is_ignored_at_the_start_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"t":1}\n\xef\xbb\xbf{"t":2}\n')
+    assert lines_of(path) == [(0, {"t": 1}, None), (11, None, "not_json")]
+
+
+def test_numbers_that_are_not_finite_do_not_cost_the_line() -> None:
+    assert str(loads(b'{"a": NaN, "b": -Infinity}')) == "{'a': nan, 'b': -inf}"
+    assert loads(b'{"a": 1' + b"0" * 400 + b"}") == {"a": 10**400}
+    for text in (b'{"a": "\\ud800", "b": NaN}', b"{", b'{"a": 1' + b"0" * 5000 + b"}"):
+        with pytest.raises(ValueError):
+            loads(text)
+
+
+def test_deep_nesting_costs_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"[" * 100_000 + b"\n" + record(1))
+    assert lines_of(path, sizes=Sizes()) == [(0, None, "not_json"), (100_001, {"t": 1}, None)]
+
+
+@pytest.mark.parametrize("filler", [b"x", b"\0"])
+def test_endless_line_or_hole_is_passed_over_in_bounded_memory(tmp_path: Path, filler: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(record(1) + filler * 50_000_000 + record(2) + record(3))
+    tracemalloc.start()
+    found = lines_of(path, sizes=Sizes())
+    assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    tracemalloc.stop()
+    second = (9, None, "too_long") if filler == b"x" else (9, {"t": 2}, "nul_hole")
+    assert found == [(0, {"t": 1}, None), second, (50_000_018, {"t": 3}, None)]
+
+
+def brute_force(content: bytes, longest: int) -> list[Line]:
+    """Return all complete lines, by the reader of the probes' package."""
+    found = records.lines(io.BytesIO(content), longest=longest, loads=loads)
+    return [Line(start, value, damage) for start, _, value, damage, _ in found if value is not None or damage]
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> bytes:
+    """Return lines in order of time to within ten minutes, some of them damaged."""
+    content, latest = bytearray(), 10_000
+    for _ in range(draw(st.integers(0, 60))):
+        latest += draw(st.sampled_from([0, 1, 60, 400, 2000]))
+        time = latest - draw(st.sampled_from([0, 0, 0, 300, 600]))
+        content += record(time, x="x" * draw(st.sampled_from([0, 10, 100])))
+        content += draw(
+            st.sampled_from(
+                [b""] * 8 + [b"\n", b"{\n", b"\0" * 70, b"\xff\n", b"z" * 400 + b"\n", b'{"n":1}\n']
+            )
+        )
+    return bytes(content) + draw(st.sampled_from([b"", b'{"t":', b"\0\0"]))
+
+
+sizes = st.builds(
+    Sizes,
+    block=st.sampled_from([64, 200, 1000]),
+    probe=st.sampled_from([20, 60, 200]),
+    chunk=st.sampled_from([1, 50, 300, 5000]),
+    line=st.just(150),
+    tail=st.just(400),
+)
+
+
+@given(
+    content=contents(),
+    since=st.integers(9000, 60_000),
+    sizes=sizes,
+    suffix=st.sampled_from(["", ".gz", ".zst"]),
+)
+@settings(max_examples=150)
+def test_window_has_all_lines_from_its_start_on(
+    content: bytes, since: int, sizes: Sizes, suffix: str
+) -> None:
+    expected = brute_force(content, sizes.line)
+    compress: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstd.compress}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"a.jsonl{suffix}")
+        path.write_bytes(compress[suffix](content))
+        found = lines_of(path, since, sizes)
+    assert found == expected[len(expected) - len(found) :]
+    assert all(
+        line.value["t"] < since
+        for line in expected[: len(expected) - len(found)]
+        if line.value and "t" in line.value
+    )
+    if suffix:
+        assert found == expected
+
+
+@given(
+    content=contents(),
+    width=st.sampled_from([700, 3600, 20_000]),
+    sizes=sizes,
+    room=st.sampled_from([0, 150, 1 << 20]),
+    suffix=st.sampled_from(["", ".gz"]),
+)
+@settings(max_examples=60)
+def test_windows_with_an_index_have_what_one_pass_has(
+    content: bytes, width: int, sizes: Sizes, room: int, suffix: str
+) -> None:
+    expected = [line for line in brute_force(content, sizes.line) if line.value and "t" in line.value]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, f"a.jsonl{suffix}").write_bytes(gzip.compress(content) if suffix else content)
+        files, [file] = listed(Path(folder))
+        index, found = Index(room), list[Line]()
+        last = max((line.value["t"] for line in expected if line.value), default=9000)
+        for since in range(9000, last + 1, width):
+            for _, lines in read(files, [(file, since)], time_of, index, since + width, sizes):
+                assert not isinstance(lines, OSError)
+                part = list(lines)
+                assert part == sorted(part, key=lambda line: line.start)
+                found += [
+                    line for line in part if line.value and since <= line.value.get("t", 0) < since + width
+                ]
+    assert sorted(found, key=lambda line: line.start) == expected
+
+
+# Where reading begins
+
+
+def write_seconds(path: Path, first: int, last: int, size: int = 100) -> None:
+    """Write a record of `size` bytes for each second."""
+    with path.open("wb") as file:
+        for second in range(first, last):
+            file.write(record(second, x="x" * (size - 17 - len(str(second)))))
+    assert path.stat().st_size == (last - first) * size
+
+
+@pytest.mark.parametrize("window", [300, 1000, 3000, 9000])
+def test_end_of_a_large_file_costs_little_more_than_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    large, small, until = tmp_path / "large.jsonl", tmp_path / "small.jsonl", 1_100_000
+    write_seconds(large, until - 100_000, until)
+    write_seconds(small, until - window - 600, until)
+    sizes = Sizes(block=16_000, probe=1000, chunk=16_000)
+    with counted_bytes(monkeypatch) as bytes_of_large:
+        assert times(lines_of(large, until - window, sizes))[-window:] == list(range(until - window, until))
+    with counted_bytes(monkeypatch) as bytes_of_small:
+        assert times(lines_of(small, until - window, sizes))[-window:] == list(range(until - window, until))
+    assert sum(bytes_of_large) < 1.5 * sum(bytes_of_small)
+    assert len(bytes_of_large) < len(bytes_of_small) + 20
+
+
+def test_line_at_the_edge_of_the_window_is_read(tmp_path: Path) -> None:
+    path, sizes = tmp_path / "a.jsonl", Sizes(block=20, probe=30, chunk=30)
+    path.write_bytes(record(1000) + record(400) * 100)
+    assert times(lines_of(path, 1000, sizes))[0] == 1000
+    assert times(lines_of(path, 1000.5, sizes))[0] == 400
+
+
+def test_lines_without_a_time_say_nothing_about_where_to_begin(tmp_path: Path) -> None:
+    path, sizes = tmp_path / "a.jsonl", Sizes(block=64, probe=20, chunk=64, line=150)
+    path.write_bytes(record(5000) + b'{"no":"time"}\n' * 100)
+    assert times(lines_of(path, 5000, sizes)) == [5000]
+
+
+def test_lines_longer_than_a_probe_do_not_make_all_be_read(tmp_path: Path) -> None:
+    path, sizes = tmp_path / "a.jsonl", Sizes(block=1000, probe=50, chunk=1000, line=500)
+    write_seconds(path, 10_000, 20_000, 400)
+    found = times(lines_of(path, 19_990, sizes))
+    assert found[-10:] == list(range(19_990, 20_000))
+    assert len(found) < 900
+
+
+def test_late_timestamp_ends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(record(5000) + record(10**9) + record(5001) * 30)
+    assert len(times(lines_of(path, 5000))) == 32
+
+
+# Compressed files
+
+
+@suffixes
+def test_several_members_are_one_file(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"a.jsonl.1{suffix}"
+    path.write_bytes(compress(record(1) + b'{"t"') + compress(b":2}\n") + compress(record(3)))
+    assert times(lines_of(path)) == [1, 2, 3]
+
+
+@suffixes
+def test_compressed_file_being_written_is_read_as_far_as_it_goes(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    noise = Random(5)
+    content = b"".join(record(number, x=noise.randbytes(60).hex()) for number in range(5000))
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(compress(content)[: len(compress(content)) // 2])
+    found = lines_of(path, sizes=Sizes())
+    assert times(found) == list(range(len(found)))
+    assert 1000 < len(found) < 4000
+    assert {line.damage for line in found} == {None}
+
+
+@suffixes
+def test_corrupt_file_gives_what_precedes_the_damage(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    damage = {".gz": "corrupt_gzip", ".zst": "corrupt_zstd"}[suffix]
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(compress(record(1) + record(2)) + b"no second member")
+    (tmp_path / f"b.jsonl{suffix}").write_bytes(record(1))
+    assert lines_of(tmp_path / f"a.jsonl{suffix}") == [
+        (0, {"t": 1}, None),
+        (9, {"t": 2}, None),
+        (18, None, damage),
+    ]
+    assert lines_of(tmp_path / f"b.jsonl{suffix}") == [(0, None, damage)]
+
+
+@suffixes
+def test_file_that_expands_to_much_is_read_in_bounded_memory(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(compress(record(1) + bytes(50_000_000) + record(2)))
+    tracemalloc.start()
+    found = lines_of(path, sizes=Sizes())
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+    assert found == [(0, {"t": 1}, None), (9, {"t": 2}, "nul_hole")]
+
+
+def test_file_that_needs_unusual_memory_is_corrupt(tmp_path: Path) -> None:
+    for power in (MAX_WINDOW_LOG, MAX_WINDOW_LOG + 1):
+        stream = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: power})
+        (tmp_path / f"{power}.jsonl.zst").write_bytes(stream.compress(record(1)) + stream.flush())
+    assert times(lines_of(tmp_path / f"{MAX_WINDOW_LOG}.jsonl.zst")) == [1]
+    assert lines_of(tmp_path / f"{MAX_WINDOW_LOG + 1}.jsonl.zst") == [(0, None, "corrupt_zstd")]
+
+
+# Files that change or fail
+
+
+def read_all(files: Files, found: Sequence[File]) -> dict[str, list[float] | str]:
+    """Return the times in each file, or why it is lost."""
+    result: dict[str, list[float] | str] = {}
+    for file, lines in read(files, [(file, 0.0) for file in found], time_of):
+        name = file.path.rpartition("/")[2]
+        try:
+            result[name] = str(lines) if isinstance(lines, OSError) else times(lines)
+        except OSError as error:
+            result[name] = str(error)
+    return result
+
+
+def test_renamed_file_is_read_and_yielded_as_listed(tmp_path: Path) -> None:
+    for number, name in enumerate(("a.jsonl", "a.jsonl.1", "b.jsonl")):
+        (tmp_path / name).write_bytes(record(number))
+    files, found = listed(tmp_path)
+    (tmp_path / "a.jsonl.1").rename(tmp_path / "a.jsonl.2")
+    (tmp_path / "a.jsonl").rename(tmp_path / "a.jsonl.1")
+    (tmp_path / "a.jsonl").write_bytes(record(9))
+    (tmp_path / "b.jsonl").unlink()
+    assert read_all(files, found) == {"a.jsonl": [0], "a.jsonl.1": [1]}
+
+
+def test_deleted_file_is_left_out_while_others_are_read(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_bytes(record(number))
+    files, found = listed(tmp_path)
+    seen = []
+    for file, lines in read(files, [(file, 0) for file in sorted(found)], time_of):
+        seen.append((Path(file.path).name, not isinstance(lines, OSError) and times(lines)))
+        (tmp_path / "1.jsonl").unlink(missing_ok=True)
+    assert seen == [("0.jsonl", [0]), ("2.jsonl", [2])]
+
+
+def test_file_that_cannot_be_opened_is_lost_alone(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_bytes(record(1))
+    files, found = listed(tmp_path)
+    (tmp_path / "a.jsonl").unlink()
+    (tmp_path / "a.jsonl").symlink_to(tmp_path / "a.jsonl")
+    lost = {name: value for name, value in read_all(files, found).items() if isinstance(value, str)}
+    assert list(lost) == ["a.jsonl"]
+    assert "symbolic links" in lost["a.jsonl"]
+
+
+def test_error_while_reading_is_raised_from_the_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        write_seconds(tmp_path / f"{name}.jsonl", 1000, 3000)
+    files, found = listed(tmp_path)
+    pread, failures = os.pread, iter([False, True])
+
+    def failing(*arguments: int) -> bytes:
+        if next(failures, False):
+            raise OSError(5, "Input/output error")
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", failing)
+    assert read_all(files, sorted(found)) == {
+        "a.jsonl": "[Errno 5] Input/output error",
+        "b.jsonl": list(range(1000, 3000)),
+    }
+
+
+def test_text_appended_or_cut_off_while_reading_ends_the_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_seconds(path, 1000, 5000)
+    files, [file] = listed(path)
+    for _, lines in read(files, [(file, 0)], time_of):
+        assert not isinstance(lines, OSError)
+        first = next(lines)
+        with path.open("ab") as more:
+            more.write(record(9))
+        assert len(times([first, *lines])) == 4000
+    files, [file] = listed(path)
+    for _, lines in read(files, [(file, 0)], time_of):
+        assert not isinstance(lines, OSError)
+        first = next(lines)
+        os.truncate(path, 150)
+        assert times([first, *lines]) == list(range(1000, 1655))
+
+
+def test_thousands_of_files_are_read_with_few_open(tmp_path: Path) -> None:
+    for number in range(2000):
+        (tmp_path / f"{number}.jsonl").write_bytes(record(number))
+    files, found = listed(tmp_path)
+    most = count = 0
+    for _, lines in read(files, [(file, 0) for file in found], time_of):
+        assert not isinstance(lines, OSError)
+        most, count = max(most, open_files(tmp_path)), count + len(times(lines))
+    assert (count, most, open_files(tmp_path)) == (2000, 1, 0)
+
+
+def open_files(folder: Path) -> int:
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            count += str(descriptor.readlink()).startswith(f"{folder}/")
+    return count
+
+
+# Last objects
+
+
+@pytest.mark.parametrize(
+    ("content", "last"),
+    [
+        (b"", None),
+        (record(1), 1),
+        (record(1) + b'{"t":2}', 1),
+        (record(1) + record(2) + b"{\n[1]\n\xff\n\n", 2),
+        (record(1) + b"\0\0\0" + record(2), 2),
+        (b"\xef\xbb\xbf" + record(1), 1),
+        (record(1) + b"{\n" * 60, 1),
+        (record(1) + b"{\n" * 400, None),
+        (record(1) + record(2, x="x" * 150), 1),
+        (b"x" * 500, None),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_last_object_is_found_from_the_end(
+    tmp_path: Path, content: bytes, last: int | None, suffix: str
+) -> None:
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(gzip.compress(content) if suffix else content)
+    files, found = listed(tmp_path)
+    [(file, value)] = last_values(files, found, SMALL)
+    assert file == found[0]
+    assert not isinstance(value, OSError)
+    expected = 1 if suffix and len(content) > 800 else last  # from the start, nothing is out of reach
+    assert (value and value["t"]) == expected
+
+
+def test_last_object_of_a_large_file_costs_its_last_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_seconds(tmp_path / "a.jsonl", 10_000, 40_000)
+    files, found = listed(tmp_path)
+    with counted_bytes(monkeypatch) as sizes:
+        [(_, value)] = last_values(files, found)
+    assert isinstance(value, dict)
+    assert value["t"] == 39_999
+    assert sizes == [1 << 16]
+
+
+def test_last_object_of_a_deleted_or_broken_file_is_none_or_an_error(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_bytes(record(1))
+    files, found = listed(tmp_path)
+    (tmp_path / "a.jsonl").unlink()
+    (tmp_path / "b.jsonl").unlink()
+    (tmp_path / "b.jsonl").symlink_to(tmp_path / "b.jsonl")
+    [(_, deleted), (_, broken), (_, value)] = last_values(files, sorted(found))
+    assert (deleted, value) == (None, {"t": 1})
+    assert isinstance(broken, OSError)
+
+
+# Backfills
+
+
+@pytest.mark.parametrize("hours", [3, 24, 200])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_windows_of_a_backfill_read_each_byte_about_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int, compressed: bool
+) -> None:
+    noise, since = Random(1), 1_000_000
+    for name in ("a", "b"):
+        content = b"".join(
+            record(since + number * hours * 3600 / 20_000, x=noise.randbytes(40).hex())
+            for number in range(20_000)
+        )
+        path = tmp_path / f"{name}.jsonl"
+        Path(f"{path}.gz" if compressed else path).write_bytes(
+            gzip.compress(content) if compressed else content
+        )
+    files, found = listed(tmp_path)
+    index, count = Index(), 0
+    with counted_bytes(monkeypatch) as sizes:
+        for hour in range(hours):
+            start = since + 3600 * hour
+            for _, lines in read(
+                files, [(file, start) for file in found], time_of, index, start + 3600, Sizes(chunk=1 << 16)
+            ):
+                assert not isinstance(lines, OSError)
+                count += sum(start <= time < start + 3600 for time in times(lines))
+    assert count == 40_000
+    assert sum(sizes) < 2.2 * sum(file.size for file in found)
+
+
+def test_index_is_made_again_for_another_version_of_a_file(tmp_path: Path) -> None:
+    path, index = tmp_path / "a.jsonl", Index()
+    path.write_bytes(record(100) * 50 + record(5000) * 50)
+    for expected in ([5000], [5000, 6000]):
+        files, [file] = listed(path)
+        for _, lines in read(files, [(file, 4000)], time_of, index, 10_000, SMALL):
+            assert not isinstance(lines, OSError)
+            assert sorted({time for time in times(lines) if time >= 4000}) == expected
+        with path.open("ab") as more:
+            more.write(record(6000))
+
+
+def test_too_long_lines_and_corrupt_ends_are_reported_with_an_index(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(record(1) + b"x" * 2000 + b"\n" + record(2))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(record(1)) + b"garbage, no member")
+    files, found = listed(tmp_path)
+    index = Index()
+    for _ in range(2):
+        damage = {
+            Path(file.path).name: [line.damage for line in lines if line.damage]
+            for file, lines in read(files, [(file, 0) for file in found], time_of, index, 10, SMALL)
+            if not isinstance(lines, OSError)
+        }
+        assert damage == {"a.jsonl": ["too_long"], "b.jsonl.gz": ["corrupt_gzip"]}

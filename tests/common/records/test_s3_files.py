@@ -1,0 +1,499 @@
+"""Records in S3: found and read as the same files on disk, with few requests, whatever fails."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from random import Random
+from threading import Event, Lock
+from typing import Any
+
+import pytest
+
+from common.collector import Network
+from common.records.files import File, Files, reason
+from common.records.reader import MAX_OPEN_OBJECTS, Index, Sizes, last_values, read
+from common.records.s3 import ATTEMPTS
+from fleetgauge.records import Json
+from support.bucket import NAME, Bucket
+from support.servers.aws import Aws
+from support.servers.faults import Fault
+from support.servers.loopback import Request
+
+MB = 1 << 20
+XML = {"Content-Type": "application/xml"}
+
+
+@pytest.fixture
+def bucket(aws: Aws) -> Bucket:
+    return Bucket(aws)
+
+
+def time_of(value: Json) -> float | None:
+    return value.get("t")
+
+
+def record(time: float, size: int = 0) -> bytes:
+    """Return a line of about a size."""
+    return json.dumps({"t": time, "x": "x" * (size - 30)}).encode() + b"\n"
+
+
+def content_of(size: int, first: float, last: float) -> bytes:
+    """Return lines of about `size` bytes, and times from `first` to `last`."""
+    count = size // 1000
+    return b"".join(record(first + (last - first) * number / count, 1000) for number in range(count))
+
+
+def listed(bucket: Bucket, pattern: str = "run/", **options: Any) -> tuple[Files, list[File]]:
+    files = Files(bucket.network, 0, 0, **options)
+    found = files.find([bucket.path(pattern)])
+    assert found.unreadable == []
+    bucket.aws.requests.clear()
+    return files, list(found.files.values())
+
+
+def times(files: Files, found: list[File], since: float = 0, **options: Any) -> dict[str, list[float] | str]:
+    """Return the times of each object, by its key, or why it is lost."""
+    result: dict[str, list[float] | str] = {}
+    for file, lines in read(files, [(file, since) for file in found], time_of, **options):
+        try:
+            if isinstance(lines, OSError):
+                raise lines
+            found_times = [line.value["t"] for line in lines if line.value]
+        except OSError as error:
+            result[file.path.removeprefix(f"s3://{NAME}/")] = reason(error)
+        else:
+            result[file.path.removeprefix(f"s3://{NAME}/")] = found_times
+    return result
+
+
+# Finding
+
+
+NAMES = ("run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2", "run/.h/e.jsonl", "runs/f.jsonl", "run/g.log")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("run/", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2"}),
+        ("run", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2"}),
+        ("run/a.jsonl", {"run/a.jsonl"}),
+        ("r*/[ad].jsonl", {"run/a.jsonl", "run/d.jsonl.2"}),
+        ("r*/", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2", "runs/f.jsonl"}),
+        ("**/c.jsonl", {"run/b/c.jsonl.gz"}),
+        ("run/**/c.jsonl", {"run/b/c.jsonl.gz"}),
+        ("run/.h/*", {"run/.h/e.jsonl"}),
+        ("run/**", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2", "run/g.log"}),
+        ("", {"run/a.jsonl", "run/b/c.jsonl.gz", "run/d.jsonl.2", "runs/f.jsonl"}),
+        ("ru", set()),
+    ],
+)
+def test_pattern_matches_what_it_matches_on_disk(
+    bucket: Bucket, tmp_path: Path, pattern: str, expected: set[str]
+) -> None:
+    for name in (*NAMES, "run/", "run/marker/"):  # browsers of S3 make such objects for directories
+        bucket.put(name, b"x")
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    in_s3 = Files(bucket.network, 0, 0).find([bucket.path(pattern)])
+    on_disk = Files(Network(), 0, 0).find([f"{tmp_path}/{pattern}"])
+    assert {path.removeprefix(f"s3://{NAME}/") for path in in_s3.files} == expected
+    assert {path.removeprefix(f"{tmp_path}/") for path in on_disk.files} == expected
+    assert [part.removeprefix(f"s3://{NAME}/") for part in in_s3.missing.values()] == [
+        part.removeprefix(f"{tmp_path}/") for part in on_disk.missing.values()
+    ]
+
+
+def test_file_has_size_time_and_version_of_its_listing(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", b"12345")
+    [file] = listed(bucket)[1]
+    head = bucket.aws.moto_client("s3").head_object(Bucket=NAME, Key="run/a.jsonl")
+    assert file == (bucket.path("run/a.jsonl"), 5, head["LastModified"].timestamp(), head["ETag"], file.path)
+
+
+def test_listing_is_requested_once_for_all_that_needs_it(bucket: Bucket) -> None:
+    for name in NAMES:
+        bucket.put(name, b"x")
+    files = Files(bucket.network, 0, 0)
+    bucket.aws.requests.clear()
+    assert [files.is_directory(bucket.path(path)) for path in ("run", "run/", "run/a.jsonl", "run/*")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    files.find([bucket.path("run/"), bucket.path("run/b/*"), bucket.path("run/a.jsonl")])
+    tree = [
+        (path, below, [file.path for file in inside])
+        for path, below, inside in files.tree(bucket.path("run"))
+    ]
+    assert tree == [
+        (
+            bucket.path("run"),
+            ["b"],
+            [bucket.path(f"run/{name}") for name in ("a.jsonl", "d.jsonl.2", "g.log")],
+        ),
+        (bucket.path("run/b"), [], [bucket.path("run/b/c.jsonl.gz")]),
+    ]
+    assert len(bucket.aws.requests) == 1
+
+
+def test_fixed_part_without_objects_is_missing(bucket: Bucket) -> None:
+    bucket.put("other/a.jsonl", b"x")
+    patterns = {
+        "gone/x.jsonl": "gone/x.jsonl",
+        "gone/*/x": "gone",
+        "othe/": "othe",
+        "othe/**/*.jsonl": "othe",
+    }
+    found = Files(bucket.network, 0, 0).find([bucket.path(pattern) for pattern in patterns])
+    assert found.missing == {bucket.path(pattern): bucket.path(fixed) for pattern, fixed in patterns.items()}
+    allowed = [bucket.path(pattern) for pattern in ("*/x.jsonl", "other/*.log", "othe*/x", "{date}/x")]
+    found = Files(bucket.network, 0, 0).find(allowed)
+    assert (found.files, found.unreadable, found.missing) == ({}, [], {})
+
+
+def test_bucket_whose_name_begins_another_is_not_that(bucket: Bucket) -> None:
+    bucket.aws.make_bucket(f"{NAME}-2")
+    bucket.put("a.jsonl", b"x")
+    found = Files(bucket.network, 0, 0).find([f"s3://{NAME}", f"s3://{NAME}-2/a.jsonl"])
+    assert list(found.files) == [bucket.path("a.jsonl")]
+    assert found.missing == {f"s3://{NAME}-2/a.jsonl": f"s3://{NAME}-2/a.jsonl"}
+
+
+def test_more_objects_than_the_limit_are_reported(bucket: Bucket) -> None:
+    bucket.fill({f"run/{number:04d}.jsonl": b"" for number in range(1000)})
+    assert len(listed(bucket, max_objects=1000)[1]) == 1000
+    bucket.fill({f"run/{number:04d}.jsonl": b"" for number in range(1000, 3000)})
+    found = Files(bucket.network, 0, 0, 1000).find([bucket.path("run/")])
+    assert len(found.files) == 2000
+    limit = "more than 1000 objects; narrow the pattern, or raise MAX_OBJECTS"
+    assert found.unreadable == [(bucket.path("run/"), limit)]
+
+
+def test_document_is_read_or_does_not_exist(bucket: Bucket) -> None:
+    bucket.put("run/manifest.json", b"{}")
+    files = Files(bucket.network, 0, 0)
+    assert files.read_document(bucket.path("run/manifest.json")) == b"{}"
+    with pytest.raises(FileNotFoundError):
+        files.read_document(bucket.path("run/none.json"))
+
+
+# Listings that fail
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("AccessDenied", 403, "access is denied; the role needs s3:ListBucket"),
+        ("NoSuchBucket", 404, "there is no such bucket"),
+        ("PermanentRedirect", 301, "the bucket is in another region; set AWS_REGION"),
+        ("InvalidAccessKeyId", 403, "the AWS credentials are not valid"),
+        ("SlowDown", 503, "S3 demands fewer requests"),
+        ("Unheard", 400, "S3 answers Unheard"),
+    ],
+)
+def test_refused_listing_is_unreadable_for_a_reason(
+    bucket: Bucket, code: str, status: int, expected: str
+) -> None:
+    headers = {**XML, "x-amz-bucket-region": "eu-west-1"}
+    bucket.aws.faults.add(
+        Fault(status=status, body=f"<Error><Code>{code}</Code></Error>", headers=headers), None
+    )
+    files = Files(bucket.network, 0, 0)
+    found = files.find([bucket.path("run/")])
+    [(path, why)] = found.unreadable
+    assert path == bucket.path("run/")
+    assert why.startswith(expected)
+    assert (found.files, found.missing) == ({}, {})
+    assert [files.is_directory(bucket.path(path)) for path in ("run", "run/*.jsonl")] == [True, False]
+
+
+def test_listing_without_credentials_is_unreadable(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    [(_, why)] = Files(bucket.network, 0, 0).find([bucket.path("run/")]).unreadable
+    assert why.startswith("no AWS credentials were found; give the pod a role")
+
+
+@pytest.mark.parametrize("body", ["", "<html>hello</html>", "<Other><Contents/></Other>"])
+@pytest.mark.parametrize("pattern", ["run", "*/*.jsonl"])
+def test_answer_that_is_no_listing_is_unreadable(bucket: Bucket, pattern: str, body: str) -> None:
+    bucket.aws.faults.add(Fault(status=200, body=body, headers=XML), None)
+    [(_, why)] = Files(bucket.network, 0, 0).find([bucket.path(pattern)]).unreadable
+    assert why == "the answer is no listing of a bucket; check AWS_ENDPOINT_URL"
+
+
+# Requests
+
+
+def test_small_object_costs_one_request(bucket: Bucket) -> None:
+    for number in range(64):
+        bucket.put(f"run/{number:02d}.jsonl", content_of(50_000, 0, 60))
+    files, found = listed(bucket)
+    result = times(files, found, 30)
+    assert len(result) == 64
+    assert {len(seconds) for seconds in result.values()} == {50}
+    assert len(bucket.aws.requests) == 64
+
+
+@pytest.mark.parametrize("size", [MB // 2, 3 * MB, 30 * MB])
+def test_object_that_grows_by_a_megabyte_per_tick_costs_two_requests(bucket: Bucket, size: int) -> None:
+    seconds = 900 * size / MB
+    bucket.put("run/a.jsonl", content_of(size, 100_000 - seconds, 100_000))
+    files, found = listed(bucket)
+    since = 100_000 - 2 * 900 - 61
+    [result] = times(files, found, since).values()
+    assert len(bucket.aws.requests) <= 2
+    assert bucket.bytes_read() <= 3 * MB
+    [everything] = times(files, found).values()
+    assert [time for time in result if float(time) >= since] == [
+        time for time in everything if float(time) >= since
+    ]
+
+
+def test_window_of_a_large_object_is_not_requested_twice(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", content_of(40 * MB, 0, 40_000))
+    files, found = listed(bucket)
+    [result] = times(files, found, 30_000).values()
+    assert 28_500 < float(result[0]) < 29_400
+    assert float(result[-1]) > 39_999
+    assert bucket.bytes_read() < 1.2 * (10_600 / 40_000) * 40 * MB
+    assert len(bucket.aws.requests) < 25
+
+
+def test_empty_object_costs_no_request(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", b"")
+    files, found = listed(bucket)
+    assert times(files, found) == {"run/a.jsonl": []}
+    assert list(last_values(files, found)) == [(found[0], None)]
+    assert bucket.aws.requests == []
+
+
+def test_last_object_costs_one_request(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", content_of(3 * MB, 0, 100) + record(100))
+    bucket.put("run/b.jsonl.gz", gzip.compress(record(1) + record(2)))
+    files, found = listed(bucket)
+    assert [value["t"] for _, value in last_values(files, found) if isinstance(value, dict)] == [100, 2]
+    assert [len(bucket.ranges(f"run/{name}")) for name in ("a.jsonl", "b.jsonl.gz")] == [1, 1]
+
+
+def test_compressed_object_is_read_in_large_requests(bucket: Bucket) -> None:
+    noise = Random(1)
+    content = b"".join(
+        json.dumps({"t": n, "x": noise.randbytes(500).hex()}).encode() + b"\n" for n in range(6000)
+    )
+    bucket.put("run/a.jsonl.gz", gzip.compress(content, 1))
+    files, found = listed(bucket)
+    assert times(files, found) == {"run/a.jsonl.gz": list(range(6000))}
+    assert len(bucket.aws.requests) <= found[0].size / MB + 2
+
+
+@pytest.mark.parametrize("hours", [2, 24])
+def test_windows_of_a_backfill_cost_about_two_passes(bucket: Bucket, hours: int) -> None:
+    for name, size in (("a", 9 * MB), ("b", 2 * MB), ("c", MB // 4)):
+        bucket.put(f"run/{name}.jsonl", content_of(size, 0, 3600 * hours))
+    files, found = listed(bucket)
+    expected = sorted(time for seconds in times(files, found).values() for time in seconds)
+    requests, size = len(bucket.aws.requests), bucket.bytes_read()
+    bucket.aws.requests.clear()
+    index, seen = Index(), list[Any]()
+    for since in range(0, 3600 * hours, 3600):
+        for seconds in times(files, found, since, index=index, until=since + 3600).values():
+            seen += [time for time in seconds if since <= float(time) < since + 3600]
+    assert sorted(seen) == expected
+    assert bucket.bytes_read() <= 2.2 * size
+    assert len(bucket.aws.requests) <= 2.2 * requests
+
+
+def test_objects_are_requested_eight_at_a_time(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 600)
+    for number in range(12):
+        bucket.put(f"run/{number:02d}.jsonl", record(number))
+    files, found = listed(bucket)
+    lock, all_started, current, most = Lock(), Event(), 0, 0
+
+    def begin(request: Request) -> None:
+        nonlocal current, most
+        with lock:
+            current += 1
+            most = max(most, current)
+            if current == MAX_OPEN_OBJECTS:
+                all_started.set()
+        all_started.wait(50)
+
+    def end(request: Request) -> None:
+        nonlocal current
+        with lock:
+            current -= 1
+
+    bucket.aws.on("read", begin)
+    bucket.aws.on("applied", end)
+    assert times(files, found) == {f"run/{number:02d}.jsonl": [number] for number in range(12)}
+    assert most == 8
+
+
+def test_reader_that_stops_early_waits_for_no_answer(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 600)
+    for name in ("a", "b"):
+        bucket.put(f"run/{name}.jsonl", record(1))
+    files, found = listed(bucket)
+    left, answered = Event(), Event()
+
+    def wait(request: Request) -> None:
+        if request.path.endswith("b.jsonl"):
+            left.wait(20)
+            answered.set()
+
+    bucket.aws.on("read", wait)
+    for file, _ in read(files, [(file, 0) for file in sorted(found)], time_of):
+        assert file.path.endswith("a.jsonl")
+        break
+    assert not answered.is_set()
+    left.set()
+    assert answered.wait(20)
+
+
+# Objects that change or fail
+
+
+def test_object_that_changed_since_it_was_listed_is_read_as_it_is(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", record(1) + record(2))
+    bucket.put("run/b.jsonl", record(3))
+    files, found = listed(bucket)
+    bucket.put("run/a.jsonl", record(4))
+    bucket.put("run/b.jsonl", record(3) + record(5))
+    assert times(files, found) == {"run/a.jsonl": [4], "run/b.jsonl": [3, 5]}
+    assert [request.method for request in bucket.aws.requests].count("HEAD") == 2
+
+
+def test_object_that_grows_while_it_is_read_is_read_on(bucket: Bucket) -> None:
+    content = content_of(8 * MB, 0, 100_000)
+    bucket.put("run/a.jsonl", content)
+    files, found = listed(bucket)
+    bucket.on_read(12, "run/a.jsonl", lambda: bucket.put("run/a.jsonl", content + record(100_000)))
+    [result] = times(files, found, 0, sizes=Sizes(block=1 << 18, chunk=1 << 18)).values()
+    assert len(result) == content.count(b"\n") + 1
+    assert result[-1] == 100_000
+
+
+def test_object_that_is_replaced_while_it_is_read_is_lost(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", content_of(8 * MB, 0, 100_000))
+    bucket.put("run/b.jsonl", record(1))
+    files, found = listed(bucket)
+    other = content_of(9 * MB, 50, 100_050)
+    bucket.on_read(12, "run/a.jsonl", lambda: bucket.put("run/a.jsonl", other))
+    result = times(files, found, 0, sizes=Sizes(block=1 << 18, chunk=1 << 18))
+    assert result == {"run/a.jsonl": "it was uploaded again while it was read", "run/b.jsonl": [1]}
+
+
+def test_object_that_changes_twice_before_it_is_read_is_lost(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", record(1))
+    files, found = listed(bucket)
+    bucket.on_read(1, "run/a.jsonl", lambda: bucket.put("run/a.jsonl", record(2)))
+    bucket.on_read(2, "run/a.jsonl", lambda: bucket.put("run/a.jsonl", record(3)))
+    assert times(files, found) == {"run/a.jsonl": "it was uploaded again while it was read"}
+
+
+def test_deleted_object_is_left_out(bucket: Bucket) -> None:
+    for name in ("a", "b"):
+        bucket.put(f"run/{name}.jsonl", record(1))
+    files, found = listed(bucket)
+    bucket.delete("run/a.jsonl")
+    assert times(files, found) == {"run/b.jsonl": [1]}
+    assert [value for _, value in last_values(files, found)] == [None, {"t": 1, "x": ""}]
+
+
+def test_denied_object_is_lost_and_the_others_are_read(bucket: Bucket) -> None:
+    for name in ("a", "b"):
+        bucket.put(f"run/{name}.jsonl", record(1))
+    files, found = listed(bucket)
+    denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
+    bucket.aws.faults.add(denied, None, match=f"/{NAME}/run/a.jsonl")
+    result = times(files, found)
+    assert str(result["run/a.jsonl"]).startswith("access is denied; the role needs")
+    assert result["run/b.jsonl"] == [1]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(truncate=True), Fault(status=503), Fault(reset="after")],
+    ids=["cut", "slow down", "reset"],
+)
+def test_answer_that_breaks_off_is_requested_again(bucket: Bucket, fault: Fault) -> None:
+    bucket.put("run/a.jsonl", record(1) + record(2))
+    files, found = listed(bucket)
+    bucket.aws.faults.add(fault, 2, match=f"/{NAME}/run/a.jsonl")
+    assert times(files, found) == {"run/a.jsonl": [1, 2]}
+
+
+def test_answer_that_always_breaks_off_loses_the_object(bucket: Bucket) -> None:
+    bucket.put("run/a.jsonl", record(1))
+    files, found = listed(bucket)
+    bucket.aws.faults.add(Fault(truncate=True), None, match=f"/{NAME}/run/a.jsonl")
+    assert times(files, found) == {"run/a.jsonl": "S3 sent 9 of 18 bytes"}
+    assert len(bucket.ranges()) == ATTEMPTS
+
+
+def test_answer_that_does_not_come_loses_the_object_alone(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 0.3)
+    for name in ("a", "b"):
+        bucket.put(f"run/{name}.jsonl", record(1))
+    files, found = listed(bucket)
+    bucket.aws.faults.add(Fault(stall=True), None, match=f"/{NAME}/run/a.jsonl")
+    result = times(files, found)
+    assert str(result["run/a.jsonl"]).startswith("the answer broke off: ")
+    assert result["run/b.jsonl"] == [1]
+    bucket.aws.faults.clear()
+
+
+def test_server_that_ignores_ranges_loses_the_object(bucket: Bucket) -> None:
+    content = content_of(3 * MB, 0, 100_000)
+    bucket.put("run/a.jsonl", content)
+    files, found = listed(bucket)
+    bucket.aws.faults.add(Fault(status=200, body=content), None, match=f"/{NAME}/run/a.jsonl")
+    assert times(files, found) == {"run/a.jsonl": f"S3 sent {MB + 1} of {MB} bytes"}
+
+
+# The same as on disk
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lines_of_an_object_are_those_of_the_same_file(bucket: Bucket, tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    sizes = Sizes(block=random.choice((400, 3000)), probe=200, chunk=random.choice((300, 5000)), line=500)
+    for number in range(4):
+        parts = [record(100 * n, 40) for n in range(random.randrange(300))]
+        parts += [random.choice((b"{\n", b"\0" * 50, b"x" * 900 + b"\n", b"\xff\n")) for _ in range(20)]
+        random.shuffle(parts[-30:])
+        content = b"".join(parts) + b'{"t":'
+        name = random.choice(("jsonl", "jsonl.gz"))
+        (tmp_path / f"{number}.{name}").write_bytes(
+            gzip.compress(content) if name.endswith("gz") else content
+        )
+        bucket.put(f"run/{number}.{name}", (tmp_path / f"{number}.{name}").read_bytes())
+    on_disk = Files(Network(), 0, 0)
+    files, found = listed(bucket)
+    for since in (0, 5_000, 20_000, 90_000):
+        pairs = [
+            (files, [(file, since) for file in sorted(found)]),
+            (on_disk, [(file, since) for _, file in sorted(on_disk.find([str(tmp_path)]).files.items())]),
+        ]
+        lines = [
+            [
+                (Path(file.path).name, list(found))
+                for file, found in read(*pair, time_of, sizes=sizes)
+                if not isinstance(found, OSError)
+            ]
+            for pair in pairs
+        ]
+        assert len(lines[0]) == 4
+        assert lines[0] == lines[1]

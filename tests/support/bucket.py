@@ -1,0 +1,69 @@
+"""A bucket in the test's S3: what a test puts there, and what the code under test requested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from moto.s3.models import s3_backends
+
+from common.collector import Network
+from common.config.file import ConfigurationFile
+from common.config.settings import CoreSettings, load
+from support.servers.aws import Aws
+from support.servers.loopback import Request
+
+NAME = "records"
+
+
+class Bucket:
+    """An empty bucket."""
+
+    def __init__(self, aws: Aws) -> None:
+        aws.make_bucket(NAME)
+        self.aws = aws
+        self.network = Network(load(CoreSettings, None, environ=aws.environment, file=ConfigurationFile()))
+
+    def path(self, key: str) -> str:
+        return f"s3://{NAME}/{key}"
+
+    def put(self, key: str, content: bytes) -> None:
+        client = self.aws.moto_client("s3")
+        client.put_object(Bucket=NAME, Key=key, Body=content)
+        client.close()
+
+    def fill(self, objects: Mapping[str, bytes]) -> None:
+        """Put many objects straight into moto: uploads would take minutes."""
+        store = s3_backends["123456789012"]["aws"]
+        for key, content in objects.items():
+            store.put_object(NAME, key, content)
+
+    def delete(self, key: str) -> None:
+        client = self.aws.moto_client("s3")
+        client.delete_object(Bucket=NAME, Key=key)
+        client.close()
+
+    def ranges(self, key: str | None = None) -> list[str]:
+        """Return the ranges that were requested of an object, or of all."""
+        return [
+            request.headers["Range"] or "all"
+            for request in self.aws.requests
+            if request.method == "GET" and "list-type" not in request.target
+            and (key is None or request.path == f"/{NAME}/{key}")
+        ]  # fmt: skip
+
+    def bytes_read(self) -> int:
+        edges = (byte_range.removeprefix("bytes=").split("-") for byte_range in self.ranges())
+        return sum(int(last) - int(first) + 1 for first, last in edges)
+
+    def on_read(self, number: int, key: str, action: Callable[[], object]) -> None:
+        """Do something when a number of reads of an object were requested, before the last is answered."""
+        count = 0
+
+        def hook(request: Request) -> None:
+            nonlocal count
+            if request.headers["If-Match"] and request.path == f"/{NAME}/{key}":
+                count += 1
+                if count == number:
+                    action()
+
+        self.aws.on("read", hook)

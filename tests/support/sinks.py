@@ -1,0 +1,15 @@
+"""Series into a sink in one step, as a run does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from common.execution.run import Sink
+from common.metric import Series
+
+
+def send(sink: Sink, every: Iterable[Series], within: float | None = None) -> None:
+    """Add series and flush."""
+    for series in every:
+        sink.add(series)
+    sink.flush(within)
