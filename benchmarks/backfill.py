@@ -1,8 +1,10 @@
-"""A year of 15-minute ticks over 100,000 W&B runs takes at most 60 s of CPU and 500 MB, within all limits.
+"""A year of 15-minute ticks over 100,000 W&B runs, with usage by 120 groups, costs little and grows linearly.
 
-The intake runs in this process, each size in one of its own. Twice the runs over twice the time must cost
-no more than about twice as much. The runs come through the collector's own reader, as W&B would send them.
-A payload over any of the intake's limits would be refused and end the benchmark.
+The points are made as a backfill makes them and go through the table that checks and joins series; sending
+them is the matter of `delivery.py`, whose floor is measured in the same run. The smaller size is sent as
+well, to an intake in this process that refuses a payload over any of its limits. Each size is a process of
+its own. Twice the runs over twice the time must cost no more than about twice as much. The runs come through
+the collector's own reader, as W&B would send them.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from __future__ import annotations
 import gc
 import json
 import random
+import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,16 +24,16 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
+from benchmarks.delivery import workers  # noqa: E402
 from benchmarks.measure import Claim, judge, python, smallest  # noqa: E402
-from collectors.wandb.collector import fleet_series  # noqa: E402
-from collectors.wandb.evaluate import Rules, evaluate_many  # noqa: E402
-from collectors.wandb.ledger import is_in_reach  # noqa: E402
+from collectors.wandb.ledger import Ledger  # noqa: E402
 from collectors.wandb.metrics import THROUGHPUT  # noqa: E402
-from collectors.wandb.runs import SECOND, Run, RunReader  # noqa: E402
-from collectors.wandb.settings import Project  # noqa: E402
+from collectors.wandb.runs import Run, RunReader  # noqa: E402
+from collectors.wandb.settings import Project, WandbSettings  # noqa: E402
 from common.config.configuration import Configuration  # noqa: E402
+from common.config.settings import ConfigurationFile, load  # noqa: E402
+from common.datadog.series import SeriesTable  # noqa: E402
 from common.datadog.sink import DatadogSink  # noqa: E402
-from common.metric import Series  # noqa: E402
 from common.net.retry import Deadline  # noqa: E402
 from common.times import iso  # noqa: E402
 from common.window import Window  # noqa: E402
@@ -40,30 +42,42 @@ from support.servers.datadog import Intake  # noqa: E402
 KEY = "benchmark-key"
 RUNS, DAYS = 100_000, 365
 STEP, DAY = 900, 86_400
-BATCH = 100_000  # points that are sent at once
 SHARES = (4, 2, 1)
 STATES = ["finished"] * 6 + ["failed", "crashed", "killed", "preempted"]
+GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla T4")
+USERS = 40  # with each type of GPU: 120 groups
+ROUNDS = 5
 
 
 class Size(NamedTuple):
     """What one size took, in CPU seconds and MB, and what it came to."""
 
-    computed: float
-    pushed: float
+    made: float
     points: int
     series: int
     peak_mb: float
-    payloads: int = 0
 
 
-def fleet(count: int, span: Window) -> Iterator[Run]:
+def settings(usage: bool) -> WandbSettings:
+    """Return settings with prices for two of the three types."""
+    environ = {
+        "WANDB_API_KEY": KEY,
+        "WANDB_PROJECTS": "acme/ants",
+        "FLEETGAUGE_WANDB_USAGE": str(usage),
+        "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100=1.79",
+    }
+    return load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+
+
+def fleet(count: int, span: Window, options: WandbSettings) -> Iterator[Run]:
     """Runs of all three kinds, spread over the span."""
     chance = random.Random(1)  # noqa: S311  # repeatable, not secret
-    reader = RunReader("github.sky.*", None, 1)
+    reader = RunReader("github.sky.*", None, 1, options.owners)
     names = ("train.{0}", "agent.sweep.{0}", "github.sky.{1}.{0:07x}.config{2}.1")
     for number in range(count):
         start = chance.randrange(span.since, span.until)
         ref, config = chance.choice(("main", "pr12")), chance.randrange(5)
+        writer = {"gpu_count": chance.choice((1, 4, 8)), "gpu": chance.choice(GPUS)}
         node = {
             "id": f"run-{number}",
             "displayName": names[number % 3].format(number, ref, config),
@@ -71,50 +85,45 @@ def fleet(count: int, span: Window) -> Iterator[Run]:
             "createdAt": iso(start),
             "heartbeatAt": iso(start + round(chance.lognormvariate(0.5, 1.2) * 3600)),
             "sweepName": f"s{number % 50}" if number % 3 == 1 else None,
-            "config": "{}",
+            "config": json.dumps({"_wandb": {"value": {"e": {"w": writer}}}}),
             "summaryMetrics": json.dumps({key: chance.uniform(1e4, 5e4) for key in THROUGHPUT}),
-            "runInfo": {"gpuCount": chance.choice((1, 4, 8))} if number % 7 else None,
+            "user": {"username": f"user{chance.randrange(USERS)}"},
         }
         if run := reader.read(node, []):
             yield run
 
 
-def child(url: str, runs: int, days: int, now: int) -> None:
-    """Compute one size twice, as a backfill does: to count what it would send, and to send it."""
+def child(runs: int, days: int, now: int, url: str, usage: bool) -> None:
+    """Make the points of one size, and feed them to the table; where there is a URL, send them."""
     gc.set_threshold(100_000)  # as the service's children do
     until = now // STEP * STEP
     span = Window(until - days * DAY, until, STEP)
-    fleet_of_span = list(fleet(runs, span))
-
-    def items() -> Iterator[Series]:
-        for ticks in (
-            span.ticks[start : start + DAY // STEP] for start in range(0, days * DAY // STEP, DAY // STEP)
-        ):
-            reach = ticks[0] * SECOND, ticks[-1] * SECOND, Rules().window * SECOND
-            near = [run for run in fleet_of_span if is_in_reach(run, *reach)]
-            yield from fleet_series(Project("acme", "ants"), [*evaluate_many(near, ticks, Rules())])
-
-    began = time.process_time()
-    series: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for item in items():
-        series[item.metric.name, item.tags] += len(item.times)
-    computed = time.process_time() - began
-    environ = {"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}
-    found = Configuration(environ, None)
-    sink = DatadogSink(found.datadog(), found.core, Deadline(3600), since=span.since)
-    began, waiting = time.process_time(), 0
-    for item in items():
-        sink.add(item)
-        waiting += len(item.times)
-        if waiting >= BATCH:
+    options = settings(usage)
+    ledger = Ledger(Project("acme", "ants"), [*fleet(runs, span, options)], span.ticks, options)
+    if url:
+        found = Configuration({"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}, None)
+        sink = DatadogSink(found.datadog(), found.core, Deadline(3600), since=span.since)
+        for stretch in ledger.stretches():
+            for each in stretch:
+                sink.add(each)
             sink.flush()
-            waiting = 0
-    sink.flush()
-    pushed = time.process_time() - began
-    points = series.total()
-    if sink.points_sent != points or sink.dropped:
-        raise SystemExit(f"{sink.points_sent} of {points} points were sent; dropped: {dict(sink.dropped)}")
-    print(json.dumps(Size(computed, pushed, points, len(series), _peak_mb())))
+        if sink.dropped:
+            raise SystemExit(f"dropped: {dict(sink.dropped)}")
+        print(json.dumps(Size(0, sink.points_sent, 0, 0)))
+        return
+    table = SeriesTable(("env:bench", "service:fleetgauge"), 10**9, span.since, span.until, many_ticks=True)
+    points, names = 0, set()
+    began = time.process_time()
+    for stretch in ledger.stretches():
+        for each in stretch:
+            table.add(each)
+        for metric, tags, _, times, _ in table.drain():
+            points += len(times)
+            names.add((metric, tags))
+    made = time.process_time() - began
+    if table.dropped:
+        raise SystemExit(f"dropped: {dict(table.dropped)}")
+    print(json.dumps(Size(made, points, len(names), _peak_mb())))
 
 
 def _peak_mb() -> float:
@@ -130,35 +139,50 @@ class _Everything(set[str]):
         return True
 
 
-def measure(runs: int, days: int) -> Size:
+def measure(runs: int, days: int, url: str = "", *, usage: bool = True) -> Size:
     """One size, in a process of its own."""
-    with Intake(KEY) as intake:
-        intake.historical = _Everything()
-        arguments = (intake.url, runs, days, int(time.time()))
-        command = python(f"from benchmarks.backfill import child; child{arguments!r}")
-        ran = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-        return Size(*json.loads(ran.stdout))._replace(payloads=len(intake.requests))
+    arguments = (runs, days, int(time.time()), url, usage)
+    command = python(f"from benchmarks.backfill import child; child{arguments!r}")
+    ran = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    size = Size(*json.loads(ran.stdout))
+    print(
+        f"{runs:11,}{days:11}{size.points:13,}{size.series:11,}{size.made:9.1f} s"
+        f"{1e6 * size.made / size.points:9.2f} µs{size.peak_mb:8.0f} MB{'' if usage else '  without usage'}"
+    )
+    return size
+
+
+def floor(points: int) -> float:
+    """Return the microseconds a point that the cheapest sender takes, with thirty points a series."""
+    with workers(points, 30, ("floor",)) as (sender,):
+        return 1e6 * statistics.median(sender.send() for _ in range(ROUNDS)) / points
 
 
 def main(argv: Sequence[str]) -> int:
     """Each size is twice the one before."""
-    runs, days = (2_000, 8) if smallest(argv, __doc__) else (RUNS, DAYS)
-    columns = ("runs", "days", "points", "series", "computed", "pushed", "peak", "payloads")
-    print("".join(f"{column:>11}" for column in columns))
-    sizes = []
-    for share in SHARES:
-        size = measure(runs // share, days // share)
-        sizes.append(size)
-        print(
-            f"{runs // share:11,}{days // share:11}{size.points:11,}{size.series:11,}"
-            f"{size.computed:9.1f} s{size.pushed:9.1f} s{size.peak_mb:8.0f} MB{size.payloads:11,}"
-        )
-    costs = [size.computed + size.pushed for size in sizes]
+    tiny = smallest(argv, __doc__)
+    runs, days = (2_000, 8) if tiny else (RUNS, DAYS)
+    columns = ("runs", "days", "points", "series", "made", "a point", "peak")
+    print("".join(f"{column:>{13 if column == 'points' else 11}}" for column in columns))
+    sizes = [measure(runs // share, days // share) for share in SHARES]
+    plain = measure(runs, days, usage=False)
+    with Intake(KEY) as intake:
+        intake.historical = _Everything()
+        sent = measure(runs // 50, days // 4 if tiny else 7, intake.url)
+        payloads = len(intake.requests)
+        arrived = len(intake.points)
+    cheapest = floor(2_000 if tiny else 100_000)
+    print(
+        f"the floor of delivery.py: {cheapest:.2f} µs a point; {sent.points:,} points in {payloads} payloads"
+    )
+    of_point = 1e6 * sizes[-1].made / sizes[-1].points
     return judge(
         [
-            Claim("CPU seconds to compute the largest", sizes[-1].computed, 60),
-            Claim("peak MB of computing and pushing it", sizes[-1].peak_mb, 500),
-            Claim("CPU, from each size to its double", max(b / a for a, b in pairwise(costs)), 2.5),
+            Claim("CPU a point / floor of a delivery", of_point / cheapest, 1.1),
+            Claim("the same without usage", 1e6 * plain.made / plain.points / cheapest, 6.5),
+            Claim("peak MB of the largest", sizes[-1].peak_mb, 165),
+            Claim("CPU, from each size to its double", max(b.made / a.made for a, b in pairwise(sizes)), 2.5),
+            Claim("points that did not arrive", sent.points - arrived, 0),
         ]
     )
 

@@ -9,7 +9,7 @@ import importlib
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -102,6 +102,9 @@ class Collector(Generic[S]):
     With `has_history` it can answer for the past, in windows of at most `backfill_window` seconds (None: the
     span in one). Metrics that are `live_only` cannot be known for the past. A collector that is `per_node`
     measures the node it runs on. With `exact_clock` a push fails where our clock and the intake's differ.
+
+    `explain` lists, for a person, what the value of a metric with some tags is made of at the last tick of a
+    window; None where nothing can be listed.
     """
 
     name: str
@@ -115,6 +118,7 @@ class Collector(Generic[S]):
     live_only: frozenset[Metric] = frozenset()
     per_node: bool = False
     exact_clock: bool = False
+    explain: Callable[[Context[S], Metric, Mapping[str, str]], list[dict[str, object]]] | None = None
 
 
 # Any: the settings model differs per collector, and only the collector itself looks inside.

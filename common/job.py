@@ -22,6 +22,7 @@ class Mode(StrEnum):
     PUSH = "push"  # collect and deliver
     CHECK = "check"  # look at settings, secrets and access; send nothing
     SETTINGS = "settings"  # tell which settings are in force; send nothing
+    EXPLAIN = "explain"  # list what one value is made of; send nothing
     REPORT = "report"  # deliver the self-metrics of a child that could not
 
 
@@ -55,6 +56,7 @@ class Job:
     backfill: Backfill | None = None
     stays: bool = False  # the child may wait for another job once this one is done
     shard: Shard = ALONE
+    explain: tuple[str, ...] = ()  # with EXPLAIN: the name of a metric, then tags as key=value
 
     def command(self, *words: str) -> str:
         """The command line that asks the same collector for something else.

@@ -63,8 +63,11 @@ def per_node(name: str, root: Path = ROOT) -> bool:
     return False
 
 
+_SECRET = re.compile(r"\b(NonBlank)?Secret\b")
+
+
 def _secrets(folder: Path) -> Iterator[str]:
-    """The variables of the fields that a settings class of the folder declares as `Secret`."""
+    """The variables of the fields that a settings class of the folder declares as a secret."""
     for path in sorted(folder.glob("*.py")):
         with suppress(*_UNREADABLE):
             source = path.read_text(encoding="utf-8")
@@ -77,7 +80,7 @@ def _secret_fields(model: ast.ClassDef) -> Iterator[str]:
     """As pydantic names them: by their alias, or else by the prefix of `named(...)` and their own name."""
     given = re.search(r"^    model_config = named\('(\w+)'\)$", ast.unparse(model), re.MULTILINE)
     for field in model.body:
-        if isinstance(field, ast.AnnAssign) and re.search(r"\bSecret\b", ast.unparse(field.annotation)):
+        if isinstance(field, ast.AnnAssign) and _SECRET.search(ast.unparse(field.annotation)):
             alias = re.search(r"\bvalidation_alias='(\w+)'", ast.unparse(field))
             prefix = given[1] if given else PREFIX
             yield alias[1] if alias else prefix + ast.unparse(field.target).upper()

@@ -177,7 +177,9 @@ def readmes() -> Iterator[tuple[Path, str]]:
     for name in registry.names():
         path = Path("collectors", name, "README.md")
         collector = load_collector(name)
-        text = renewed(ROOT / path, "metrics", metric_table(collector.metrics))
+        text = (ROOT / path).read_text("utf-8")
+        if "metrics:begin" in text:
+            text = renewed(ROOT / path, "metrics", metric_table(collector.metrics), text)
         if "settings:begin" in text:
             text = renewed(ROOT / path, "settings", settings_table(collector.settings), text)
         yield ROOT / path, text

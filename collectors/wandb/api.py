@@ -1,7 +1,16 @@
-"""W&B's GraphQL API: one request at a time, with every answer that is no page of runs given a clear name.
+"""W&B's GraphQL API: one request at a time, and a clear error for every answer that is not data.
 
-Knows no state and waits for nothing, so that several threads may ask at once. What is tried again, and
-when, is decided in `collectors.wandb.schedule`.
+It has no state and waits for nothing, so that several threads may use it. Retries are up to the caller.
+
+    ConfigurationError
+    ├── RefusedKeyError              the key, or the address: nothing can be read
+    └── RefusedProjectError          this project may not be read
+        └── UnknownProjectError      or does not exist
+    TransientError                   no answer, or none about rows: try again
+    ├── OverloadedError              too many rows: request fewer
+    ├── FailedPageError              chance, or a row that cannot be served
+    └── RateLimitedError             wait, on all connections
+    RejectedQueryError               a field or an argument that the server does not know
 """
 
 from __future__ import annotations
@@ -10,290 +19,226 @@ import base64
 import logging
 import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
-from collectors.wandb.pages import Page, cursor_before, offset_of, offsets_of
-from collectors.wandb.query import PROJECTS, VIEWER, Extra, query, unknown_parts
-from collectors.wandb.runs import Json, Run, RunReader
-from collectors.wandb.settings import Project, WandbSettings
+from collectors.wandb.settings import WandbSettings
 from common.errors import ConfigurationError, SourceError
 from common.logs import remember_secret
-from common.net.http import MAX_ANSWER_BYTES, Http, RejectedError, TimedOutError, UnavailableError
+from common.net.http import (
+    MAX_ANSWER_BYTES,
+    Http,
+    RejectedError,
+    Reply,
+    TimedOutError,
+    TooLargeError,
+    UnavailableError,
+)
 from common.net.retry import Deadline, TransientError, requested_wait, requests_left
 
-ORDER = "+created_at"  # what is created while we read comes last, and is read too
-PROJECTS_PER_PAGE = 200
-MAX_PROJECTS = 100_000
+HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
+VIEWER = "query Viewer { viewer { id } }"
 
-_OVERLOADED = re.compile(r"deadline exceeded|timed? ?out", re.IGNORECASE)
 _LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+Json = Any  # what a JSON document may hold; every use checks what it got
+Data = dict[str, Json]
+
 
 class RefusedProjectError(ConfigurationError):
-    """The answer for this project is that it may not be read: 401, 403, 404, or an error that says so."""
+    """This project may not be read: 401, 403, 404, or an error of that meaning."""
 
 
 class UnknownProjectError(RefusedProjectError):
-    """There is no such project, or the key may not see it."""
+    """There is no such project or entity, or the key may not see it."""
 
 
 class RefusedKeyError(ConfigurationError):
-    """The key itself is not accepted, or this is not the address of the API: no project can be read."""
+    """The key is not accepted for anything, or this is not the address of the API."""
 
 
 class OverloadedError(TransientError):
-    """The server could not answer for so many rows in time."""
+    """The server could not answer for so many rows, or its answer was too large."""
 
 
 class FailedPageError(TransientError):
-    """The server fails on this page; where it does so again and again, one of its runs cannot be served."""
+    """The server failed on these rows, by chance or because one of them cannot be served."""
 
 
 class RateLimitedError(TransientError):
     """The server takes no more requests for now."""
 
 
-class UnknownPartsError(Exception):  # answered by asking for less
-    """The server does not know some of the optional parts of the query."""
+class RejectedQueryError(Exception):  # resolved by requesting less
+    """The server does not know a part of the query; `messages` are its errors."""
 
-    def __init__(self, parts: set[Extra], said: str) -> None:
-        super().__init__(said)
-        self.parts = parts
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One page to be asked for: which rows, with which parts of the query, in how many bytes."""
-
-    project: Project
-    filters: str
-    begin: int
-    asked: int
-    after: str | None = None
-    missing: frozenset[Extra] = frozenset()
-    largest: int = MAX_ANSWER_BYTES
-
-    @property
-    def cursor(self) -> str | None:
-        return self.after if self.after is not None else cursor_before(self.begin)
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(summary(messages))
+        self.messages = messages
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A page, and what the server says of its limits: how many more requests it takes, and for how long."""
+class Response(NamedTuple, Generic[T]):
+    """What was read from an answer, and the server's limits: requests left, and seconds until more are."""
 
-    page: Page
-    left: int | None
+    content: T
+    requests_left: int | None
     reset: float | None
 
 
 class Api:
     """The API with one key."""
 
-    def __init__(self, settings: WandbSettings, reading: RunReader, http: Http) -> None:
+    def __init__(self, settings: WandbSettings, http: Http) -> None:
         self.url = f"{settings.base_url}/graphql"
         token = base64.b64encode(f"api:{settings.api_key.get_secret_value()}".encode()).decode()
         remember_secret(token)  # which is as secret as the key
         self._headers = {"Content-Type": "application/json", "Authorization": f"Basic {token}"}
-        self._reading = reading
         self._http = http
-        self._unpacking = threading.Lock()
+        self._parsing = threading.Lock()
 
-    def page(self, ask: Ask, deadline: Deadline) -> Answer:
-        """One page of runs."""
-        variables: dict[str, Json] = {
-            "entity": ask.project.entity,
-            "project": ask.project.name,
-            "filters": ask.filters,
-            "order": ORDER,
-            "first": ask.asked,
-            "after": ask.cursor,
-        }
-        text = query(self._reading.config_keys, self._reading.summary_keys, ask.missing)
-        body, headers = self._post(text, variables, deadline, ask.largest)
-        with self._unpacking:  # one after another, which costs no time and a fraction of the memory
-            data, errors = self._data(body)
-            del body
-            page = _page(self._runs(data, _said(errors), ask.project), ask, self._reading, len(errors))
-        return Answer(page, requests_left(headers), requested_wait(headers, 0))
-
-    def ask_for_key(self, deadline: Deadline) -> None:
-        """Raise where the key is not accepted whatever it is used for, or nobody answers here."""
-        self._data(self._post(VIEWER, {}, deadline, refused=_refusal_of_key)[0])
-
-    def projects(self, entity: str, after: str | None, deadline: Deadline) -> tuple[list[str], str | None]:
-        """Some of the projects of an entity, and the cursor behind which there are more."""
-        variables: dict[str, Json] = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": after}
-        data, errors = self._data(self._post(PROJECTS, variables, deadline)[0])
-        models = data.get("models")
-        if models is None and errors:
-            raise FailedPageError(f"{self.url} could not list the projects of {entity}: {_said(errors)}")
-        if models is None:
-            raise self._unknown(f"entity {entity}")
-        try:
-            names = [str(edge["node"]["name"]) for edge in models["edges"] if edge["node"]]
-            information = models["pageInfo"]
-            return names, information["endCursor"] if information["hasNextPage"] else None
-        except (TypeError, KeyError) as error:
-            raise _unknown_shape(f"the projects of {entity}", error) from None
-
-    def _post(
+    def execute(
         self,
-        text: str,
-        variables: dict[str, Json],
+        query: str,
+        variables: Mapping[str, Json],
+        read: Callable[[Data, list[str]], T],
         deadline: Deadline,
         largest: int = MAX_ANSWER_BYTES,
-        refused: Callable[[RejectedError], Exception] | None = None,
-    ) -> tuple[bytes, Any]:  # Any: headers, of whatever mapping urllib3 has
-        body = orjson.dumps({"query": text, "variables": variables})
+    ) -> Response[T]:
+        """Send a query; return what `read` makes of its data and of the errors beside it.
+
+        One of the errors above, or SourceError, where there is no data.
+        """
+        started = deadline.elapsed()
+        try:
+            reply = self._post(query, variables, deadline, largest)
+            with self._parsing:  # one after another: it takes as long, and a fraction of the memory
+                content = self._read(reply, read)
+        except (OverloadedError, RateLimitedError):
+            raise
+        except TransientError as error:
+            took = deadline.elapsed() - started
+            if took < HEAVY_AFTER:
+                raise
+            raise OverloadedError(f"{error} (after {took:.0f} s)", error.wait) from None
+        return Response(content, requests_left(reply.headers), requested_wait(reply.headers, 0))
+
+    def check_key(self, deadline: Deadline) -> None:
+        """Raise RefusedKeyError where the key is not accepted for anything, or the address is wrong."""
+        try:
+            self.execute(VIEWER, {}, lambda *_: None, deadline)
+        except RefusedProjectError as error:
+            cause = error.__cause__
+            is_key = isinstance(cause, RejectedError) and cause.status in {401, 403}
+            settings = "WANDB_API_KEY and WANDB_BASE_URL" if is_key else "WANDB_BASE_URL"
+            raise RefusedKeyError(f"{cause or error}; check {settings}") from None
+
+    def unknown(self, what: str) -> UnknownProjectError:
+        """Return the error for a project or an entity that is not there."""
+        return UnknownProjectError(
+            f"{self.url} knows no {what}, or the key may not see it; check WANDB_PROJECTS"
+        )
+
+    def _post(self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int) -> Reply:
+        body = orjson.dumps({"query": query, "variables": variables})
         try:
             return self._http.post(self.url, body, self._headers, deadline, largest)
-        except TimedOutError as error:
+        except (TimedOutError, TooLargeError) as error:
             raise OverloadedError(str(error)) from None
         except UnavailableError as error:
-            raise _sorted_out(error, self.url) from None
+            raise _unavailable(error, self.url) from None
         except RejectedError as error:
-            raise (refused or _refusal)(error) from None
+            raise _rejection(error) from error
 
-    def _data(self, body: bytes) -> tuple[dict[str, Json], list[str]]:
-        """The data of an answer and the errors beside it, where the key is good."""
-        answer = _document(body)
-        errors, data = _messages(answer), answer.get("data")
-        said = _said(errors)
-        if unknown := unknown_parts(errors):
-            raise UnknownPartsError(unknown, said)
-        if _LIMITED.search(said):
-            raise RateLimitedError(f"{self.url} answered: {said}")
+    def _read(self, reply: Reply, read: Callable[[Data, list[str]], T]) -> T:
+        document = _document(reply.body)
+        errors, data = _messages(document), document.get("data")
+        if any("Cannot query field" in error or "Unknown argument" in error for error in errors):
+            raise RejectedQueryError(errors)
+        if _LIMITED.search(summary(errors)):
+            raise RateLimitedError(f"{self.url} answered: {summary(errors)}")
         if not isinstance(data, dict):
-            raise FailedPageError(f"{self.url} answered without data: {said or 'and without an error'}")
+            raise FailedPageError(
+                f"{self.url} answered without data: {summary(errors) or 'and without an error'}"
+            )
         if data.get("viewer") is None and not errors:
             raise RefusedKeyError(
                 f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
             )
-        return data, errors
+        return read(data, errors)
 
-    def _runs(self, data: dict[str, Json], said: str, project: Project) -> Json:
-        """The listing in an answer, or why there is none."""
-        found = data.get("project")
-        if found is None and not said:
-            raise self._unknown(f"project {project}")
-        if found is None and _REFUSED.search(said):
-            raise RefusedProjectError(f"{self.url} refused {project}: {said}")
+    def runs_of(self, project: object, data: Data, errors: list[str]) -> Data:
+        """Return the connection `runs` of an answer, or raise what it means that there is none."""
+        text, found = summary(errors), data.get("project")
         if found is None:
-            raise TransientError(f"{self.url} did not answer for {project}: {said}")
-        runs: Json = found.get("runs") if isinstance(found, dict) else None
-        if runs is None and said:
-            kind = OverloadedError if _OVERLOADED.search(said) else FailedPageError
-            raise kind(f"{self.url} could not list runs: {said}")
-        if said:
-            log.warning("%s answered for %s with errors beside the data: %s", self.url, project, said)
+            if not text:
+                raise self.unknown(f"project {project}")
+            if _REFUSED.search(text):
+                raise RefusedProjectError(f"{self.url} refused {project}: {text}")
+            raise TransientError(f"{self.url} did not answer for {project}: {text}")
+        runs = found.get("runs") if isinstance(found, dict) else None
+        if runs is None and text:
+            raise FailedPageError(f"{self.url} could not list runs: {text}")
+        if not isinstance(runs, dict):
+            raise unknown_shape(str(project), TypeError(f"runs is {type(runs).__name__}"))
+        if text:
+            log.warning("%s answered for %s with errors beside the data: %s", self.url, project, text)
         return runs
 
-    def _unknown(self, what: str) -> UnknownProjectError:
-        said = f"{self.url} knows no {what}, or the key may not see it; check WANDB_PROJECTS"
-        return UnknownProjectError(said)
+
+def summary(messages: list[str]) -> str:
+    """Return the errors of an answer as one short text."""
+    return "; ".join(messages)[:500]
 
 
-def _document(body: bytes) -> dict[str, Json]:
-    try:
-        answer: Any = orjson.loads(body)  # Any: whatever was sent
-    except orjson.JSONDecodeError as error:
-        raise TransientError(f"sent an answer that is not JSON: {error.msg}") from None
-    if not isinstance(answer, dict):
-        raise TransientError(f"sent an answer that is not GraphQL: a JSON {type(answer).__name__}")
-    return answer
+def unknown_shape(subject: str, error: Exception) -> SourceError:
+    """Return the error for an answer that does not follow the schema."""
+    return SourceError(f"W&B answered for {subject} in an unknown shape: {error!r}")
 
 
-def _sorted_out(error: UnavailableError, url: str) -> TransientError:
-    """What an answer that asks for another try says about the server."""
-    text = f"{url} {error}"
-    if error.status == 429:
-        return RateLimitedError(text, error.wait)
-    if error.status in {502, 504} or (error.status == 500 and _OVERLOADED.search(str(error))):
-        return OverloadedError(text, error.wait)
-    if error.status == 500:
-        return FailedPageError(text, error.wait)
-    return TransientError(text, error.wait)
+def _unavailable(error: UnavailableError, url: str) -> TransientError:
+    """Return what a status that may change means for the rows of a request."""
+    kinds = {429: RateLimitedError, 500: FailedPageError, 502: OverloadedError, 504: OverloadedError}
+    return kinds.get(error.status, TransientError)(f"{url} {error}", error.wait)
 
 
-def _refusal(error: RejectedError) -> Exception:
-    """What a request for a project was refused for. Whether it is the key or the address, `viewer` tells."""
+def _rejection(error: RejectedError) -> Exception:
+    """Return what a refused request means. Whether the key is refused for anything, `check_key` finds out."""
     if error.status in {401, 403}:
         return RefusedProjectError(f"{error}; check that WANDB_API_KEY may read the project")
     if error.status == 404:
         return UnknownProjectError(f"{error}; check WANDB_PROJECTS")
+    if error.status == 413:
+        return OverloadedError(str(error))
     if error.status < 400 or error.status == 405:
         return RefusedProjectError(str(error))
     try:
-        unknown = unknown_parts(_messages(_document(error.body)))
+        messages = _messages(_document(error.body))
     except TransientError:
-        unknown = set()
-    # Without the answer's body, which may be long.
-    return UnknownPartsError(unknown, str(error)) if unknown else SourceError(str(error))
+        messages = []
+    if any("Cannot query field" in message or "Unknown argument" in message for message in messages):
+        return RejectedQueryError(messages)
+    return SourceError(str(error))
 
 
-def _refusal_of_key(error: RejectedError) -> RefusedKeyError:
-    suspects = "WANDB_API_KEY and WANDB_BASE_URL" if error.status in {401, 403} else "WANDB_BASE_URL"
-    return RefusedKeyError(f"{error}; check {suspects}")
+def _document(body: bytes) -> Data:
+    try:
+        document: Json = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise TransientError(f"sent an answer that is not JSON: {error.msg}") from None
+    if not isinstance(document, dict):
+        raise TransientError(f"sent an answer that is not GraphQL: a JSON {type(document).__name__}")
+    return document
 
 
-def _unknown_shape(what: str, error: Exception) -> SourceError:
-    return SourceError(f"W&B answered for {what} in a shape nobody knows: {error!r}")
-
-
-def _said(errors: list[str]) -> str:
-    return "; ".join(errors)[:500]
-
-
-def _messages(answer: dict[str, Json]) -> list[str]:
-    errors = answer.get("errors")
+def _messages(document: Data) -> list[str]:
+    errors = document.get("errors")
     return [
         str(error.get("message") if isinstance(error, dict) else error)
         for error in (errors if isinstance(errors, list) else [errors] if errors else [])
     ]
-
-
-def _page(runs: Json, ask: Ask, reading: RunReader, errors: int) -> Page:
-    """The page in a listing; its rows are read at once, so that nothing else of it need be kept."""
-    try:
-        information, total, edges = runs["pageInfo"], runs.get("totalCount"), runs["edges"]
-        nodes = [edge["node"] for edge in edges]
-        more, end_cursor = bool(information["hasNextPage"]), information.get("endCursor")
-    except (TypeError, KeyError, AttributeError) as error:
-        raise _unknown_shape(str(ask.project), error) from None
-    offsets = offsets_of([edge.get("cursor") for edge in edges], ask.begin, ask.asked)
-    ids = [node.get("id") if isinstance(node, dict) else None for node in nodes]
-    read: list[Run | None] = []
-    flaws: dict[int, list[str]] = {}
-    for place, node in enumerate(nodes):
-        found: list[str] = []
-        if isinstance(ids[place], str):
-            read.append(reading.read(node, found))
-        else:
-            ids[place] = None
-            read.append(None)
-            found.append("malformed_run")
-        if found:
-            flaws[place] = found
-    end = offset_of(end_cursor)
-    last = offsets[-1] if offsets else -1
-    return Page(
-        begin=ask.begin,
-        asked=ask.asked,
-        end=ask.begin + ask.asked - 1 if end is None or end < ask.begin else max(end, last),
-        offsets=offsets,
-        ids=ids,
-        runs=read,
-        flaws=flaws,
-        total=total if isinstance(total, int) else None,
-        more=more,
-        cursor=end_cursor if more and isinstance(end_cursor, str) and end is None else None,
-        errors=errors,
-    )

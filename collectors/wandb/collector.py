@@ -1,169 +1,197 @@
-"""Reads the runs of each project and says how the fleet is doing, at one instant or at many."""
+"""Read the runs of each project, and yield its metrics at one tick or at many."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
+from typing import NamedTuple
 
 from collectors.wandb import metrics
-from collectors.wandb.activity import Activity
 from collectors.wandb.api import RefusedKeyError
-from collectors.wandb.evaluate import Figures, Rules, evaluate_many
-from collectors.wandb.fleet import Fleet, Sleep, open_fleet
-from collectors.wandb.idle import remembered
-from collectors.wandb.ledger import is_in_reach
-from collectors.wandb.listing import Listing
+from collectors.wandb.explain import Row, as_table, explain_project
+from collectors.wandb.groups import unmatched_prices
+from collectors.wandb.ledger import TABLE_ROWS, Ledger
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
-from collectors.wandb.query import Extra, unasked
-from collectors.wandb.runs import SECOND
+from collectors.wandb.query import CollidingProjectError, Extra, active_since, touched_since
+from collectors.wandb.reader import Listing, Reader
+from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.usage import Usage, usage_series
+from collectors.wandb.utilization import (
+    Observation,
+    active_runs,
+    forget_old_observations,
+    idle_table,
+    observe,
+    observed_series,
+    usage_table,
+    with_observed_gpus,
+)
 from common.collector import Collector, Context
 from common.errors import FleetgaugeError
-from common.metric import Series
-from common.times import DAY, iso
-
-_IDLE = "idle"  # in the memory: by project and run, since when its GPUs are idle
+from common.metric import Metric, Series
+from common.times import iso
 
 log = logging.getLogger(__name__)
 
 
-def collect(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[Series]:
-    """Yield the metrics of every project at each tick of the window."""
+class _ReadProject(NamedTuple):
+    """A project whose runs were listed; what was observed of those that are active, where it is known."""
+
+    listing: Listing
+    runs: list[Run]
+    ledger: Ledger
+    observation: Observation | None
+
+
+def collect(context: Context[WandbSettings]) -> Iterator[Series]:
+    """Yield the metrics of every project at each tick of the window, oldest first."""
     window = context.window
     if not window.ticks:
         why = f"that of {iso(window.until)} was sent already" if window.is_live else "none is in the window"
         log.info("there is no tick to send: %s", why)
         return
-    fleet = open_fleet(context, sleep)
-    yield from _live(fleet, window.ticks) if window.is_live else _past(fleet, window.ticks)
+    projects = _read(context)
+    for stretches in zip_longest(*(_stretches(project, context) for project in projects), fillvalue=()):
+        for series in stretches:
+            yield from series
+    if window.is_live:
+        yield from _present(projects, context)
 
 
-def _live(fleet: Fleet, ticks: Sequence[int]) -> Iterator[Series]:
-    """Yield the metrics of this tick and of those missed before it. Each project is dropped once answered."""
-    context, settings = fleet.context, fleet.context.settings
-    usage = Usage(ticks, settings)
-    active: dict[Project, bool] = {}  # of the projects that were read, whether they have active runs
+def _stretches(project: _ReadProject, context: Context[WandbSettings]) -> Iterator[list[Series]]:
+    """Yield the series of each stretch of a project. One that cannot be computed is lost, and no other."""
+    try:
+        yield from project.ledger.stretches()
+    except Exception as error:
+        log.exception("cannot compute the metrics of %s", project.listing.project)
+        context.report.lose(str(project.listing.project), error)
 
-    def answer(listing: Listing) -> list[Series]:
-        figures = [*evaluate_many(listing.runs, ticks, _rules(settings))]
-        found = [*fleet_series(listing.project, figures, live_at=ticks[-1])]
+
+def _present(projects: list[_ReadProject], context: Context[WandbSettings]) -> Iterator[Series]:
+    """Yield what is known of the present alone, and report the tables for a person."""
+    settings, at = context.settings, context.window.ticks[-1]
+    usage: list[dict[str, object]] = []
+    idle: list[dict[str, object]] = []
+    for listing, _, ledger, observation in projects:
         if listing.unseen is not None:
-            entity, project = listing.project
-            found.append(metrics.UNSEEN(listing.unseen, ticks[-1], entity=entity, project=project))
-        usage.enter(listing.project, listing.runs)
-        active[listing.project] = figures[-1].values[metrics.ACTIVE] > 0
-        return found
-
-    for series in fleet.each(ticks[0] - settings.window, answer):
-        yield from series
-    every = [*usage.shares()]
-    yield from usage_series(every, active)
-    activity = Activity(ticks[-1], settings, every[-1])
-    if settings.utilization:
-        yield from _look(fleet, active, activity)
+            entity, name = listing.project
+            yield metrics.UNSEEN(listing.unseen, at, entity=entity, project=name)
+        if observation is not None:
+            yield from observed_series(observation, ledger, settings)
+            idle += idle_table(observation, settings)
+        usage += usage_table(ledger, observation)
     if settings.usage:
-        context.report.tables["usage"] = every[-1].table(activity.utilization)
+        usage.sort(key=lambda row: -float(str(row["gpu_hours_24h"])))
+        context.report.tables["usage"] = usage[:TABLE_ROWS]
+    if any(project.observation and project.observation.has_before for project in projects):
+        context.report.tables["idle"] = idle
 
 
-def _look(fleet: Fleet, active: Mapping[Project, bool], activity: Activity) -> Iterator[Series]:
-    """Yield how busy the GPUs of active runs are. A project that cannot be looked at is unknown.
+def explain(
+    context: Context[WandbSettings], metric: Metric, tags: Mapping[str, str]
+) -> list[dict[str, object]]:
+    """Return the runs behind one number at the last tick of the window."""
+    rows: list[Row] = []
+    for _, runs, ledger, observation in _read(context):
+        for _ in ledger.stretches():
+            pass
+        rows += explain_project(metric, tags, ledger, runs, observation, context.settings)
+    return as_table(metric, rows)
 
-    How long a run is idle is known from the second look on, where the first is remembered.
-    """
-    context = fleet.context
-    saved = context.memory.get(_IDLE)
-    idle: dict[str, object] = {**saved} if isinstance(saved, dict) else {}
-    quiet = {str(project) for project, is_active in active.items() if not is_active}
-    for path in fleet.gone(idle) | quiet:
-        idle.pop(path, None)
-    for project, result in fleet.look([project for project, is_active in active.items() if is_active]):
+
+def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
+    """Read every project, and store in the memory what was observed of active runs."""
+    settings, window = context.settings, context.window
+    ticks, at, max_gap = window.ticks, window.ticks[-1], 2 * window.step
+    reader = _reader(context)
+    created_before = None if window.is_live else ticks[-1] + 1
+    listings = [*reader.listings(reader.select(touched_since(ticks[0] - settings.window, created_before)))]
+    if unmatched := _unmatched_prices(listings, settings):
+        log.warning("%s", unmatched)
+    active = _read_active(reader, listings, context) if window.is_live and settings.utilization else {}
+    projects: list[_ReadProject] = []
+    for listing in listings:
+        project, observation = listing.project, None
+        runs = with_observed_gpus(listing.runs, active.get(project, ()))
+        if project in active:
+            observation = observe(project, active[project], at, max_gap, settings, context.memory)
+        ledger = Ledger(project, runs, ticks, settings, live=window.is_live)
+        projects.append(_ReadProject(listing, runs, ledger, observation))
+    if window.is_live:
+        forget_old_observations(context.memory, at, max_gap)
+    return projects
+
+
+def _reader(context: Context[WandbSettings]) -> Reader:
+    settings = context.settings
+    runs = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners)
+    return Reader(context, runs)
+
+
+def _read_active(
+    reader: Reader, listings: list[Listing], context: Context[WandbSettings]
+) -> dict[Project, list[Run]]:
+    """Return the running runs of each project with their system metrics; a project that fails is lost."""
+    settings, at = context.settings, context.window.ticks[-1]
+    found: dict[Project, list[Run]] = {
+        listing.project: [] for listing in listings if not active_runs(listing.runs, at, settings)
+    }
+    projects = [listing.project for listing in listings if listing.project not in found]
+    for project, result in reader.active(projects, active_since(at - settings.stale_after)):
         if isinstance(result, Exception):
             context.report.lose(f"the utilisation of {project}", result)
-            continue
-        fleet.count_losses(result)
-        before = remembered(idle.pop(str(project), None))
-        after = activity.enter(project, result.runs, before, 2 * context.window.step)
-        if after:
-            idle[str(project)] = {run: list(memory) for run, memory in after.items()}
-    if Extra.SYSTEM_METRICS in fleet.missing:
-        return
-    context.memory[_IDLE] = idle
-    yield from activity.series(remembers=saved is not None)
-    if saved is not None:
-        context.report.tables["idle"] = activity.idle_table()
+        else:
+            reader.count_dropped(result)
+            found[project] = result.runs
+    return {} if Extra.SYSTEM_METRICS in reader.missing else found
 
 
-def _past(fleet: Fleet, ticks: Sequence[int]) -> Iterator[Series]:
-    """Yield the metrics of many ticks from one listing of the runs, oldest first, a day at a time."""
-    context, settings = fleet.context, fleet.context.settings
-    since, created_before = ticks[0] - settings.window, context.window.until + 1
-    listings = [*fleet.each(since, lambda listing: listing, created_before)]
-    projects = {listing.project for listing in listings}
-    size = max(1, DAY // context.window.step)
-    for start in range(0, len(ticks), size):
-        part = ticks[start : start + size]
-        reach = part[0] * SECOND, part[-1] * SECOND, settings.window * SECOND
-        usage = Usage(part if settings.usage else (), settings)
-        for listing in listings:
-            runs = [run for run in listing.runs if is_in_reach(run, *reach)]
-            yield from fleet_series(listing.project, [*evaluate_many(runs, part, _rules(settings))])
-            usage.enter(listing.project, runs)
-        yield from usage_series([*usage.shares()], projects)
+def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> str | None:
+    """Return what to say of prices that match no GPU type of any run; None where there are none."""
+    types = {run.owner.gpu_type for listing in listings for run in listing.runs if run.gpus}
+    unmatched = unmatched_prices(settings.prices, types) if types else []
+    if not unmatched:
+        return None
+    return (
+        f"FLEETGAUGE_WANDB_GPU_PRICES: no run has a GPU of type {', '.join(unmatched)}; "
+        f"types seen: {', '.join(sorted(types))}"
+    )
 
 
-def _rules(settings: WandbSettings) -> Rules:
-    return Rules(settings.window, settings.stale_after, settings.pending_for)
-
-
-def fleet_series(
-    project: Project, figures: Sequence[Figures], live_at: int | None = None
-) -> Iterator[Series]:
-    """Yield the figures of a project; what only the present can show, at the live tick alone."""
-    tags = {"entity": project.entity, "project": project.name}
-    for metric in METRICS:
-        points = [
-            (one.at, one.values[metric])
-            for one in figures
-            if metric in one.values and (one.at == live_at or metric not in LIVE_ONLY)
-        ]
-        if points:
-            times, values = zip(*points, strict=True)
-            yield metric.series(times, values, **tags)
-    for target in sorted({target for one in figures for target in one.by_target}):
-        points = [(one.at, one.by_target[target]) for one in figures if target in one.by_target]
-        times, values = zip(*points, strict=True)
-        yield metrics.PUSH_CONFIG_STEPS.series(times, values, **tags, **target._asdict())
-
-
-def check(context: Context[WandbSettings], sleep: Sleep = time.sleep) -> Iterator[str | FleetgaugeError]:
-    """Read one run of each project that is named, and of one of each entity, with the real query."""
-    fleet = open_fleet(context, sleep)
-    yield from fleet.chosen.unlisted.values()
-    for entity in sorted(fleet.chosen.entities):
-        number = sum(project.entity == entity for project in fleet.chosen.projects)
-        yield f"{entity}/* stands for {number:,} projects"
-    settings = context.settings
-    missing = without = unasked(settings.told_by, looking=settings.utilization)
+def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
+    """Read one run of each project that is named, and of one of each entity, with the complete query."""
+    settings, reader = context.settings, _reader(context)
+    filters = touched_since(context.now - settings.window)
+    projects = reader.select(filters)
+    for project, error in projects.lost.items():
+        is_collision = isinstance(error, CollidingProjectError)
+        yield CollidingProjectError(f"{project}: {error}") if is_collision else error
+    for entity, listings in sorted(projects.listings.items()):
+        yield f"{entity}/* stands for {len(listings[-1]):,} projects"
     entities = set()
-    for project in fleet.chosen.projects:
-        if project in fleet.chosen.found and project.entity in entities:
+    for project in projects.selected:
+        if project in projects.found and project.entity in entities:
             continue
         entities.add(project.entity)
         try:
-            page, missing = fleet.first_row(project, missing)
+            total = reader.probe(project, filters)
         except RefusedKeyError:  # no other project would answer better
             raise
         except FleetgaugeError as error:
             yield error
             continue
-        known = "" if page.total is None else f", which has {page.total:,} runs to look at"
+        known = "" if total is None else f", which has {total:,} runs to look at"
         yield f"the key can read {project}{known}"
-    for part in sorted(missing - without, key=lambda part: part.name):
+    if settings.gpu_prices:
+        listed = (result for _, result in reader.read(projects.selected, filters, skip=projects.has_no_runs))
+        unmatched = _unmatched_prices((each for each in listed if isinstance(each, Listing)), settings)
+        if unmatched:
+            yield unmatched
+    for part in sorted(reader.missing | projects.missing, key=lambda part: part.name):
         yield f"not available at {settings.base_url}: {part.value}"
-    if settings.user_hash_key is not None:
-        yield "usernames are sent as keyed hashes"
+    hashed = settings.user_hash_key is not None
+    yield "usernames are sent as keyed hashes" if hashed else "usernames are sent as they are"
 
 
 COLLECTOR = Collector(
@@ -172,6 +200,7 @@ COLLECTOR = Collector(
     metrics=METRICS,
     collect=collect,
     check=check,
+    explain=explain,
     has_history=True,
     live_only=LIVE_ONLY,
 )

@@ -1,4 +1,4 @@
-"""How the W&B collector is looked at: the fleet, push-to-main and sweeps, and when somebody is told."""
+"""The dashboards and monitors of the W&B collector: the fleet, push-to-main and sweeps."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ FLEET = Dashboard(
             (
                 value("Cost of the day", m.USAGE_COST),
                 value("Cost of an hour now", m.USAGE_COST_PER_HOUR),
+                value("Cost of failed runs of the day", m.USAGE_COST_FAILED),
+                value("GPU hours of the day without a price", m.USAGE_UNPRICED_HOURS),
                 value("GPUs without a price", m.USAGE_UNPRICED),
                 toplist("Cost of the day by user", m.USAGE_COST, by=("user",)),
+                toplist("Cost of failed runs of the day by user", m.USAGE_COST_FAILED, by=("user",)),
                 line("Cost of an hour by project", m.USAGE_COST_PER_HOUR, by=_PROJECT),
             ),
         ),
@@ -111,7 +114,7 @@ PUSH_TO_MAIN = Dashboard(
     "push-to-main",
     "Push to main",
     "How fast, how often and how well the runs go that every push to main starts. Throughput is that of the "
-    "run that ended last; its age tells how long ago that was.",
+    "run that ended last; its age is the time since then.",
     (
         Section(
             "Overview",
@@ -194,8 +197,8 @@ MONITORS = (
         "Steps per second of config {{config.name}} in {{project.name}} are {{value}} % off those of a week "
         "ago.",
         "Every run of the team that uses this config takes longer and costs more from now on.",
-        "Compare the pushes to main since the line bent, on the dashboard Push to main; bisect where they "
-        "do not tell.",
+        "Compare the pushes to main since the line bent, on the dashboard Push to main; bisect where that "
+        "is not enough.",
         "collectors/wandb/README.md",
         by=(*_PROJECT, "config"),
         where=("ref:main",),
@@ -240,8 +243,8 @@ MONITORS = (
         "checkpoints, evaluations and downloads seldom take three hours",
         "The GPUs of run {{run.name}} in {{project.name}}, started by {{user.name}}, have been idle for "
         "{{value}} s.",
-        "They cost as much as busy ones, and nobody else can use them.",
-        "Ask {{user.name}} whether the run hangs or only waits, and end it where nobody needs it.",
+        "They cost as much as busy ones, and no other run can use them.",
+        "Ask {{user.name}} whether the run hangs or only waits, and end it where it is not needed.",
         "collectors/wandb/README.md",
         by=("user", "run", "project"),
     ),
@@ -252,8 +255,8 @@ MONITORS = (
         *("min", "1h", ">", 14400.0),
         "four hours are longer than most runs take, so that something should have become free",
         "The run of {{project.name}} that waits longest was created {{value}} s ago and has not started.",
-        "The queue is stuck, or the fleet is too small for what is asked of it.",
-        "See on the dashboard Fleet whether GPUs are idle or held; look at the agents of the queue in W&B.",
+        "The queue is stuck, or the fleet is too small for its load.",
+        "See on the dashboard Fleet whether GPUs are idle or in use; look at the agents of the queue in W&B.",
         "collectors/wandb/README.md",
         by=_PROJECT,
     ),

@@ -1,7 +1,7 @@
-"""What the W&B collector emits, each with its formula. Everything is a gauge, true at the instant asked for.
+"""The metrics of the W&B collector, each with its formula. All are gauges, true at their tick.
 
-The window is the 24 hours (`FLEETGAUGE_WANDB_WINDOW`) up to that instant, both ends included. A run's end
-is its last heartbeat, once its state is terminal.
+The window is the 24 hours (`FLEETGAUGE_WANDB_WINDOW`) up to the tick, both ends included. The end of a run is
+its last heartbeat, once its state is terminal.
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from __future__ import annotations
 from common.metric import Combine, Metric, gauge
 
 _TAGS = ("entity", "project")
-
-
 _GROUP_TAGS = ("user", "gpu_type", "group", "job_type", "kind")
 
 
 def _gauge(name: str, unit: str, text: str, *tags: str, combines: Combine = Combine.SUM) -> Metric:
-    """A metric of a project; a rate or a mean of several projects is not to be had from theirs."""
+    """Declare a metric of a project."""
     return gauge(f"wandb.{name}", unit, text, *_TAGS, *tags, combines=combines)
 
 
 ACTIVE = _gauge(
     "runs.active",
     "run",
-    "Runs that started by then and had not ended, whatever their age; a run still running counts while its "
+    "Runs that have started and not ended, whatever their age; a run in state running counts while its "
     "heartbeat is younger than 15 minutes.",
 )
 COMPLETED = _gauge("runs.completed_24h", "run", "Runs that ended in the window as finished.")
@@ -34,25 +32,24 @@ TOTAL_RECENT = _gauge("runs.total_recent", "run", "Runs that ended in the window
 PENDING = _gauge(
     "runs.pending",
     "run",
-    "Runs that wait to start, created at most 30 days ago (FLEETGAUGE_WANDB_PENDING_FOR): older ones are "
-    "forgotten, not waiting.",
+    "Runs that wait to start, created less than 30 days ago (FLEETGAUGE_WANDB_PENDING_FOR).",
 )
-STARTED = _gauge("runs.started_24h", "run", "Runs created in the window, those that still wait included.")
+STARTED = _gauge("runs.started_24h", "run", "Runs created in the window, pending ones included.")
 OLDEST_PENDING = _gauge(
     "runs.oldest_pending_seconds",
     "second",
-    "How long ago the run was created that waits longest of those in runs.pending. Absent when none waits.",
+    "Age of the oldest run in runs.pending. Absent when none waits.",
     combines=Combine.MAX,
 )
 STALE = _gauge(
     "runs.stale",
     "run",
-    "Runs that W&B calls running whose last heartbeat is 15 minutes old or older, whatever their age.",
+    "Runs in state running whose last heartbeat is 15 minutes old or older, whatever their age.",
 )
 UNSEEN = _gauge(
     "runs.unseen",
     "run",
-    "Runs that W&B counts in its listing but did not show: rows hidden from the key, or not servable.",
+    "Runs that W&B counts in its listing but does not return: hidden from the key, or not servable.",
 )
 
 AVG_DURATION = _gauge(
@@ -76,16 +73,16 @@ GPU_HOURS = _gauge(
     "training.total_gpu_hours_24h",
     "hour",
     "GPU hours worked in the window, at most: the sum over runs of the overlap of [begin, end] with the "
-    "window x GPUs of the run. The end is the instant itself for an active run and the last heartbeat for "
-    "any other; the begin is the later of the start and heartbeat - computeSeconds, so that the pauses of "
-    "resumed runs do not count. Which hours of a resumed run fell into the window, W&B does not tell.",
+    "window x GPUs of the run. The end is the tick for an active run and the last heartbeat for any other; "
+    "the begin is the later of the start and heartbeat - computeSeconds, so that the pauses of resumed runs "
+    "do not count. A pending run counts for its computeSeconds only.",
 )
 GPUS_IN_USE = _gauge("training.gpus_in_use", "", "Sum of the GPUs of active runs.")
 GPUS_ASSUMED = _gauge(
     "training.gpu_count_assumed_runs",
     "run",
-    "Of the runs in runs.total_recent, those that say nowhere how many GPUs they use, so that a default "
-    "(FLEETGAUGE_WANDB_ASSUMED_GPUS) is taken.",
+    "Of the runs in runs.total_recent, those whose number of GPUs is unknown, so that a default "
+    "(FLEETGAUGE_WANDB_ASSUMED_GPUS) is assumed.",
 )
 
 UTILIZATION = _gauge(
@@ -113,41 +110,41 @@ PUSH_AVG_DURATION = _gauge(
     "Mean duration of the push-to-main runs that ended in the window. Absent when none ended.",
     combines=Combine.NONE,
 )
-_OF_ONE_RUN = (
+_OF_LATEST_RUN = (
     "of the push-to-main run that ended last in the window, finished or crashed, and has any of the five "
     "throughput keys. Absent when that run lacks this one."
 )
 PUSH_STEPS = _gauge(
     "push_to_main.overview.steps_per_second",
     "",
-    f"Summary key overview/steps_per_second {_OF_ONE_RUN}",
+    f"Summary key overview/steps_per_second {_OF_LATEST_RUN}",
     combines=Combine.NONE,
 )
 PUSH_EPOCH_STEPS = _gauge(
     "push_to_main.overview.epoch_steps_per_second",
     "",
-    f"Summary key overview/epoch_steps_per_second {_OF_ONE_RUN}",
+    f"Summary key overview/epoch_steps_per_second {_OF_LATEST_RUN}",
     combines=Combine.NONE,
 )
 PUSH_SPS = _gauge(
-    "push_to_main.overview.sps", "", f"Summary key overview/sps {_OF_ONE_RUN}", combines=Combine.NONE
+    "push_to_main.overview.sps", "", f"Summary key overview/sps {_OF_LATEST_RUN}", combines=Combine.NONE
 )
 PUSH_CUMULATIVE_SPS = _gauge(
     "push_to_main.timing_cumulative.sps",
     "",
-    f"Summary key timing_cumulative/sps {_OF_ONE_RUN}",
+    f"Summary key timing_cumulative/sps {_OF_LATEST_RUN}",
     combines=Combine.NONE,
 )
 PUSH_EPOCH_SPS = _gauge(
     "push_to_main.timing_per_epoch.sps",
     "",
-    f"Summary key timing_per_epoch/sps {_OF_ONE_RUN}",
+    f"Summary key timing_per_epoch/sps {_OF_LATEST_RUN}",
     combines=Combine.NONE,
 )
 PUSH_SPS_AGE = _gauge(
     "push_to_main.sps_age_seconds",
     "second",
-    "How long ago the run ended whose throughput is shown.",
+    "Time since the end of the run whose throughput is sent.",
     combines=Combine.MAX,
 )
 PUSH_CONFIG_STEPS = _gauge(
@@ -180,6 +177,7 @@ ACTIVE_SWEEPS = _gauge("sweep.active_sweeps", "", "Distinct sweeps that have an 
 
 
 def _usage(name: str, unit: str, text: str) -> Metric:
+    """Declare a metric of a group."""
     return gauge(f"wandb.{name}", unit, text, *_TAGS, *_GROUP_TAGS, open_tags=True, combines=Combine.SUM)
 
 
@@ -189,7 +187,7 @@ USAGE_HOURS = _usage("usage.gpu_hours_24h", "hour", "The group's part of trainin
 USAGE_FAILED_HOURS = _usage(
     "usage.gpu_hours_failed_24h",
     "hour",
-    "Of usage.gpu_hours_24h, what runs took that by then had ended as failed or crashed.",
+    "The part of usage.gpu_hours_24h that belongs to runs which have ended as failed or crashed.",
 )
 USAGE_COMPLETED = _usage("usage.runs_completed_24h", "run", "The group's part of runs.completed_24h.")
 USAGE_FAILED = _usage("usage.runs_failed_24h", "run", "The group's part of runs.failed_24h.")
@@ -199,56 +197,69 @@ USAGE_COST = _usage(
     "usage.gpu_hours_24h x the price of each run's GPU type (FLEETGAUGE_WANDB_GPU_PRICES), without GPUs that "
     "have no price. Absent without prices, and where no GPU hour of the group has one.",
 )
+USAGE_COST_FAILED = _usage(
+    "usage.cost_failed_24h",
+    "dollar",
+    "The part of usage.cost_24h that belongs to runs which have ended as failed or crashed. Absent where "
+    "none of their GPU hours has a price.",
+)
 USAGE_COST_PER_HOUR = _usage(
     "usage.cost_per_hour",
     "dollar",
-    "What an hour of the GPUs in use costs, priced as in usage.cost_24h. Absent where none has a price.",
+    "Cost of one hour of the GPUs in use, priced as in usage.cost_24h. Absent where none has a price.",
 )
 USAGE_UNPRICED = _usage(
     "usage.gpus_unpriced", "", "GPUs in use that have neither a price of their type nor a default."
 )
+USAGE_UNPRICED_HOURS = _usage(
+    "usage.gpu_hours_unpriced_24h",
+    "hour",
+    "The part of usage.gpu_hours_24h on GPUs that have neither a price of their type nor a default. Absent "
+    "without prices.",
+)
 USAGE_REPORTING = _usage(
     "usage.gpus_reporting",
     "",
-    "GPUs of active runs that say how busy they are. Fewer than usage.gpus_in_use: the others are unknown, "
-    "not idle. usage.gpus_busy and usage.gpus_idle are absent where this is 0.",
+    "GPUs of active runs that report their utilisation. Where fewer than usage.gpus_in_use do, the others "
+    "are unknown, not idle. usage.gpus_busy and usage.gpus_idle are absent where this is 0.",
 )
 USAGE_BUSY = _usage(
     "usage.gpus_busy",
     "",
-    "Sum of the utilisation / 100 of the GPUs that report: as many GPUs as would be fully busy.",
+    "Sum of utilisation / 100 over the GPUs that report: the equivalent number of fully busy GPUs.",
 )
 USAGE_REPORTING_MEMORY = _usage(
-    "usage.gpus_reporting_memory", "", "GPUs of active runs that say how full their memory is."
+    "usage.gpus_reporting_memory", "", "GPUs of active runs that report allocated memory."
 )
 USAGE_MEMORY_FILLED = _usage(
     "usage.gpus_memory_filled",
     "",
-    "Sum of the share of their memory that GPUs have allocated: as many GPUs as would be full.",
+    "Sum over GPUs of the allocated share of memory: the equivalent number of full GPUs.",
 )
 USAGE_IDLE = _usage(
     "usage.gpus_idle",
     "",
     "Reporting GPUs of runs all of whose reporting GPUs were under 5 % (FLEETGAUGE_WANDB_IDLE_BELOW) at "
-    "every look for at least an hour (FLEETGAUGE_WANDB_IDLE_AFTER). Absent without FLEETGAUGE_STATE.",
+    "every observation for at least an hour (FLEETGAUGE_WANDB_IDLE_AFTER). Absent where no earlier "
+    "observation is stored (FLEETGAUGE_STATE).",
 )
 IDLE_COST = _usage(
     "idle.cost_per_hour",
     "dollar",
-    "What an hour of usage.gpus_idle costs, priced as in usage.cost_24h. Absent where none of them has a "
-    "price.",
+    "Cost of one hour of usage.gpus_idle, priced as in usage.cost_24h. Absent where none has a price.",
 )
 _IDLE_TAGS = ("user", "run", "run_id")
 IDLE_GPUS = _gauge(
     "idle.run_gpus",
     "",
-    "Reporting GPUs of an idle run, for the 20 worst (FLEETGAUGE_WANDB_IDLE_RUNS) by GPUs x time.",
+    "Reporting GPUs of an idle run, for the first 20 (FLEETGAUGE_WANDB_IDLE_RUNS) of a project by GPUs x "
+    "time.",
     *_IDLE_TAGS,
 )
 IDLE_SECONDS = _gauge(
     "idle.run_seconds",
     "second",
-    "How long each of these runs is known to have been idle.",
+    "How long each of these runs has been observed as idle.",
     *_IDLE_TAGS,
     combines=Combine.MAX,
 )
@@ -262,9 +273,8 @@ THROUGHPUT = {
     "timing_per_epoch/sps": PUSH_EPOCH_SPS,
 }
 
-# What only the present shows: a run that was stale or pending then may have ended since.
-# How busy a GPU was then, nobody keeps.
-LOOKED_AT = (
+# W&B has no history of these: they come from the latest system metrics of active runs.
+OBSERVED = (
     UTILIZATION,
     USAGE_REPORTING,
     USAGE_BUSY,
@@ -275,6 +285,7 @@ LOOKED_AT = (
     IDLE_GPUS,
     IDLE_SECONDS,
 )
-LIVE_ONLY = frozenset({PENDING, OLDEST_PENDING, STALE, UNSEEN, *LOOKED_AT})
+# Only the present shows these: a run that was pending or stale may have ended since.
+LIVE_ONLY = frozenset({PENDING, OLDEST_PENDING, STALE, UNSEEN, *OBSERVED})
 
-METRICS = tuple(value for value in [*globals().values()] if isinstance(value, Metric))  # as they stand
+METRICS = tuple(value for value in [*globals().values()] if isinstance(value, Metric))  # in order

@@ -1,7 +1,8 @@
-"""One run as W&B tells it, read into a typed record.
+"""Parse one run as W&B returns it into a typed record.
 
-Knows every odd form a field may have; knows no clock and no window. What cannot be read costs itself: a
-timestamp its run, a summary value that value. Times are whole microseconds, so that sums of them are exact.
+Handles every form that a field may have; knows no clock and no window. A value that cannot be read is dropped
+and counted: a timestamp costs its run, a summary value itself. Numbers may be written as text. Times are
+integers, in microseconds, so that their sums are exact.
 """
 
 from __future__ import annotations
@@ -13,28 +14,29 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple, TypeGuard
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import orjson
 
+from collectors.wandb.groups import NO_OWNER, Owner, Owners
 from collectors.wandb.metrics import THROUGHPUT
-from collectors.wandb.owners import NOBODY, Owner, Owners
-from collectors.wandb.utilization import Look, read_system_metrics
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
 MAX_GPUS = 1_000_000
-MAX_SECONDS = 10**11  # seconds; anything beyond is not a duration
+MAX_SECONDS = 10**11  # a larger number is not a duration
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_NOTHING: Mapping[str, float] = {}
+_EMPTY: Mapping[str, Any] = {}
+_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,9})?", re.ASCII)
 
-Json = Any  # what a JSON document may hold; every use checks what it got
+Json = Any  # a value of a JSON document; every use checks its type
 
 
 class State(StrEnum):
-    """The states W&B knows. Being preempted is still running; having been is not."""
+    """The states of W&B. A run that is preempting still runs; one that is preempted does not."""
 
     RUNNING = "running"
     PREEMPTING = "preempting"
@@ -51,30 +53,46 @@ _STATES = {state.value: state for state in State}
 
 
 class RunKind(IntEnum):
-    """What a run is for. Push-to-main wins over sweep."""
+    """The purpose of a run. Push-to-main takes precedence over sweep."""
 
     OTHER = 0
     PUSH_TO_MAIN = 1
     SWEEP = 2
 
 
-_KIND_NAMES = {kind: kind.name.lower() for kind in RunKind}
+KIND_NAMES = {kind: kind.name.lower() for kind in RunKind}
 
 
 class Target(NamedTuple):
-    """What a push-to-main run measured: the branch or any pull request, with which configuration."""
+    """What a push-to-main run measures: `main` or any pull request, and the configuration."""
 
     ref: str
     config: str
 
 
+class Reported(NamedTuple):
+    """The figures of a run's GPUs: how many report, and the sum of their shares (1 is fully busy, or full).
+
+    `busiest` is in percent; `timestamp` and `runtime` are those of the row, in seconds, or None.
+    """
+
+    gpus: int
+    busy: float
+    memory_gpus: int
+    memory_filled: float
+    busiest: float
+    timestamp: float | None
+    runtime: float | None
+
+
 class Run(NamedTuple):
     """A run. `seen` is its last heartbeat, or its start where it had none; the end, once it is terminal.
 
-    `worked_from` is where its work begins at the earliest: a resumed or edited run keeps its start, and its
-    heartbeat moves on over pauses in which nothing was computed.
+    `worked_from` is the earliest time at which it may have computed: a resumed or edited run keeps its start,
+    and its heartbeat advances over pauses. `name` is the id in its address, `title` its display name.
+    `reported` is None where its GPUs report nothing, or were not queried.
 
-    A named tuple, because a backfill holds hundreds of thousands. Times are microseconds since the epoch.
+    A named tuple, because a backfill has hundreds of thousands. Times are microseconds since the epoch.
     """
 
     id: str
@@ -89,18 +107,20 @@ class Run(NamedTuple):
     sweep: str | None
     target: Target | None
     throughput: Mapping[str, float]
-    owner: Owner = NOBODY
-    look: Look | None = None  # only where it was asked how busy its GPUs are
+    owner: Owner = NO_OWNER
+    name: str = ""
+    title: str = ""
+    reported: Reported | None = None
 
 
 class RunReader:
-    """How runs of one project are read: what names mean, where GPUs are counted, whose they are."""
+    """Reads the runs of a project: their kind, GPUs, times and owner."""
 
     def __init__(
         self, push_to_main: str, gpu_count_key: str | None, assumed_gpus: int, owners: Owners | None = None
     ) -> None:
         self._push_to_main = re.compile(fnmatch.translate(push_to_main)).match
-        # <prefix>main.<commit>.<config>.<timestamp>, the prefix being what comes before the pattern's star
+        # <prefix>main.<commit>.<config>.<timestamp>, where the prefix is the pattern up to its first wildcard
         prefix = re.escape(re.split(r"[*?\[]", push_to_main)[0])
         self._target = re.compile(prefix + r"(?:(main)|pr\d+)\.[^.]+\.(.+)\.[^.]+").fullmatch
         self._gpu_count_key = gpu_count_key
@@ -109,17 +129,17 @@ class RunReader:
 
     @property
     def summary_keys(self) -> list[str]:
-        """The summary keys to ask for, with their parents: a nested summary has only those."""
+        """The summary keys to select, with their parents: a nested summary has only those."""
         keys = [*THROUGHPUT, *([self._gpu_count_key] if self._gpu_count_key else [])]
         return [*_with_parents(keys), "_wandb"]
 
     @property
     def config_keys(self) -> list[str]:
-        """The config keys to ask for."""
+        """The config keys to select."""
         return ["_wandb", *_with_parents([self._gpu_count_key] if self._gpu_count_key else [])]
 
     def read(self, node: Mapping[str, Json], flaws: list[str]) -> Run | None:
-        """The run of one row, or None; `flaws` gains a reason for everything that was lost."""
+        """Return the run of one row, or None; `flaws` gains a reason for each value that was dropped."""
         state = _STATES.get(str(node.get("state")).lower())
         if state is None:
             flaws.append("unknown_state")
@@ -130,92 +150,114 @@ class RunReader:
         except ValueError:
             flaws.append("bad_timestamp")
             return None
-        kind, target = self._classify(node)
+        title = str(node.get("displayName") or node.get("name") or "")
+        kind, target = self._classify(title, node)
         ended = state in TERMINAL
-        computed = _computed(node.get("computeSeconds"))
+        computed = _computed(node.get("computeSeconds"), "bad_compute_seconds", flaws)
         needs_summary = not (ended and computed) or kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key
-        summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else {}
+        summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else _EMPTY
         if not (ended and computed):
-            # Whether the server's figure keeps up while a run lasts is not known, so the larger one counts.
-            computed = max(computed, _computed(find(summary, "_wandb.runtime")))
-        known, gpu = self._gpus(node, summary, flaws)
-        gpus = self._assumed_gpus if known is None else known
+            # Whether the server updates its figure while a run lasts is not documented: take the larger.
+            computed = max(computed, _computed(find(summary, "_wandb.runtime"), "bad_summary_value", flaws))
+        row = _EMPTY
+        if "systemMetrics" in node:
+            row = _document(node["systemMetrics"], "bad_system_metrics", flaws)
+        gpus, gpu = self._gpus(node, summary, row, flaws)
+        assumed = gpus is None
+        gpus = self._assumed_gpus if gpus is None else gpus
+        if computed:
+            worked_from = max(start, seen - computed)
+        else:  # a run that waits may have a heartbeat, and has computed nothing
+            worked_from = max(start, seen) if state is State.PENDING else start
+        name = str(node.get("name") or node["id"])
         return Run(
             id=str(node["id"]),
             state=state,
             kind=kind,
             start=start,
             seen=seen,
-            worked_from=max(start, seen - computed) if computed else start,
+            worked_from=worked_from,
             duration=(computed or _span(start, seen, flaws)) if ended else None,
             gpus=gpus,
-            gpus_assumed=known is None,
+            gpus_assumed=assumed,
             sweep=str(node["sweepName"]) if node.get("sweepName") else None,
             target=target,
-            throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _NOTHING,
-            owner=self._owners.read(node, gpu, _KIND_NAMES[kind]) if self._owners else NOBODY,
-            look=_look(self._owners, node, gpus, flaws) if self._owners and "systemMetrics" in node else None,
+            throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _EMPTY,
+            owner=self._owners.read(node, gpu, KIND_NAMES[kind]) if self._owners else NO_OWNER,
+            name=name,
+            title=title or name,
+            reported=read_system_metrics(row, gpus, flaws) if row else None,
         )
 
-    def _classify(self, node: Mapping[str, Json]) -> tuple[RunKind, Target | None]:
-        name = str(node.get("displayName") or node.get("name") or "")
-        if self._push_to_main(name):
-            parts = self._target(name)
+    def _classify(self, title: str, node: Mapping[str, Json]) -> tuple[RunKind, Target | None]:
+        if self._push_to_main(title):
+            parts = self._target(title)
             return RunKind.PUSH_TO_MAIN, parts and Target(parts[1] or "pr", parts[2])
-        if node.get("sweepName") or ".sweep" in name.lower():
+        if node.get("sweepName") or ".sweep" in title.lower():
             return RunKind.SWEEP, None
         return RunKind.OTHER, None
 
     def _gpus(
-        self, node: Mapping[str, Json], summary: Mapping[str, Json], flaws: list[str]
+        self, node: Mapping[str, Json], summary: Mapping[str, Json], row: Mapping[str, Json], flaws: list[str]
     ) -> tuple[int | None, str | None]:
-        """GPUs of the run, by the first source that says so, and what they are called; None if unknown."""
+        """Return the number of GPUs by the first source that has it, None if unknown; and their name.
+
+        Where the sources have 0 and GPUs report nevertheless, these are counted.
+        """
         config = _document(node.get("config"), "bad_config", flaws)
         config = {key: _unwrapped(value) for key, value in config.items()}
-        writer = _largest_writer(config.get("_wandb"))
-        said: list[Json] = []
+        writers = _writers(config.get("_wandb"))
+        writer: Mapping[str, Json] = writers[0] if writers else _EMPTY
+        if len(writers) > 1:
+            writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0)
+        gpu = _gpu_name(writer)
         if self._gpu_count_key is not None:
-            said += [find(config, self._gpu_count_key), _last(find(summary, self._gpu_count_key))]
-        said.append(_gpus_seen(writer))
+            for value in (find(config, self._gpu_count_key), _last(find(summary, self._gpu_count_key))):
+                if (count := _count(value, flaws)) is not None:
+                    return count, gpu
+        known = _count(writer.get("gpu_count"), flaws)
         information = node.get("runInfo")
-        said.append(information.get("gpuCount") if isinstance(information, dict) else None)
-        for value in said:
-            if value is None:
-                continue
-            if is_number(value) and 0 <= value <= MAX_GPUS and value == int(value):
-                return int(value), _gpu_name(writer)
-            flaws.append("bad_gpu_count")
-        return None, _gpu_name(writer)
+        if known is None and isinstance(information, dict):
+            known = _count(information.get("gpuCount"), flaws)
+        if known is None and any(map(_is_without_gpu, writers)) and not any(map(_names_gpu, writers)):
+            known = 0
+        return gpus_in_row(row) if known == 0 else known, gpu
 
 
 def microseconds(text: Json) -> int:
-    """An ISO 8601 time, with any offset, fraction or neither (UTC then), since the epoch."""
+    """Return an ISO 8601 time, with any offset (UTC without one) and fraction, since the epoch."""
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is not a timestamp")
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MICROSECOND
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // _MICROSECOND
 
 
-def is_number(value: Json) -> TypeGuard[int | float]:
-    """Whether a value is a finite number; a truth value is none."""
+def number(value: Json) -> int | float | None:
+    """Return a finite number, also one that is written as text; None for anything else."""
+    if value is None:
+        return None
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
     try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return value if math.isfinite(value) else None
     except OverflowError:  # an int too large for a float
-        return False
+        return None
 
 
 def find(values: Mapping[str, Json], key: str) -> Json:
-    """The value of a key written flat (`a/b`), or nested along its slashes or dots; None where absent."""
+    """Return the value of a key that is flat (`a/b`), or nested at its slashes or dots; None where absent."""
     if key in values:
         return values[key]
     for separator in "/.":
-        place: Json = values
+        value: Json = values
         for part in key.split(separator):
-            place = place.get(part) if isinstance(place, dict) else None
-        if place is not None:
-            return place
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            return value
     return None
 
 
@@ -223,46 +265,68 @@ def _with_parents(keys: list[str]) -> list[str]:
     return list(dict.fromkeys([*keys, *(re.split("[/.]", key)[0] for key in keys)]))
 
 
-def _document(text: Json, flaw: str, flaws: list[str]) -> dict[str, Json]:
-    """A JSON object that came as a string; nothing at all is an empty one."""
+def _document(text: Json, flaw: str, flaws: list[str]) -> Mapping[str, Json]:
+    """Return a JSON object that is written as text; an empty one for no text."""
     if text is None or text == "":
-        return {}
+        return _EMPTY
     try:
-        found = _parsed(text) if isinstance(text, str) else text
+        document = _parse(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict):
-        return found
+        document = None
+    if isinstance(document, dict):
+        return document
     flaws.append(flaw)
-    return {}
+    return _EMPTY
 
 
-def _parsed(text: str) -> Json:
+def _parse(text: str) -> Json:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return json.loads(text)  # which knows NaN and Infinity, as W&B's own client writes them
+        return json.loads(text)  # accepts NaN and Infinity, which W&B's own client writes
 
 
 def _unwrapped(value: Json) -> Json:
-    """A config value without the `{"value": …, "desc": …}` around it."""
+    """Return a config value without the `{"value": …, "desc": …}` around it."""
     return value["value"] if isinstance(value, dict) and "value" in value else value
 
 
-def _largest_writer(internal: Json) -> Mapping[str, Json]:
-    """Who saw most GPUs. A resumed run has several writers on the same GPUs: they do not add up."""
+def _last(value: Json) -> Json:
+    """Return a summary value without the `{"last": …, "max": …}` that `define_metric` writes around it."""
+    return value["last"] if isinstance(value, dict) and "last" in value else value
+
+
+def _writers(internal: Json) -> list[dict[str, Json]]:
+    """Return the metadata of each client that wrote the run.
+
+    A resumed run has several on the same GPUs: their counts do not add up.
+    """
     writers = internal.get("e") if isinstance(internal, dict) else None
-    found = [one for one in writers.values() if isinstance(one, dict)] if isinstance(writers, dict) else []
-    return max(found, key=lambda one: _gpus_seen(one) or 0, default=_NOTHING)
+    return [each for each in writers.values() if isinstance(each, dict)] if isinstance(writers, dict) else []
 
 
-def _gpus_seen(writer: Mapping[str, Json]) -> float | None:
-    count = writer.get("gpu_count")
-    return count if is_number(count) else None
+def _names_gpu(writer: Mapping[str, Json]) -> bool:
+    """Return whether a client saw a GPU. It leaves out counts of 0 and lists without an entry."""
+    return any(writer.get(key) for key in ("gpu", "gpu_count", "gpu_nvidia", "gpu_amd", "apple"))
+
+
+def _is_without_gpu(writer: Mapping[str, Json]) -> bool:
+    """Return whether a client looked for devices and saw no GPU."""
+    return any(key in writer for key in ("cpu_count", "tpu", "trainium")) and not _names_gpu(writer)
+
+
+def _count(value: Json, flaws: list[str]) -> int | None:
+    if value is None:
+        return None
+    count = number(value)
+    if count is None or not 0 <= count <= MAX_GPUS or count != int(count):
+        flaws.append("bad_gpu_count")
+        return None
+    return int(count)
 
 
 def _gpu_name(writer: Mapping[str, Json]) -> str | None:
-    """What the driver calls its first GPU."""
+    """Return the name that the driver gives to its first GPU."""
     name = writer.get("gpu")
     if not name:
         devices = writer.get("gpu_nvidia") or writer.get("gpu_amd")
@@ -271,27 +335,20 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _look(owners: Owners, node: Mapping[str, Json], gpus: int, flaws: list[str]) -> Look:
-    run_id = str(node.get("name") or node["id"])
-    name = str(node.get("displayName") or run_id)
-    row = _document(node["systemMetrics"], "bad_system_metrics", flaws)
-    reported = read_system_metrics(row, gpus, flaws)
-    return Look(run_id, name, owners.user(node), reported)
-
-
-def _last(value: Json) -> Json:
-    """A summary value without the `{"last": …, "max": …}` around it, which `define_metric` asks for."""
-    return value["last"] if isinstance(value, dict) and "last" in value else value
-
-
-def _computed(seconds: Json) -> int:
-    """How long a run computed, as W&B says; 0 where it does not."""
-    seconds = _last(seconds)
-    return round(seconds * SECOND) if is_number(seconds) and 0 < seconds < MAX_SECONDS else 0
+def _computed(value: Json, flaw: str, flaws: list[str]) -> int:
+    """Return how long a run computed, in microseconds; 0 where that is not known."""
+    value = _last(value)
+    if value is None:
+        return 0
+    seconds = number(value)
+    if seconds is None:
+        flaws.append(flaw)
+        return 0
+    return round(seconds * SECOND) if 0 < seconds < MAX_SECONDS else 0
 
 
 def _span(start: int, end: int, flaws: list[str]) -> int | None:
-    """From start to end; None where clocks disagree."""
+    """Return the time from start to end; None where clocks disagree."""
     if end < start:
         flaws.append("negative_duration")
         return None
@@ -302,8 +359,79 @@ def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, f
     values = {}
     for key in THROUGHPUT:
         value = _last(find(summary, key))
-        if is_number(value):
-            values[key] = value
-        elif value is not None:
+        if value is None:
+            continue
+        speed = number(value)
+        if speed is None:
             flaws.append("bad_summary_value")
+        else:
+            values[key] = speed
     return values
+
+
+# System metrics: `system.gpu.<i>.gpu` for every GPU that the client sees, those of other users too, and
+# `system.gpu.process.<i>.gpu` for those that the run itself uses. In shared mode each process adds a label,
+# `/l:<name>`, and an index with two labels is two GPUs.
+
+_Device = tuple[str, int]  # label and index
+_KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})\.([A-Za-z]+)(?:/l:(.*))?", re.DOTALL)
+_BUSY, _MEMORY = "gpu", "memoryAllocated"
+
+
+def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) -> Reported | None:
+    """Return the figures of the GPUs of a run, which has so many; None where none reports."""
+    of_process: dict[str, dict[_Device, float]] = {_BUSY: {}, _MEMORY: {}}
+    of_machine: dict[str, dict[_Device, float]] = {_BUSY: {}, _MEMORY: {}}
+    bad = False
+    for key, value in row.items():
+        parsed = _parse_key(key)
+        if parsed is None or value is None or parsed[1] not in of_process:
+            continue
+        percent = value if type(value) is float or type(value) is int else number(value)
+        if percent is not None and 0 <= percent <= 100:
+            (of_process if parsed[0] else of_machine)[parsed[1]][parsed[2]] = percent
+        else:
+            bad = True
+    times = []
+    for key in ("_timestamp", "_runtime"):
+        seconds = number(row.get(key))
+        times.append(seconds if seconds is not None and seconds >= 0 else None)
+        bad = bad or (times[-1] is None and row.get(key) is not None)
+    if bad and "bad_system_metrics" not in flaws:
+        flaws.append("bad_system_metrics")
+    # The GPUs of the process are the run's; without any, of the machine's as many as the run has.
+    own = {*of_process[_BUSY], *of_process[_MEMORY]}
+    busy, filled = (
+        {device: values[device] for device in own if device in values} if own else _first(values, gpus)
+        for values in (of_machine[measure] | of_process[measure] for measure in (_BUSY, _MEMORY))
+    )
+    if not busy and not filled:
+        return None
+    return Reported(
+        gpus=len(busy),
+        busy=math.fsum(busy.values()) / 100,
+        memory_gpus=len(filled),
+        memory_filled=math.fsum(filled.values()) / 100,
+        busiest=max(busy.values(), default=0.0),
+        timestamp=times[0],
+        runtime=times[1],
+    )
+
+
+def gpus_in_row(row: Mapping[str, Json]) -> int:
+    """Return how many GPUs a row of system metrics has figures of: those of the process, else all."""
+    parsed = [found for key, value in row.items() if value is not None and (found := _parse_key(key))]
+    own = {device for is_process, _, device in parsed if is_process}
+    return min(MAX_GPUS, len(own or {index for _, _, (_, index) in parsed}))
+
+
+@lru_cache(maxsize=2**14)  # every row has the same few keys
+def _parse_key(key: str) -> tuple[bool, str, _Device] | None:
+    """Return whether a figure is of the process, its measure and its GPU; None for any other key."""
+    found = _KEY.fullmatch(key)
+    return found and (bool(found[1]), found[3], (found[4] or "", int(found[2])))
+
+
+def _first(values: Mapping[_Device, float], gpus: int) -> dict[_Device, float]:
+    devices = sorted(device for device in values if device[1] < gpus)
+    return {device: values[device] for device in devices[:gpus]}

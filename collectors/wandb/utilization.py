@@ -1,93 +1,249 @@
-"""How busy the GPUs of a run are, read from the latest row of its system metrics.
+"""GPU utilisation of the active runs of a project at one tick, and which runs have been idle for long.
 
-Whoever does not say is unknown, not idle. Keys are `system.gpu.<i>.gpu` for every GPU that the client sees,
-other people's too, and `system.gpu.process.<i>.gpu` for those that the run itself uses; in shared mode each
-process adds a label, `/l:<name>`, and an index under two labels is two GPUs.
+Low utilisation at one observation is a checkpoint being written or a restart: a run is idle if it was low at
+every observation for a while. Observations are stored in the collector's memory, whatever becomes of the
+points. Shares are added up exactly: `sum` of floats depends on their order.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
 
-_FLAW = "bad_system_metrics"
-_MEASURES = (".gpu", ".memoryAllocated")
-_NUMBERS = (int, float)  # and not bool; NaN is not between any two
-_KEY = re.compile(r"system\.gpu\.(process\.)?([0-9]{1,6})(\.gpu|\.memoryAllocated)(?:/l:(.*))?", re.DOTALL)
+from collectors.wandb import metrics as m
+from collectors.wandb.groups import DOLLAR
+from collectors.wandb.ledger import Group, Ledger
+from collectors.wandb.runs import SECOND, TERMINAL, Reported, Run
+from collectors.wandb.settings import Project, WandbSettings
+from common.metric import Metric, Series
 
-_Place = tuple[str, int]  # label and index
+MEMORY_KEY = "idle"
+
+_NOTHING = Reported(0, 0.0, 0, 0.0, 0.0, None, None)
 
 
-class Reported(NamedTuple):
-    """What the GPUs say: how many do, and the sum of their shares (1 is a GPU fully busy, or full).
+class Memory(NamedTuple):
+    """What is stored of a run whose GPUs were all low at the last observation that counted, in seconds.
 
-    `busiest` is in percent; `timestamp` and `runtime` are of the row, in seconds, where it has them.
+    `since` is the first of these observations and `counted` the last; `observed` is the last of any kind.
     """
 
-    gpus: int
-    busy: float
-    memory_gpus: int
-    memory_filled: float
-    busiest: float
+    since: int
+    counted: int
+    observed: int
+    runtime: float
+    row_runtime: float | None
     timestamp: float | None
-    runtime: float | None
+
+    @property
+    def seconds(self) -> int:
+        """How long the run has been observed as idle."""
+        return self.counted - self.since
 
 
-class Look(NamedTuple):
-    """A run that is looked at while it runs: what names it, and what its GPUs say, if anything."""
+class Observed(NamedTuple):
+    """An active run with the figures of its GPUs, and how long it has been low (None where it is not)."""
 
-    run_id: str
-    name: str
-    user: str
-    reported: Reported | None
+    run: Run
+    reported: Reported
+    low_seconds: int | None
 
 
-# Any: what a JSON document may hold
-def read_system_metrics(row: Mapping[str, Any], gpus: int, flaws: list[str]) -> Reported | None:
-    """What the GPUs of a run say, which has so many; None where none says anything."""
-    found: dict[tuple[bool, str], dict[_Place, float]] = defaultdict(dict)
-    for key, value in row.items():
-        meaning = _meaning(key)
-        if meaning is None or value is None:
-            continue
-        if type(value) in _NUMBERS and 0 <= value <= 100:
-            found[meaning[0]][meaning[1]] = value
-        elif _FLAW not in flaws:
-            flaws.append(_FLAW)
-    # A GPU of the process is the run's own. Of the machine's, only as many can be as the run has.
-    busy, filled = found[True, ".gpu"], found[True, ".memoryAllocated"]
-    if not busy and not filled:
-        busy, filled = (_of_the_run(found[False, measure], gpus) for measure in _MEASURES)
-    if not busy and not filled:
-        return None
-    return Reported(
-        gpus=len(busy),
-        busy=math.fsum(busy.values()) / 100,
-        memory_gpus=len(filled),
-        memory_filled=math.fsum(filled.values()) / 100,
-        busiest=max(busy.values(), default=0.0),
-        timestamp=_number(row.get("_timestamp")),
-        runtime=_number(row.get("_runtime")),
+class Observation(NamedTuple):
+    """The active runs of a project at a tick; `has_before` is whether an earlier observation is stored."""
+
+    project: Project
+    at: int
+    runs: list[Observed]
+    has_before: bool
+
+
+def active_runs(runs: Iterable[Run], at: int, settings: WandbSettings) -> list[Run]:
+    """Return the runs that are running at a tick by their heartbeat."""
+    now, stale_after = at * SECOND, settings.stale_after * SECOND
+    return [
+        run
+        for run in runs
+        if run.state not in TERMINAL and run.state != "pending" and run.start <= now < run.seen + stale_after
+    ]
+
+
+def with_observed_gpus(runs: Iterable[Run], observed: Iterable[Run]) -> list[Run]:
+    """Return the runs of a listing; those without GPUs whose system metrics have some, with these."""
+    counts = {run.id: run.gpus for run in observed if run.gpus}
+    return [run._replace(gpus=counts[run.id]) if not run.gpus and run.id in counts else run for run in runs]
+
+
+def observe(
+    project: Project,
+    runs: Iterable[Run],
+    at: int,
+    max_gap: int,
+    settings: WandbSettings,
+    memory: dict[str, object],
+) -> Observation:
+    """Return the active runs of a project with their figures, and store what was observed.
+
+    An observation more than `max_gap` seconds after the last does not continue it.
+    """
+    stored = memory.setdefault(MEMORY_KEY, {})
+    projects = stored if isinstance(stored, dict) else {}
+    memory[MEMORY_KEY] = projects
+    entry = projects.get(str(project))
+    before_at = entry.get("at") if isinstance(entry, dict) else None
+    before = stored_memories(entry.get("runs")) if isinstance(entry, dict) else {}
+    after: dict[str, Memory] = {}
+    found: list[Observed] = []
+    for run in active_runs(runs, at, settings):
+        reported = run.reported
+        timestamp = None if reported is None else reported.timestamp
+        if timestamp is not None and timestamp <= at - settings.stale_after:
+            reported = None  # as old as a stale heartbeat
+        runtime = (run.seen - run.worked_from) / SECOND
+        idle = remember(before.get(run.name), reported, runtime, at, settings.idle_below, max_gap)
+        if idle is not None:
+            after[run.name] = idle
+        is_low = idle is not None and reported is not None and bool(reported.gpus)
+        found.append(Observed(run, reported or _NOTHING, idle.seconds if idle and is_low else None))
+    projects[str(project)] = {"at": at, "runs": {name: [*idle] for name, idle in after.items()}}
+    has_before = type(before_at) is int and 0 <= at - before_at <= max_gap
+    return Observation(project, at, found, has_before)
+
+
+def forget_old_observations(memory: dict[str, object], at: int, max_gap: int) -> None:
+    """Remove projects that were not observed for so long that nothing can follow from it."""
+    stored = memory.get(MEMORY_KEY)
+    if isinstance(stored, dict):
+        memory[MEMORY_KEY] = {
+            project: entry
+            for project, entry in stored.items()
+            if isinstance(entry, dict) and type(entry.get("at")) is int and at - entry["at"] <= max_gap
+        }
+
+
+def stored_memories(stored: object) -> dict[str, Memory]:
+    """Return the memories of a project as a state document has them, without those that are damaged."""
+    items = stored.items() if isinstance(stored, dict) else ()
+    return {run: Memory(*values) for run, values in items if isinstance(values, list) and _is_memory(values)}
+
+
+def _is_memory(values: list[object]) -> bool:
+    return (
+        len(values) == len(Memory._fields)
+        and all(type(value) in (int, float) for value in values[:4])
+        and all(value is None or type(value) in (int, float) for value in values[4:])
     )
 
 
-@lru_cache(maxsize=2**14)  # the same few keys in every row
-def _meaning(key: str) -> tuple[tuple[bool, str], _Place] | None:
-    """Whether a figure is of the process, and what it measures; of which GPU. None for any other key."""
-    found = _KEY.fullmatch(key)
-    return found and ((bool(found[1]), found[3]), (found[4] or "", int(found[2])))
-
-
-def _of_the_run(figures: Mapping[_Place, float], gpus: int) -> dict[_Place, float]:
-    own = sorted(place for place in figures if place[1] < gpus)
-    return {place: figures[place] for place in own[:gpus]}
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def remember(
+    before: Memory | None, reported: Reported | None, runtime: float, at: int, below: float, max_gap: int
+) -> Memory | None:
+    """Return what to store of a run after an observation; None where it is not low."""
+    row_runtime = None if reported is None else reported.runtime
+    if before is not None and not 0 <= at - before.observed <= max_gap:
+        before = None
+    if before is not None and (runtime < before.runtime or _is_less(row_runtime, before.row_runtime)):
+        before = None  # it was restarted
+    if reported is None or not reported.gpus:
+        return before and before._replace(observed=at, runtime=runtime)
+    is_busy = reported.busiest >= below
+    if before is not None and not _is_less(before.timestamp, reported.timestamp, unknown=True):
+        if is_busy and reported.timestamp != before.timestamp:
+            return None  # a clock was set back
+        return before._replace(observed=at, runtime=runtime)  # the row of an earlier observation
+    if is_busy:
         return None
-    return value if 0 <= value < math.inf else None
+    since = at if before is None else before.since
+    return Memory(since, at, at, runtime, row_runtime, reported.timestamp)
+
+
+def _is_less(value: float | None, other: float | None, *, unknown: bool = False) -> bool:
+    return unknown if value is None or other is None else value < other
+
+
+def observed_series(observation: Observation, ledger: Ledger, settings: WandbSettings) -> Iterator[Series]:
+    """Yield the utilisation of a project and its groups; idle ones only after an earlier observation."""
+    at = observation.at
+    groups: defaultdict[Group, list[Observed]] = defaultdict(list)
+    for each in observation.runs:
+        groups[ledger.counted_group(each.run.owner.group)].append(each)
+    for group, runs in sorted(groups.items()):
+        tags = ledger.group_tags(group)
+        for metric, value in _group_values(runs, settings, has_idle=observation.has_before):
+            yield metric(value, at, **tags)
+    tags = {"entity": observation.project.entity, "project": observation.project.name}
+    if (busy := utilization(observation.runs)) is not None:
+        yield m.UTILIZATION(busy, at, **tags)
+    for run, reported, seconds in idle_runs(observation, settings):
+        run_tags = {**tags, "user": run.owner.user, "run": run.title, "run_id": run.name}
+        yield m.IDLE_GPUS(reported.gpus, at, **run_tags)
+        yield m.IDLE_SECONDS(seconds or 0, at, **run_tags)
+
+
+def _group_values(
+    runs: Sequence[Observed], settings: WandbSettings, *, has_idle: bool
+) -> Iterator[tuple[Metric, float]]:
+    gpus = sum(each.reported.gpus for each in runs)
+    memory_gpus = sum(each.reported.memory_gpus for each in runs)
+    yield m.USAGE_REPORTING, gpus
+    if gpus:
+        yield m.USAGE_BUSY, math.fsum(each.reported.busy for each in runs)
+    if memory_gpus:
+        yield m.USAGE_REPORTING_MEMORY, memory_gpus
+        yield m.USAGE_MEMORY_FILLED, math.fsum(each.reported.memory_filled for each in runs)
+    if gpus and has_idle:
+        idle = [each for each in runs if _is_idle(each, settings)]
+        yield m.USAGE_IDLE, sum(each.reported.gpus for each in idle)
+        prices = [(each.reported.gpus, each.run.owner.price) for each in idle]
+        costs = [count * price for count, price in prices if price is not None]
+        if settings.gpu_prices and (costs or not idle):
+            yield m.IDLE_COST, sum(costs) / DOLLAR
+
+
+def _is_idle(each: Observed, settings: WandbSettings) -> bool:
+    return each.low_seconds is not None and each.low_seconds >= settings.idle_after
+
+
+def utilization(runs: Iterable[Observed]) -> float | None:
+    """Return the utilisation of the GPUs that report, in percent; None where none does."""
+    reported = [each.reported for each in runs]
+    gpus = sum(each.gpus for each in reported)
+    return 100 * math.fsum(each.busy for each in reported) / gpus if gpus else None
+
+
+def idle_runs(observation: Observation, settings: WandbSettings) -> list[Observed]:
+    """Return the idle runs of a project that are sent by name: first those with most idle GPU time."""
+    idle = [each for each in observation.runs if observation.has_before and _is_idle(each, settings)]
+    idle.sort(key=lambda each: (-each.reported.gpus * (each.low_seconds or 0), each.run.name))
+    return idle[: settings.idle_runs]
+
+
+def idle_table(observation: Observation, settings: WandbSettings) -> list[dict[str, object]]:
+    """Return the idle runs as rows for a person."""
+    return [
+        {
+            "run": run.title,
+            "user": run.owner.user,
+            "gpus": reported.gpus,
+            "idle_hours": (seconds or 0) / 3600,
+            "url": run_url(observation.project, run, settings),
+        }
+        for run, reported, seconds in idle_runs(observation, settings)
+    ]
+
+
+def usage_table(ledger: Ledger, observation: Observation | None) -> list[dict[str, object]]:
+    """Return the groups of a project with most GPU hours as rows for a person."""
+    groups: defaultdict[Group, list[Observed]] = defaultdict(list)
+    for each in observation.runs if observation else ():
+        groups[ledger.counted_group(each.run.owner.group)].append(each)
+    return [{**row, "utilization_pct": utilization(groups[group])} for group, row in ledger.table()]
+
+
+def run_url(project: Project, run: Run, settings: WandbSettings) -> str:
+    """Return the address of a run on the web."""
+    site = settings.base_url.replace("://api.wandb.ai", "://wandb.ai")
+    return "/".join([site, *map(quote, project), "runs", quote(run.name)])

@@ -16,7 +16,7 @@ from pydantic_settings import AWSSecretsManagerSettingsSource, EnvSettingsSource
 from common import signals
 from common.config import aws
 from common.config.file import unknown
-from common.config.settings import CoreSettings, Settings, variables
+from common.config.settings import CoreSettings, Settings, variables, without_blanks
 from common.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:
@@ -136,4 +136,4 @@ def _values(model: type[Settings], secret_id: str, text: str) -> dict[str, str]:
             values[key] = value.strip() if isinstance(value, str) else json.dumps(value)
     if wrong:
         raise ConfigurationError(f"the AWS secret {secret_id}: {', '.join(wrong)}")
-    return {key: value for key, value in values.items() if value}
+    return without_blanks(model, values)

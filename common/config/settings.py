@@ -41,6 +41,10 @@ class _FromSecret:
     """Marks a field that a secret usually holds: only a missing one that is required makes us ask AWS."""
 
 
+class _NonBlank:
+    """Marks a field for which an empty value is an error; any other field counts as unset then."""
+
+
 def _strip(value: object) -> object:
     return value.strip() if isinstance(value, str) else value
 
@@ -110,7 +114,16 @@ def _site(value: str) -> str:
     return value
 
 
+def _refuse_blank(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value():
+        raise ValueError("is set but empty: give it a value, or unset it")
+    return value
+
+
 Secret = Annotated[SecretStr, BeforeValidator(_credential), _FromSecret()]
+NonBlankSecret = Annotated[
+    SecretStr, BeforeValidator(_credential), AfterValidator(_refuse_blank), _FromSecret(), _NonBlank()
+]
 Text = Annotated[str, BeforeValidator(_strip)]
 Url = Annotated[Text, AfterValidator(_require_tls)]
 Site = Annotated[Text, AfterValidator(_site)]
@@ -265,12 +278,12 @@ _sources: ContextVar[tuple[PydanticBaseSettingsSource, ...]] = ContextVar("_sour
 
 class _Environment(EnvSettingsSource):
     def __init__(self, model: type[BaseSettings], environ: Mapping[str, str]) -> None:
-        self._environ = environ
+        self._model, self._environ = model, environ
         super().__init__(model, case_sensitive=True)
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         # A variable set to nothing is an unset one: charts and shells leave such behind.
-        return {name: value for name, value in self._environ.items() if value.strip()}
+        return without_blanks(self._model, self._environ)
 
 
 def variables(model: type[Settings]) -> dict[str, str]:
@@ -279,14 +292,25 @@ def variables(model: type[Settings]) -> dict[str, str]:
 
 
 def secret_variables(model: type[Settings]) -> list[str]:
-    """The variables that a secret usually holds. Of `Secret | None`, the marks are one level down."""
+    """The variables that a secret usually holds."""
+    return _marked(model, _FromSecret)
+
+
+def _marked(model: type[BaseSettings], kind: type) -> list[str]:
+    """The variables of the fields with a mark. Of `Secret | None`, the marks are one level down."""
     return [
         str(info.validation_alias)
         for info in model.model_fields.values()
         for holder in (info, *get_args(info.annotation))
         for mark in getattr(holder, "metadata", getattr(holder, "__metadata__", ()))
-        if isinstance(mark, _FromSecret)
+        if isinstance(mark, kind)
     ]
+
+
+def without_blanks(model: type[BaseSettings], values: Mapping[str, str]) -> dict[str, str]:
+    """Values by variable without empty ones, which count as unset; but for those where that is an error."""
+    non_blank = _marked(model, _NonBlank)
+    return {name: value for name, value in values.items() if value.strip() or name in non_blank}
 
 
 def load(
@@ -318,7 +342,7 @@ def load(
     looked.append(f"the configuration file {file.path}" if file.path else "no configuration file was given")
     origins = {names[key]: f"{file.path}: {key} in {_place(table)}" for key in given}
     origins |= {name: f"the AWS secret {secret_id}: {name}" for name in (found.env_vars if found else ())}
-    origins |= {name: name for name, value in environ.items() if value.strip()}
+    origins |= {name: name for name in without_blanks(model, environ)}
 
     in_file = InitSettingsSource(model, {names[key]: value for key, value in given.items()})
     sources = (_Environment(model, environ), found, in_file)
@@ -359,7 +383,12 @@ def _table(model: type[Settings], table: str | None, file: ConfigurationFile) ->
     if wrong:
         raise ConfigurationError(f"{file.path}: {', '.join(wrong)}")
     # As in the environment, what is set to nothing is not set.
-    return {key: value for key, value in given.items() if not (isinstance(value, str) and not value.strip())}
+    non_blank, names = _marked(model, _NonBlank), variables(model)
+    return {
+        key: value
+        for key, value in given.items()
+        if not isinstance(value, str) or value.strip() or names[key] in non_blank
+    }
 
 
 def _place(table: str | None) -> str:

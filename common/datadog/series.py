@@ -49,6 +49,7 @@ class SeriesTable:
         self._sent: dict[_Key, tuple[_Key, int]] = {}  # of a backfill: which of ours, and its last second
         self.dropped: Counter[str] = Counter()
         self.examples: dict[str, str] = {}  # by reason, the first that was dropped
+        self.beyond_cap: dict[str, set[_Key]] = {}  # by metric, the series that were dropped
 
     def add(self, series: Series) -> None:
         """Take a series whose points are in order of time; those that cannot be sent are dropped."""
@@ -190,6 +191,7 @@ class SeriesTable:
         for stored in sorted(new, key=_stable_hash)[room:]:
             parts = [part for key in shared.get(stored, [owners[stored]]) for part in waiting[key]]
             self._drop("series_cap", sum(len(part.times) for part in parts), stored, parts[0].times[0])
+            self.beyond_cap.setdefault(stored[0], set()).add(stored)
             del owners[stored]
 
 

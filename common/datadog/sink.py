@@ -51,6 +51,7 @@ class DatadogSink(DatadogClient):
         self._cap = core.series_cap
         self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD, many_ticks=since is not None)
         self.dropped, self.examples = self._table.dropped, self._table.examples
+        self.beyond_cap = self._table.beyond_cap
         self.points_sent = 0
 
     def add(self, series: Series) -> None:

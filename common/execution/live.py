@@ -127,6 +127,7 @@ class LiveRun(Run):
         if push and memory != self._document.memory:  # observed, whatever becomes of the delivery
             self._save(replace(self._document, now=self._now, memory=memory))
         sink.flush()
+        self._lose_beyond_cap()
         if push:
             self._note_sent(window, memory)
 
@@ -162,7 +163,7 @@ class LiveRun(Run):
         success = self._document.last_success
         if not self._report.lost:
             success = int(self._clock())
-        elif self._collector.has_history and len(self._report.lost) > self._state_lost:
+        elif self._collector.has_history and len(self._report.lost) > self._state_lost + self._is_capped:
             log.warning("some units were lost; to send them later: %s", self._backfill_command(window))
         self._save(Document(self._now, sent_until, success, memory))
 

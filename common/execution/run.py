@@ -61,6 +61,10 @@ class Sink(Protocol):
     def examples(self) -> Mapping[str, str]:
         """By reason, the first point that was not sent."""
 
+    @property
+    def beyond_cap(self) -> Mapping[str, Collection[object]]:
+        """By metric, the series that were not sent because there are too many."""
+
     def add(self, series: Series) -> None:
         """Take a series, to be sent with the next `flush`."""
 
@@ -95,6 +99,7 @@ class Run(ABC):
         self._findings: list[str] = []
         self._sink: Sink | None = None
         self._node_name = ""
+        self._is_capped = False
 
     def run(self) -> Outcome:
         """Do the job; every way it can end is an outcome."""
@@ -240,13 +245,25 @@ class Run(ABC):
         settings = self._configuration.datadog()
         return HistoricalIngestion(settings, self._core, self._deadline, clock=self._clock)
 
+    def _lose_beyond_cap(self) -> None:
+        """Report the series beyond the cap as lost, once, with the metrics they are of."""
+        beyond = self._sink.beyond_cap if self._sink else {}
+        if self._is_capped or not beyond:
+            return
+        self._is_capped = True
+        number = sum(map(len, beyond.values()))
+        names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(beyond.items()))
+        self._report.lose(
+            f"{number:,} series",
+            f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}",
+        )
+
     def _outcome(self, failure: Failure | None, *, skipped: bool) -> Outcome:
         dropped = dict(self._report.dropped)
         for reason, count in (self._sink.dropped if self._sink else {}).items():
             dropped[reason] = dropped.get(reason, 0) + count
         examples = {**self._report.examples, **(self._sink.examples if self._sink else {})}
-        if beyond := dropped.get("series_cap"):
-            log.warning("%d points of series beyond FLEETGAUGE_SERIES_CAP were not sent; raise it", beyond)
+        self._lose_beyond_cap()
         sent = self._sink.points_sent if self._sink else 0
         lost = [logs.redact(unit) for unit in self._report.lost[:MAX_NAMED]]
         if len(self._report.lost) > MAX_NAMED:
@@ -270,7 +287,7 @@ class Run(ABC):
             lost=lost,
             findings=[logs.redact(finding) for finding in self._findings],
             error=failure,
-            tables=self._report.tables if self._job.mode in {Mode.DRY_RUN, Mode.SETTINGS} else {},
+            tables={} if self._job.mode is Mode.PUSH else self._report.tables,
         )
 
 

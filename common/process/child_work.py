@@ -94,6 +94,10 @@ def _execute(job: Job, parent: Parent) -> Outcome:
         from common.execution.inspection import InspectionRun
 
         return InspectionRun(job, os.environ, parent).run()
+    if job.mode is Mode.EXPLAIN:
+        from common.execution.explanation import ExplainRun
+
+        return ExplainRun(job, os.environ, parent).run()
     if job.backfill is not None:
         from common.execution.backfill import BackfillRun
 

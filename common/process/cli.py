@@ -41,6 +41,7 @@ exit code: 0 ok, empty or skipped; 1 a collector was partial or failed; 2 config
 
 
 SHARDED = "wandb"  # whose projects share no series
+EXPLAINED = "wandb"  # which can list what a value is made of
 MAX_SHARDS = 64
 
 
@@ -59,7 +60,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     """The command line's grammar; docs/command-line.md is generated from it, at a fixed width."""
     made = _Parser(
         prog="run_collector.py",
-        usage="run_collector.py NAME... [--push | --check | --print-config] [options]",
+        usage="run_collector.py NAME... [--push | --check | --print-config | --explain METRIC] [options]",
         description="Collect fleet metrics: show them (the default) or push them to Datadog.",
         epilog=_EPILOG,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
@@ -73,6 +74,12 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add("--push", action="store_true", help="deliver to Datadog")
     add("--check", action="store_true", help="check settings, secrets and access; send nothing")
     add("--print-config", action="store_true", help="show each setting in force, and where it comes from")
+    add(
+        "--explain",
+        nargs="+",
+        metavar=("METRIC", "tag=value"),
+        help="wandb only: list the runs behind one value of now, and what each adds",
+    )
     add("--list", action="store_true", help="list the collectors and what each reads")
     add(
         "--completion",
@@ -139,6 +146,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
         )
     names = registry.expand(options.names, known)
     shard = _shard(options.shard, names, environ)
+    _check_explain(options, names)
     person = console.find() if options.push and options.since and not options.yes else None
     backfill = backfill_options.parse(options, environ, int(time.time()), person=person is not None)
     for option, path in (("--csv", options.csv), ("--html", options.html)):
@@ -157,6 +165,20 @@ def _shard(text: str | None, names: list[str], environ: Mapping[str, str]) -> Sh
             "or by several releases, each with its own paths"
         )
     return Shard(*backfill_options.part_of("--shard", text, environ, MAX_SHARDS))
+
+
+def _check_explain(options: argparse.Namespace, names: list[str]) -> None:
+    """Refuse to explain what nobody can, or in another form than METRIC tag=value."""
+    if not options.explain:
+        return
+    if names != [EXPLAINED]:
+        raise ConfigurationError(f"--explain is for {EXPLAINED} alone")
+    for option in ("since", "every"):
+        if getattr(options, option):
+            raise ConfigurationError(f"--explain is about now: leave --{option} out")
+    for text in options.explain[1:]:
+        if not all(text.partition("=")):
+            raise ConfigurationError(f"--explain: {text!r} is not a tag: write tag=value")
 
 
 def _list(known: list[str], *, as_json: bool) -> int:

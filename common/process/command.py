@@ -64,7 +64,12 @@ class Command:
         self._person = person
         self._runner: Runner | None = None
         self._outcomes: list[Outcome] = []  # of the last run
-        asked = {Mode.PUSH: options.push, Mode.CHECK: options.check, Mode.SETTINGS: options.print_config}
+        asked = {
+            Mode.PUSH: options.push,
+            Mode.CHECK: options.check,
+            Mode.SETTINGS: options.print_config,
+            Mode.EXPLAIN: options.explain,
+        }
         self._mode = next((mode for mode, chosen in asked.items() if chosen), Mode.DRY_RUN)
 
     def repeat(self, interval: int) -> int:
@@ -138,6 +143,7 @@ class Command:
             backfill=self._backfill,
             stays=bool(self._options.every and self._mode is Mode.PUSH),
             shard=self._shard,
+            explain=tuple(self._options.explain or ()),
         )
 
     def _timeout(self) -> float:

@@ -63,6 +63,7 @@ def decode_job(line: bytes) -> Job:
         backfill=Backfill(**{**backfill, "asked": tuple(backfill["asked"])}) if backfill else None,
         outcome=_outcome(outcome) if outcome else None,
         shard=Shard(**fields.pop("shard", {})),
+        explain=tuple(fields.pop("explain", ())),
         **fields,
     )
 

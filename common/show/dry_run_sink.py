@@ -35,6 +35,7 @@ class FileSink:
         self._path = path
         self._table = SeriesTable((), cap, oldest, newest, many_ticks=many_ticks)
         self.dropped, self.examples = self._table.dropped, self._table.examples
+        self.beyond_cap = self._table.beyond_cap
         self.points_sent = 0
         declared = [
             {

@@ -35,6 +35,7 @@ def test_what_is_not_said_of_a_job_is_not_asked_for() -> None:
         },
         "stays": False,
         "shard": {"index": 0, "count": 1},
+        "explain": (),
     }
 
 

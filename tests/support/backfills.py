@@ -6,13 +6,12 @@ import time
 from typing import Any
 
 from collectors.wandb import metrics
-from collectors.wandb.collector import COLLECTOR, fleet_series
-from collectors.wandb.evaluate import Rules, evaluate_many
+from collectors.wandb.collector import COLLECTOR
+from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import LIVE_ONLY
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project as Team
 from collectors.wandb.settings import WandbSettings
-from collectors.wandb.usage import Usage, usage_series
 from common.config.settings import ConfigurationFile, load
 from common.times import iso
 from common.window import Window
@@ -21,7 +20,10 @@ from support.servers.fleet import Row
 
 STEP = 900
 APP_KEY = "test-app-key"
-COSTS = {metrics.USAGE_COST, metrics.USAGE_COST_PER_HOUR, metrics.USAGE_UNPRICED}  # need prices
+COSTS = {  # need prices
+    *(metrics.USAGE_COST, metrics.USAGE_COST_FAILED, metrics.USAGE_COST_PER_HOUR),
+    *(metrics.USAGE_UNPRICED, metrics.USAGE_UNPRICED_HOURS),
+}
 NAMES = {metric.name for metric in COLLECTOR.metrics if metric not in LIVE_ONLY | COSTS}
 TEAM = Team("acme", "ants")
 Points = dict[tuple[str, int, tuple[str, ...]], float]
@@ -44,10 +46,7 @@ def truth(rows: list[Row], span: Window) -> Points:
     settings = load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
     reading = RunReader("github.sky.*", None, 1, settings.owners)
     runs = [run for row in rows if not row.hidden and (run := reading.read(_answered(row), []))]
-    usage = Usage(span.ticks, settings)
-    usage.enter(TEAM, runs)
-    every = [*usage_series([*usage.shares()], [TEAM])]
-    every += fleet_series(TEAM, [*evaluate_many(runs, span.ticks, Rules())])
+    every = [series for stretch in Ledger(TEAM, runs, span.ticks, settings).stretches() for series in stretch]
     return {
         (one.metric.name, second, one.tags): value
         for one in every

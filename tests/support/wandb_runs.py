@@ -11,17 +11,15 @@ from typing import Any
 from collectors.wandb import collector
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Network, Report
-from common.config.settings import ConfigurationFile, load
 from common.errors import FleetgaugeError, together
 from common.net.retry import Deadline
 from common.shards import ALONE, Shard
 from common.window import Window, due
 from support.points import Point, points
-from support.servers.fleet import Row
-from support.servers.wandb import KEY, Wandb
+from support.servers.wandb import Wandb
+from support.wandb_reading import AT, HOUR, row, rows, settings
 
-AT = 1_794_700_800
-HOUR = 3600
+__all__ = ["AT", "HOUR", "Ran", "check", "collect", "context", "row", "rows", "settings"]
 
 
 @dataclass
@@ -57,16 +55,6 @@ class Ran:
         return dict(self.report.dropped)
 
 
-def settings(server: Wandb, **variables: str) -> WandbSettings:
-    environ = {
-        "WANDB_API_KEY": KEY,
-        "WANDB_PROJECTS": "acme/ants",
-        "WANDB_BASE_URL": server.url,
-        **variables,
-    }
-    return load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
-
-
 def context(
     server: Wandb,
     ran: Ran,
@@ -86,7 +74,7 @@ def context(
         settings=settings(server, **variables),
         window=window or due(at + 7, step, sent_until, at + 7 - 3450),
         now=at + 7,
-        deadline=Deadline(deadline, ran.clock),
+        deadline=Deadline(deadline, ran.clock, ran.sleep),
         memory=ran.memory,
         report=ran.report,
         network=Network(report=ran.report),
@@ -99,7 +87,7 @@ def collect(server: Wandb, deadline: float = 60, **options: Any) -> Ran:
     """Run the collector without waiting for anything; what it would have waited is noted."""
     ran = Ran()
     try:
-        for series in collector.collect(context(server, ran, deadline, **options), ran.sleep):
+        for series in collector.collect(context(server, ran, deadline, **options)):
             ran.points += points([series])
     except Exception as error:
         ran.error = error
@@ -110,7 +98,7 @@ def check(server: Wandb, **variables: Any) -> Ran:
     ran = Ran()
     wrong: list[FleetgaugeError] = []
     try:
-        for found in collector.check(context(server, ran, 60, **variables), ran.sleep):
+        for found in collector.check(context(server, ran, 60, **variables)):
             if isinstance(found, str):
                 ran.findings.append(found)
             else:
@@ -119,14 +107,3 @@ def check(server: Wandb, **variables: Any) -> Ran:
     except Exception as error:
         ran.error = error
     return ran
-
-
-def row(run: str, state: str = "finished", started: float = -2, ended: float | None = -1, **more: Any) -> Row:
-    """A run whose times are in hours from AT."""
-    heartbeat = None if ended is None else AT + ended * HOUR
-    return Row(run, state, AT + started * HOUR, heartbeat, display_name=more.pop("name", run), **more)
-
-
-def rows(number: int) -> list[Row]:
-    """Runs that all finished within the window."""
-    return [row(f"r{place:04d}", started=-3 + place / 10_000) for place in range(number)]

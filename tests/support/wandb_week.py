@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collectors.wandb.collector import fleet_series
-from collectors.wandb.evaluate import Rules, evaluate_many
+from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project
@@ -18,6 +17,7 @@ from common.show.dry_run_sink import FileSink
 from common.window import Window
 from support.servers.fleet import Row, plausible_day
 from support.sinks import send
+from support.wandb_ledger import DEFAULTS
 
 DAY = 86_400
 END = 1_794_614_400  # a Saturday's midnight, UTC
@@ -49,8 +49,6 @@ def write_week(path: Path, span: Window = WEEK) -> DryRunFile:
     """The samples of the span as the child would write them: a batch per day."""
     looked = boards("wandb", METRICS, "https://api.datadoghq.com")
     sink = FileSink(path, METRICS, 20_000, span.since, span.until, boards=looked)
-    fleet = runs(span)
-    for start in range(span.since, span.until, DAY):
-        day = Window(start, min(start + DAY, span.until), span.step)
-        send(sink, fleet_series(PROJECT, [*evaluate_many(fleet, day.ticks, Rules())]))
+    for stretch in Ledger(PROJECT, runs(span), span.ticks, DEFAULTS).stretches():
+        send(sink, stretch)
     return DryRunFile(path)

@@ -164,8 +164,8 @@ def test_a_project_that_cannot_be_read_is_lost_once_and_the_others_are_sent(serv
     assert lost.startswith("acme/gone: ")
 
 
-def test_listing_tells_how_far_it_is(server: Wandb) -> None:
-    server.add("acme", "ants", [row(f"r{number}") for number in range(25)])
+def test_listing_reports_its_progress(server: Wandb) -> None:
+    server.add("acme", "ants", [row(f"r{number}", started=-2 + number / 100) for number in range(25)])
     one: dict[str, Any] = {"FLEETGAUGE_WANDB_PAGE_SIZE": "10", "FLEETGAUGE_WANDB_CONNECTIONS": "1"}
     window, doing = Window(AT - 3600, AT, STEP), "listing the runs of acme/ants"
     listed = [(doing, 10, 25), (doing, 19, 25), (doing, 25, 25)]

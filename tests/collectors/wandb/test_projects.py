@@ -1,23 +1,24 @@
-"""All projects of an entity: listed once a run, and none of them an error for coming or going."""
+"""Which projects are read: those that are named, all of an entity, and one of those with the same tags."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from collectors.wandb.api import PROJECTS_PER_PAGE
-from collectors.wandb.fleet import open_fleet
+from collectors.wandb.query import PROJECTS_PER_PAGE, Extra
+from collectors.wandb.settings import Project
 from common.errors import ConfigurationError, SourceError
 from common.shards import Shard
-from common.window import Window
-from support.points import Point
 from support.servers.faults import Fault
 from support.servers.wandb import Query, Wandb
-from support.wandb_runs import AT, Ran, check, collect, context, rows
+from support.wandb_reading import COHORT, Read, context, read, reader, rows
 
 ALL: dict[str, Any] = {"WANDB_PROJECTS": "acme/*"}
+PLAIN: dict[str, str | None] = {"Content-Encoding": None}
+EARLY, LATE = "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"
 
 
 @pytest.fixture
@@ -26,169 +27,216 @@ def server() -> Iterator[Wandb]:
         yield running
 
 
-def _held(point: Point) -> tuple[object, ...]:
-    return point.metric.name, *point[1:]
+def is_listing(query: Query) -> bool:
+    return "query Projects" in query.body.decode()
 
 
-def completed(ran: Ran) -> dict[str, float]:
-    return {
-        "/".join(tag.partition(":")[2] for tag in sample.tags): sample.value
-        for sample in ran.points
-        if sample.metric.name == "wandb.runs.completed_24h"
-    }
+class TestEntities:
+    def test_a_star_stands_for_every_project_and_each_is_read_once(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees", rows(2))
+        server.add("other", "cows", rows(3))
+        left = read(server, WANDB_PROJECTS="acme/bees,other/*,acme/*,acme/*")
+        assert left.counts == {"acme/bees": 2, "other/cows": 3, "acme/ants": 1}
+        assert left.report.requests == 2 + 3
 
+    def test_a_thousand_projects_of_which_fifty_have_runs_take_few_requests(self, server: Wandb) -> None:
+        for index in range(1000):
+            server.add("acme", f"p{index:04d}", rows(2) if index % 20 == 0 else [])
+        left = read(server, **ALL)
+        assert (left.error, left.report.lost, len(left.listings)) == (None, [], 1000)
+        assert sum(left.counts.values()) == 100
+        assert {listing.unseen for listing in left.listings} == {0}
+        assert left.report.requests <= 80
 
-def test_a_star_stands_for_every_project_of_the_entity(server: Wandb) -> None:
-    server.add("acme", "ants", rows(1))
-    server.add("acme", "bees", rows(2))
-    server.add("other", "cows", rows(3))
-    assert completed(collect(server, **ALL)) == {"acme/ants": 1, "acme/bees": 2}
+    def test_the_number_of_runs_is_that_of_the_filter(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(2))
+        read(server, **ALL)
+        assert json.loads(server.requests[0].variables["filters"]) == COHORT
 
-
-def test_named_projects_and_entities_may_stand_side_by_side_and_each_is_read_once(server: Wandb) -> None:
-    server.add("acme", "ants", rows(1))
-    server.add("acme", "bees", rows(2))
-    server.add("other", "cows", rows(3))
-    ran = collect(server, WANDB_PROJECTS="acme/bees,other/*,acme/*,acme/*")
-    assert completed(ran) == {"acme/bees": 2, "other/cows": 3, "acme/ants": 1}
-    assert ran.report.requests == 2 + 3
-
-
-def test_more_projects_than_fit_on_a_page_are_all_found(server: Wandb) -> None:
-    for place in range(450):
-        server.add("acme", f"p{place}", rows(1))
-    ran = collect(server, **ALL)
-    assert len(completed(ran)) == 450
-    assert ran.report.requests == 3 + 450
-
-
-def test_a_pause_holds_between_the_pages_of_a_listing_of_projects(server: Wandb) -> None:
-    for place in range(2 * PROJECTS_PER_PAGE + 1):
-        server.add("acme", f"p{place}")
-    ran = Ran()
-    fleet = open_fleet(context(server, ran, **ALL, FLEETGAUGE_WANDB_PAUSE="2s"), ran.sleep)
-    assert (len(fleet.chosen.projects), ran.waits) == (2 * PROJECTS_PER_PAGE + 1, [2, 2])
-
-
-IDLE = {"r1": [AT - 900, AT - 900, AT - 900, 0, None, None]}
-
-
-def test_a_project_that_appears_is_read_and_one_that_is_gone_is_forgotten(server: Wandb) -> None:
-    server.add("acme", "ants", rows(1))
-    ran = collect(server, memory={"idle": {"acme/gone": IDLE, "other/cows": IDLE}}, **ALL)
-    assert (ran.error, ran.report.lost) == (None, [])
-    assert completed(ran) == {"acme/ants": 1}
-    assert ran.memory["idle"] == {}
-
-
-@pytest.mark.parametrize("status", [None, 404])
-def test_one_that_goes_before_it_is_read_is_no_error(server: Wandb, status: int | None) -> None:
-    server.add("acme", "ants", rows(1))
-    server.add("acme", "bees", rows(2))
-
-    def go(query: Query) -> None:
-        if query.variables.get("project") is None:
-            if status is None:
-                server.projects.pop(("acme", "bees"), None)
-            else:
-                server.refused["acme", "bees"] = (status, "project not found")
-
-    server.drift = go
-    ran = collect(server, memory={"idle": {"acme/bees": IDLE}}, **ALL)
-    assert (ran.error, ran.report.lost) == (None, [])
-    assert completed(ran) == {"acme/ants": 1}
-    assert ran.memory["idle"] == {}
-
-
-def test_one_that_may_not_be_read_is_lost_and_not_forgotten(server: Wandb) -> None:
-    server.add("acme", "ants", rows(1))
-    server.add("acme", "bees", rows(2))
-    server.refused["acme", "bees"] = (403, "permission denied")
-    ran = collect(server, memory={"idle": {"acme/bees": IDLE}}, **ALL)
-    assert completed(ran) == {"acme/ants": 1}
-    [lost] = ran.report.lost
-    assert lost.startswith("acme/bees: ")
-    assert " answered 403: " in lost
-    assert lost.endswith("; check that WANDB_API_KEY may read the project")
-    assert ran.memory["idle"] == {"acme/bees": IDLE}
-
-
-def test_an_entity_without_projects_is_empty_and_one_nobody_knows_is_configuration(server: Wandb) -> None:
-    server.entities.add("acme")
-    ran = collect(server, **ALL)
-    assert (ran.error, ran.points) == (None, [])
-    unknown = collect(server, WANDB_PROJECTS="nobody/*")
-    assert isinstance(unknown.error, ConfigurationError)
-    assert "knows no entity nobody" in str(unknown.error)
-
-
-def test_an_entity_that_cannot_be_listed_costs_itself(server: Wandb) -> None:
-    server.add("acme", "ants", rows(1))
-    ran = collect(server, WANDB_PROJECTS="nobody/*,acme/ants")
-    assert completed(ran) == {"acme/ants": 1}
-    assert ran.report.lost[0].startswith("nobody/*: ")
-
-
-def test_a_listing_that_fails_is_tried_again_and_then_an_error(server: Wandb) -> None:
-    server.add("acme", "ants", rows(1))
-    server.faults.add(Fault(status=503), times=2)
-    assert completed(collect(server, **ALL)) == {"acme/ants": 1}
-    server.faults.add(Fault(status=503), times=None)
-    failed = collect(server, **ALL)
-    assert isinstance(failed.error, SourceError)
-    assert "the projects of acme could not be listed" in str(failed.error)
-
-
-def test_a_listing_that_stands_still_is_an_error(server: Wandb) -> None:
-    standing = (
-        '{"data": {"viewer": {"id": "x"}, "models": {"edges": [{"node": {"name": "ants"}}], '
-        '"pageInfo": {"hasNextPage": true, "endCursor": "x"}}}}'
+    @pytest.mark.parametrize(
+        ("removed", "part", "requests"),
+        [
+            ("Project.createdAt", Extra.PROJECT_CREATED, 3),
+            ("Project.runCount", Extra.RUN_COUNT, 4),
+            ("Project.runCount.filters", Extra.RUN_COUNT, 4),
+        ],
     )
-    server.faults.add(Fault(body=standing), times=None)
-    assert "does not end" in str(collect(server, **ALL).error)
+    def test_a_field_that_the_server_refuses_is_no_failure(
+        self, server: Wandb, removed: str, part: Extra, requests: int
+    ) -> None:
+        server.remove(removed)
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees")
+        left = read(server, **ALL)
+        assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
+        assert left.report.requests == requests
+        assert left.projects is not None
+        assert left.projects.missing == {part}
+
+    def test_a_server_that_cannot_count_runs_is_listed_without(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees")
+        counted = (
+            '{"data": {"viewer": {}, "models": {"edges": [{"node": null}], "pageInfo": {}}}, "errors": ["x"]}'
+        )
+        server.faults.add(Fault(body=counted, headers=PLAIN), times=3)
+        left = read(server, deadline=300, **ALL)
+        assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
+        assert left.report.requests == 3 + 1 + 2
+
+    def test_more_projects_than_fit_on_a_page_are_all_found_at_the_pace_that_is_set(
+        self, server: Wandb
+    ) -> None:
+        for index in range(2 * PROJECTS_PER_PAGE + 1):
+            server.add("acme", f"p{index}")
+        left = read(server, FLEETGAUGE_WANDB_PAUSE="2s", **ALL)
+        assert (len(left.listings), left.waits) == (2 * PROJECTS_PER_PAGE + 1, [2, 2])
+
+    def test_an_entity_that_is_unknown_or_empty_is_lost_or_configuration(self, server: Wandb) -> None:
+        server.entities.add("empty")
+        server.add("acme", "ants", rows(1))
+        for entity, text in (("mistyped", "knows no entity mistyped"), ("empty", "matches no project")):
+            alone = read(server, WANDB_PROJECTS=f"{entity}/*")
+            assert isinstance(alone.error, ConfigurationError)
+            assert text in str(alone.error)
+            beside = read(server, WANDB_PROJECTS=f"{entity}/*,acme/ants")
+            assert beside.counts == {"acme/ants": 1}
+            [lost] = beside.report.lost
+            assert lost.startswith(f"{entity}/*: ")
+
+    def test_a_listing_that_fails_is_tried_again_and_then_an_error(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.faults.add(Fault(status=503), times=2)
+        assert read(server, **ALL).counts == {"acme/ants": 1}
+        server.faults.add(Fault(status=503), times=None)
+        failed = read(server, **ALL)
+        assert isinstance(failed.error, SourceError)
+        assert "cannot list the projects of acme" in str(failed.error)
+
+    def test_a_listing_that_does_not_advance_is_an_error(self, server: Wandb) -> None:
+        body = (
+            '{"data": {"viewer": {"id": "x"}, "models": {"edges": [{"node": {"name": "ants"}}], '
+            '"pageInfo": {"hasNextPage": true, "endCursor": "x"}}}}'
+        )
+        server.faults.add(Fault(body=body, headers=PLAIN), times=None)
+        assert "does not end" in str(read(server, **ALL).error)
+
+    def test_a_server_without_such_a_listing_is_an_error(self, server: Wandb) -> None:
+        server.remove("Query.models")
+        left = read(server, **ALL)
+        assert isinstance(left.error, SourceError)
+        assert "models" in str(left.error)
 
 
-def test_a_server_without_such_a_listing_says_so(server: Wandb) -> None:
-    server.remove("Query.models")
-    ran = collect(server, **ALL)
-    assert isinstance(ran.error, SourceError)
-    assert "Cannot query field 'models'" in str(ran.error)
+class TestGone:
+    def test_a_project_that_one_listing_lacks_is_read_where_the_next_has_it(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees", rows(2))
+        first = read(server, **ALL)
+        hidden = {"bees": server.projects.pop(("acme", "bees"))}
+
+        def show(query: Query) -> None:
+            if is_listing(query) and hidden:
+                server.projects["acme", "bees"] = hidden.pop("bees")
+
+        server.drift = show
+        again = read(server, first.memory, **ALL)
+        assert again.counts == {"acme/ants": 1, "acme/bees": 2}
+
+    def test_a_project_that_two_listings_lack_is_forgotten(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees", rows(2))
+        first = read(server, **ALL)
+        assert first.memory["projects"] == ["acme/ants", "acme/bees"]
+        del server.projects["acme", "bees"]
+        again = read(server, first.memory, **ALL)
+        assert (again.counts, again.report.lost) == ({"acme/ants": 1}, [])
+        assert again.memory["projects"] == ["acme/ants"]
+        assert again.projects is not None
+        assert again.projects.is_deleted(Project("acme", "bees"))
+        assert sum(map(is_listing, server.requests)) == 1 + 2
+
+    @pytest.mark.parametrize("status", [None, 404])
+    def test_one_that_is_deleted_before_it_is_read_is_no_error(
+        self, server: Wandb, status: int | None
+    ) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees", rows(2))
+
+        def delete(query: Query) -> None:
+            if is_listing(query):
+                server.projects.pop(("acme", "bees"), None)
+                if status:
+                    server.refused["acme", "bees"] = (status, "project not found")
+
+        server.drift = delete
+        left = read(server, **ALL)
+        assert (left.error, left.report.lost, left.counts) == (None, [], {"acme/ants": 1})
+
+    def test_one_that_is_unknown_but_listed_is_lost(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("acme", "bees", rows(2))
+        server.refused["acme", "bees"] = (404, "project not found")
+        left = read(server, **ALL)
+        assert left.counts == {"acme/ants": 1}
+        [lost] = left.report.lost
+        assert lost.startswith("acme/bees: ")
 
 
-def test_a_refused_key_is_told_from_an_entity(server: Wandb) -> None:
-    ran = collect(server, WANDB_API_KEY="wrong-key-wrong-key-wrong-key-wrong-key-", **ALL)
-    assert isinstance(ran.error, ConfigurationError)
-    assert "does not accept the key" in str(ran.error)
+class TestCollisions:
+    @pytest.mark.parametrize(("first", "second"), [("Demo", "demo"), ("s a", "s_a")])
+    @pytest.mark.parametrize("swapped", [False, True])
+    def test_the_one_created_first_is_read_and_the_other_lost(
+        self, server: Wandb, first: str, second: str, swapped: bool
+    ) -> None:
+        server.add("acme", first, rows(1))
+        server.add("acme", second, rows(1))
+        older, newer = (second, first) if swapped else (first, second)
+        server.created = {("acme", older): EARLY, ("acme", newer): LATE}
+        left = read(server, **ALL)
+        assert left.counts == {f"acme/{older}": 1}
+        [lost] = left.report.lost
+        assert lost.startswith(f"acme/{newer}: Datadog stores its tags as those of acme/{older}")
+
+    def test_where_creation_is_unknown_it_is_the_one_named_first_then_by_name(self, server: Wandb) -> None:
+        server.add("acme", "Demo", rows(1))
+        server.add("acme", "demo", rows(1))
+        assert [*read(server, WANDB_PROJECTS="acme/demo,acme/Demo").counts] == ["acme/demo"]
+        assert [*read(server, WANDB_PROJECTS="acme/*,acme/demo").counts] == ["acme/demo"]
+        assert [*read(server, **ALL).counts] == ["acme/Demo"]
+        server.created = {("acme", "Demo"): LATE}  # of one alone
+        assert [*read(server, WANDB_PROJECTS="acme/demo,acme/*").counts] == ["acme/demo"]
+
+    def test_entities_collide_as_projects_do(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(1))
+        server.add("Acme", "ants", rows(1))
+        left = read(server, WANDB_PROJECTS="Acme/ants,acme/ants")
+        assert ([*left.counts], len(left.report.lost)) == (["Acme/ants"], 1)
+
+    def test_it_is_decided_before_sharding_and_lost_in_one_shard(self, server: Wandb) -> None:
+        for name in ("Demo", "demo", "dEmo", "other"):
+            server.add("acme", name, rows(1))
+        shards = [read(server, shard=Shard(index, 4), **ALL) for index in range(4)]
+        assert sorted(name for left in shards for name in left.counts) == ["acme/Demo", "acme/other"]
+        assert len([lost for left in shards for lost in left.report.lost]) == 2
+        assert [left.error for left in shards] == [None] * 4
+
+    def test_a_run_that_reads_nothing_but_a_collision_is_not_failed(self, server: Wandb) -> None:
+        server.add("acme", "Demo", rows(1))
+        server.add("acme", "demo", rows(1))
+        for index in range(4):
+            left = read(server, shard=Shard(index, 4), **ALL)
+            assert left.error is None
 
 
-def test_a_backfill_knows_them_too(server: Wandb) -> None:
-    server.add("acme", "ants", rows(1))
-    server.add("acme", "bees", rows(2))
-    again = collect(server, window=Window(AT - 900, AT, 900), **ALL)
-    assert completed(again) == {"acme/ants": 1, "acme/bees": 2}
-
-
-def test_a_check_tells_how_many_there_are_and_reads_one(server: Wandb) -> None:
-    for name in ("ants", "bees", "cows"):
-        server.add("acme", name, rows(2))
-    ran = check(server, **ALL)
-    assert ran.findings == [
-        "acme/* stands for 3 projects",
-        "the key can read acme/ants, which has 2 runs to look at",
-    ]
-
-
-def test_shards_read_each_project_once_and_say_of_it_what_one_reader_says(server: Wandb) -> None:
-    for place in range(12):
-        server.add("acme", f"p{place}", rows(place + 1))
-    whole = collect(server, **ALL)
-    shards = [collect(server, shard=Shard(index, 5), **ALL) for index in range(5)]
-    assert {held for ran in shards for held in map(_held, ran.points)} == {*map(_held, whole.points)}
-    assert sum(len(completed(ran)) for ran in shards) == 12
-
-
-@pytest.mark.parametrize(("count", "connections"), [(1, 8), (3, 2), (20, 1)])
-def test_connections_are_those_of_all_shards_together(server: Wandb, count: int, connections: int) -> None:
-    shard = Shard(0, count)
-    fleet = open_fleet(context(server, Ran(), shard=shard, FLEETGAUGE_WANDB_CONNECTIONS="8"), lambda _: None)
-    assert fleet.context.settings.connections == connections
+class TestCheck:
+    def test_one_run_of_a_project_is_read_with_the_complete_query(self, server: Wandb) -> None:
+        server.remove("Run.runInfo")
+        server.add("acme", "ants", rows(7))
+        started = reader(context(server, Read()))
+        assert started.probe(Project("acme", "ants"), COHORT) == 7
+        assert started.missing == {Extra.RUN_INFO}
+        assert {query.variables["first"] for query in server.requests} == {1}
+        with pytest.raises(ConfigurationError, match="knows no project acme/bees"):
+            started.probe(Project("acme", "bees"), COHORT)

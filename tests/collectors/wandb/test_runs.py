@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.owners import Owners
+from collectors.wandb.groups import Owners
 from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target, microseconds
 
 MIDNIGHT = 1_794_614_400
@@ -88,16 +88,23 @@ class TestDurations:
             (0, 3600),
             (-4, 3600),
             (None, 3600),
-            ("90", 3600),
+            ("90", 90),
+            (" 1.5e1 ", 15),
+            ("-4", 3600),
             (1e300, 3600),
-            (True, 3600),
         ],
     )
     def test_computed_seconds_win_where_positive(self, computed: Any, seconds: float) -> None:
         assert good(computeSeconds=computed).duration == seconds * SECOND
 
+    @pytest.mark.parametrize("computed", [True, "", "soon", "NaN", "inf", "1_0", [90], {}, "9" * 500])
+    def test_compute_seconds_that_are_no_number_are_dropped_and_counted(self, computed: Any) -> None:
+        run, flaws = read(computeSeconds=computed)
+        assert run is not None
+        assert (run.duration, flaws) == (3600 * SECOND, ["bad_compute_seconds"])
+
     @pytest.mark.parametrize("computed", [0, None, -4])
-    @pytest.mark.parametrize("runtime", ["90", "90.0", '{"last": 90}'])
+    @pytest.mark.parametrize("runtime", ["90", "90.0", '"90"', '{"last": 90}'])
     def test_the_clients_own_runtime_is_next(self, computed: Any, runtime: str) -> None:
         run = good(computeSeconds=computed, summaryMetrics=f'{{"_wandb": {{"runtime": {runtime}}}}}')
         assert run.duration == 90 * SECOND
@@ -115,6 +122,11 @@ class TestDurations:
     def test_an_ended_run_worked_for_its_computed_seconds_whatever_its_client_says(self) -> None:
         run = good(computeSeconds=90, summaryMetrics='{"_wandb": {"runtime": 1800}}')
         assert (run.duration, run.worked_from) == (90 * SECOND, run.seen - 90 * SECOND)
+
+    @pytest.mark.parametrize("heartbeat", ["2026-11-14T01:00:00Z", "2026-11-13T23:00:00Z", None])
+    def test_pending_run_that_computed_nothing_has_not_worked(self, heartbeat: str | None) -> None:
+        run = good(state="pending", heartbeatAt=heartbeat)
+        assert run.worked_from == max(run.start, run.seen)
 
     @pytest.mark.parametrize("computed", [3600, 7200, 0, None])
     def test_work_begins_at_the_start_where_no_pause_is_known(self, computed: Any) -> None:
@@ -210,7 +222,7 @@ class TestSummaries:
         assert flaws == ["bad_summary"]
 
     @pytest.mark.parametrize(
-        "value", ['"NaN"', "NaN", "Infinity", "-Infinity", '"31.5"', "true", "[]", "{}", "1" + "0" * 400]
+        "value", ['"NaN"', "NaN", "Infinity", "-Infinity", '"fast"', "true", "[]", "{}", "1" + "0" * 400]
     )
     def test_a_value_that_is_no_finite_number_costs_itself(self, value: str) -> None:
         summary = f'{{"overview/sps": {value}, "timing_per_epoch/sps": 2.5}}'
@@ -218,6 +230,11 @@ class TestSummaries:
         assert run is not None
         assert run.throughput == {"timing_per_epoch/sps": 2.5}
         assert flaws == ["bad_summary_value"]
+
+    def test_number_as_text_is_a_number(self) -> None:
+        assert good(displayName=PUSH, summaryMetrics='{"overview/sps": "31.5"}').throughput == {
+            "overview/sps": 31.5
+        }
 
     def test_keys_may_be_nested_and_flat_ones_win(self) -> None:
         summary = '{"overview": {"sps": 1, "steps_per_second": 2}, "overview/sps": 3}'
@@ -246,6 +263,8 @@ class TestGpus:
             ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": 2, "gpu_nvidia": [], "gpu_amd": []}}}}'}, 2),
             ({"runInfo": {"gpuCount": 2}}, 2),
             ({"runInfo": {"gpuCount": 0}}, 0),
+            ({"runInfo": {"gpuCount": "2"}}, 2),
+            ({"config": '{"_wandb": {"e": {"w1": {"gpu_count": "4"}}}}'}, 4),
             (
                 {
                     "config": '{"_wandb": {"value": {"e": {"w1": {"gpu_count": 4}}}}}',
@@ -272,6 +291,59 @@ class TestGpus:
     def test_where_nobody_tells_it_is_assumed(self, fields: dict[str, Any]) -> None:
         run = good(**fields)
         assert (run.gpus, run.gpus_assumed) == (1, True)
+
+    # Writers as client 0.31 writes them: a count of 0 and an empty list are left out.
+    @pytest.mark.parametrize(
+        ("writers", "gpus"),
+        [
+            ([{"cpu_count": 8, "cpu_count_logical": 16, "memory": {"total": "1"}}], 0),
+            ([{"cpu_count": 8, "tpu": {"name": "v4", "hbmGib": 32, "count": 4}}], 0),
+            ([{"trainium": {"name": "trn1", "neuronDeviceCount": 16}}], 0),
+            ([{"cpu_count": 8}, {"os": "Linux"}], 0),
+            ([{"cpu_count": 8}, {"cpu_count": 8, "gpu": "Tesla T4", "gpu_count": 2}], 2),
+            ([{"cpu_count": 8, "gpu": "Tesla T4"}], None),
+            ([{"cpu_count": 8, "gpu_nvidia": [{"name": "Tesla T4"}]}], None),
+            ([{"cpu_count": 8, "apple": {"name": "Apple M2"}}], None),
+            ([{"cpu_count": 8}, {"gpu_amd": [{"series": "MI250"}]}], None),
+            ([{"os": "Linux"}], None),
+        ],
+    )
+    def test_writer_that_saw_cpus_and_no_gpu_has_none(
+        self, writers: list[dict[str, Any]], gpus: int | None
+    ) -> None:
+        run = good(config={"_wandb": {"e": {f"w{n}": writer for n, writer in enumerate(writers)}}})
+        assert (run.gpus, run.gpus_assumed) == ((1, True) if gpus is None else (gpus, False))
+
+    @pytest.mark.parametrize(
+        ("fields", "gpus"),
+        [
+            ({"config": {"_wandb": {"e": {"w": {"cpu_count": 8}}}}, "runInfo": {"gpuCount": 4}}, 4),
+            ({"config": {"_wandb": {"e": {"w": {"cpu_count": 8}}}, "trainer.world_size": 16}}, 16),
+            ({"runInfo": {"gpuCount": 0}, "summaryMetrics": {"trainer.world_size": "32"}}, 32),
+        ],
+    )
+    def test_other_sources_are_read_before_a_run_has_no_gpu(self, fields: dict[str, Any], gpus: int) -> None:
+        run = good(WITH_KEY, **fields)
+        assert (run.gpus, run.gpus_assumed) == (gpus, False)
+
+    @pytest.mark.parametrize(
+        ("row", "gpus"),
+        [
+            ({"system.gpu.0.gpu": 50, "system.gpu.1.gpu": 50}, 2),
+            ({"system.gpu.0.temp": 50}, 1),
+            ({"system.gpu.process.7.gpu": 50, "system.gpu.0.gpu": 50, "system.gpu.7.gpu": 50}, 1),
+            ({"system.gpu.0.gpu/l:a": 50, "system.gpu.0.gpu/l:b": 50}, 1),
+            ({"system.gpu.process.0.gpu/l:a": 50, "system.gpu.process.0.gpu/l:b": 50}, 2),
+            ({"system.cpu": 3, "system.gpu.0.gpu": None}, 0),
+        ],
+    )
+    def test_gpus_in_system_metrics_are_counted_before_a_run_has_none(
+        self, row: dict[str, Any], gpus: int
+    ) -> None:
+        for source in ({"config": {"_wandb": {"e": {"w": {"cpu_count": 8}}}}}, {"runInfo": {"gpuCount": 0}}):
+            assert good(**source, systemMetrics=row).gpus == gpus
+        assert good(systemMetrics=row).gpus_assumed
+        assert good(systemMetrics=row, runInfo={"gpuCount": 3}).gpus == 3
 
     @pytest.mark.parametrize(
         ("writer", "name"),
@@ -305,7 +377,7 @@ class TestGpus:
         run = good(WITH_KEY, config=config, summaryMetrics=summary, runInfo={"gpuCount": 4})
         assert (run.gpus, run.gpus_assumed) == (16, False)
 
-    @pytest.mark.parametrize("value", ["-1", "2.5", '"8"', "true", "1e9", "[8]"])
+    @pytest.mark.parametrize("value", ["-1", "2.5", '"many"', "true", "1e9", "[8]"])
     def test_a_value_that_counts_no_gpus_is_counted_and_the_next_source_asked(self, value: str) -> None:
         config = f'{{"trainer.world_size": {{"value": {value}}}}}'
         run, flaws = read(WITH_KEY, config=config, runInfo={"gpuCount": 4})
@@ -332,3 +404,19 @@ class TestGpus:
             "_wandb",
         ]
         assert "trainer.world_size" in WITH_KEY.summary_keys
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        ("fields", "name", "title"),
+        [
+            ({"name": "abc", "displayName": "my run"}, "abc", "my run"),
+            ({"name": "abc", "displayName": None}, "abc", "abc"),
+            ({"displayName": None}, "a", "a"),
+        ],
+    )
+    def test_run_has_the_id_of_its_address_and_a_title(
+        self, fields: dict[str, Any], name: str, title: str
+    ) -> None:
+        run = good(**fields)
+        assert (run.name, run.title) == (name, title)

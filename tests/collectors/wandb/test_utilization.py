@@ -1,21 +1,38 @@
-"""System metrics as clients and servers write them: every form of a key, and every way to be wrong."""
+"""GPU utilisation: system metrics in every form, tables of observations, and what is sent of them."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectors.wandb.owners import Owners
-from collectors.wandb.runs import RunReader
-from collectors.wandb.utilization import Reported
+from collectors.wandb import metrics
+from collectors.wandb.groups import DOLLAR, Owner, Owners
+from collectors.wandb.ledger import Ledger
+from collectors.wandb.runs import SECOND, Reported, Run, RunKind, RunReader, State
+from collectors.wandb.settings import Project
+from collectors.wandb.utilization import (
+    Memory,
+    Observation,
+    forget_old_observations,
+    idle_table,
+    observe,
+    observed_series,
+    remember,
+    stored_memories,
+    usage_table,
+    with_observed_gpus,
+)
+from common.metric import Metric
 from support.servers.fleet import system_row
+from support.wandb_ledger import ANTS, points
+from support.wandb_ledger import settings as make_settings
 
-READING = RunReader("github.sky.*", None, 0, Owners())
+READING = RunReader("github.sky.*", "gpus", 0, Owners())
 
 
 def read(row: Any, gpus: int = 8, flaws: list[str] | None = None) -> Reported | None:
@@ -27,11 +44,10 @@ def read(row: Any, gpus: int = 8, flaws: list[str] | None = None) -> Reported | 
         "createdAt": "2026-11-15T00:00:00Z",
         "systemMetrics": text,
     }
-    node["runInfo"] = {"gpuCount": gpus}
+    node["config"] = {"gpus": gpus}
     run = READING.read(node, [] if flaws is None else flaws)
     assert run is not None
-    assert run.look is not None
-    return run.look.reported
+    return run.reported
 
 
 class TestKeys:
@@ -49,9 +65,17 @@ class TestKeys:
         assert read(row, gpus=0) is None
         assert read(row, gpus=100) == Reported(8, 2.8, 0, 0.0, 70, None, None)
 
-    def test_where_the_process_says_anything_the_machine_is_not_asked(self) -> None:
-        row = {"system.gpu.process.0.memoryAllocated": 40, "system.gpu.0.gpu": 90}
-        assert read(row) == Reported(0, 0, 1, 0.4, 0.0, None, None)
+    def test_figures_of_the_process_replace_those_of_the_machine_each_by_itself(self) -> None:
+        row = {"system.gpu.process.3.memoryAllocated": 40, "system.gpu.3.gpu": 90, "system.gpu.0.gpu": 10}
+        assert read(row, gpus=1) == Reported(1, 0.9, 1, 0.4, 90, None, None)
+        row |= {"system.gpu.process.2.gpu": 20, "system.gpu.2.memoryAllocated": 5, "system.gpu.2.gpu": 99}
+        assert read(row, gpus=1) == Reported(2, 1.1, 2, 0.45, 90, None, None)
+
+    def test_figures_may_be_written_as_text(self) -> None:
+        row = {"system.gpu.0.gpu": "50", "system.gpu.1.gpu": " 1e1", "_timestamp": "1.5", "_runtime": "30"}
+        flaws: list[str] = []
+        assert read(row, flaws=flaws) == Reported(2, 0.6, 0, 0.0, 50, 1.5, 30)
+        assert flaws == []
 
     def test_one_index_under_two_labels_is_two_gpus(self) -> None:
         row = {f"system.gpu.process.{i}.gpu/l:rank-{rank}": 50 for i in (0, 1) for rank in (0, 1, 2)}
@@ -137,15 +161,19 @@ def truth(row: dict[str, Any], gpus: int) -> tuple[int, float] | None:
         parts = name.split(".")
         process = "process" in parts
         index = parts[-2]
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
+            value = float(value)
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if good and 0 <= value <= 100:
             found[process][parts[-1]][label, int(index)] = value
-    own = found[True]
-    if not any(own.values()):
-        own = {
-            measure: dict(sorted(item for item in figures.items() if item[0][1] < gpus)[:gpus])
-            for measure, figures in found[False].items()
-        }
+    of_process = {device for figures in found[True].values() for device in figures}
+    own: dict[str, dict[tuple[str, int], float]] = {}
+    for measure, figures in found[False].items():
+        if of_process:
+            every = figures | found[True][measure]
+            own[measure] = {device: every[device] for device in of_process if device in every}
+        else:
+            own[measure] = dict(sorted(item for item in figures.items() if item[0][1] < gpus)[:gpus])
     busy = own["gpu"].values()
     return (len(busy), sum(busy)) if busy or own["memoryAllocated"] else None
 
@@ -192,3 +220,370 @@ class TestAnyRow:
         row = {f"system.gpu.process.{index}.gpu": 50 for index in range(5000)}
         row |= {f"system.other.{index}": index for index in range(5000)}
         assert read(row) == Reported(5000, 2500.0, 0, 0.0, 50, None, None)
+
+
+# Idle runs.
+
+STEP = 900
+T0 = 1_794_700_800
+
+
+class See(NamedTuple):
+    """What one look shows: how busy the busiest GPU is (None: no figures), the row's time, the runtime."""
+
+    busiest: float | None = 0.0
+    timestamp: float | None = None
+    runtime: float | None = None  # by default as long ago as the first look, and an hour
+    row_runtime: float | None = None
+
+
+BUSY, IDLE, SILENT = See(50.0), See(0.0), See(None)
+ABSENT = None
+
+
+def look_again(before: Memory | None, seen: See | None, at: int) -> Memory | None:
+    """Return what is stored after an observation; a run that is absent is forgotten."""
+    if seen is None:
+        return None
+    reported = None
+    if seen.busiest is not None:
+        reported = Reported(4, 0.0, 0, 0.0, seen.busiest, seen.timestamp, seen.row_runtime)
+    runtime = 3600 + at - T0 if seen.runtime is None else seen.runtime
+    return remember(before, reported, runtime, at, 5.0, 2 * STEP)
+
+
+def after(*looks: See | int | None) -> int | None:
+    """Return how long the run is idle after observations a step apart; a number is so many steps without."""
+    memory: Memory | None = None
+    at = T0
+    for seen in looks:
+        if isinstance(seen, int):
+            at += seen * STEP
+            continue
+        memory = look_again(memory, seen, at)
+        at += STEP
+    return None if memory is None else memory.seconds
+
+
+@pytest.mark.parametrize(
+    ("looks", "seconds"),
+    [
+        ([IDLE], 0),
+        ([IDLE, IDLE], STEP),
+        ([IDLE] * 5, 4 * STEP),
+        ([BUSY], None),
+        ([BUSY, IDLE], 0),
+        ([IDLE, IDLE, BUSY], None),
+        ([IDLE, IDLE, BUSY, IDLE], 0),
+        ([See(4.9), See(4.9)], STEP),
+        ([IDLE, See(5.0)], None),
+        # absent at one look is a restart
+        ([IDLE, IDLE, ABSENT], None),
+        ([IDLE, IDLE, ABSENT, IDLE], 0),
+        # without figures: neither counts nor forgets
+        ([SILENT], None),
+        ([SILENT, IDLE], 0),
+        ([IDLE, SILENT], 0),
+        ([IDLE, SILENT, IDLE], 2 * STEP),
+        ([IDLE, SILENT, SILENT, SILENT, SILENT, IDLE], 5 * STEP),
+        ([IDLE, SILENT, BUSY], None),
+        # a row that is not newer: neither counts nor forgets
+        ([See(0, 10.0), See(0, 10.0)], 0),
+        ([See(0, 10.0), See(90, 10.0)], 0),
+        ([See(0, 10.0), See(0, 9.0), See(0, 11.0)], 2 * STEP),
+        ([See(0, 10.0), See(0, 10.0), See(90, 11.0)], None),
+        # but for a busy one of a clock that was set back
+        ([See(0, 10.0), See(90, 9.0)], None),
+        ([See(0, 10.0), See(5.0, 9.0)], None),
+        ([See(0, 10.0), See(4.9, 9.0)], 0),
+        ([See(0, 10.0), IDLE], STEP),
+        ([IDLE, See(0, 10.0)], STEP),
+        # late: a gap of two steps is bridged, a longer one is not
+        ([IDLE, 1, IDLE], 2 * STEP),
+        ([IDLE, 2, IDLE], 0),
+        ([IDLE, SILENT, 1, IDLE], 3 * STEP),
+        ([IDLE, SILENT, 2, IDLE], 0),
+        ([IDLE, IDLE, 9, SILENT], None),
+        # restarted: a lower runtime, of the run or of its row
+        ([IDLE, IDLE, See(0, runtime=5)], 0),
+        ([IDLE, IDLE, See(None, runtime=5)], None),
+        ([IDLE, IDLE, See(0, runtime=5), See(0, runtime=905)], STEP),
+        ([See(0, row_runtime=50), See(0, row_runtime=40)], 0),
+        ([See(0, row_runtime=50), See(0, row_runtime=50)], STEP),
+        ([See(0, row_runtime=50), SILENT, See(0, row_runtime=40)], 0),
+        ([See(0, 10.0, row_runtime=50), See(0, 9.0, row_runtime=40)], 0),
+    ],
+)
+def test_what_a_look_means(looks: list[See | int | None], seconds: int | None) -> None:
+    assert after(*looks) == seconds
+
+
+def test_observation_back_in_time_forgets() -> None:
+    before = look_again(None, IDLE, T0 + STEP)
+    found = look_again(before, IDLE, T0)
+    assert found is not None
+    assert found.seconds == 0
+
+
+sights = st.sampled_from([BUSY, IDLE, IDLE, IDLE, SILENT, ABSENT, See(0, runtime=7)])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(sights, st.booleans()), max_size=15))
+def test_repeated_observation_changes_nothing(looks: list[tuple[See | None, bool]]) -> None:
+    """A run that is killed between its observation and its save leaves what was stored before."""
+    at = T0
+    stored: Memory | None = None
+    for seen, is_saved in looks:
+        found = look_again(stored, seen, at)
+        again = look_again(found, seen, at)
+        assert (again and again.seconds) == (found and found.seconds)
+        if is_saved:
+            stored = found
+        at += STEP
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    # A silent look tells a runtime too, so that one which falls would be something else.
+    st.lists(sights.filter(lambda seen: seen is None or seen.runtime is None), min_size=1, max_size=12),
+    st.integers(0, 11),
+)
+def test_one_unsaved_look_is_bridged_where_nothing_else_happened_at_it(
+    seen: list[See | None], place: int
+) -> None:
+    place %= len(seen)
+    looks: list[See | int | None] = [*seen]
+    if looks[place] != SILENT or place == 0:
+        return
+    looks[place] = 1
+    assert after(*looks) == after(*seen) or after(*seen) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.booleans(),
+        lambda inner: st.lists(inner, max_size=7) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    )
+)
+def test_whatever_a_checkpoint_holds_is_forgotten_and_costs_no_memory_beside_it(saved: object) -> None:
+    good = Memory(T0, T0, T0, 5.0, None, 7)
+    held = saved if isinstance(saved, dict) else {"a": saved}
+    assert stored_memories({**held, "r": list(good)}) == {**stored_memories(held), "r": good}
+    assert isinstance(saved, dict) or stored_memories(saved) == {}
+
+
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("other", ["5", True, []])
+def test_a_memory_that_holds_anything_but_numbers_is_forgotten(place: int, other: object) -> None:
+    saved: list[object] = [T0, T0, T0, 5.0, 5.0, 7]
+    assert stored_memories({"r": saved}) == {"r": Memory(T0, T0, T0, 5.0, 5.0, 7)}
+    assert stored_memories({"r": saved[:-1], "s": [*saved, 7]}) == {}
+    saved[place] = other
+    assert stored_memories({"r": saved}) == {}
+    saved[place] = None
+    assert (stored_memories({"r": saved}) == {}) is (place < 4)
+
+
+@given(st.tuples(*[st.integers() | st.floats()] * 4, *[st.none() | st.integers() | st.floats()] * 2))
+def test_whatever_numbers_a_memory_holds_the_next_look_does_not_fail(saved: tuple[float, ...]) -> None:
+    (memory,) = stored_memories({"r": [*saved]}).values()
+    assert list(map(repr, memory)) == list(map(repr, saved))
+    look_again(memory, IDLE, T0)
+
+
+# What is sent.
+
+HOUR = 3600
+
+
+def active(
+    name: str, *busy: float, user: str = "ann", price: int | None = None, timestamp: float | None = None
+) -> Run:
+    """A run that is active around T0, with GPUs that are so busy."""
+    reported = None
+    if busy:
+        reported = Reported(len(busy), math.fsum(busy) / 100, 1, 0.5, max(busy), timestamp, None)
+    owner = Owner((user,), user, "h100", price)
+    start, seen = (T0 - 5 * HOUR) * SECOND, (T0 + HOUR) * SECOND
+    gpus = len(busy) or 4
+    return Run(
+        *(name, State.RUNNING, RunKind.OTHER, start, seen, start, None, gpus, False, None, None, {}, owner),
+        *(name, f"title {name}", reported),
+    )
+
+
+def sent(observation: Observation, runs: list[Run], **variables: str) -> dict[Metric, dict[str, float]]:
+    """Return what is sent, by the tags beside entity and project."""
+    options = make_settings(**{"group_by": "user", **variables})
+    ledger = Ledger(observation.project, runs, range(observation.at, observation.at + 1), options, live=True)
+    list(ledger.stretches())
+    found: dict[Metric, dict[str, float]] = {}
+    for (metric, tags, at), value in points(observed_series(observation, ledger, options)).items():
+        assert at == observation.at
+        rest = [tag for tag in tags if not tag.startswith(("entity:", "project:"))]
+        found.setdefault(metric, {})[" ".join(rest)] = value
+    return found
+
+
+def look(memory: dict[str, object], runs: list[Run], at: int, **variables: str) -> Observation:
+    """Observe runs as a run of the collector does, whose state document is JSON."""
+    options = make_settings(**{"group_by": "user", **variables})
+    found = observe(ANTS, runs, at, 2 * STEP, options, memory)
+    stored = json.loads(json.dumps(memory))
+    memory.clear()
+    memory.update(stored)
+    return found
+
+
+def looks(runs: list[Run], count: int = 5, **variables: str) -> list[dict[Metric, dict[str, float]]]:
+    """Return what is sent at ticks one after another, each with what the last one stored."""
+    memory: dict[str, object] = {}
+    return [
+        sent(look(memory, runs, T0 - STEP * (count - 1 - n), **variables), runs, **variables)
+        for n in range(count)
+    ]
+
+
+class TestUtilization:
+    def test_it_is_a_sum_over_gpus_that_report(self) -> None:
+        runs = [active("a", *[100.0] * 8), active("b", 10.0, user="bob"), active("c", user="bob")]
+        found = sent(look({}, runs, T0), runs)
+        assert found[metrics.USAGE_REPORTING] == {"user:ann": 8, "user:bob": 1}
+        assert found[metrics.USAGE_BUSY] == {"user:ann": 8, "user:bob": 0.1}
+        assert found[metrics.UTILIZATION] == {"": pytest.approx(100 * 8.1 / 9)}
+
+    def test_group_without_figures_is_unknown(self) -> None:
+        runs = [active("a")]
+        found = sent(look({}, runs, T0), runs)
+        assert found == {metrics.USAGE_REPORTING: {"user:ann": 0}}
+
+    @pytest.mark.parametrize(("age", "reporting"), [(899, 1), (900, 0)])
+    def test_row_as_old_as_a_stale_heartbeat_is_unknown(self, age: int, reporting: int) -> None:
+        runs = [active("a", 50.0, timestamp=T0 - age)]
+        assert sent(look({}, runs, T0), runs)[metrics.USAGE_REPORTING] == {"user:ann": reporting}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"state": State.FINISHED},
+            {"state": State.PENDING},
+            {"seen": (T0 - 900) * SECOND},
+            {"start": (T0 + 1) * SECOND},
+        ],
+    )
+    def test_run_that_is_not_active_is_not_observed(self, change: dict[str, Any]) -> None:
+        assert look({}, [active("a", 50.0)._replace(**change)], T0).runs == []
+
+    def test_limit_on_groups_holds_for_utilisation_as_for_usage(self) -> None:
+        runs = [active("a", 50.0, 50.0), active("b", 50.0, user="bob"), active("c", 50.0, user="cy")]
+        found = sent(look({}, runs, T0), runs, max_groups="1")
+        assert found[metrics.USAGE_REPORTING] == {"user:ann": 2, "user:_other": 2}
+
+    def test_gpus_in_system_metrics_are_those_of_a_run_without_any(self) -> None:
+        listed = [active("a")._replace(gpus=0), active("b")._replace(gpus=0), active("c")]
+        observed = [active("a", 50.0, 50.0), active("c", 50.0)]
+        assert [run.gpus for run in with_observed_gpus(listed, observed)] == [2, 0, 4]
+
+    def test_tables_are_of_the_last_tick(self) -> None:
+        runs = [active("a", 50.0, 70.0, price=2 * DOLLAR), active("b", 10.0, user="bob")]
+        options = make_settings(group_by="user", gpu_prices="h100=2")
+        ledger = Ledger(ANTS, runs, range(T0, T0 + 1), options, live=True)
+        list(ledger.stretches())
+        project = {"entity": "acme", "project": "ants"}
+        assert usage_table(ledger, look({}, runs, T0)) == [
+            {**project, "user": "ann", "gpus": 2, "gpu_hours_24h": 10, "cost_24h": 20, "utilization_pct": 60},
+            {
+                **project,
+                "user": "bob",
+                "gpus": 1,
+                "gpu_hours_24h": 5,
+                "cost_24h": None,
+                "utilization_pct": 10,
+            },
+        ]
+        assert [row["utilization_pct"] for row in usage_table(ledger, None)] == [None, None]
+
+
+class TestIdle:
+    def test_run_that_was_low_at_every_observation_for_an_hour_is_idle(self) -> None:
+        runs = [active("r1", 0.5, 4.9, price=2 * DOLLAR), active("r2", 90.0, price=2 * DOLLAR)]
+        first, *before, last = looks(runs, gpu_prices="h100=2")
+        assert metrics.USAGE_IDLE not in first  # nothing was observed before
+        assert [found[metrics.USAGE_IDLE] for found in before] == [{"user:ann": 0}] * 3
+        assert [found[metrics.IDLE_COST] for found in before] == [{"user:ann": 0}] * 3
+        assert last[metrics.USAGE_IDLE] == {"user:ann": 2}
+        assert last[metrics.IDLE_COST] == {"user:ann": 4}
+        tags = "run:title r1 run_id:r1 user:ann"
+        assert last[metrics.IDLE_GPUS] == {tags: 2}
+        assert last[metrics.IDLE_SECONDS] == {tags: HOUR}
+
+    def test_run_that_was_busy_while_nothing_could_be_sent_is_not_idle(self) -> None:
+        memory: dict[str, object] = {}
+        for n, busy in enumerate([0.0, 0.0, 80.0, 0.0, 0.0]):  # the third is never sent, but is stored
+            found = look(memory, [active("r1", busy)], T0 + n * STEP)
+        assert [each.low_seconds for each in found.runs] == [STEP]
+        assert metrics.IDLE_GPUS not in sent(found, [active("r1", 0.0)])
+
+    def test_cost_of_idle_gpus_without_a_price_is_absent(self) -> None:
+        last = looks([active("r1", 0.0)], gpu_prices="t4=1")[-1]
+        assert last[metrics.USAGE_IDLE] == {"user:ann": 1}
+        assert metrics.IDLE_COST not in last
+
+    def test_one_busy_gpu_keeps_a_run_from_being_idle(self) -> None:
+        assert looks([active("r1", *[0.0] * 7, 5.0)])[-1][metrics.USAGE_IDLE] == {"user:ann": 0}
+
+    def test_first_by_gpus_and_time_are_named_in_each_project(self) -> None:
+        runs = [active(f"r{gpus}", *[0.0] * gpus) for gpus in (1, 2, 4)]
+        last = looks(runs, idle_runs="2")[-1]
+        assert sorted(last[metrics.IDLE_GPUS].values()) == [2, 4]
+        assert last[metrics.USAGE_IDLE] == {"user:ann": 7}
+
+    def test_long_idle_run_comes_before_a_wider_one(self) -> None:
+        hours = {"long": 8, "wide": 3}
+        stored = {run: [T0 - hours[run] * HOUR, *[T0 - STEP] * 2, 0, None, None] for run in hours}
+        memory: dict[str, object] = {"idle": {"acme/ants": {"at": T0 - STEP, "runs": stored}}}
+        runs = [active("long", 0.0), active("wide", 0.0, 0.0)]
+        found = look(memory, runs, T0)
+        assert idle_table(found, make_settings(idle_runs="1")) == [
+            {
+                "run": "title long",
+                "user": "ann",
+                "gpus": 1,
+                "idle_hours": 8,
+                "url": "https://wandb.ai/acme/ants/runs/long",
+            }
+        ]
+
+    def test_repeated_tick_sends_the_same(self) -> None:
+        runs = [active("r1", 0.0), active("r2", 50.0)]
+        memory: dict[str, object] = {}
+        for n in range(4):
+            look(memory, runs, T0 - (4 - n) * STEP)
+        first = sent(look(memory, runs, T0), runs)
+        assert first[metrics.IDLE_SECONDS]
+        assert sent(look(memory, runs, T0), runs) == first
+
+    def test_observation_after_a_gap_knows_nothing_of_idle_runs(self) -> None:
+        memory: dict[str, object] = {}
+        look(memory, [active("r1", 50.0)], T0 - 3 * STEP)
+        found = sent(look(memory, [active("r1", 50.0)], T0), [active("r1", 50.0)])
+        assert metrics.USAGE_IDLE not in found
+        assert metrics.USAGE_BUSY in found
+
+    def test_projects_are_stored_apart_and_forgotten_after_a_gap(self) -> None:
+        memory: dict[str, object] = {}
+        look(memory, [active("r1", 0.0)], T0 - 3 * STEP)
+        observe(Project("acme", "bees"), [], T0 - STEP, 2 * STEP, make_settings(), memory)
+        forget_old_observations(memory, T0, 2 * STEP)
+        assert memory == {"idle": {"acme/bees": {"at": T0 - STEP, "runs": {}}}}
+
+    @pytest.mark.parametrize(
+        "stored", [None, 7, [], {"acme/ants": 7}, {"acme/ants": {"at": "x", "runs": [1]}}, {"acme/ants": {}}]
+    )
+    def test_damaged_memory_is_forgotten(self, stored: object) -> None:
+        memory: dict[str, object] = {"idle": stored}
+        forget_old_observations(memory, T0, 2 * STEP)
+        assert not look(memory, [active("r1", 0.0)], T0).has_before
+        assert look(memory, [active("r1", 0.0)], T0 + STEP).has_before

@@ -72,6 +72,7 @@ class Wandb(LoopbackServer[Query]):
     def __init__(self, key: str = KEY, clock: Callable[[], float] = time.time) -> None:
         self.key = key
         self.projects: dict[tuple[str, str], list[Row]] = {}
+        self.created: dict[tuple[str, str], str] = {}  # when projects were, as text
         self.repeated = 0
         self.cursor_on_empty_pages = True
         self.bad_key_status: int | None = None
@@ -188,8 +189,11 @@ class Wandb(LoopbackServer[Query]):
             return None
         begin = _offset(after) + 1 if after else 0
         shown = list(enumerate(names))[begin : begin + first]
+        nodes = [self._project(None, name, entityName) for _, name in shown]
         return {
-            "edges": [{"node": {"id": "x", "name": name}, "cursor": cursor(place)} for place, name in shown],
+            "edges": [
+                {"node": node, "cursor": cursor(place)} for (place, _), node in zip(shown, nodes, strict=True)
+            ],
             "pageInfo": {
                 "hasNextPage": begin + first < len(names),
                 "endCursor": cursor(shown[-1][0]) if shown else None,
@@ -205,6 +209,7 @@ class Wandb(LoopbackServer[Query]):
             "internalId": "1",
             "name": name,
             "entityName": entityName,
+            "createdAt": self.created.get((entityName, name)),
             "readOnly": False,
             "totalRuns": len(rows),
             "runCount": lambda _, filters=None: len(_chosen(rows, filters, None)),

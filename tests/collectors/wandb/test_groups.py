@@ -1,4 +1,4 @@
-"""Whose runs they are: groups by tags as they stand on the wire, hashed names, and prices."""
+"""Groups by tag values as Datadog stores them, hashed names, GPU types and prices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.wandb.owners import Owner, Owners, parse_prices, tag_keys
+from collectors.wandb.groups import (
+    Owner,
+    Owners,
+    gpu_type,
+    parse_prices,
+    price_of,
+    tag_keys,
+    unmatched_prices,
+)
 from common.names import normalise_tag
 
 EVERYTHING = ("user", "gpu_type", "group", "job_type", "kind", "tag:team=")
@@ -27,7 +35,7 @@ class TestGroups:
     def test_every_part_of_a_group_is_read_from_its_field_in_the_order_of_the_settings(self) -> None:
         said = node(tags=["baseline", "team=ants", "team=bees"])
         owner = Owners(EVERYTHING).read(said, "NVIDIA H100 80GB HBM3", "sweep")
-        assert owner == Owner(("ann", "h100", "g", "train", "sweep", "ants"), None)
+        assert owner == Owner(("ann", "h100", "g", "train", "sweep", "ants"), "ann", "h100", None)
         assert Owners(EVERYTHING[::-1]).read(said, "Tesla T4", "sweep").group == (
             *("ants", "sweep", "train", "g", "t4", "ann"),
         )
@@ -77,7 +85,7 @@ class TestTagKeys:
         "name", ["user", "gpu_type", "kind", "project", "entity", "run_id", "env", "host"]
     )
     def test_a_clash_with_a_fixed_tag_is_an_error(self, name: str) -> None:
-        with pytest.raises(ValueError, match="means something else already"):
+        with pytest.raises(ValueError, match="has another meaning already"):
             tag_keys([f"tag:{name}="])
 
     @pytest.mark.parametrize("group_by", [["user", "user"], ["tag:team=", "tag:team:"]])
@@ -98,9 +106,10 @@ class TestHashes:
         assert group("group", node(), hash_key="k") == "g"
         assert group("user", node(user=None), hash_key="k") == "unknown"
 
-    def test_the_user_of_an_idle_run_is_the_same_hash(self) -> None:
-        owners = Owners(["user"], hash_key="k")
-        assert (owners.user(node()),) == owners.read(node(), None, "other").group
+    def test_user_of_an_idle_run_is_the_same_hash_whatever_the_grouping(self) -> None:
+        grouped = Owners(["user"], hash_key="k").read(node(), None, "other")
+        assert grouped.group == (grouped.user,)
+        assert Owners(["kind"], hash_key="k").read(node(), None, "other").user == grouped.user
 
 
 class TestPrices:
@@ -133,6 +142,36 @@ class TestPrices:
         prices = parse_prices(["apple_m2_max=0.1"])
         assert Owners([], prices).read(node(), "Apple M2 Max", "other").price == 100_000
 
+    @pytest.mark.parametrize(
+        ("gpu", "price"),
+        [
+            ("NVIDIA A100-SXM4-80GB", 5),
+            ("NVIDIA A100-PCIE-40GB", 1),
+            ("NVIDIA A100", 1),
+            ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 9),
+            ("Quadro RTX 6000", 3),
+            ("NVIDIA RTX 6000 Ada Generation", 9),
+            ("NVIDIA A800-SXM4-80GB", 9),
+            ("Tesla T4", 9),
+        ],
+    )
+    def test_price_without_size_is_for_all_sizes_of_the_model_only(self, gpu: str, price: int) -> None:
+        prices = parse_prices(["a100=1", "a100-80gb=5", "rtx-6000=3", "default=9"])
+        owner = Owners([], prices).read(node(), gpu, "other")
+        assert owner.price == price * 1_000_000
+        without_default = {name: each for name, each in prices.items() if name != "default"}
+        expected = None if price == 9 else price * 1_000_000
+        assert price_of(owner.gpu_type, without_default) == expected
+
+    def test_price_that_matches_no_type_is_reported(self) -> None:
+        prices = parse_prices(["a100=1", "v100-16gb=2", "h100=3", "rtx-6000=4", "default=9"])
+        assert unmatched_prices(prices, ["a100-80gb", "rtx-6000-ada", "v100-32gb"]) == [
+            "v100-16gb",
+            "h100",
+            "rtx-6000",
+        ]
+        assert unmatched_prices(prices, ["a100-40gb", "v100-16gb", "h100", "rtx-6000"]) == []
+
     def test_prices_are_from_nothing_to_a_million(self) -> None:
         assert parse_prices(["h100=0", "t4=1000000"]) == {"h100": 0, "t4": 10**12}
 
@@ -144,3 +183,55 @@ class TestPrices:
     def test_two_prices_of_one_type_are_an_error(self) -> None:
         with pytest.raises(ValueError, match="'h100' has two prices"):
             parse_prices(["h100=1", "H100=2"])
+
+
+NAMES = {
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H100 PCIe": "h100",
+    "NVIDIA H100 NVL": "h100",
+    "NVIDIA H200": "h200",
+    "NVIDIA B200": "b200",
+    "NVIDIA GH200 480GB": "gh200",
+    "NVIDIA A100-SXM4-80GB": "a100-80gb",
+    "NVIDIA A100 80GB PCIe": "a100-80gb",
+    "NVIDIA A100-PCIE-40GB": "a100-40gb",
+    "A100-SXM4-40GB": "a100-40gb",
+    "Tesla V100-SXM2-16GB": "v100-16gb",
+    "Tesla V100-SXM2-32GB": "v100-32gb",
+    "Tesla T4": "t4",
+    "NVIDIA A10G": "a10g",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA RTX A6000": "rtx-a6000",
+    "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
+    "Quadro RTX 8000": "rtx-8000",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce GTX 1080 Ti": "gtx-1080-ti",
+    "NVIDIA TITAN RTX": "titan-rtx",
+    "AMD Instinct MI300X": "mi300x",
+    "AMD Instinct MI300X OAM": "mi300x",
+    "AMD Instinct MI250X / MI250": "mi250x",
+    "AMD INSTINCT MI250 (MCM) OAM AC MBA": "mi250",
+    "AMD Radeon RX 7900 XTX": "rx-7900-xtx",
+}
+
+
+@pytest.mark.parametrize(("name", "short"), NAMES.items())
+def test_a_known_gpu_has_a_short_name(name: str, short: str) -> None:
+    assert gpu_type(name) == short
+
+
+@pytest.mark.parametrize(
+    "name", ["Apple M2 Max", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "Graphics Device", "NVIDIA", "80GB", ""]
+)
+def test_a_name_that_the_rule_does_not_know_stays_as_it_is(name: str) -> None:
+    assert gpu_type(f" {name} ") == name
+
+
+@given(st.text(max_size=60) | st.sampled_from([*NAMES]))
+def test_a_short_name_is_its_own_short_name(name: str) -> None:
+    assert gpu_type(gpu_type(name)) == gpu_type(name)
+
+
+@given(st.sampled_from([*NAMES]), st.sampled_from([str.upper, str.lower, str.title]))
+def test_case_makes_no_difference_to_what_is_known(name: str, change: type[str]) -> None:
+    assert gpu_type(change(name)) == NAMES[name]

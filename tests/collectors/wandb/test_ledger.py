@@ -1,4 +1,4 @@
-"""What the numbers mean: claims about single runs, and every number against a brute-force truth."""
+"""The ledger: claims about single runs, and every value against brute force over random fleets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectors.wandb import metrics
-from collectors.wandb.evaluate import Figures, Rules, evaluate, evaluate_many
+from collectors.wandb import ledger, metrics
+from collectors.wandb.groups import DOLLAR, OTHER, Owner
+from collectors.wandb.ledger import Ledger
 from collectors.wandb.runs import SECOND, Run, RunKind, RunReader, State, Target
+from collectors.wandb.settings import WandbSettings
 from common.metric import Metric
 from support.servers.fleet import text
+from support.wandb_ledger import ANTS, PROJECT_TAGS, at_tick, ledger_points
+from support.wandb_ledger import settings as make_settings
 
 AT = 1_794_700_800
 HOUR = 3600
@@ -45,8 +49,24 @@ def run(
     return Run(name, State(state), kind, start, end, worked_from, took, *counted)
 
 
-def values(*runs: Run, at: int = AT) -> dict[Metric, float]:
-    return dict(evaluate(runs, at, Rules()).values)
+def values(*runs: Run, at: int = AT, **variables: str) -> dict[Metric, float]:
+    return at_tick(runs, at, make_settings(**variables))
+
+
+def by_target(runs: list[Run], ticks: range, **variables: str) -> list[dict[Target, float]]:
+    """Return the throughput by target at each tick."""
+    found: list[dict[Target, float]] = [{} for _ in ticks]
+    for (metric, tags, at), value in ledger_points(runs, ticks, make_settings(**variables)).items():
+        if metric is metrics.PUSH_CONFIG_STEPS:
+            named = dict(tag.split(":", 1) for tag in tags)
+            found[ticks.index(at)][Target(named["ref"], named["config"])] = value
+    return found
+
+
+def over_time(metric: Metric, runs: list[Run], ticks: range, **variables: str) -> list[float | None]:
+    """Return a metric of the project at each tick."""
+    found = ledger_points(runs, ticks, make_settings(**variables))
+    return [found.get((metric, PROJECT_TAGS, at)) for at in ticks]
 
 
 class TestCounts:
@@ -112,11 +132,37 @@ class TestCounts:
         assert found[metrics.PENDING] == waits
         assert found.get(metrics.OLDEST_PENDING) == (-created if waits else None)
 
-    def test_the_oldest_of_those_that_wait_is_told_at_every_instant(self) -> None:
+    def test_oldest_pending_is_the_longest_wait_at_the_present(self) -> None:
         runs = [run("pending", started=created, seen=created) for created in (-50, -90, 20)]
-        answers = evaluate_many(runs, range(AT - 100, AT + 200, 50), Rules(pending_for=100))
-        told = [figures.values.get(metrics.OLDEST_PENDING) for figures in answers]
-        assert told == [None, 40, 90, 30, 80, None]
+        waits = [
+            values(*runs, at=at, pending_for="100").get(metrics.OLDEST_PENDING)
+            for at in range(AT - 100, AT + 200, 50)
+        ]
+        assert waits == [None, 40, 90, 30, 80, None]
+
+    def test_pending_and_stale_are_sent_for_the_last_tick_of_a_live_run_only(self) -> None:
+        runs = [run("pending", started=-50, seen=-50), run("running", seen=-HOUR)]
+        ticks = range(AT - 1800, AT + 1, 900)
+        for live, expected in ((True, {AT}), (False, set())):
+            found = ledger_points(runs, ticks, live=live)
+            only_live = {at for metric, _, at in found if metric in metrics.LIVE_ONLY}
+            assert only_live == expected
+
+    @pytest.mark.parametrize(("computed", "hours"), [(None, 0), (1800, 4)])
+    def test_pending_run_has_gpu_hours_for_compute_seconds_only(
+        self, computed: float | None, hours: float
+    ) -> None:
+        node = {
+            "id": "a",
+            "state": "pending",
+            "createdAt": text(AT - 2 * HOUR),
+            "heartbeatAt": text(AT - HOUR),
+            "computeSeconds": computed,
+            "runInfo": {"gpuCount": 8},
+        }
+        waiting = RunReader("github.sky.*", None, 1).read(node, [])
+        assert waiting is not None
+        assert values(waiting)[metrics.GPU_HOURS] == hours
 
     def test_nothing_is_zero_where_it_counts_and_absent_where_it_divides(self) -> None:
         found = values()
@@ -151,7 +197,7 @@ class TestTime:
 
     def test_gpu_hours_of_an_active_run_fit_in_a_window_shorter_than_its_silence(self) -> None:
         quiet = run("running", started=-3 * HOUR, seen=-1800, gpus=2)
-        found = evaluate([quiet], AT, Rules(window=600, stale_after=3600)).values
+        found = values(quiet, window="600", stale_after="3600")
         assert found[metrics.GPU_HOURS] == pytest.approx(2 / 6)
 
     def test_the_pauses_of_a_resumed_run_are_no_gpu_hours(self) -> None:
@@ -240,10 +286,10 @@ class TestPushToMain:
             target=Target("main", "arena"),
             throughput={"overview/steps_per_second": 7.5},
         )
-        figures = evaluate([old], AT, Rules())
-        assert (metrics.PUSH_STEPS in figures.values) is shown
-        assert (metrics.PUSH_SPS_AGE in figures.values) is shown
-        assert figures.by_target == ({Target("main", "arena"): 7.5} if shown else {})
+        found = values(old)
+        assert (metrics.PUSH_STEPS in found) is shown
+        assert (metrics.PUSH_SPS_AGE in found) is shown
+        assert by_target([old], range(AT, AT + 1)) == [{Target("main", "arena"): 7.5} if shown else {}]
 
     def test_each_ref_and_config_shows_its_own_latest_run(self) -> None:
         def of(config: str, seen: float, steps: float) -> Run:
@@ -254,8 +300,8 @@ class TestPushToMain:
                 throughput={"overview/steps_per_second": steps},
             )
 
-        figures = evaluate([of("a", -10, 1), of("b", -30, 2), of("a", -20, 3)], AT, Rules())
-        assert figures.by_target == {Target("main", "a"): 1, Target("main", "b"): 2}
+        found = by_target([of("a", -10, 1), of("b", -30, 2), of("a", -20, 3)], range(AT, AT + 1))
+        assert found == [{Target("main", "a"): 1, Target("main", "b"): 2}]
 
     def test_of_two_that_end_at_once_always_the_same_is_shown(self) -> None:
         one, two = (
@@ -267,7 +313,8 @@ class TestPushToMain:
             )
             for name, steps in (("a", 1.0), ("b", 2.0))
         )
-        assert evaluate([one, two], AT, Rules()) == evaluate([two, one], AT, Rules())
+        now = range(AT, AT + 1)
+        assert ledger_points([one, two], now) == ledger_points([two, one], now)
         assert values(two, one)[metrics.PUSH_STEPS] == 2
 
     def test_a_config_leaves_with_its_own_run_also_after_another_was_renewed(self) -> None:
@@ -280,9 +327,9 @@ class TestPushToMain:
             )
 
         runs = [of("a", -100), of("b", -50), of("a", 0)]
-        answers = evaluate_many(runs, [AT - 100, AT - 50, AT, AT + 51], Rules(window=100))
-        configs = [{target.config for target in figures.by_target} for figures in answers]
-        assert configs == [{"a"}, {"a", "b"}, {"a", "b"}, {"a"}]
+        found = by_target(runs, range(AT - 100, AT + 101, 50), window="99")
+        configs = [{target.config for target in each} for each in found]
+        assert configs == [{"a"}, {"a", "b"}, {"a", "b"}, {"a"}, set()]
 
 
 class TestSweeps:
@@ -292,8 +339,7 @@ class TestSweeps:
             run("killed", started=begin, seen=end, kind=RunKind.SWEEP, sweep="s", name=str(begin))
             for begin, end in spans
         ]
-        answers = evaluate_many(runs, range(AT - 110, AT + 20, 10), Rules())
-        counts = [figures.values[metrics.ACTIVE_SWEEPS] for figures in answers]
+        counts = over_time(metrics.ACTIVE_SWEEPS, runs, range(AT - 110, AT + 20, 10))
         assert counts == [0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0]
 
     def test_its_total_is_what_ended_in_any_state_plus_active(self) -> None:
@@ -398,12 +444,24 @@ busy = st.builds(
 )
 busy_fleets = st.lists(busy, min_size=8, max_size=30, unique_by=lambda truth: truth.id)
 WINDOW, STALE, PENDING = 100, 20, 150
-RULES = Rules(WINDOW, STALE, PENDING)
 
 
-def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str, float]:
-    """Every metric by looking at every run, straight from the words of the specification."""
-    window, stale_after = rules.window, rules.stale_after
+def rules(window: int = WINDOW, stale_after: int = STALE) -> WandbSettings:
+    return make_settings(window=str(window), stale_after=str(stale_after), pending_for=str(PENDING))
+
+
+tick_ranges = st.builds(
+    lambda first, step, count: range(first, first + step * count, step),
+    st.integers(AT - 10, AT + 400),
+    st.sampled_from([1, 7, 13, 50]),
+    st.integers(1, 12),
+)
+
+
+def truth_at(
+    fleet: Iterable[Truth], at: int, window: int = WINDOW, stale_after: int = STALE
+) -> dict[str, float]:
+    """Return every metric by examining every run, as the specification defines it."""
     fleet = list(fleet)
     ended, active, counts, gpu_time, waits = [], [], {"pending": 0, "stale": 0}, Fraction(0), []
     for one in fleet:
@@ -414,7 +472,7 @@ def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str,
                 ended.append(one)
             is_active = one.created <= at < last
         elif one.created <= at and one.state == "pending":
-            if at - one.created < rules.pending_for:
+            if at - one.created < PENDING:
                 counts["pending"] += 1
                 waits.append(at - one.created)
         elif one.created <= at:
@@ -423,6 +481,8 @@ def truth_at(fleet: Iterable[Truth], at: int, rules: Rules = RULES) -> dict[str,
         if is_active:
             active.append(one)
         until = Fraction(at) if is_active else min(last, Fraction(at))
+        if one.state == "pending" and one.worked <= 0:
+            continue
         since = max(one.created, Fraction(at - window))
         if one.worked > 0:
             since = max(since, last - one.worked)
@@ -505,11 +565,25 @@ def _throughput(push: list[Truth], at: int) -> dict[str, float]:
     return found
 
 
-def named(figures: Figures) -> dict[str, float]:
-    found = {metric.name.removeprefix("wandb."): value for metric, value in figures.values.items()}
-    for target, value in figures.by_target.items():
-        found[f"push_to_main.config.steps_per_second[{target.ref},{target.config}]"] = value
+def named(
+    runs: list[Run], ticks: range, options: WandbSettings, *, live: bool
+) -> dict[int, dict[str, float]]:
+    """Return the metrics of the project by name at each tick."""
+    found: dict[int, dict[str, float]] = {at: {} for at in ticks}
+    for (metric, tags, at), value in ledger_points(runs, ticks, options, live=live).items():
+        name = metric.name.removeprefix("wandb.")
+        if metric is metrics.PUSH_CONFIG_STEPS:
+            labels = dict(tag.split(":", 1) for tag in tags)
+            name += f"[{labels['ref']},{labels['config']}]"
+        if not name.startswith("usage."):
+            found[at][name] = value
     return found
+
+
+def past(truth: dict[str, float]) -> dict[str, float]:
+    """Return what can be known of the past."""
+    names = {metric.name.removeprefix("wandb.") for metric in metrics.LIVE_ONLY}
+    return {name: value for name, value in truth.items() if name not in names}
 
 
 def read(fleet: Iterable[Truth]) -> list[Run]:
@@ -520,38 +594,54 @@ def read(fleet: Iterable[Truth]) -> list[Run]:
 
 class TestAgainstBruteForce:
     @settings(max_examples=250, deadline=None)
-    @given(fleets, st.lists(st.integers(AT - 10, AT + 550), min_size=1, max_size=12))
-    def test_every_number_at_every_instant_is_the_true_one(
-        self, fleet: list[Truth], instants: list[int]
-    ) -> None:
-        answers = list(evaluate_many(read(fleet), instants, RULES))
-        assert [figures.at for figures in answers] == sorted(set(instants))
-        for figures in answers:
-            assert named(figures) == truth_at(fleet, figures.at)
+    @given(fleets, tick_ranges)
+    def test_every_value_at_every_tick_is_right(self, fleet: list[Truth], ticks: range) -> None:
+        found = named(read(fleet), ticks, rules(), live=True)
+        *before, last = ticks
+        assert found[last] == truth_at(fleet, last)
+        for at in before:
+            assert found[at] == past(truth_at(fleet, at))
 
     @settings(max_examples=100, deadline=None)
     @given(fleets, st.integers(AT, AT + 500), st.integers(1, 30), st.integers(1, 60))
     def test_windows_shorter_than_staleness_are_right_too(
         self, fleet: list[Truth], at: int, window: int, stale_after: int
     ) -> None:
-        rules = Rules(window, stale_after)
-        figures = evaluate(read(fleet), at, rules)
-        assert named(figures) == truth_at(fleet, at, rules)
+        found = named(read(fleet), range(at, at + 1), rules(window, stale_after), live=True)
+        assert found == {at: truth_at(fleet, at, window, stale_after)}
 
     @settings(max_examples=40, deadline=None)
     @given(busy_fleets)
-    def test_a_busy_fleet_is_right_all_day_long(self, fleet: list[Truth]) -> None:
-        for figures in evaluate_many(read(fleet), range(AT - 10, AT + 520, 13), RULES):
-            assert named(figures) == truth_at(fleet, figures.at)
+    def test_busy_fleet_is_right_all_day_long(self, fleet: list[Truth]) -> None:
+        for at, found in named(read(fleet), range(AT - 10, AT + 520, 13), rules(), live=False).items():
+            assert found == past(truth_at(fleet, at))
 
     @settings(max_examples=100, deadline=None)
-    @given(fleets, st.lists(st.integers(AT, AT + 550), min_size=1, max_size=20))
-    def test_an_instant_has_one_answer_whatever_else_is_asked(
-        self, fleet: list[Truth], instants: list[int]
+    @given(fleets, tick_ranges, st.sampled_from([1, 20, 100]))
+    def test_value_does_not_depend_on_other_ticks_or_stretches(
+        self, fleet: list[Truth], ticks: range, stretch: int
     ) -> None:
         runs = read(fleet)
-        expected = [evaluate(runs, at, RULES) for at in sorted(set(instants))]
-        assert list(evaluate_many(runs, instants, RULES)) == expected
+        alone = {
+            key: value
+            for at in ticks
+            for key, value in ledger_points(runs, range(at, at + 1), rules()).items()
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ledger, "DAY", stretch)
+            assert ledger_points(runs, ticks, rules()) == alone
+
+    def test_stretches_are_days_of_ticks_oldest_first(self) -> None:
+        ticks = range(AT, AT + 3 * DAY + HOUR, 900)
+        runs = [run("finished", started=n * HOUR, seen=(n + 2) * HOUR) for n in range(72)]
+        spans = []
+        for stretch in Ledger(ANTS, runs, ticks, make_settings()).stretches():
+            times = {at for series in stretch for at in series.times}
+            spans.append((min(times), len(times)))
+        assert spans == [(AT, 96), (AT + DAY, 96), (AT + 2 * DAY, 96), (AT + 3 * DAY, 4)]
+
+    def test_no_tick_makes_no_series(self) -> None:
+        assert ledger_points([run()], range(AT, AT)) == {}
 
 
 def half_seconds_worked(one: Truth, at: int) -> int:
@@ -560,40 +650,280 @@ def half_seconds_worked(one: Truth, at: int) -> int:
     open_end = one.state in ("running", "preempting") and at - last < STALE and one.created <= at
     end = Fraction(at) if open_end or (one.state in ENDED and one.created <= at < last) else last
     slots = (at - WINDOW + Fraction(half, 2) for half in range(2 * WINDOW))
+    if one.state == "pending" and one.worked <= 0:
+        return 0
     return sum(one.created <= slot < end and (one.worked <= 0 or slot >= last - one.worked) for slot in slots)
 
 
 class TestGpuHours:
     @settings(max_examples=150, deadline=None)
-    @given(fleets, st.lists(st.integers(AT - 10, AT + 550), min_size=1, max_size=6))
+    @given(fleets, tick_ranges)
     def test_they_are_those_of_every_half_second_that_may_have_been_worked(
-        self, fleet: list[Truth], instants: list[int]
+        self, fleet: list[Truth], ticks: range
     ) -> None:
-        for figures in evaluate_many(read(fleet), instants, RULES):
+        for at, found in named(read(fleet), ticks, rules(), live=False).items():
             halves = sum(
-                half_seconds_worked(one, figures.at) * (1 if one.gpus is None else one.gpus) for one in fleet
+                half_seconds_worked(one, at) * (1 if one.gpus is None else one.gpus) for one in fleet
             )
-            assert figures.values[metrics.GPU_HOURS] == halves / 2 / HOUR
+            assert found["training.total_gpu_hours_24h"] == halves / 2 / HOUR
 
     @settings(max_examples=150, deadline=None)
-    @given(fleets, st.lists(st.integers(AT - 10, AT + 550), min_size=1, max_size=6))
-    def test_where_what_was_computed_covers_the_span_nothing_depends_on_it(
-        self, fleet: list[Truth], instants: list[int]
+    @given(fleets, tick_ranges)
+    def test_compute_seconds_that_cover_the_span_change_nothing(
+        self, fleet: list[Truth], ticks: range
     ) -> None:
-        covering = [replace(one, compute=Fraction(500)) for one in fleet]
-        unknown = [replace(one, compute=Fraction(0), runtime=None) for one in fleet]
-        pairs = zip(
-            evaluate_many(read(covering), instants, RULES),
-            evaluate_many(read(unknown), instants, RULES),
-            strict=True,
+        started = [one for one in fleet if one.state != "pending"]
+        covering = [replace(one, compute=Fraction(500)) for one in started]
+        unknown = [replace(one, compute=Fraction(0), runtime=None) for one in started]
+        covered, plain = (
+            over_time(metrics.GPU_HOURS, read(each), ticks, window="100") for each in (covering, unknown)
         )
-        for covered, plain in pairs:
-            assert covered.values[metrics.GPU_HOURS] == plain.values[metrics.GPU_HOURS]
+        assert covered == plain
 
     @settings(max_examples=100, deadline=None)
     @given(truths, st.integers(AT, AT + 550))
-    def test_an_ended_run_never_has_more_than_it_computed(self, one: Truth, at: int) -> None:
-        run = read([replace(one, state="finished", gpus=1)])
-        hours = evaluate(run, at, RULES).values[metrics.GPU_HOURS]
+    def test_ended_run_never_has_more_than_it_computed(self, one: Truth, at: int) -> None:
+        runs = read([replace(one, state="finished", gpus=1)])
+        hours = at_tick(runs, at, rules())[metrics.GPU_HOURS]
         if one.compute > 0:
             assert hours <= float(one.compute) / HOUR
+
+
+# Usage by group.
+
+PARTS = {
+    metrics.USAGE_ACTIVE: metrics.ACTIVE,
+    metrics.USAGE_GPUS: metrics.GPUS_IN_USE,
+    metrics.USAGE_HOURS: metrics.GPU_HOURS,
+    metrics.USAGE_COMPLETED: metrics.COMPLETED,
+    metrics.USAGE_FAILED: metrics.FAILED,
+}
+COSTS = {
+    *(metrics.USAGE_COST, metrics.USAGE_COST_FAILED, metrics.USAGE_COST_PER_HOUR),
+    *(metrics.USAGE_UNPRICED, metrics.USAGE_UNPRICED_HOURS),
+}
+FAILED_STATES = (State.FAILED, State.CRASHED)
+
+
+def group_rules(max_groups: int = 200, *, priced: bool = False) -> WandbSettings:
+    prices = {"gpu_prices": "default=1"} if priced else {}
+    return make_settings(
+        window=str(WINDOW), stale_after=str(STALE), max_groups=str(max_groups), group_by="user", **prices
+    )
+
+
+half_seconds = st.integers(0, 800).map(lambda half: AT * SECOND + half * SECOND // 2)
+
+
+@st.composite
+def owned_runs(draw: st.DrawFn) -> Run:
+    start, seen = draw(half_seconds), draw(half_seconds)
+    computed = draw(st.sampled_from([0, 0, 3, 60, 900])) * SECOND
+    owner = Owner(
+        (draw(st.sampled_from("abcd")),), price=draw(st.sampled_from([None, 0, 350_000, 2_490_000]))
+    )
+    return Run(
+        id="r",
+        state=draw(st.sampled_from([*State])),
+        kind=RunKind.OTHER,
+        start=start,
+        seen=seen,
+        worked_from=start if not computed or seen - computed <= start else seen - computed,
+        duration=None,
+        gpus=draw(st.integers(0, 8)),
+        gpus_assumed=False,
+        sweep=None,
+        target=None,
+        throughput={},
+        owner=owner,
+    )
+
+
+owned_fleets = st.lists(owned_runs(), max_size=14)
+
+
+def usage(runs: list[Run], ticks: range, options: WandbSettings) -> dict[int, dict[str, dict[Metric, float]]]:
+    """Return the metrics of each group, by its user, at each tick."""
+    found: dict[int, dict[str, dict[Metric, float]]] = {at: {} for at in ticks}
+    for (metric, tags, at), value in ledger_points(runs, ticks, options).items():
+        if metric.name.startswith("wandb.usage."):
+            [user] = [tag.removeprefix("user:") for tag in tags if tag.startswith("user:")]
+            found[at].setdefault(user, {})[metric] = value
+    return found
+
+
+def gpu_time(run: Run, at: int) -> int:
+    """Return the GPU time of a run in the window, in microseconds."""
+    return round(at_tick([run], at, group_rules())[metrics.GPU_HOURS] * HOUR * SECOND)
+
+
+def failed_time(run: Run, at: int) -> int:
+    """Return the GPU time of a failed run in the window, once it has ended, in microseconds."""
+    if run.state not in FAILED_STATES or run.seen > at * SECOND:
+        return 0
+    return run.gpus * max(0, run.seen - max(run.worked_from, (at - WINDOW) * SECOND))
+
+
+def run_of(user: str, gpus: int, price: int | None = None, state: State = State.RUNNING) -> Run:
+    """A run that has worked for the 50 seconds before AT."""
+    start, seen = (AT - 50) * SECOND, AT * SECOND
+    owner = Owner((user,), price=price)
+    return Run("r", state, RunKind.OTHER, start, seen, start, None, gpus, False, None, None, {}, owner)
+
+
+class TestGroups:
+    @settings(max_examples=200, deadline=None)
+    @given(owned_fleets, tick_ranges)
+    def test_group_has_the_values_of_its_runs_alone(self, fleet: list[Run], ticks: range) -> None:
+        for at, groups in usage(fleet, ticks, group_rules()).items():
+            for user in "abcd":
+                runs = [each for each in fleet if each.owner.group == (user,)]
+                found, alone = groups.get(user, {}), at_tick(runs, at, group_rules())
+                for part, total in PARTS.items():
+                    assert found.get(part, 0) == alone[total]
+                failed = sum(failed_time(each, at) for each in runs)
+                assert found.get(metrics.USAGE_FAILED_HOURS, 0) == failed / SECOND / HOUR
+            assert groups.keys() <= set("abcd")
+
+    @settings(max_examples=200, deadline=None)
+    @given(owned_fleets, tick_ranges, st.integers(0, 5))
+    def test_groups_add_up_to_the_project_also_beyond_the_limit(
+        self, fleet: list[Run], ticks: range, max_groups: int
+    ) -> None:
+        for at, groups in usage(fleet, ticks, group_rules(max_groups)).items():
+            assert len(groups.keys() - {OTHER}) <= max_groups
+            project = at_tick(fleet, at, group_rules())
+            for part, total in PARTS.items():
+                found = math.fsum(values[part] for values in groups.values())
+                expected = project[total]
+                exact = part is not metrics.USAGE_HOURS
+                assert found == (expected if exact else pytest.approx(expected, rel=1e-12))
+
+    @settings(max_examples=100, deadline=None)
+    @given(owned_fleets, tick_ranges, st.sampled_from([1, 20, 100]))
+    def test_value_does_not_depend_on_other_ticks_or_stretches(
+        self, fleet: list[Run], ticks: range, stretch: int
+    ) -> None:
+        options = group_rules(2, priced=True)
+        alone = {at: usage(fleet, range(at, at + 1), options)[at] for at in ticks}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ledger, "DAY", stretch)
+            assert usage(fleet, ticks, options) == alone
+
+    @settings(max_examples=100, deadline=None)
+    @given(owned_fleets, st.integers(AT, AT + 500), st.integers(1, 4))
+    def test_largest_groups_by_gpu_hours_then_name_are_shown(
+        self, fleet: list[Run], at: int, max_groups: int
+    ) -> None:
+        every = usage(fleet, range(at, at + 1), group_rules())[at]
+        limited = Ledger(ANTS, fleet, range(at, at + 1), group_rules(max_groups))
+        list(limited.stretches())
+        order = sorted(every, key=lambda user: (-every[user][metrics.USAGE_HOURS], user))
+        for user in order:
+            expected = user if user in order[:max_groups] else OTHER
+            assert limited.counted_group((user,)) == (expected,)
+
+    @pytest.mark.parametrize(
+        ("state", "ended"), [(State.FINISHED, (1, 0)), (State.FAILED, (0, 1)), (State.CRASHED, (0, 1))]
+    )
+    def test_group_is_shown_from_the_start_of_its_run_until_the_window_has_passed_its_end(
+        self, state: State, ended: tuple[int, int]
+    ) -> None:
+        owned, failed = run_of("a", 2, state=state), 2 * (state is not State.FINISHED)
+        expected = {
+            -51: None,
+            -50: (1, 2, 0, 0, 0, 0),
+            -20: (1, 2, 2 * 30, 0, 0, 0),
+            0: (0, 0, 2 * 50, failed * 50, *ended),
+            60: (0, 0, 2 * 40, failed * 40, *ended),
+            WINDOW: (0, 0, 0, 0, *ended),
+            WINDOW + 1: None,
+        }
+        together = usage([owned], range(AT - 51, AT + WINDOW + 2), group_rules())
+        for second, parts in expected.items():
+            alone = usage([owned], range(AT + second, AT + second + 1), group_rules())[AT + second]
+            for groups in (together[AT + second], alone):
+                assert (in_seconds(groups["a"]) if "a" in groups else None) == parts
+        sooner = owned._replace(seen=owned.seen - 1)
+        assert usage([sooner], range(AT + WINDOW, AT + WINDOW + 1), group_rules())[AT + WINDOW] == {}
+
+    def test_new_group_has_its_own_place_while_there_is_room(self) -> None:
+        runs = [run_of(user, 1) for user in "ab"]
+        for max_groups, expected in ((2, "new"), (1, OTHER)):
+            found = Ledger(ANTS, runs, range(AT, AT + 1), group_rules(max_groups))
+            list(found.stretches())
+            assert found.counted_group(("new",)) == (expected,)
+
+    def test_user_who_is_named_other_is_added_to_the_others(self) -> None:
+        runs = [run_of(OTHER, 8), run_of("a", 4), run_of("b", 2)]
+        groups = usage(runs, range(AT, AT + 1), group_rules(1))[AT]
+        assert {user: values[metrics.USAGE_GPUS] for user, values in groups.items()} == {OTHER: 14}
+
+    def test_without_usage_no_group_is_sent(self) -> None:
+        found = ledger_points(
+            [run_of("a", 2)], range(AT, AT + 1), make_settings(usage="false", group_by="user"), live=True
+        )
+        assert not [metric for metric, _, _ in found if metric.name.startswith("wandb.usage.")]
+
+
+def in_seconds(found: dict[Metric, float]) -> tuple[float, ...]:
+    """Return runs and GPUs, GPU seconds and failed ones, and how many runs completed and failed."""
+    hours = (metrics.USAGE_HOURS, metrics.USAGE_FAILED_HOURS)
+    return (
+        *(found[metric] for metric in (metrics.USAGE_ACTIVE, metrics.USAGE_GPUS)),
+        *(round(found[metric] * HOUR, 6) for metric in hours),
+        *(found[metric] for metric in (metrics.USAGE_COMPLETED, metrics.USAGE_FAILED)),
+    )
+
+
+class TestCosts:
+    @settings(max_examples=150, deadline=None)
+    @given(owned_fleets, tick_ranges, st.sampled_from([1, 200]))
+    def test_each_run_has_its_own_price_and_unpriced_gpus_are_counted(
+        self, fleet: list[Run], ticks: range, max_groups: int
+    ) -> None:
+        for at, groups in usage(fleet, ticks, group_rules(max_groups, priced=True)).items():
+            expected = dict.fromkeys(COSTS, Fraction(0))
+            for each in fleet:
+                in_use = Fraction(at_tick([each], at, group_rules())[metrics.GPUS_IN_USE])
+                hours = Fraction(gpu_time(each, at), HOUR * SECOND)
+                if each.owner.price is None:
+                    expected[metrics.USAGE_UNPRICED] += in_use
+                    expected[metrics.USAGE_UNPRICED_HOURS] += hours
+                else:
+                    price = Fraction(each.owner.price, DOLLAR)
+                    expected[metrics.USAGE_COST] += hours * price
+                    expected[metrics.USAGE_COST_FAILED] += (
+                        Fraction(failed_time(each, at), HOUR * SECOND) * price
+                    )
+                    expected[metrics.USAGE_COST_PER_HOUR] += in_use * price
+            for metric, cost in expected.items():
+                found = math.fsum(values.get(metric, 0) for values in groups.values())
+                assert found == pytest.approx(float(cost), rel=1e-9, abs=1e-12)
+
+    def test_without_prices_no_cost_is_sent(self) -> None:
+        assert not COSTS & usage([run_of("a", 8)], range(AT, AT + 1), group_rules())[AT]["a"].keys()
+
+    @pytest.mark.parametrize("state", [State.RUNNING, State.FAILED])
+    def test_cost_of_gpus_that_all_lack_a_price_is_absent(self, state: State) -> None:
+        found = usage([run_of("a", 8, state=state)], range(AT, AT + 1), group_rules(priced=True))[AT]["a"]
+        running = state is State.RUNNING
+        assert found[metrics.USAGE_UNPRICED] == (8 if running else 0)
+        assert found[metrics.USAGE_UNPRICED_HOURS] == 8 * 50 / HOUR
+        assert metrics.USAGE_COST not in found
+        assert (metrics.USAGE_COST_PER_HOUR in found) is not running
+        assert (metrics.USAGE_COST_FAILED in found) is running
+
+    def test_price_of_nothing_is_known(self) -> None:
+        found = usage([run_of("a", 8, 0)], range(AT, AT + 1), group_rules(priced=True))[AT]["a"]
+        assert (found[metrics.USAGE_COST], found[metrics.USAGE_COST_PER_HOUR]) == (0, 0)
+
+    def test_two_types_of_one_user_add_up(self) -> None:
+        runs = [run_of("a", 2, 3 * DOLLAR), run_of("a", 1, DOLLAR, State.CRASHED), run_of("a", 5, None)]
+        found = usage(runs, range(AT, AT + 1), group_rules(priced=True))[AT]["a"]
+        assert found[metrics.USAGE_COST_PER_HOUR] == 6
+        assert found[metrics.USAGE_COST] == pytest.approx(7 * 50 / HOUR)
+        assert found[metrics.USAGE_COST_FAILED] == pytest.approx(50 / HOUR)
+        assert found[metrics.USAGE_HOURS] == pytest.approx(8 * 50 / HOUR)
+        assert found[metrics.USAGE_UNPRICED] == 5
+        assert found[metrics.USAGE_UNPRICED_HOURS] == pytest.approx(5 * 50 / HOUR)

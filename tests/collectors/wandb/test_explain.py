@@ -1,0 +1,206 @@
+"""The runs behind a number: for every metric they agree with the value that is sent."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from collectors.wandb import metrics
+from collectors.wandb.explain import Row, explain_project
+from collectors.wandb.ledger import Ledger
+from collectors.wandb.metrics import METRICS
+from collectors.wandb.runs import Run, RunReader, State
+from collectors.wandb.settings import WandbSettings
+from collectors.wandb.utilization import Observation, observe, observed_series
+from common.metric import Combine, Metric
+from support.servers.fleet import client_config, system_row, text
+from support.wandb_ledger import ANTS, Points, points
+from support.wandb_ledger import settings as make_settings
+
+AT = 1_794_700_800
+HOUR = 3600
+STEP = 900
+NAMES = ("train", "x.sweep.1", "github.sky.main.c0ffee.arena.1", "github.sky.pr7.c0ffee.arena.1")
+GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla T4", None)
+
+
+def node(number: int, pick: random.Random) -> dict[str, Any]:
+    start = AT - pick.randrange(30 * HOUR)
+    state = pick.choice([*State, State.RUNNING, State.RUNNING])
+    running = state in (State.RUNNING, State.PREEMPTING)
+    gpus = pick.choice([1, 2, 8])
+    busy = pick.choice([[], [0.0] * gpus, [0.0] * gpus, [50.0] * gpus])
+    return {
+        "id": f"id{number:03d}",
+        "name": f"r{number}",
+        "displayName": pick.choice(NAMES),
+        "state": state.value,
+        "createdAt": text(start),
+        "heartbeatAt": text(AT - pick.choice([0, 1000]) if running else start + pick.randrange(9 * HOUR)),
+        "sweepName": pick.choice([None, "s", "t"]),
+        "config": pick.choice([None, client_config(gpus, pick.choice(GPUS))]),
+        "summaryMetrics": {
+            "overview/steps_per_second": pick.random(),
+            "overview/sps": pick.choice([None, 2]),
+        },
+        "user": {"username": pick.choice(["Ann", "bob", "cy", "di"])},
+        "systemMetrics": system_row(*busy) if running and busy else None,
+    }
+
+
+class Fleet:
+    """A project whose runs are random, as it is after four earlier observations."""
+
+    def __init__(self, seed: int, **variables: str) -> None:
+        pick = random.Random(seed)
+        self.settings: WandbSettings = make_settings(
+            **{"group_by": "user", "gpu_prices": "h100=2.5,a100=1", "idle_runs": "2", **variables}
+        )
+        reader = RunReader("github.sky.*", None, 1, self.settings.owners)
+        found = [reader.read(node(number, pick), []) for number in range(30)]
+        self.runs: list[Run] = [run for run in found if run is not None]
+        memory: dict[str, object] = {}
+        for tick in range(AT - 4 * STEP, AT + 1, STEP):
+            observation = observe(ANTS, self.runs, tick, 2 * STEP, self.settings, memory)
+        self.observation: Observation = observation
+        self.ledger = Ledger(ANTS, self.runs, range(AT - STEP, AT + 1, STEP), self.settings, live=True)
+
+    def points(self) -> Points:
+        series = [each for stretch in self.ledger.stretches() for each in stretch]
+        found = points([*series, *observed_series(self.observation, self.ledger, self.settings)])
+        return {key: value for key, value in found.items() if key[2] == AT}
+
+    def rows(self, metric: Metric, **tags: str) -> list[Row]:
+        return explain_project(metric, tags, self.ledger, self.runs, self.observation, self.settings)
+
+
+def sent_values(fleet: Fleet) -> Iterator[tuple[Metric, dict[str, str], float]]:
+    for (metric, tags, _), value in fleet.points().items():
+        yield metric, dict(tag.split(":", 1) for tag in tags), value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_agree_with_the_value_that_is_sent_for_every_metric(seed: int) -> None:
+    fleet = Fleet(seed, max_groups=("200", "2")[seed % 2])
+    explained = set()
+    for metric, tags, value in sent_values(fleet):
+        rows = fleet.rows(metric, **tags)
+        explained.add(metric)
+        parts = [row.adds for row in rows]
+        if metric.combines is Combine.SUM:
+            assert math.fsum(parts) == pytest.approx(value, rel=1e-9), metric.name
+        elif metric.combines is Combine.MAX:
+            assert {*parts} == {value}, metric.name
+        elif metric in metrics.DURATIONS:
+            rank = -(-metrics.DURATIONS[metric] * len(parts) // 100)
+            assert sorted(parts)[rank - 1] == value, metric.name
+        elif metric is metrics.UTILIZATION:
+            observed = {each.run.title + each.run.name: each for each in fleet.observation.runs}
+            assert len(rows) == sum(each.reported.gpus > 0 for each in observed.values())
+        else:  # a mean, a rate, or the value of one run
+            assert math.fsum(parts) / len(parts) == pytest.approx(value), metric.name
+        assert parts == sorted(parts, reverse=True)
+    assert len(explained) > 40
+
+
+def test_every_metric_but_unseen_is_explained_by_some_fleet() -> None:
+    explained = {metric for seed in range(8) for metric, _, _ in sent_values(Fleet(seed))}
+    assert {*METRICS} - explained == {
+        *(metrics.UNSEEN, metrics.PUSH_EPOCH_STEPS, metrics.PUSH_CUMULATIVE_SPS, metrics.PUSH_EPOCH_SPS)
+    }
+
+
+def test_row_names_the_run_and_its_owner_and_links_to_it() -> None:
+    fleet = Fleet(1)
+    reader = RunReader("github.sky.*", None, 1, fleet.settings.owners)
+    mine = reader.read(
+        {
+            "id": "x",
+            "name": "abc",
+            "displayName": "my run",
+            "state": "crashed",
+            "createdAt": text(AT - 3 * HOUR),
+            "heartbeatAt": text(AT - HOUR),
+            "config": client_config(8),
+            "user": {"username": "Eve"},
+        },
+        [],
+    )
+    assert mine is not None
+    ledger = Ledger(ANTS, [*fleet.runs, mine], range(AT, AT + 1), fleet.settings, live=True)
+    list(ledger.stretches())
+    url = "https://wandb.ai/acme/ants/runs/abc"
+    for metric, adds in (
+        (metrics.USAGE_HOURS, 16),
+        (metrics.USAGE_COST_FAILED, 40),
+        (metrics.USAGE_FAILED, 1),
+    ):
+        for user in ("Eve", "eve"):
+            rows = explain_project(metric, {"user": user}, ledger, [*fleet.runs, mine], None, fleet.settings)
+            assert rows == [Row("my run", "crashed", "eve", "h100", 8, 2.0, adds, url)]
+    assert explain_project(metrics.USAGE_HOURS, {"user": "zoe"}, ledger, [mine], None, fleet.settings) == []
+    assert explain_project(metrics.USAGE_IDLE, {}, ledger, [mine], None, fleet.settings) == []
+
+
+def example(run_id: str, user: str, gpus: int, gpu: str | None, state: str, *hours: float) -> dict[str, Any]:
+    return {
+        "id": run_id,
+        "displayName": run_id,
+        "state": state,
+        "createdAt": text(AT + hours[0] * HOUR),
+        "heartbeatAt": text(AT + hours[1] * HOUR) if len(hours) > 1 else None,
+        "config": client_config(gpus, gpu) if gpu else None,
+        "user": {"username": user},
+    }
+
+
+def test_example_of_the_readme_has_these_values() -> None:
+    options = make_settings(group_by="user,gpu_type", gpu_prices="h100=2.50")
+    reader = RunReader("github.sky.*", None, 1, options.owners)
+    rows = [
+        example("A", "ann", 8, "NVIDIA H100", "running", -2, 0),
+        example("B", "ann", 4, "NVIDIA H100", "crashed", -4, -3),
+        example("C", "bob", 2, "Tesla T4", "finished", -4, -1),
+        example("D", "bob", 0, None, "pending", -0.5),
+    ]
+    runs = [run for row in rows if (run := reader.read(row, []))]
+    ledger = Ledger(ANTS, runs, range(AT, AT + 1), options, live=True)
+    found = {
+        (metric.name.removeprefix("wandb."), " ".join(tags[1::2])): value
+        for (metric, tags, _), value in points(each for part in ledger.stretches() for each in part).items()
+    }
+    project = {
+        "runs.active": 1,
+        "runs.pending": 1,
+        "runs.oldest_pending_seconds": 1800,
+        "runs.completed_24h": 1,
+        "runs.failed_24h": 1,
+        "runs.crashed_24h": 1,
+        "runs.total_recent": 3,
+        "runs.started_24h": 4,
+        "training.gpus_in_use": 8,
+        "training.total_gpu_hours_24h": 26,
+        "training.avg_duration_hours": 2,
+        **{f"training.duration_hours.{name}": hours for name, hours in (("p50", 1), ("p95", 3), ("max", 3))},
+    }
+    assert {name: found[name, "project:ants"] for name in project} == project
+    groups = {
+        "runs_active": (1, 0),
+        "gpus_in_use": (8, 0),
+        "gpu_hours_24h": (20, 6),
+        "gpu_hours_failed_24h": (4, 0),
+        "runs_completed_24h": (0, 1),
+        "runs_failed_24h": (1, 0),
+        "cost_24h": (50, None),
+        "cost_failed_24h": (10, 0),
+        "cost_per_hour": (20, 0),
+        "gpu_hours_unpriced_24h": (0, 6),
+        "gpus_unpriced": (0, 0),
+    }
+    ann, bob = "gpu_type:h100 user:ann", "gpu_type:t4 user:bob"
+    values = {name: (found.get((f"usage.{name}", ann)), found.get((f"usage.{name}", bob))) for name in groups}
+    assert values == groups

@@ -1,0 +1,489 @@
+"""Reading projects over HTTP: what is requested when, what a failure costs, and what is remembered."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from collectors.wandb import reader as reader_module
+from collectors.wandb.query import Extra, active_since
+from collectors.wandb.reader import SYSTEM_METRICS_PAGE, Listing, Throttle
+from collectors.wandb.settings import Project
+from common.errors import ConfigurationError, DeadlineExceededError, SourceError
+from common.shards import Shard
+from support.servers.faults import Fault
+from support.servers.fleet import system_row
+from support.servers.wandb import HANGS, KEY, Query, Wandb
+from support.wandb_reading import AT, COHORT, Read, context, read, reader, row, rows
+
+PLAIN: dict[str, str | None] = {"Content-Encoding": None}  # a body in place of a compressed one
+ANTS = Project("acme", "ants")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def server() -> Iterator[Wandb]:
+    with Wandb() as running:
+        yield running
+
+
+def many(server: Wandb, number: int, runs: int = 1) -> str:
+    """Add so many projects; return the setting that names them."""
+    for index in range(number):
+        server.add("acme", f"p{index}", rows(runs + index % 3))
+    return ",".join(f"acme/p{index}" for index in range(number))
+
+
+def created(query: Query) -> dict[str, str]:
+    """Return the limits of creation time that a query has."""
+    parts = json.loads(query.variables["filters"]).get("$and", [{}])
+    return dict(parts[-1].get("createdAt", {}))
+
+
+class TestRequests:
+    def test_600_of_many_runs_take_two_requests(self, server: Wandb) -> None:
+        old = [row(f"old{index}", started=-900, ended=-800) for index in range(400)]
+        server.add("acme", "ants", [*rows(600), *old])
+        left = read(server)
+        assert (left.counts, left.report.requests, left.report.lost) == ({"acme/ants": 600}, 2, [])
+        first, second = server.requests
+        assert (created(first), [*created(second)]) == ({}, ["$gte"])
+        assert {query.variables["order"] for query in server.requests} == {"+created_at"}
+        assert {query.variables["after"] for query in server.requests} == {None}
+
+    def test_5000_runs_are_all_listed_in_hardly_more_requests_than_pages(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(5000))
+        left = read(server)
+        assert (left.counts, left.listings[0].unseen, left.report.dropped) == ({"acme/ants": 5000}, 0, {})
+        assert left.report.requests <= 12
+        assert server.most_at_once <= 4
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_half_of_the_answers_may_fail(self, server: Wandb, seed: int) -> None:
+        server.add("acme", "ants", rows(3000))
+        server.nulls = Random(seed), 0.5
+        left = read(server, deadline=500)
+        assert (left.counts, left.report.dropped, left.report.lost) == ({"acme/ants": 3000}, {}, [])
+        assert left.report.requests <= 60
+
+    @pytest.mark.parametrize("status", [502, 504])
+    def test_a_server_too_slow_for_many_rows_is_asked_for_fewer(self, server: Wandb, status: int) -> None:
+        server.add("acme", "ants", rows(3000))
+        server.too_many = (200, status, "")
+        left = read(server, deadline=500)
+        assert left.counts == {"acme/ants": 3000}
+        assert left.report.requests <= 2.5 * 15
+
+    def test_a_failure_after_ten_seconds_asks_for_fewer_rows(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(300))
+        left = Read()
+
+        def delay(query: Query) -> float:
+            left.waits.append(11 if query.variables["first"] > 200 else 0)
+            return 0.0
+
+        server.latency = delay
+        server.too_many = (200, 500, "context deadline exceeded")
+        started = reader(context(server, left, 500))
+        left.listings.extend(started.listings(started.select(COHORT)))
+        assert left.counts == {"acme/ants": 300}
+        assert [query.variables["first"] for query in server.requests[:3]] == [500, 250, 125]
+
+    @pytest.mark.parametrize("position", [0, 301, 599])
+    def test_a_run_that_cannot_be_served_is_stepped_over_named_and_remembered(
+        self, server: Wandb, position: int
+    ) -> None:
+        server.add("acme", "ants", rows(600))[position].unservable = True
+        left = read(server, deadline=500)
+        assert (left.counts, left.report.lost) == ({"acme/ants": 599}, [])
+        assert left.report.dropped == {"unserved_run": 1}
+        assert left.report.examples["unserved_run"].startswith("acme/ants, a run created at 2026-11-14T2")
+        assert left.report.requests <= 80
+        again = read(server, json.loads(json.dumps(left.memory)), deadline=500)
+        assert (again.counts, again.report.dropped) == (left.counts, left.report.dropped)
+        assert again.memory == left.memory
+        assert again.report.requests <= 5
+        server.projects["acme", "ants"][position].unservable = False
+        healed = read(server, again.memory)
+        assert (healed.counts, healed.report.dropped) == ({"acme/ants": 600}, {})
+        assert healed.memory["unserved:runs"] == {}
+
+    @pytest.mark.parametrize(
+        "memory",
+        [7, {"acme/ants": 7}, {"acme/ants": {"x": [1], "5": "x", "7": [-1, "a"]}}, {"gone/x": {"1": [0]}}],
+    )
+    def test_a_memory_that_is_damaged_costs_nothing(self, server: Wandb, memory: object) -> None:
+        server.add("acme", "ants", rows(30))
+        left = read(server, {"unserved:runs": memory, "projects": memory})
+        assert (left.error, left.counts) == (None, {"acme/ants": 30})
+
+    def test_a_crowded_second_is_read_by_offset(self, server: Wandb) -> None:
+        server.add("acme", "ants", [*rows(30), *(row(f"c{index}", started=-2) for index in range(25))])
+        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert (left.counts, left.report.lost) == ({"acme/ants": 55}, [])
+        assert any(query.variables["after"] for query in server.requests)
+
+    def test_a_second_that_is_not_proven_complete_makes_the_run_partial(self, server: Wandb) -> None:
+        server.add("acme", "ants", [row(f"c{index}", started=-2, hidden=index == 3) for index in range(25)])
+        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        [listing] = left.listings
+        assert (len(listing.runs), listing.unseen, listing.partial) == (24, 1, ["2026-11-14T22:00:00Z"])
+        assert left.report.lost == [
+            "acme/ants, runs created at 2026-11-14T22:00:00Z: not all of them could be listed"
+        ]
+
+    def test_a_listing_that_ends_early_is_continued_by_time(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(60))
+        server.ends_at = 29
+        assert read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10").counts == {"acme/ants": 60}
+
+    def test_a_server_that_ignores_the_filter_loses_the_project(self, server: Wandb) -> None:
+        nodes = [
+            {"node": {"id": f"r{n}", "state": "finished", "createdAt": "2020-01-01T00:00:00Z"}}
+            for n in range(9)
+        ]
+        nodes[-1]["node"]["createdAt"] = "2026-11-14T20:00:00Z"
+        runs = {"totalCount": 20, "pageInfo": {"hasNextPage": True, "endCursor": None}, "edges": nodes}
+        body = json.dumps({"data": {"viewer": {"id": "x"}, "project": {"runs": runs}}})
+        server.faults.add(Fault(body=body, headers=PLAIN), times=None)
+        assert "ignores the filter on createdAt" in str(read(server, FLEETGAUGE_WANDB_PAGE_SIZE="9").error)
+
+    def test_hidden_runs_are_counted_as_unseen(self, server: Wandb) -> None:
+        for hidden in server.add("acme", "ants", rows(100))[5:45]:
+            hidden.hidden = True
+        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert (left.counts, left.listings[0].unseen, left.report.lost) == ({"acme/ants": 60}, 40, [])
+
+    @pytest.mark.parametrize(
+        ("removed", "part"),
+        [
+            ("RunConnection.totalCount", Extra.TOTAL_COUNT),
+            ("Run.computeSeconds", Extra.COMPUTE_SECONDS),
+            ("Run.config.keys", Extra.CONFIG_KEYS),
+            ("Run.summaryMetrics.keys", Extra.SUMMARY_KEYS),
+            ("Run.user", Extra.USER),
+        ],
+    )
+    def test_a_field_that_the_server_refuses_is_no_failure(
+        self, server: Wandb, removed: str, part: Extra
+    ) -> None:
+        server.remove(removed)
+        server.add("acme", "ants", rows(60))
+        left = Read()
+        started = reader(context(server, left, FLEETGAUGE_WANDB_PAGE_SIZE="20"))
+        left.listings.extend(started.listings(started.select(COHORT)))
+        assert (left.counts, left.report.lost, started.missing) == ({"acme/ants": 60}, [], frozenset({part}))
+        assert [query.status for query in server.requests].count(400) == 1
+
+    def test_a_core_field_that_the_server_refuses_is_an_error(self, server: Wandb) -> None:
+        server.remove("Run.heartbeatAt")
+        server.add("acme", "ants")
+        left = read(server)
+        assert isinstance(left.error, SourceError)
+        assert "heartbeatAt" in str(left.error)
+        assert left.report.requests == 1
+
+
+class TestActive:
+    def test_system_metrics_of_active_runs_come_by_the_same_slices(self, server: Wandb) -> None:
+        busy = [
+            row(f"b{index:03d}", "running", started=-5 + index / 1000, ended=-0.01) for index in range(450)
+        ]
+        for each in busy:
+            each.system = system_row(70.0)
+        server.add("acme", "ants", [*rows(50), *busy])
+        started = reader(context(server, Read()))
+        [(project, listing)] = started.active([ANTS], active_since(AT - 900))
+        assert project == ANTS
+        assert isinstance(listing, Listing)
+        assert len(listing.runs) == 450
+        assert {query.variables["first"] for query in server.requests} == {SYSTEM_METRICS_PAGE}
+        assert len(server.requests) == 3
+        assert all("systemMetrics" in query.body.decode() for query in server.requests)
+
+    def test_a_run_that_cannot_be_served_is_remembered_apart_from_the_first_query(
+        self, server: Wandb
+    ) -> None:
+        listed = server.add(
+            "acme", "ants", [row(f"b{n}", "running", started=-n - 1, ended=-0.01) for n in range(9)]
+        )
+        listed[4].unservable = True
+        left = Read()
+        started = reader(context(server, left, 500))
+        [(_, listing)] = started.active([ANTS], active_since(AT - 900))
+        assert isinstance(listing, Listing)
+        assert (len(listing.runs), [*left.memory]) == (8, ["unserved:active"])
+
+
+class TestProjectsSideBySide:
+    def test_every_first_page_comes_before_any_second(self, server: Wandb) -> None:
+        names = many(server, 20, runs=30)
+        server.latency = lambda _: 0.002
+        left = read(server, WANDB_PROJECTS=names, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert left.counts == {f"acme/p{index}": 30 + index % 3 for index in range(20)}
+        second = next(index for index, query in enumerate(server.requests) if created(query))
+        assert len({query.variables["project"] for query in server.requests[: second + 4]}) == 20
+        assert server.most_at_once <= 4
+        assert server.connections <= 5
+
+    def test_listings_come_in_the_order_of_the_projects(self, server: Wandb) -> None:
+        names = many(server, 12)
+        chance = Random(3)
+        server.latency = lambda _: chance.uniform(0, 0.01)
+        assert [*read(server, WANDB_PROJECTS=names).counts] == names.split(",")
+
+    @pytest.mark.parametrize("position", [0, 3])
+    @pytest.mark.parametrize("status", [401, 403, 404])
+    def test_one_that_is_refused_costs_itself(self, server: Wandb, status: int, position: int) -> None:
+        names = many(server, 3).split(",")
+        names.insert(position, "acme/closed")
+        server.refused["acme", "closed"] = (status, "project not found")
+        left = read(server, WANDB_PROJECTS=",".join(names))
+        assert (left.error, len(left.counts)) == (None, 3)
+        [lost] = left.report.lost
+        assert lost.startswith("acme/closed: ")
+        assert f"answered {status}" in lost
+        assert sum("query Viewer" in query.body.decode() for query in server.requests) == 1
+
+    def test_where_all_are_refused_it_is_configuration(self, server: Wandb) -> None:
+        for name in ("ants", "bees"):
+            server.refused["acme", name] = (403, "permission denied")
+        left = read(server, WANDB_PROJECTS="acme/ants,acme/bees")
+        assert isinstance(left.error, ConfigurationError)
+        assert "(and 1 more could not be read)" in str(left.error)
+
+    def test_a_wrong_key_is_configuration(self, server: Wandb) -> None:
+        server.add("acme", "ants")
+        left = read(server, WANDB_API_KEY="wrong-key-wrong-key-wrong-key-wrong-key-")
+        assert isinstance(left.error, ConfigurationError)
+        assert "does not accept the key" in str(left.error)
+
+    def test_one_that_fails_for_ever_costs_itself(self, server: Wandb) -> None:
+        names = many(server, 3)
+        server.refused["acme", "heavy"] = (500, "internal server error")
+        server.add("acme", "heavy")
+        left = read(server, WANDB_PROJECTS=f"acme/heavy,{names}", deadline=500)
+        assert len(left.counts) == 3
+        [lost] = left.report.lost
+        assert lost.startswith("acme/heavy: W&B could not be read: ")
+
+    def test_connections_are_shared_by_all_shards(self, server: Wandb) -> None:
+        names = many(server, 24, runs=30)
+        server.latency = lambda _: 0.002
+        options: dict[str, Any] = {"WANDB_PROJECTS": names, "FLEETGAUGE_WANDB_CONNECTIONS": "6"}
+        shards = [read(server, shard=Shard(index, 3), **options) for index in range(3)]
+        assert sum(len(left.counts) for left in shards) == 24
+        assert server.most_at_once <= 2
+
+
+class TestTime:
+    def test_a_project_that_hangs_costs_itself(self, server: Wandb) -> None:
+        names = many(server, 9)
+        server.add("acme", "hangs")
+        server.refused["acme", "hangs"] = (HANGS, "")
+        left = read(server, WANDB_PROJECTS=f"acme/hangs,{names}", deadline=2)
+        assert len(left.counts) == 9
+        [lost] = left.report.lost
+        assert lost.startswith("acme/hangs: ")
+
+    def test_what_is_not_complete_in_time_is_not_listed(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(2000))
+        left = Read()
+        server.on("read", lambda _: left.waits.append(10))
+        started = reader(context(server, left, 300, FLEETGAUGE_WANDB_PAGE_SIZE="10"))
+        with pytest.raises(DeadlineExceededError, match="of 2,000 runs; raise --timeout"):
+            left.listings.extend(started.listings(started.select(COHORT)))
+        assert left.listings == []
+
+    def test_no_thread_outlives_a_reader_that_is_abandoned(self, server: Wandb) -> None:
+        server.add("acme", "hangs")
+        server.refused["acme", "hangs"] = (HANGS, "")
+        server.add("acme", "ants", rows(3))
+        started = reader(context(server, Read(), WANDB_PROJECTS="acme/ants,acme/hangs"))
+        listings = started.read([ANTS, Project("acme", "hangs")], COHORT)
+        assert next(iter(listings))[0] == ANTS
+        listings.close()  # type: ignore[attr-defined]  # a generator, as the caller may close it
+        assert [each.name for each in threading.enumerate() if each.name.startswith("wandb-")] == []
+
+    def test_sigterm_ends_it_while_all_connections_hang(self, server: Wandb) -> None:
+        server.add("acme", "hangs")
+        server.refused["acme", "hangs"] = (HANGS, "")
+        arrived = threading.Event()
+        server.on("read", lambda _: arrived.set())
+        environ = {
+            "PATH": "/usr/bin:/bin",
+            "WANDB_API_KEY": KEY,
+            "WANDB_PROJECTS": "acme/hangs",
+            "WANDB_BASE_URL": server.url,
+        }
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb"],
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            assert arrived.wait(30)
+            process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=20)  # a read would hang for 45 s
+        finally:
+            process.kill()
+        assert process.returncode == 143
+        assert KEY not in said
+
+    @pytest.mark.parametrize(("connections", "rows_requested"), [("1", {60}), ("4", {60, 30})])
+    def test_answers_under_way_together_share_the_memory_of_one(
+        self, server: Wandb, monkeypatch: pytest.MonkeyPatch, connections: str, rows_requested: set[int]
+    ) -> None:
+        server.add("acme", "ants", rows(60))
+        monkeypatch.setattr(reader_module, "MAX_ANSWER_BYTES", 60_000)
+        options: dict[str, Any] = {
+            "FLEETGAUGE_WANDB_CONNECTIONS": connections,
+            "FLEETGAUGE_WANDB_PAGE_SIZE": "60",
+        }
+        assert read(server, **options).counts == {"acme/ants": 60}
+        assert {query.variables["first"] for query in server.requests} == rows_requested
+
+    def test_a_page_too_large_to_hold_is_halved(self, server: Wandb) -> None:
+        for each in server.add("acme", "ants", rows(40)):
+            each.config = {"_wandb": {"value": {"padding": "x" * 2**19}}}
+        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="40")
+        assert (left.counts, dict(left.report.dropped)) == ({"acme/ants": 40}, {})
+        assert [request.variables["first"] for request in server.requests][:3] == [40, 20, 10]
+
+    def test_a_run_too_large_to_hold_is_stepped_over(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(40, seconds=60))[0].config = {"_wandb": "x" * 2**24}
+        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="16", FLEETGAUGE_WANDB_CONNECTIONS="1", deadline=300)
+        assert left.error is None
+        assert (left.counts, dict(left.report.dropped)) == ({"acme/ants": 39}, {"unserved_run": 1})
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            Fault(status=503),
+            Fault(status=500),
+            Fault(reset="before"),
+            Fault(reset="after"),
+            Fault(truncate=True),
+            Fault(body="{", headers=PLAIN),
+            Fault(
+                body='{"errors": ["bad run"], "data": {"viewer": {}, "project": {"runs": null}}}',
+                headers=PLAIN,
+            ),
+            Fault(
+                body='{"errors": ["shard is down"], "data": {"viewer": {}, "project": null}}', headers=PLAIN
+            ),
+            Fault(body='{"errors": ["rate limit exceeded"], "data": null}', headers=PLAIN),
+        ],
+    )
+    def test_what_passes_is_tried_again_and_nothing_is_lost(self, server: Wandb, fault: Fault) -> None:
+        server.add("acme", "ants", rows(3))
+        server.faults.add(fault, times=2)
+        left = read(server)
+        assert (left.counts, left.report.requests, left.report.lost) == ({"acme/ants": 3}, 3, [])
+
+    @pytest.mark.parametrize(
+        ("fault", "text"),
+        [
+            (Fault(status=503), "answered 503"),
+            (Fault(body="<html>", headers=PLAIN), "not JSON"),
+            (Fault(status=500), "answered 500"),
+            (Fault(status=504), "answered 504"),
+        ],
+    )
+    def test_what_stays_is_an_error_with_the_answer(self, server: Wandb, fault: Fault, text: str) -> None:
+        server.faults.add(fault, times=None)
+        left = read(server, deadline=2000)
+        assert isinstance(left.error, SourceError)
+        assert text in str(left.error)
+        assert left.report.requests <= 24 + 3  # those under way when it gave up
+
+    def test_overload_at_the_smallest_size_is_waited_out_and_no_run_is_dropped(self, server: Wandb) -> None:
+        server.add("acme", "ants", rows(50))
+        server.faults.add(Fault(status=504), times=14)
+        left = read(server, deadline=500)
+        assert (left.counts, left.report.dropped, left.report.lost) == ({"acme/ants": 50}, {}, [])
+
+    def test_errors_beside_the_data_are_counted(self, server: Wandb) -> None:
+        runs = {
+            "totalCount": 1,
+            "pageInfo": {"hasNextPage": False, "endCursor": None},
+            "edges": [{"node": None}],
+        }
+        body = {"data": {"viewer": {}, "project": {"runs": runs}}, "errors": [{"message": "resolver failed"}]}
+        server.faults.add(Fault(body=json.dumps(body), headers=PLAIN))
+        left = read(server)
+        assert (left.error, left.listings[0].unseen) == (None, 0)
+        assert left.report.dropped == {"graphql_error": 1, "malformed_run": 1}
+
+    def test_of_a_run_that_is_shown_twice_the_later_row_counts(self, server: Wandb) -> None:
+        listed = server.add("acme", "ants", rows(20))
+        listed[9].state = "exploded"
+        server.repeated = 5
+
+        def mend(_: Query) -> None:
+            listed[9].state = "finished"
+
+        server.drift = mend
+        left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
+        assert (left.counts, left.report.dropped) == ({"acme/ants": 20}, {})
+
+
+class TestLimits:
+    def test_after_a_429_all_connections_wait_and_half_as_many_go_on(self, server: Wandb) -> None:
+        names = many(server, 30)
+        server.latency = lambda _: 0.01
+        server.faults.add(Fault())
+        server.faults.add(Fault(status=429, headers={"Retry-After": "7"}))
+        at_once: list[int] = []
+        server.on("read", lambda _: at_once.append(server.at_once))
+        left = read(server, WANDB_PROJECTS=names)
+        assert len(left.counts) == 30
+        [wait] = left.waits
+        assert 6 < wait <= 7.5
+        assert max(at_once[8:]) <= 2
+
+    def test_a_429_with_more_wait_than_time_ends_at_once(self, server: Wandb) -> None:
+        server.add("acme", "ants")
+        server.faults.add(Fault(status=429, headers={"Retry-After": "50"}))
+        left = read(server, deadline=40)
+        assert "answered 429" in str(left.error)
+        assert (left.waits, left.report.requests) == ([], 1)
+
+    @pytest.mark.parametrize("remaining", ["0", "1"])
+    def test_the_servers_count_of_requests_is_kept_to(self, server: Wandb, remaining: str) -> None:
+        names = many(server, 6)
+        server.headers = {"RateLimit-Remaining": remaining, "RateLimit-Reset": "5"}
+        left = read(server, WANDB_PROJECTS=names)
+        assert len(left.counts) == 6
+        assert left.waits
+        assert all(4 < wait <= 5 for wait in left.waits)
+
+    def test_a_pause_separates_the_starts_of_all_requests(self, server: Wandb) -> None:
+        names = many(server, 8)
+        left = read(server, WANDB_PROJECTS=names, FLEETGAUGE_WANDB_PAUSE="2s")
+        assert len(left.counts) == 8
+        assert sum(left.waits) == pytest.approx(14, abs=2)
+
+    def test_the_longest_delay_counts_and_half_is_never_none(self) -> None:
+        throttle, first = Throttle(3, 0), SourceError("first")
+        throttle.delay(5, first)
+        throttle.delay(4, SourceError("sooner"))
+        assert (throttle.opens, throttle.reason) == (5, first)
+        allowed = []
+        for _ in range(3):
+            throttle.halve()
+            allowed.append(throttle.allowed)
+        assert allowed == [1, 1, 1]

@@ -1,0 +1,77 @@
+"""The settings of the W&B collector: defaults, and values that are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectors.wandb.settings import Project, WandbSettings
+from common.config.settings import ConfigurationFile, load
+from common.errors import ConfigurationError
+
+HASH_KEY = "FLEETGAUGE_WANDB_USER_HASH_KEY"
+
+
+def made(file: ConfigurationFile | None = None, /, **variables: str) -> WandbSettings:
+    environ = {"WANDB_API_KEY": "k", "WANDB_PROJECTS": "acme/ants", **variables}
+    return load(WandbSettings, "wandb", environ=environ, file=file or ConfigurationFile())
+
+
+def test_defaults_are_those_of_the_specification() -> None:
+    found = made()
+    assert (found.usage, found.utilization, found.group_by) == (True, True, ("user", "gpu_type"))
+    assert (found.max_groups, found.idle_below, found.idle_after, found.idle_runs) == (200, 5, 3600, 20)
+    assert (found.gpu_prices, found.user_hash_key, found.prices) == ((), None, {})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("GROUP_BY", "user,team", "write any of user"),
+        ("GROUP_BY", "tag:project=", "has another meaning already"),
+        ("GPU_PRICES", "h100", "write a type and dollars"),
+        ("GPU_PRICES", "h100=1,H100=2", "has two prices"),
+    ],
+)
+def test_value_that_cannot_be_used_is_a_configuration_error(variable: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        made(**{f"FLEETGAUGE_WANDB_{variable}": value})
+    assert f"FLEETGAUGE_WANDB_{variable}" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["", " ", "\t\n"])
+def test_blank_hash_key_is_a_configuration_error(value: str) -> None:
+    with pytest.raises(ConfigurationError, match="is set but empty") as caught:
+        made(**{HASH_KEY: value})
+    assert HASH_KEY in str(caught.value)
+    file = ConfigurationFile(tables={"wandb": {"user_hash_key": value}})
+    with pytest.raises(ConfigurationError, match="is set but empty"):
+        made(file)
+
+
+def test_other_blank_values_are_unset() -> None:
+    assert made(FLEETGAUGE_WANDB_GPU_COUNT_KEY=" ", FLEETGAUGE_WANDB_WINDOW="").window == 86400
+
+
+def test_hash_key_is_used_and_not_shown() -> None:
+    found = made(**{HASH_KEY: " a-secret-of-its-own "})
+    assert "a-secret" not in repr(found)
+    owner = found.owners.read({"id": "x", "user": {"username": "ann"}}, None, "other")
+    assert owner.user != "ann"
+    assert owner.group == (owner.user, "unknown")
+
+
+def test_groups_are_read_only_where_something_is_sent_by_group() -> None:
+    off = {"FLEETGAUGE_WANDB_USAGE": "false", "FLEETGAUGE_WANDB_UTILIZATION": "false"}
+    assert made(**off).grouping == ()
+    assert made(FLEETGAUGE_WANDB_USAGE="false").grouping == ("user", "gpu_type")
+
+
+@pytest.mark.parametrize("path", ["acme", "acme/", "a/b/c", "acme/x*", "*/ants"])
+def test_path_that_is_no_project_is_a_configuration_error(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="write entity/project"):
+        made(WANDB_PROJECTS=path)
+
+
+def test_each_project_is_read_once() -> None:
+    paths = "acme/ants, acme/*,acme/ants"
+    assert made(WANDB_PROJECTS=paths).chosen() == [Project("acme", "ants"), Project("acme", "*")]

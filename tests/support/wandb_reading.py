@@ -1,0 +1,108 @@
+"""A reader of runs against the W&B server, without waiting for anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from collectors.wandb.query import Filter, Projects, touched_since
+from collectors.wandb.reader import Listing, Reader
+from collectors.wandb.runs import RunReader
+from collectors.wandb.settings import WandbSettings
+from common.collector import Context, Network, Report
+from common.config.settings import ConfigurationFile, load
+from common.net.retry import Deadline
+from common.shards import ALONE, Shard
+from common.window import Window
+from support.servers.fleet import Row
+from support.servers.wandb import KEY, Wandb
+
+AT = 1_794_700_800
+HOUR = 3600
+DAY = 86_400
+COHORT: Filter = touched_since(AT - DAY)
+
+
+@dataclass
+class Read:
+    """What one pass of a reader left, also where it raised."""
+
+    listings: list[Listing] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+    memory: dict[str, object] = field(default_factory=dict)
+    waits: list[float] = field(default_factory=list)
+    error: Exception | None = None
+    projects: Projects | None = None
+
+    def clock(self) -> float:
+        """Return a clock on which waits pass at once."""
+        return time.monotonic() + sum(self.waits)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of runs of each project that was read."""
+        return {str(listing.project): len(listing.runs) for listing in self.listings}
+
+
+def settings(server: Wandb, **variables: str) -> WandbSettings:
+    """Return the settings that a set of variables makes."""
+    environ = {
+        "WANDB_API_KEY": KEY,
+        "WANDB_PROJECTS": "acme/ants",
+        "WANDB_BASE_URL": server.url,
+        **variables,
+    }
+    return load(WandbSettings, "wandb", environ=environ, file=ConfigurationFile())
+
+
+def context(
+    server: Wandb, left: Read, deadline: float = 60, shard: Shard = ALONE, **variables: str
+) -> Context[WandbSettings]:
+    """Return the context of a live run at a tick."""
+    return Context(
+        settings=settings(server, **variables),
+        window=Window(AT - 900, AT, 900, AT - 3500),
+        now=AT + 7,
+        deadline=Deadline(deadline, left.clock, left.waits.append),
+        memory=left.memory,
+        report=left.report,
+        network=Network(report=left.report),
+        shard=shard,
+    )
+
+
+def reader(given: Context[WandbSettings]) -> Reader:
+    """Return a reader of runs."""
+    chosen = given.settings
+    return Reader(
+        given, RunReader(chosen.push_to_main, chosen.gpu_count_key, chosen.assumed_gpus, chosen.owners)
+    )
+
+
+# Any: options of `context`, and variables
+def read(
+    server: Wandb, memory: Mapping[str, object] | None = None, filters: Filter = COHORT, **options: Any
+) -> Read:
+    """Read the projects of the settings as a collector does."""
+    left = Read(memory=dict(memory or {}))
+    try:
+        started = reader(context(server, left, **options))
+        left.projects = started.select(filters)
+        left.listings.extend(started.listings(left.projects))
+    except Exception as error:
+        left.error = error
+    return left
+
+
+def row(run: str, state: str = "finished", started: float = -2, ended: float | None = -1, **more: Any) -> Row:
+    """Return a run whose times are in hours from AT."""
+    heartbeat = None if ended is None else AT + ended * HOUR
+    return Row(run, state, AT + started * HOUR, heartbeat, display_name=more.pop("name", run), **more)
+
+
+def rows(number: int, seconds: float = 0.36) -> list[Row]:
+    """Return runs that were all created within the window, so many seconds apart."""
+    first = -min(23.5, 3 + number * seconds / HOUR)
+    return [row(f"r{index:06d}", started=first + index * seconds / HOUR) for index in range(number)]
