@@ -1,4 +1,4 @@
-"""A whole dry run of the host collector costs less CPU than `import wandb` alone."""
+"""A dry run of the host collector costs at most 0.55 of the CPU of `import wandb` alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     cpu = medians(rounds, {name: partial(processor_seconds, command) for name, command in ways.items()})
     for name, seconds in cpu.items():
         print(f"{name:<14}{seconds:8.3f} s of CPU")
-    return judge([Claim("host dry run / import wandb", cpu["host dry run"] / cpu["import wandb"], 1)])
+    return judge([Claim("host dry run / import wandb", cpu["host dry run"] / cpu["import wandb"], 0.55)])
 
 
 if __name__ == "__main__":

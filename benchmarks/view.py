@@ -1,7 +1,8 @@
-"""Looking at a year of ticks costs a fixed memory and few times what reading it does.
+"""Looking at years of ticks takes little memory beside the points, and little more than printing each point.
 
-Each way of showing a dry run is measured in a process of its own, over files of one, two and four times
-1.1 million points in 32 series, and over as many points in 20,000 series. Each way takes turns with reading.
+A dry run keeps its points in memory. One, two and four times 1.1 million points in 32 series are made as a
+backfill makes them, and as many points in 20,000 series. Each way of showing them has a process of its own,
+in which it takes turns with printing every point.
 """
 
 from __future__ import annotations
@@ -11,102 +12,109 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from benchmarks.measure import Claim, Cost, cost, judge, medians, python, smallest  # noqa: E402
+from benchmarks.measure import Claim, cost, judge, python, smallest  # noqa: E402
+from common.run.backfill import MAX_WAITING  # noqa: E402
 
 STEP, SERIES, TICKS = 900, 32, 365 * 96
-MAX_MB, MAX_READINGS = 150.0, 12.0
-_BEGIN = f"""
-import sys
-from collections import deque
+MAX_BYTES, MAX_MB, MAX_PRINTINGS = 20.0, 30.0, 6.0
+_PROGRAM = """
+import json, os, sys, tempfile
 from pathlib import Path
-from common.show.dry_run_file import DryRunFile
+from time import process_time
+from benchmarks.measure import medians
+from common.metric import gauge
 from common.outcome import Outcome, Status
+from common.show import csv_file, layout, overview, page, report
+from common.show.points import Points
 from common.window import Window
-outcomes, span = [Outcome("wandb", Status.OK)], Window(0, {{length}}, {STEP})
-points = {{{{"wandb": DryRunFile(Path({{path!r}}))}}}}
+
+series, ticks, step, together, rounds = {sizes}
+span = Window(0, ticks * step, step)
+metrics = [gauge("wandb.metric_%d" % number, "run", "A metric.", "series") for number in range(31)]
+points = Points(metrics, series, span.since, span.until, many_ticks=True)
+for start in range(1, ticks + 1, together):
+    some = range(start, min(start + together, ticks + 1))
+    for number in range(series):
+        values = [(tick * 7919 + number) % 1009 / 7 for tick in some]
+        points.add(metrics[number % 31].series([tick * step for tick in some], values, series=str(number)))
+    points.flush()
+outcomes, found = [Outcome("wandb", Status.OK)], {{"wandb": points}}
+nowhere = open(os.devnull, "w")
+folder = Path(tempfile.mkdtemp(dir={folder!r}))
+
+def printing():
+    for part in points:
+        for second, value in zip(part.seconds, part.values):
+            nowhere.write("%d %r" % (second, value))
+
+def showing():
+    {way}
+
+def cpu(work):
+    before = process_time()
+    work()
+    return process_time() - before
+
+print(json.dumps(medians(rounds, {{"printing": lambda: cpu(printing), "showing": lambda: cpu(showing)}})))
 """
-READ = "deque(points['wandb'], 0)"
+NOTHING = "pass"
 WAYS = {
-    "table": "from common.show import layout, overview; "
-    "deque(overview.show(outcomes, points, layout.Look(160), span), 0)",
-    "json": "from common.show import report; report.write_document(outcomes, points, sys.stdout)",
-    "csv": "from common.show import csv_file; csv_file.write(Path({path!r} + '.csv'), outcomes, points)",
-    "html": "from common.show import page; page.write(Path({path!r} + '.html'), outcomes, points, span)",
+    "table": "nowhere.writelines(overview.show(outcomes, found, layout.Look(160), span))",
+    "json": "report.write_document(outcomes, found, nowhere)",
+    "csv": "csv_file.write(folder / 'points.csv', outcomes, found)",
+    "html": "page.write(folder / 'page.html', outcomes, found, span)",
 }
 
 
-def write(path: Path, series: int, points: int, piece: int) -> None:
-    """A file of so many points: as a backfill writes it, some ticks of every series at a time."""
-    names = [f"wandb.metric_{number % 31}" for number in range(series)]
-    declared = [
-        {"name": name, "type": "gauge", "unit": "run", "help": "A metric."} for name in dict.fromkeys(names)
-    ]
-    with path.open("w", encoding="utf-8") as lines:
-        lines.write(json.dumps({"metrics": declared}) + "\n")
-        for start in range(0, points // series, piece):
-            ticks = range(start, min(start + piece, points // series))
-            for number, name in enumerate(names):
-                line = {
-                    "metric": name,
-                    "type": "gauge",
-                    "unit": "run",
-                    "host": None,
-                    "tags": ["entity:acme", "project:ants", f"series:{number}"],
-                    "points": [[tick * STEP, (tick * 7919 + number) % 1009 / 7] for tick in ticks],
-                }
-                lines.write(json.dumps(line, separators=(",", ":")) + "\n")
+class Measured(NamedTuple):
+    """What showing the points once took, how many times that is of printing them, and the peak."""
+
+    cpu: float
+    printings: float
+    peak_mb: float
 
 
-def compared(reading: list[str], showing: list[str], rounds: int) -> tuple[float, Cost]:
-    """How many times the CPU of reading a file showing it takes, and what showing took."""
-    took: list[Cost] = []
-
-    def show() -> float:
-        took.append(cost(showing))
-        return took[-1].cpu
-
-    cpu = medians(rounds, {"reading": lambda: cost(reading).cpu, "showing": show})
-    return cpu["showing"] / cpu["reading"], Cost(cpu["showing"], max(one.peak_mb for one in took))
+def measure(way: str, series: int, ticks: int, rounds: int) -> Measured:
+    """Make points in a new process, in batches as large as those of a backfill, and show them."""
+    sizes = (series, ticks, STEP, MAX_WAITING // series, rounds)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+        took = cost(python(_PROGRAM.format(sizes=sizes, way=way, folder=folder)), output=output)
+        output.seek(0)
+        cpu = json.load(output)
+    return Measured(cpu["showing"], cpu["showing"] / cpu["printing"], took.peak_mb)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure everything in one run; of each way the worst counts."""
     ticks, many, rounds = (96, 200, 1) if smallest(argv, __doc__) else (TICKS, 20_000, 3)
-    ratios: dict[str, list[float]] = {way: [] for way in WAYS}
-    peaks: dict[str, list[float]] = {way: [] for way in WAYS}
+    printings: dict[str, list[float]] = {way: [] for way in WAYS}
+    beside: dict[str, list[float]] = {way: [] for way in WAYS}
+    peaks = []
     for title, series, times in (
         ("1 year", SERIES, 1),
         ("2 years", SERIES, 2),
         ("4 years", SERIES, 4),
         ("many series", many, 1),
     ):
-        points = times * ticks * SERIES
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "samples")
-            write(path, series, points, 250 if series == SERIES else 1)
-            print(f"{title}: {points:,} points in {series:,} series, {path.stat().st_size / 1e6:.1f} MB")
-            begin = _BEGIN.format(length=times * ticks * STEP, path=str(path))
-            for way, code in WAYS.items():
-                reading, showing = python(begin + READ), python(begin + code.format(path=str(path)))
-                ratio, took = compared(reading, showing, rounds)
-                ratios[way].append(ratio)
-                peaks[way].append(took.peak_mb)
-                print(f"  {way:<6}{took.cpu:7.2f} s CPU{ratio:6.1f} x reading{took.peak_mb:6.0f} MB")
-    return judge(
-        [
-            claim
-            for way in WAYS
-            for claim in (
-                Claim(f"{way}: peak MB", max(peaks[way]), MAX_MB),
-                Claim(f"{way} / reading", max(ratios[way]), MAX_READINGS),
-                Claim(f"{way}: memory of 4 years / of 1", peaks[way][2] / peaks[way][0], 1.2),
-            )
-        ]
-    )
+        length = times * ticks * SERIES // series
+        peaks.append(measure(NOTHING, series, length, 1).peak_mb)
+        print(f"{title}: {length * series:,} points in {series:,} series, {peaks[-1]:.0f} MB")
+        for way, code in WAYS.items():
+            took = measure(code, series, length, rounds)
+            printings[way].append(took.printings)
+            beside[way].append(took.peak_mb - peaks[-1])
+            ratio = f"{took.printings:6.1f} x printing"
+            print(f"  {way:<6}{took.cpu:7.2f} s CPU{ratio}{beside[way][-1]:6.0f} MB more")
+    claims = [Claim("bytes of a point", (peaks[2] - peaks[0]) * 2**20 / (3 * ticks * SERIES), MAX_BYTES)]
+    for way in WAYS:
+        claims.append(Claim(f"{way}: MB beside the points", max(beside[way]), MAX_MB))
+        claims.append(Claim(f"{way} / printing", max(printings[way]), MAX_PRINTINGS))
+    return judge(claims)
 
 
 if __name__ == "__main__":

@@ -30,12 +30,15 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Report:
-    """What a run reports besides its series: drops by reason, lost units, requests, tables for a person."""
+    """What a run reports besides its series: drops and losses by reason, requests, findings, tables."""
 
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
     lost: list[str] = field(default_factory=list)
+    lost_by_reason: Counter[str] = field(default_factory=Counter)
     requests: int = 0
+    samples: int = 0  # points that the collector yielded
+    findings: list[str] = field(default_factory=list)  # lines for a person
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     progress: Callable[[str, int, int | None], None] = lambda doing, done, total: None  # noqa: ARG005
 
@@ -45,14 +48,18 @@ class Report:
         if example:
             self.examples.setdefault(reason, example)
 
-    def lose(self, unit: str, why: Exception | str) -> None:
-        """Give up one unit (a project, a page, a file) and go on; the outcome becomes partial."""
+    def lose(self, unit: str, why: Exception | str, reason: str = "unreadable") -> None:
+        """Give up one unit (a project, a page, a file) and go on; the outcome becomes partial.
+
+        `reason` is a tag of `collector.units_lost`.
+        """
         if isinstance(why, Exception) and not isinstance(why, FleetgaugeError | OSError):
             log.error("lost %s: unexpected error", unit, exc_info=why)
             why = f"unexpected error: {type(why).__name__}: {why}"
         else:
             log.warning("lost %s: %s", unit, why)
         self.lost.append(f"{unit}: {why}")
+        self.lost_by_reason[reason] += 1
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,8 @@ class Collector(Generic[S]):
     that the intake takes.
 
     With `has_history` it can answer for the past, in windows of at most `backfill_window` seconds (None: the
-    span in one). Metrics that are `live_only` cannot be known for the past. A collector that is `per_node`
-    measures the node it runs on. With `exact_clock` a push fails where our clock and the intake's differ.
+    span in one). Metrics that are `live_only` cannot be known for the past. With `exact_clock` a push fails
+    where our clock and the intake's differ.
 
     `explain` lists, for a person, what the value of a metric with some tags is made of at the last tick of a
     window; None where nothing can be listed.
@@ -116,7 +123,6 @@ class Collector(Generic[S]):
     has_history: bool = False
     backfill_window: int | None = None
     live_only: frozenset[Metric] = frozenset()
-    per_node: bool = False
     exact_clock: bool = False
     explain: Callable[[Context[S], Metric, Mapping[str, str]], list[dict[str, object]]] | None = None
 

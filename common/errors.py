@@ -12,16 +12,11 @@
         └── DeliveryError            Datadog did not accept what was sent
             └── RefusedError         and never will: the key, the site or the payload is wrong
 
-    BaseException
-    └── Interrupted                  SIGTERM or SIGINT; passes through `except Exception`
-        └── DeadlinePassed           the parent says that the collector's time is over
-
 Anything else that escapes a collector is a defect: it is reported with its traceback.
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 
 
@@ -87,18 +82,3 @@ def together(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
     wrong = any(error.configuration for error in errors)
     said = "; ".join(dict.fromkeys(map(str, errors)))
     return ConfigurationError(said) if wrong else SourceError(said)
-
-
-class Interrupted(BaseException):
-    """The process was asked to stop."""
-
-    def __init__(self, signal_number: int, said: str = "") -> None:
-        super().__init__(said or f"interrupted by {signal.Signals(signal_number).name}")
-        self.signal_number = signal_number
-
-
-class DeadlinePassed(Interrupted):
-    """A collector's time was over; `when` is what it was waiting for, or where in the code it was."""
-
-    def __init__(self, seconds: float, when: str) -> None:
-        super().__init__(signal.SIGALRM, f"its deadline of {seconds:g} s passed {when}".rstrip())

@@ -1,11 +1,12 @@
-"""What became of one collector in one run.
+"""What became of one collector in one run, and how a child writes it for its parent.
 
 Standard library only, because the parent is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 
@@ -43,8 +44,21 @@ class Outcome:
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
     requests: int = 0
     lost: list[str] = field(default_factory=list)
+    lost_by_reason: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     error: Failure | None = None
     as_of: int | None = None  # of a dry run: the newest instant it answers for
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name
-    stays: bool = False  # whether the child waits for another job
+
+    def encode(self) -> bytes:
+        """Return it as one line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> Outcome:
+        """Read a line that `encode` wrote; ValueError, TypeError or KeyError for any other."""
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise TypeError("not an object")
+        error, status = fields.pop("error"), Status(fields.pop("status"))
+        return cls(status=status, error=Failure(**error) if error else None, **fields)

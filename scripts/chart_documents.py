@@ -92,7 +92,7 @@ def _collector_values(collector: Collector[Any]) -> str:
     whether = "Whether it runs."
     if _reads_records(collector):
         whether = "Whether it runs; it needs a volume, or paths in S3."
-    elif collector.per_node:
+    elif registry.declaration(collector.name).per_node:
         whether = (
             "Whether it runs, on the node that the CronJob happens to be on; see `daemonSet` for all nodes."
         )
@@ -133,7 +133,7 @@ def settings_file(collectors: Collectors) -> str:
     """files/settings.yaml: what templates must know of a collector to run it with its settings."""
     found = {
         name: {
-            "per_node": collector.per_node,
+            "per_node": registry.declaration(name).per_node,
             "records": _reads_records(collector),
             "max_step": MAX_STEP if _reads_records(collector) else None,
             "secrets": {  # and whether it cannot run without
@@ -157,7 +157,9 @@ def schema(collectors: Collectors) -> str:
     past = [name for name, collector in collectors.items() if collector.has_history]
     document["properties"]["backfill"]["properties"]["collectors"]["items"]["enum"] = past
     of_nodes = [
-        name for name, collector in collectors.items() if collector.per_node or _reads_records(collector)
+        name
+        for name, collector in collectors.items()
+        if registry.declaration(name).per_node or _reads_records(collector)
     ]
     document["properties"]["daemonSet"]["properties"]["collectors"]["items"]["enum"] = of_nodes
     return json.dumps(document, indent=2) + "\n"

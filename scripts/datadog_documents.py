@@ -12,8 +12,8 @@ from common import registry
 from common.collector import load_collector
 from common.dashboard import Dashboard, Draw, Monitor, Views, short_name, views_of, with_itself
 from common.datadog.documents import Place, dashboard_document, monitor_document, monitor_query
-from common.execution import health, health_dashboard
 from common.metric import Metric
+from common.run import health, health_dashboard
 from scripts.marked import renewed
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,11 +22,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
-from common.execution.health import METRICS as SELF_METRICS  # noqa: E402
-from common.execution.health import SENT  # noqa: E402
-from common.execution.live import LiveRun  # noqa: E402
-from common.job import Job, Mode  # noqa: E402
-from common.process.environment import child_environment  # noqa: E402
+from common.options import Mode, Options  # noqa: E402
+from common.run.health import METRICS as SELF_METRICS  # noqa: E402
+from common.run.health import SENT  # noqa: E402
+from common.run.run import run as run_once  # noqa: E402
 from common.show.report import number  # noqa: E402
 from scripts.demo_records import SPAN, Clock, write_records  # noqa: E402
 from support.servers.aws import Aws  # noqa: E402
@@ -143,8 +142,7 @@ def push_the_hour_before(intake: Intake, environment: Mapping[str, str]) -> None
         clock = Clock(time.time() - earlier)
         intake.clock = clock
         for name in ("wandb", *(RECORDS if earlier == SPAN else ())):
-            job = Job(name, Mode.PUSH, timeout=60)
-            LiveRun(job, child_environment(job, environment), clock=clock).run()
+            run_once(name, Options(Mode.PUSH, timeout=60), environment, clock=clock)
     intake.clock = time.time
     logging.disable(logging.NOTSET)
 

@@ -18,10 +18,9 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 import pynvml  # type: ignore[import-untyped]  # noqa: E402
 
-from common.execution.live import LiveRun  # noqa: E402
-from common.job import Job, Mode  # noqa: E402
+from common.options import Mode, Options  # noqa: E402
 from common.outcome import Status  # noqa: E402
-from common.process.environment import child_environment  # noqa: E402
+from common.run.run import run  # noqa: E402
 from scripts.demo_records import Clock  # noqa: E402
 from support.host_node import HostRoot  # noqa: E402
 from support.nvml.recorded import Driver  # noqa: E402
@@ -123,8 +122,7 @@ def main(folder: Path) -> int:
     clock = Clock(time.time() - SECONDS + AHEAD)
     good = True
     for _ in range(2):
-        job = Job("host", Mode.PUSH, timeout=60, stays=True)
-        outcome = LiveRun(job, child_environment(job, environment), clock=clock).run()
+        outcome = run("host", Options(Mode.PUSH, timeout=60, step=60, every=60), environment, clock=clock)
         good &= outcome.status is Status.OK and gpus.heard.wait(60)
         clock.now += SECONDS
         root.cpu(user=100 + SECONDS * 70, idle=900 + SECONDS * 30)

@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 from common import registry  # noqa: E402
+from common.cli import arguments  # noqa: E402
 from common.collector import load_collector  # noqa: E402
 from common.config.settings import CoreSettings, DatadogSettings, Settings, secret_variables  # noqa: E402
 from common.config.shown import written  # noqa: E402
 from common.datadog.provision_settings import ProvisionSettings  # noqa: E402
-from common.execution import health  # noqa: E402
 from common.metric import Metric  # noqa: E402
-from common.process import cli  # noqa: E402
+from common.run import health  # noqa: E402
 from fleetgauge import __version__  # noqa: E402
 from scripts import chart_documents, datadog_documents, licences, metric_examples  # noqa: E402
 from scripts.marked import renewed  # noqa: E402
@@ -168,7 +168,7 @@ def example_file() -> str:
 
 def command_line_page() -> str:
     """docs/command-line.md"""
-    return f"{NOTE}\n# Command line\n\n```text\n{cli.parser(width=100).format_help()}```\n{COMPLETION}"
+    return f"{NOTE}\n# Command line\n\n```text\n{arguments.parser(width=100).format_help()}```\n{COMPLETION}"
 
 
 def readmes() -> Iterator[tuple[Path, str]]:

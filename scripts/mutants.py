@@ -31,7 +31,6 @@ PACKAGES = [ROOT / "common", ROOT / "collectors", ROOT / "fleetgauge"]
 TESTS = ROOT / "tests"
 DOCUMENTS = TESTS / "test_documents.py"  # made from what modules declare
 ELSEWHERE = (DOCUMENTS, TESTS / "scripts" / "test_provision.py")  # what is tested outside of its room
-EQUIVALENT = TESTS / "equivalent_mutants.txt"  # path | the changed line | reason
 CACHE = ROOT / ".mutants_cache"  # what tests execute, by the digest of our code and of a file of tests
 SETTINGS = str(ROOT / "pyproject.toml")
 NOTES = Path(os.environ.get("MUTANTS_NOTES", os.devnull))  # for the plugin of pytest that records
@@ -134,14 +133,12 @@ def main() -> int:
     modules = [file.relative_to(ROOT) for file in sorted(files) if file.is_file()]
     possible = [one for module in modules for one in mutants(str(module), (ROOT / module).read_bytes())]
     sample = random.Random(options.seed).sample(possible, min(options.number, len(possible)))  # noqa: S311
-    listed = {line.rpartition(" | ")[0] for line in EQUIVALENT.read_text().splitlines()}
-    judged = [mutant for mutant in sample if f"{mutant.path} | {mutant.changed}" not in listed]
-    counts = Counter({"equivalent": len(sample) - len(judged)})
+    counts: Counter[str] = Counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         lines, costs = recorded({TESTS / module.parent for module in modules}, pool)
-        near = [chosen(mutant, lines, costs, options.seconds) for mutant in judged]
-        verdicts = pool.map(judge, judged, near, [sum(costs[test] for test in tests) for tests in near])
-        for mutant, tests, verdict in zip(judged, near, verdicts, strict=True):
+        near = [chosen(mutant, lines, costs, options.seconds) for mutant in sample]
+        verdicts = pool.map(judge, sample, near, [sum(costs[test] for test in tests) for tests in near])
+        for mutant, tests, verdict in zip(sample, near, verdicts, strict=True):
             counts[verdict] += 1
             print(f"{verdict:10} {mutant.path} | {mutant.changed} | after {len(tests)} tests", flush=True)
             if verdict == "survived":

@@ -13,7 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from common import logs, registry  # noqa: E402
+from common import logs, registry, signals  # noqa: E402
+from common.cli import streams  # noqa: E402
+from common.cli.arguments import interval  # noqa: E402
+from common.cli.progress import watcher  # noqa: E402
 from common.config.configuration import Configuration  # noqa: E402
 from common.config.file import DATADOG_TABLE, PROVISION_TABLE  # noqa: E402
 from common.config.settings import CoreSettings, DatadogSettings, refuse_unknown_variables  # noqa: E402
@@ -21,14 +24,9 @@ from common.datadog.documents import Place, dashboard_document, monitor_document
 from common.datadog.marks import DASHBOARD, MONITOR, owner  # noqa: E402
 from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings  # noqa: E402
 from common.datadog.provisioning import Provisioning, Step  # noqa: E402
-from common.errors import FleetgaugeError, Interrupted, RefusedError  # noqa: E402
+from common.errors import FleetgaugeError, RefusedError  # noqa: E402
 from common.net.retry import Deadline  # noqa: E402
-from common.process import streams  # noqa: E402
-from common.process.backfill_options import interval  # noqa: E402
-from common.process.progress import watcher  # noqa: E402
-from common.process.protocol import Progress  # noqa: E402
 from common.show.layout import wrap  # noqa: E402
-from common.signals import interruptible  # noqa: E402
 from common.text import visible  # noqa: E402
 from fleetgauge.pages.axes import plural  # noqa: E402
 from scripts.datadog_documents import all_views, every_metric  # noqa: E402
@@ -132,7 +130,7 @@ class Command:
         left: dict[str, list[str]] = {"absent": [], "leave": [], "foreign": []}
         metrics, watched = [*every_metric()], watcher(sys.stderr)
         for number, metric in enumerate(metrics):
-            watched.progress("provision", Progress("asking for metadata", number, len(metrics)))
+            watched.progress("provision", "asking for metadata", number, len(metrics))
             step = self.datadog.metadata(metric, force=self.options.force, remove=self.options.remove)
             watched.close()
             if step.action in DONE:
@@ -156,14 +154,12 @@ def main(arguments: list[str], environ: Mapping[str, str] = os.environ) -> int:
     if options.check and (options.push or options.remove):
         made.error("--check writes nothing: leave out --push and --remove")
     logs.set_up("provision", verbose=False)
+    signals.install()
+    signals.advice = "run it again to finish"
     try:
-        with interruptible():
-            code = Command(options, environ).run()
-            sys.stdout.flush()
-            return code
-    except Interrupted as error:
-        print(f"provision.py: {error}; run it again to finish", file=sys.stderr)
-        return 128 + error.signal_number
+        code = Command(options, environ).run()
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # whoever read the output has had enough
         return 128 + signal.SIGPIPE
     except FleetgaugeError as error:

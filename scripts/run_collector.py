@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
 """Run collectors: a dry run by default, `--push` to deliver. See `--help`."""
 
-import _signal  # type: ignore[import-not-found]  # typeshed lacks it
 import os
 import sys
-
-# From here on a signal ends this process, also where it is process 1, which loses those that come before.
-# Every interpreter has loaded what this needs: `signal` alone would take a third as long as the interpreter.
-for stopping in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGALRM):
-    _signal.signal(stopping, lambda number, _: os._exit(128 + number))
 
 # pathlib would take longer to import than all that is done here.
 ROOT = os.path.realpath(f"{__file__}/../..")  # noqa: PTH
 OWN = f"{ROOT}/.venv/bin/python"
 
+# The project's own Python where there is one, whichever `python3` was called. It may be a script that starts
+# another, which must not come back here: -X says so.
+is_own = sys.executable == OWN or sys.prefix == f"{ROOT}/.venv" or "own" in sys._xoptions
+if not is_own and os.access(OWN, os.X_OK):  # noqa: PTH
+    os.execv(OWN, [OWN, "-X", "own", *sys.argv])  # noqa: S606
 if sys.version_info < (3, 11):  # noqa: UP036  # whatever `python3` is here
-    if os.access(OWN, os.X_OK):  # noqa: PTH
-        os.execv(OWN, [OWN, *sys.argv])  # noqa: S606
     sys.stderr.write(f"run_collector.py: Python 3.11 or later is needed: run {ROOT}/scripts/setup once\n")
     sys.exit(2)
 
 # The folder above comes first and this one not at all, so that the project works from any directory.
 sys.path[0] = ROOT
 
+from common import signals  # noqa: E402
+
+signals.install()  # before anything that takes long is imported
+
 if __name__ == "__main__":
-    from common.process.cli import main
+    from common.cli.main import main
 
     sys.exit(main(sys.argv[1:]))

@@ -70,11 +70,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Give back what a test and its fixtures of every scope changed in this process, which others share.
 
-    Logging is set up once per process, and whoever was `interruptible` ignores signals, as if about to end.
+    Logging and signals are set up once per process.
     """
     loggers = [logging.getLogger(), *map(logging.getLogger, logs.OURS)]
     levels, handlers = [logger.level for logger in loggers], loggers[0].handlers[:]
-    stopping = {number: signal.getsignal(number) for number in signals.STOPPING}
+    stopping = {number: signal.getsignal(number) for number in signals.NAMES}
     result = yield
     loggers[0].handlers[:] = handlers
     for logger, level in zip(loggers, levels, strict=True):

@@ -23,8 +23,8 @@ from collectors.host.metrics import METRICS as HOST_METRICS
 from collectors.wandb.metrics import METRICS as WANDB_METRICS
 from collectors.wandb.settings import WandbSettings
 from common.config.settings import CoreSettings, DatadogSettings, variables
-from common.execution import health
-from common.process import cli
+from common.cli import arguments
+from common.run import health
 from fleetgauge.compute import Gpu, Host, collect_compute_metadata
 from fleetgauge.data_plane import MetricsDataPlaneClient, log_event
 from fleetgauge.gpu_memory import SessionSummary, WandbExportConfig, export_tracking_run_to_wandb, read_event
@@ -280,7 +280,7 @@ class Ours:
 
     def collector_configuration(self) -> set[str]:
         models = (WandbSettings, CoreSettings, DatadogSettings)
-        options = {option for action in cli.parser()._actions for option in action.option_strings}
+        options = {option for action in arguments.parser()._actions for option in action.option_strings}
         return {"wandb"} | options | {name for model in models for name in variables(model).values()}
 
     def collector_metrics(self) -> set[str]:

@@ -15,7 +15,7 @@ import pytest
 from common.collector import load_collector
 from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
-from common.process import cli
+from common.cli.arguments import parser
 from common.registry import names
 from scripts import demo, generate, metric_examples
 from support.documents import FOREIGN, PAGES, PRESENT, Command, commands, name_of, spans
@@ -89,7 +89,7 @@ def typed(page: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PRESENT, ids=name_of)
 def test_every_option_exists(page: Path) -> None:
-    known = set(re.findall(r"--[a-z][a-z-]+", cli.parser().format_help() + demo.parser().format_help()))
+    known = set(re.findall(r"--[a-z][a-z-]+", parser().format_help() + demo.parser().format_help()))
     for arguments in (["--help"], ["report", "--help"], ["export", "--help"]):
         command = [sys.executable, "-m", "fleetgauge.gpu_memory", *arguments]
         helped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -110,7 +110,7 @@ def test_every_command_line_in_the_text_is_one(page: Path) -> None:
     for text in spans(page):
         if match := re.search(r"run_collector\.py ([^|…]*)$", text):
             line = match[1].replace("NAME", "host").partition("  ")[0]
-            cli.parser().parse_args(shlex.split(line))
+            parser().parse_args(shlex.split(line))
         if match := re.search(r"scripts/demo( [^|]*)?$", text):
             demo.parser().parse_args(shlex.split(match[1] or ""))
 

@@ -2,3 +2,4 @@
 
 # Where a collector runs inside a Slurm job.
 ENVIRONMENT = ("SLURM_JOB_PARTITION",)
+PER_NODE = True

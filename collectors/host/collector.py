@@ -207,5 +207,4 @@ COLLECTOR = Collector(
     metrics=metrics.METRICS,
     collect=NODE.collect,
     check=NODE.check,
-    per_node=True,
 )

@@ -265,7 +265,8 @@ class Reader:
         if errors and not any_read:
             raise _first_error(errors)
         for project, error in failed.items():
-            self._context.report.lose(str(project), error)
+            reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
+            self._context.report.lose(str(project), error, reason)
         self._context.memory[KNOWN] = [
             str(project)
             for project in projects.selected
@@ -282,7 +283,8 @@ class Reader:
         for reason, number in listing.dropped.items():
             report.drop(reason, number, listing.example(reason))
         for second in listing.partial:
-            report.lose(f"{listing.project}, runs created at {second}", "not all of them could be listed")
+            what = f"{listing.project}, runs created at {second}"
+            report.lose(what, "not all of them could be listed", "incomplete")
         log.info("%s: %d runs listed, %s unseen", listing.project, len(listing.rows), listing.unseen)
 
     def probe(self, project: Project, filters: Filter) -> int | None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pydantic_settings import AWSSecretsManagerSettingsSource, EnvSettingsSource
 
-from common import signals
 from common.config import aws
 from common.config.file import unknown
 from common.config.settings import CoreSettings, Settings, variables, without_blanks
@@ -79,9 +78,8 @@ def _read(client: SecretsManagerClient, secret_id: str) -> str:
 
     doing = f"reading the AWS secret {secret_id}"
     try:
-        with signals.doing(f"{doing} from {client.meta.endpoint_url}"):
-            answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
-            log.debug("%s from %s: there it is", doing, client.meta.endpoint_url)
+        answer: Mapping[str, object] = client.get_secret_value(SecretId=secret_id)
+        log.debug("%s from %s: there it is", doing, client.meta.endpoint_url)
     except NoCredentialsError:
         raise ConfigurationError(
             f"{doing}: no AWS credentials were found; give the pod a role or set AWS_ACCESS_KEY_ID"

@@ -20,7 +20,6 @@ from common.errors import ConfigurationError, DeliveryError, RefusedError, Sourc
 from common.logs import redact
 from common.net.http import TooLargeError, proxy_for, sort_failure
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
-from common.signals import doing, shielded
 from common.text import excerpt
 from common.times import parse_http_date
 
@@ -125,8 +124,7 @@ class DatadogClient:
         )
         transport.answer = None
         try:
-            with shielded(), doing(f"waiting for an answer from {self.address}"):
-                call(client)
+            call(client)
         except StatusError as error:
             raise self._sort(error.answer) from None
         except HTTPError as error:

@@ -24,7 +24,6 @@ from weakref import WeakSet
 from common.config.settings import CoreSettings, is_loopback
 from common.errors import ConfigurationError, SourceError
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, requested_wait
-from common.signals import doing
 from common.text import excerpt
 
 if TYPE_CHECKING:
@@ -142,9 +141,8 @@ class Http:
         with self._counting:
             self._counter.requests += 1
         try:
-            with doing(f"waiting for an answer from {url}"):
-                named = {"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers}
-                status, reply = exchange(self._pool, "POST", url, body, named, limits, deadline, largest)
+            named = {"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers}
+            status, reply = exchange(self._pool, "POST", url, body, named, limits, deadline, largest)
         except HTTPError as error:
             raise sort_failure(error, url) from None
         if status in RETRIED_STATUSES:

@@ -10,11 +10,10 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from common.errors import DeadlineExceededError
-from common.signals import doing
 from common.times import parse_http_date
 
 if TYPE_CHECKING:
@@ -127,15 +126,13 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
 
     def pause(seconds: float) -> None:
         log.debug("trying again in %.1f s: %s", seconds, error)
-        reason.enter_context(doing(f"waiting to try again: {error}"))  # until the next failure, or the end
         sleep(seconds)
 
     retrying = Retrying(
         retry=retry_if_exception_type(TransientError), wait=wait, stop=stop, sleep=pause, reraise=True
     )
     try:
-        with ExitStack() as reason:
-            return retrying(attempt)
+        return retrying(attempt)
     except TransientError as last:
         tries = int(retrying.statistics.get("attempt_number", 1))
         raise TransientError(f"{last} (tried {tries} time{'s' if tries > 1 else ''})", last.wait) from last

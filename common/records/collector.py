@@ -272,7 +272,9 @@ class _Reading(Generic[S, R]):
         for pattern, number in stats.others.items():
             if number and not stats.ours[pattern]:
                 report.lose(
-                    shown(pattern), f"all {number} records there are of another kind than {kind.name}"
+                    shown(pattern),
+                    f"all {number} records there are of another kind than {kind.name}",
+                    "other_kind",
                 )
         for series, not_finite in grammar.gauges.series(window.since):
             if not_finite:
@@ -393,6 +395,7 @@ class _Reading(Generic[S, R]):
                 shown(path),
                 f"{len(times)} records were written too late; to send them: run_collector.py "
                 f"{self._kind.name} --since {since} --until {until} --push --yes",
+                "late",
             )
 
     def _present(self, files: Files, found: Found) -> list[R]:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from common.dashboard import Widget, views_of
 from common.metric import Combine, Metric
-from common.show.dry_run_file import Board, Chart
+from common.show.points import Board, Chart
 
 
 def boards(name: str, metrics: Iterable[Metric], address: str) -> list[Board]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from common.outcome import Outcome
-from common.show.dry_run_file import SeriesPoints
 from common.show.output import output_file
+from common.show.points import SeriesPoints
 from common.times import iso
 
 COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
@@ -30,7 +30,20 @@ def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable
                 )
 
 
-_time = lru_cache(maxsize=4096)(iso)  # the series of a tick share its time
+def _time(second: int) -> str:
+    """The moment as `iso` writes it: days and times of day are few, however many seconds there are."""
+    day, time = divmod(second, 86_400)
+    return _date(day) + _time_of_day(time)
+
+
+@lru_cache(maxsize=4096)
+def _date(day: int) -> str:
+    return iso(day * 86_400)[:10]
+
+
+@cache
+def _time_of_day(second: int) -> str:
+    return iso(second)[10:]
 
 
 def _defused(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a dry run found, as a table for a person: a row for each series, or for each point.
+"""What a dry run found, as a table for a person: a row for each series.
 
 A series with one point is its value. One with several is a row of figures, with a sparkline of its course.
 """
@@ -6,17 +6,15 @@ A series with one point is its value. One with several is a row of figures, with
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from common.outcome import Outcome
-from common.show.dry_run_file import DryRunFile, SeriesKey, SeriesPoints
 from common.show.figures import digits, figure
 from common.show.layout import Look, Row, lay_out, wrap
+from common.show.points import Points, SeriesKey
 from common.show.report import headline
 from common.show.summaries import Grid, Shape, Summary, in_order, shared_labels
 from common.text import visible
-from common.times import iso
 from common.window import Window
 from fleetgauge.pages.axes import format_duration, plural
 from fleetgauge.pages.page import name_span
@@ -27,12 +25,7 @@ _MAX_BLOCKS = 32  # of a sparkline
 
 
 def show(
-    outcomes: Iterable[Outcome],
-    files: Mapping[str, DryRunFile],
-    look: Look,
-    span: Window | None = None,
-    *,
-    points: bool = False,
+    outcomes: Iterable[Outcome], points: Mapping[str, Points], look: Look, span: Window | None = None
 ) -> Iterator[str]:
     """Lines for a person: one block per collector, in the order of the catalogue."""
     if span:
@@ -40,8 +33,8 @@ def show(
     for outcome in outcomes:
         yield from headline(outcome, look)
         yield from (f"  {visible(finding)}" for finding in outcome.findings)
-        if outcome.collector in files:
-            yield from _block(files[outcome.collector], look, span, points=points)
+        if outcome.collector in points:
+            yield from _block(points[outcome.collector], look, span)
         for name, entries in outcome.tables.items():
             yield from _table(name, entries, look)
 
@@ -72,9 +65,9 @@ def _level(mean: float, low: float, high: float) -> int:
     return min(len(_LEVELS) - 1, int(share * len(_LEVELS)))
 
 
-def _block(file: DryRunFile, look: Look, span: Window | None, *, points: bool) -> Iterator[str]:
+def _block(points: Points, look: Look, span: Window | None) -> Iterator[str]:
     summaries: dict[SeriesKey, Summary] = {}
-    for part in file:
+    for part in points:
         summaries.setdefault(part.series, Summary()).add(part)
     if not summaries:
         return
@@ -82,18 +75,20 @@ def _block(file: DryRunFile, look: Look, span: Window | None, *, points: bool) -
     shared = () if look.width is None else shared_labels(summaries)
     if shared:
         yield from wrap(["every series:", *map(visible, shared)], look.width, indent=2)
-    several = any(one.points > 1 for one in summaries.values())
-    if several and not points:
-        yield from _digest(file, summaries, shared, look, span)
+    if any(summary.points > 1 for summary in summaries.values()):
+        yield from _digest(points, summaries, shared, look, span)
     else:
-        rows = _Points(file, [*in_order(summaries, file.declared())], shared, with_time=several)
-        right = (2,) if several else (1,)
-        yield from lay_out([""] * (3 + several), rows, right, look.width)
+        units = {metric.name: metric.unit for metric in points.metrics}
+        rows = []
+        for series in in_order(summaries, points.metrics):
+            value = figure(summaries[series].last, units[series.metric], series.metric)
+            rows.append(Row((series.metric, *value), _words(series, shared)))
+        yield from lay_out([""] * 3, rows, (1,), look.width)
     yield ""
 
 
 def _digest(
-    file: DryRunFile,
+    points: Points,
     summaries: Mapping[SeriesKey, Summary],
     shared: Sequence[str],
     look: Look,
@@ -111,13 +106,12 @@ def _digest(
         closest = min(one.spacing for one in summaries.values())
         grid = Grid.over(Window(since, until + 1, until + 1 - since), blocks, closest)
     shapes = {series: Shape(grid) for series in summaries}
-    for part in file:
+    for part in points:
         shapes[part.series].add(part)
-    declared = file.declared()
-    units = {metric.name: metric.unit for metric in declared}
+    units = {metric.name: metric.unit for metric in points.metrics}
     rows = []
-    for series in in_order(summaries, declared):
-        one, unit = summaries[series], units.get(series.metric, "")
+    for series in in_order(summaries, points.metrics):
+        one, unit = summaries[series], units[series.metric]
         means = [None if stretch is None else stretch.mean for stretch in shapes[series].stretches()]
         values: list[float | None] = [one.first, one.last, one.low, one.mean, one.high]
         if one.points == 1:
@@ -130,31 +124,6 @@ def _digest(
             Row((series.metric, *cells, sparkline(means), f"{one.points:,}", counted), _words(series, shared))
         )
     yield from lay_out(HEADS, rows, (1, 2, 3, 4, 5, 7), look.width)
-
-
-@dataclass(frozen=True)
-class _Points:
-    """A row for each point, as often as they are gone through: there may be more than there is memory."""
-
-    file: DryRunFile
-    order: Sequence[SeriesKey]
-    shared: Sequence[str]
-    with_time: bool
-
-    def __iter__(self) -> Iterator[Row]:
-        if self.with_time:
-            for part in self.file:
-                yield from self._rows(part)
-            return
-        only = {part.series: part for part in self.file}
-        for series in self.order:
-            yield from self._rows(only[series])
-
-    def _rows(self, part: SeriesPoints) -> Iterator[Row]:
-        words = _words(part.series, self.shared)
-        for second, value in zip(part.seconds, part.values, strict=True):
-            time = (iso(second),) if self.with_time else ()
-            yield Row((part.series.metric, *time, *figure(value, part.unit, part.series.metric)), words)
 
 
 def _words(series: SeriesKey, shared: Sequence[str]) -> list[str]:

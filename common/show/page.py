@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.metric import Metric
 from common.outcome import Outcome
-from common.show.dry_run_file import Board, Chart, Declared, DryRunFile, SeriesKey
 from common.show.output import output_file
 from common.show.page_lines import Drawn, Figures, Plan
 from common.show.page_style import STYLE
 from common.show.page_title import page_title
+from common.show.points import Board, Chart, Points, SeriesKey
 from common.show.report import number
 from common.show.summaries import Stretch, Summary, shared_labels
 from common.window import Window
@@ -38,7 +39,7 @@ class Picture:
     """A chart with the lines that are drawn of it, of how many."""
 
     chart: Chart
-    metrics: Sequence[Declared]
+    metrics: Sequence[Metric]
     lines: Sequence[Drawn]
     series: int
     listed: Sequence[tuple[SeriesKey, Summary]]  # where not every series is a line of its own
@@ -50,12 +51,12 @@ class Account:
     """What one collector has to show: its dashboards, each with the pictures of its sections."""
 
     outcome: Outcome
-    declared: Sequence[Declared]
+    declared: Sequence[Metric]
     summaries: Mapping[SeriesKey, Summary]
     boards: Sequence[tuple[Board, Sequence[tuple[str, Sequence[Picture]]]]]
 
 
-def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFile], span: Window) -> Path:
+def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Points], span: Window) -> Path:
     """Write the page, and say where: in a directory it gets a name. Raises where it cannot be written."""
     accounts = [_account(outcome, points.get(outcome.collector), span) for outcome in outcomes]
     series = (key for one in accounts for key in one.summaries)
@@ -66,7 +67,7 @@ def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, DryRunFi
     return path
 
 
-def _account(outcome: Outcome, file: DryRunFile | None, span: Window) -> Account:
+def _account(outcome: Outcome, file: Points | None, span: Window) -> Account:
     """Read a collector's points twice: for the figures of all series, then for the lines that are drawn."""
     if file is None:
         return Account(outcome, (), {}, ())
@@ -75,7 +76,7 @@ def _account(outcome: Outcome, file: DryRunFile | None, span: Window) -> Account
         if part.series not in summaries:
             summaries[part.series] = Summary()
         summaries[part.series].add(part)
-    declared = file.declared()
+    declared = file.metrics
     plan = Plan(declared, summaries, span)
     known = {metric.name: metric for metric in declared}
     room = MAX_LISTED
@@ -195,7 +196,7 @@ def _picture(picture: Picture, shared: Sequence[str], span: Window) -> str:
     more = _all_series(picture, shared) or (f"<p>All {len(names)} series are drawn.</p>" if several else "")
     if hidden:
         more = f"<p>The {len(names)} series that reach highest are drawn, {hidden:,} are not.</p>{more}"
-    kind = " · ".join(filter(None, (unit, "" if picture.chart.share_of else picture.metrics[0].type)))
+    kind = " · ".join(filter(None, (unit, "" if picture.chart.share_of else picture.metrics[0].kind)))
     named = ", ".join(name for name in picture.chart.metrics if name != picture.chart.title)
     named += f" in percent of {', '.join(picture.chart.share_of)}" if picture.chart.share_of else ""
     text = picture.metrics[0].help if len(picture.metrics) == 1 and not picture.chart.share_of else ""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.metric import Combine, Kind
-from common.show.dry_run_file import Chart, Declared, SeriesKey, SeriesPoints
+from common.metric import Combine, Kind, Metric
+from common.show.points import Chart, SeriesKey, SeriesPoints
 from common.show.summaries import Grid, Shape, Stretch, Summary
 from common.window import Window
 from fleetgauge.pages.style import MAX_SERIES
@@ -35,10 +35,10 @@ class Figures(NamedTuple):
 class Together:
     """Several series of one metric as one along a grid. Where no point fell, nothing is known."""
 
-    def __init__(self, grid: Grid, metric: Declared) -> None:
+    def __init__(self, grid: Grid, metric: Metric) -> None:
         self.grid = grid
         self._how = metric.combines
-        self.counts = metric.type == Kind.COUNT
+        self.counts = metric.kind == Kind.COUNT
         self._known = array("L", [0]) * grid.count
         self._values = array("d", [0.0]) * grid.count
         self._open: dict[SeriesKey, tuple[int, int, float]] = {}  # stretch, points and mean, not yet closed
@@ -131,7 +131,7 @@ class Plan:
     """Which series go where; filled from the points, and then drawn."""
 
     def __init__(
-        self, declared: Iterable[Declared], summaries: Mapping[SeriesKey, Summary], span: Window
+        self, declared: Iterable[Metric], summaries: Mapping[SeriesKey, Summary], span: Window
     ) -> None:
         self._declared = {metric.name: metric for metric in declared}
         self._summaries = summaries
@@ -198,7 +198,7 @@ class Plan:
         routes: dict[str, Shape | Together] = {}
         for name, series in sets.items():
             metric = self._declared[name]
-            alone = len(series) == 1 and not chart.share_of and metric.type != Kind.COUNT
+            alone = len(series) == 1 and not chart.share_of and metric.kind != Kind.COUNT
             routes[name] = Shape(grid) if alone else Together(grid, metric)
             for one in series:
                 self._routes.setdefault(one, []).append(routes[name])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from common.show.dry_run_file import SeriesKey
 from common.show.overview import from_to
+from common.show.points import SeriesKey
 from common.window import Window
 
 MAX_NAMED = 3  # projects in a title

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
 from common.outcome import Outcome, Status
-from common.show.dry_run_file import SeriesPoints
 from common.show.layout import FAINT, GREEN, RED, YELLOW, Look
+from common.show.points import SeriesPoints
 from common.text import visible
 from common.times import iso
 from fleetgauge.pages.axes import plural

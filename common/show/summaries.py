@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.show.dry_run_file import Declared, SeriesKey, SeriesPoints
+from common.metric import Metric
+from common.show.points import SeriesKey, SeriesPoints
 from common.window import Window
 
 
@@ -126,7 +127,7 @@ class Shape:
         ]
 
 
-def in_order(series: Iterable[SeriesKey], declared: Sequence[Declared]) -> list[SeriesKey]:
+def in_order(series: Iterable[SeriesKey], declared: Sequence[Metric]) -> list[SeriesKey]:
     """Series as the catalogue lists their metrics, those of one metric by their labels."""
     place = {metric.name: number for number, metric in enumerate(declared)}
     return sorted(series, key=lambda one: (place.get(one.metric, len(place)), one.metric, one.labels))

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from common import registry
-from common.process import cli
+from common.cli.arguments import parser
 from fleetgauge import __version__
 from support.rendering import (
     CHART,
@@ -259,7 +259,7 @@ def test_an_operator_may_place_mark_and_extend_pods() -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_command_line_understands_the_arguments_of_every_pod(name: str) -> None:
     for pod, template in pod_templates(render(scenario(name))).items():
-        options = cli.parser().parse_args(container(template)["args"])
+        options = parser().parse_args(container(template)["args"])
         assert set(options.names) <= set(registry.names())
         assert options.check if pod.startswith("Test/") else options.push
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from common import registry
 from common.collector import load_collector
-from common.execution import health
 from common.metric import Combine, Kind
+from common.run import health
 
 METRICS = [
     *(metric for name in registry.names() for metric in load_collector(name).metrics),

@@ -6,8 +6,8 @@ import pytest
 
 from common import registry
 from common.collector import load_collector
-from common.execution import health
 from common.metric import Metric
+from common.run import health
 from support.servers.series import UNITS
 
 

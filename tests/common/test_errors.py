@@ -1,20 +1,18 @@
-"""What an error says, and whether a person has to mend it."""
+"""What several errors say together, and which of them a person must correct."""
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
-from common.errors import ConfigurationError, DeadlinePassed, Interrupted, RefusedError, SourceError, together
+from common.errors import ConfigurationError, RefusedError, SourceError, together
 
 
-def test_one_error_stays_as_it_is() -> None:
+def test_single_error_is_returned_as_it_is() -> None:
     alone = RefusedError("no", status=400)
     assert together([alone]) is alone
 
 
-def test_several_are_one_that_a_person_has_to_mend_where_any_of_them_is() -> None:
+def test_several_errors_are_of_configuration_where_any_is() -> None:
     gone, odd = SourceError("a is gone"), ConfigurationError("b is odd")
     both = together([gone, odd])
     assert (type(both), str(both), both.configuration) == (ConfigurationError, "a is gone; b is odd", True)
@@ -23,13 +21,8 @@ def test_several_are_one_that_a_person_has_to_mend_where_any_of_them_is() -> Non
 
 
 @pytest.mark.parametrize(
-    ("status", "mended"), [(400, False), (401, True), (403, True), (404, True), (413, False), (None, False)]
+    ("status", "configuration"),
+    [(400, False), (401, True), (403, True), (404, True), (413, False), (None, False)],
 )
-def test_a_refusal_is_mended_by_whoever_has_the_key_or_the_address(status: int | None, mended: bool) -> None:
-    assert RefusedError("no", status=status).configuration is mended
-
-
-def test_an_interruption_says_what_came() -> None:
-    assert str(Interrupted(signal.SIGTERM)) == "interrupted by SIGTERM"
-    assert str(DeadlinePassed(1.5, "while waiting")) == "its deadline of 1.5 s passed while waiting"
-    assert str(DeadlinePassed(2.0, "")) == "its deadline of 2 s passed"
+def test_refusal_of_key_or_address_is_a_configuration_error(status: int | None, configuration: bool) -> None:
+    assert RefusedError("no", status=status).configuration is configuration

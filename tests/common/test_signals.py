@@ -1,213 +1,152 @@
-"""A signal is raised at once, except in the middle of a delivery, and is never lost."""
+"""From its first line on a process ends by a signal at once, whatever it inherited."""
 
 from __future__ import annotations
 
-import importlib
 import os
+import pty
 import signal
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.processes import ended
+from support.project import ROOT
+
+PARENT = ("scripts/run_collector.py", "host", "--every", "1h")
+CODES = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+WATCHED = """
+import _signal, os, sys
+entry, *sys.argv[1:] = sys.argv[1:]
+early, reported = [], []
+def watch(event, arguments):
+    if event != "import" or reported:
+        return
+    if _signal.getsignal(_signal.SIGTERM) == _signal.SIG_DFL:
+        early.append(arguments[0])
+    else:
+        reported.append(os.write(2, f"imported before: {early}".encode()))
+code = compile(open(entry).read(), entry, "exec")
+sys.addaudithook(watch)
+exec(code, {"__name__": "__main__", "__file__": os.path.abspath(entry)})
+"""
+INHERITED = "import os, signal, sys\n{}\nos.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+# Prints its pid once its handler is in place, then waits; `{}` is run before.
+WAITING = """
+import os, signal, sys
 from common import signals
-from common.config.configuration import Configuration
-from common.errors import DeadlinePassed, Interrupted
-from common.state import open_store
+signals.install()
+{}
+print(os.getpid(), flush=True)
+signal.pause()
+"""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_raises_at_once(number: signal.Signals) -> None:
-    with (
-        pytest.raises(Interrupted, match=f"^interrupted by {number.name}$") as caught,
-        signals.interruptible(),
-    ):
-        os.kill(os.getpid(), number)
-    assert caught.value.signal_number == number
+def start(code: str, *command: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code, *command],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+    )
 
 
-def test_a_signal_waits_for_the_outermost_shield() -> None:
-    done: list[str] = []
-
-    def work() -> None:
-        with signals.interruptible():
-            with signals.shielded():
-                with signals.shielded():
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    done.append("inner")
-                done.append("outer")
-            done.append("never")
-
-    with pytest.raises(Interrupted):
-        work()
-    assert done == ["inner", "outer"]
+def until_caught(process: subprocess.Popen[str]) -> None:
+    """Wait until it catches SIGTERM, as the kernel has it."""
+    mask = 0
+    while process.poll() is None and not mask & 1 << signal.SIGTERM - 1:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
 
 
-def test_only_the_first_signal_counts() -> None:
-    with signals.interruptible():
-        with pytest.raises(Interrupted):
-            os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)
-        with signals.shielded():
-            pass
+def test_only_signals_is_imported_before_they_are_caught() -> None:
+    _, logged = start(WATCHED, "scripts/run_collector.py", "--version").communicate(timeout=60)
+    assert logged == "imported before: ['common', 'common.signals', '__future__']"
 
 
-def test_behind_the_block_nothing_interrupts() -> None:
-    with signals.interruptible():
-        pass
-    for number in signals.STOPPING:
-        os.kill(os.getpid(), number)
+@pytest.mark.parametrize(("number", "code"), CODES)
+def test_signal_ends_the_process_with_one_line(number: signal.Signals, code: int) -> None:
+    process = start(WAITING.format("signals.advice = 'to continue: run it again'"))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(number)
+    _, logged = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert logged == f"-c: interrupted by {number.name}; to continue: run it again\n"
 
 
-class Finalised:
-    """Asks this process to stop at the one moment at which Python drops whatever is raised."""
-
-    def __del__(self) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_a_signal_that_comes_while_an_object_is_finalised_is_not_lost(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.slow
+@pytest.mark.parametrize("inherited", ["SIG_IGN", "SIG_BLOCK"])
+@pytest.mark.parametrize(("number", "code"), CODES)
+def test_signal_counts_where_it_was_ignored_or_blocked(
+    inherited: str, number: signal.Signals, code: int
 ) -> None:
-    def work() -> None:
-        with signals.interruptible():
-            Finalised()
-            signal.sigtimedwait([signal.SIGUSR1], 30)
-
-    with pytest.raises(Interrupted, match=r"^interrupted by SIGTERM$"):
-        work()
-    assert capsys.readouterr().err == ""
-
-
-def test_an_import_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that was left half imported would break whatever is still to be done."""
-    monkeypatch.syspath_prepend(tmp_path)
-    body = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nWHOLE = all(range(1, 100_000))\n"
-    (tmp_path / "slow_to_import.py").write_text(body)
-
-    def work() -> None:
-        with signals.interruptible():
-            importlib.import_module("slow_to_import")
-            signal.sigtimedwait([signal.SIGUSR1], 30)
-
-    with pytest.raises(Interrupted, match=r"^interrupted by SIGTERM$"):
-        work()
-    assert sys.modules["slow_to_import"].WHOLE
+    change = {
+        "SIG_IGN": f"signal.signal({number:d}, signal.SIG_IGN)",
+        "SIG_BLOCK": f"signal.pthread_sigmask(signal.SIG_BLOCK, [{number:d}])",
+    }
+    process = start(INHERITED.format(change[inherited]), *PARENT)
+    until_caught(process)
+    process.send_signal(number)
+    _, logged = process.communicate(timeout=60)
+    assert (process.returncode, logged) == (code, f"run_collector.py: interrupted by {number.name}\n")
 
 
-def test_a_signal_in_an_import_that_is_the_last_to_be_done_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(signals, "AGAIN", 60.0)  # so that it is over before that
-    (tmp_path / "last_to_import.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Interrupted, match="interrupted by SIGTERM"), signals.interruptible():
-        importlib.import_module("last_to_import")
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    assert "last_to_import" in sys.modules
+@pytest.mark.slow
+def test_signal_ends_the_groups_of_all_children() -> None:
+    sleepers = (
+        "import subprocess\n"
+        "for _ in range(2):\n"
+        "    child = subprocess.Popen(['sh', '-c', 'sleep 600 & wait'], start_new_session=True)\n"
+        "    signals.children.add(child.pid)\n"
+        "    print(child.pid, flush=True)\n"
+        "signals.children.add(999_999_999)"  # which has ended
+    )
+    process = start(WAITING.format(sleepers))
+    assert process.stdout is not None
+    first, second, _ = (int(process.stdout.readline()) for _ in range(3))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    process.communicate()
+    assert ended(first)
+    assert ended(second)
 
 
-class TestTheDeadline:
-    def test_it_says_what_was_being_waited_for(self) -> None:
-        with (
-            pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed while waiting for inner$"),
-            signals.interruptible(7),
-            signals.doing("waiting for outer"),
-            signals.doing("waiting for inner"),
-        ):
-            os.kill(os.getpid(), signals.TIME_IS_OVER)
-
-    def test_what_is_over_is_forgotten(self) -> None:
-        def work(outer: str) -> None:
-            with signals.interruptible(7), signals.doing(outer):
-                with signals.doing("inner"):
-                    pass
-                os.kill(os.getpid(), signals.TIME_IS_OVER)
-
-        with pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed while outer$"):
-            work("outer")
-        with pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed$"), signals.interruptible(7):
-            os.kill(os.getpid(), signals.TIME_IS_OVER)
-
-    def test_where_nothing_is_waited_for_it_says_where_our_own_code_is(self) -> None:
-        ours = {"__name__": "collectors.toy"}
-        exec("def work(step):\n    pass\n    step()", ours)  # noqa: S102
-        work: Callable[[Callable[[], None]], None] = ours["work"]  # type: ignore[assignment]
-        with (
-            pytest.raises(DeadlinePassed, match=r"^its deadline of 7 s passed in collectors.toy, line 3$"),
-            signals.interruptible(7),
-        ):
-            work(lambda: os.kill(os.getpid(), signals.TIME_IS_OVER))
-
-    def test_it_is_what_was_under_way_when_it_passed_and_not_when_it_could_be_raised(self) -> None:
-        with (
-            pytest.raises(DeadlinePassed, match=r"while waiting for the intake$"),
-            signals.interruptible(7),
-            signals.shielded(),
-            signals.doing("waiting for the intake"),
-        ):
-            os.kill(os.getpid(), signals.TIME_IS_OVER)
-
-    def test_what_another_thread_waits_for_counts_too(self) -> None:
-        begun, over = threading.Event(), threading.Event()
-
-        def ask() -> None:
-            with signals.doing("waiting for the other thread's answer"):
-                begun.set()
-                over.wait(30)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        begun.wait(30)
-        with pytest.raises(DeadlinePassed, match="while waiting for the other"), signals.interruptible(7):
-            os.kill(os.getpid(), signals.TIME_IS_OVER)
-        over.set()
-        thread.join()
-
-    @pytest.mark.parametrize("where", ["S3", "Secrets Manager"])
-    def test_an_aws_that_does_not_answer_is_named_by_its_address(
-        self, monkeypatch: pytest.MonkeyPatch, where: str
-    ) -> None:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "test")
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            environ = {
-                "AWS_REGION": "us-east-1",
-                "AWS_ENDPOINT_URL": url,
-                "FLEETGAUGE_STATE": "s3://a",
-                "FLEETGAUGE_SECRET_PREFIX": "dev",
-            }
-            found = Configuration(environ, None)
-
-            def end_once_asked() -> None:
-                asking, _ = silent.accept()
-                with asking:
-                    asking.recv(1)
-                    os.kill(os.getpid(), signals.TIME_IS_OVER)
-                    over.wait(30)
-
-            over = threading.Event()
-            thread = threading.Thread(target=end_once_asked)
-            thread.start()
-            store = open_store(found.core)
-            assert store is not None
-            ask = {"S3": lambda: store.read("key"), "Secrets Manager": found.datadog}[where]
-            with pytest.raises(DeadlinePassed, match=f"7 s passed while .*{url}"), signals.interruptible(7):
-                ask()
-            over.set()
-            thread.join()
+@pytest.mark.slow
+def test_line_goes_to_a_terminal_that_shows_its_cursor_again() -> None:
+    master, slave = pty.openpty()
+    process = start(WAITING.format(""), stderr=slave)
+    os.close(slave)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    shown = os.read(master, 1000)
+    while b"\n" not in shown:
+        shown += os.read(master, 1000)
+    assert shown == b"\x1b[?25h-c: interrupted by SIGINT\r\n"
+    assert process.wait(60) == 130
+    process.communicate()
+    os.close(master)
 
 
-def test_how_children_end_is_known_whatever_was_inherited() -> None:
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        with signals.interruptible():
-            assert subprocess.run([sys.executable, "-c", "exit(7)"], check=False).returncode == 7
-    finally:
-        signal.signal(signal.SIGCHLD, before)
+@pytest.mark.slow
+def test_signal_ends_a_process_whose_messages_nobody_reads() -> None:
+    process = start(WAITING.format("os.close(2)"))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    process.communicate()
+
+
+@pytest.mark.slow
+def test_exit_codes_of_children_are_known_where_sigchld_was_ignored() -> None:
+    ignoring = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    code = "from common import signals; signals.install()\nimport subprocess, sys\n"
+    code += "sys.exit(subprocess.run(['sh', '-c', 'exit 7']).returncode)"
+    process = start(INHERITED.format(ignoring), "-c", code)
+    process.communicate(timeout=60)
+    assert process.returncode == 7

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from coverage import CoverageData
 
-from common.process import completion
-from scripts.mutants import EQUIVALENT, chosen, record
+from common.cli import completion
+from scripts.mutants import chosen, record
 from scripts.mutations import Mutant, mutants
 from support.project import ROOT
 
@@ -73,18 +73,6 @@ def test_every_mutant_is_python_and_differs_from_the_module(name: str) -> None:
     assert before not in {ast.dump(ast.parse(mutant.text)) for mutant in made}
 
 
-def test_every_equivalent_mutant_can_be_made_and_has_a_reason() -> None:
-    first, *lines = EQUIVALENT.read_text().splitlines()
-    assert first.startswith("#")
-    paths = {line.partition(" | ")[0] for line in lines}
-    made = {(path, mutant.changed) for path in paths for mutant in mutants(path, (ROOT / path).read_bytes())}
-    for line in lines:
-        path, _, rest = line.partition(" | ")
-        changed, _, reason = rest.rpartition(" | ")
-        assert (path, changed) in made, line
-        assert len(reason) > 10
-
-
 PATH = "common/net/retry.py"
 NEAR, BESIDE = "tests/common/net/test_retry.py::test_near", "tests/common/net/test_http.py::test_beside"
 FAR, DOCUMENTS = "tests/collectors/test_far.py::test_far", "tests/test_documents.py::test_documents"
@@ -117,11 +105,11 @@ def test_of_many_tests_as_many_are_chosen_as_there_is_time_for_and_none_that_fai
 
 @pytest.mark.slow
 def test_what_a_test_executes_is_recorded_in_the_processes_that_it_starts_too(tmp_path: Path) -> None:
-    name = "tests/common/process/test_completion.py"
+    name = "tests/common/cli/test_completion.py"
     record(ROOT / name, tmp_path / "kept")
     lines = CoverageData(str(tmp_path / "kept" / "lines"))
     lines.read()
-    executed = lines.contexts_by_lineno(str(ROOT / "common" / "process" / "completion.py"))
+    executed = lines.contexts_by_lineno(str(ROOT / "common" / "cli" / "completion.py"))
     begin = inspect.getsourcelines(completion.script)[1]
     assert {
         f"{name}::test_each_shell_gets_a_script_of_its_own_with_every_option",  # in a process of its own

@@ -143,7 +143,7 @@ def test_a_dry_run_says_what_it_would_create_and_changes_nothing(provision: Prov
     assert (
         "metadata collector.up: would change\n"
         '    - description: ""\n'
-        '    + description: "1 when all that was asked for was read and delivered, 0 otherwise. '
+        '    + description: "0 when the run failed, 1 otherwise; collector.units_lost says what a partial run lacks. '
         '[fleetgauge]"\n'
         '    - short_name: ""\n'
         '    + short_name: "up"\n'
@@ -178,7 +178,7 @@ def test_what_is_created_is_left_alone_the_next_time(provision: Provision) -> No
     assert "dashboard fleet (Fleet): created\n" in said
     whole(provision)
     assert provision.api.metadata["collector.up"] == {
-        "description": "1 when all that was asked for was read and delivered, 0 otherwise. [fleetgauge]",
+        "description": "0 when the run failed, 1 otherwise; collector.units_lost says what a partial run lacks. [fleetgauge]",
         "short_name": "up",
     }
     assert provision.api.metadata["host.load_1m"]["description"] == "Load, as we know it."

@@ -1,7 +1,7 @@
-"""Runs the whole command line and kills parent or child at a chosen event, then looks at what is left.
+"""Runs the command line and kills parent or child at a chosen event, then looks at what is left.
 
-Of every kill it says whether anything was printed that frightens, whether a process is left, and whether the
-exit code is the right one; `settle` says whether later runs arrive at what they would have without it.
+Of every kill it says whether a traceback was printed, whether a process is left, and whether the exit code is
+right; `settle` says whether one more run brings the intake to what it holds without any kill.
 """
 
 from __future__ import annotations
@@ -16,156 +16,177 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from support.growing_file import KEY, Writer, add_numbers, held, truth
+from support.kill_switch import NEVER
 from support.processes import alive, ended
-from support.project import Project
-from support.servers.datadog import Intake, Write
+from support.project import KEY, Project
+from support.servers.datadog import Intake
 
-NEVER = 1_000_000_000
+KINDS = "abcdef"
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+# Answers for each second since the last that was sent: a second that is skipped stays missing.
+BODY = f"""
+context.memory["runs"] = context.memory.get("runs", 0) + 1
+for tick in context.window.ticks:
+    for kind in "{KINDS}":
+        yield VALUE(tick % 1000, tick, kind=kind)
+"""
+
+
+def add_seconds(project: Project, store: Path) -> None:
+    """Add the collector `seconds` and a store; its payloads are small, so that a run has several of them."""
+    project.add("seconds", BODY, options=", has_history=True")
+    project.set_constant("datadog/payloads.py", "POINT_LIMIT", "4")
+    store.mkdir()
+    project.environment |= {"FLEETGAUGE_STATE": str(store), "FLEETGAUGE_STEP": "1s"}
+
+
+def wrong_seconds(intake: Intake) -> list[str]:
+    """Return how its content differs from that of undisturbed runs: each kind of each second, once right."""
+    found = {
+        (kind, second): value
+        for (tags, _), points in intake.series("seconds.value").items()
+        for kind in (tag.removeprefix("kind:") for tag in tags if tag.startswith("kind:"))
+        for second, value in points.items()
+    }
+    seconds = [second for _, second in found]
+    expected = {
+        (kind, second): second % 1000 for kind in KINDS for second in range(min(seconds), max(seconds) + 1)
+    }
+    differing = [str(key) for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)]
+    twice = [
+        str(write.key)
+        for write in intake.write_log
+        if write.key.metric == "seconds.value" and write.replaced not in (None, write.value)
+    ]
+    return differing + twice
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A signal to parent or child at its n-th event; the 0th of a child is its birth."""
+    """A signal to `whom` at the n-th event of `clock`: parent or child. The 0th of a child is its birth."""
 
     whom: str
     signal: int
+    clock: str
     nth: int
 
 
 @dataclass(frozen=True)
+class Events:
+    """Numbers of events of a process: all, and at which its handler is in place and it sends a request."""
+
+    seen: int
+    handled: int
+    request: int
+
+
+@dataclass(frozen=True)
 class Killed:
-    """Whether a kill came to pass, and what was wrong then."""
+    """Whether a kill came to pass, and when, and what was wrong then."""
 
     happened: bool
-    standing: str = ""  # what a signal met: the handler of `signals`, or the kernel's default
+    handled: bool = False
+    requested: bool = False  # whether the first request had been sent, or was being sent
     problems: tuple[str, ...] = ()
 
 
 class KillHarness:
-    """A copy of the service, a file that grows, a store and an intake."""
+    """A copy of the service, a store and an intake."""
 
     def __init__(self, folder: Path, intake: Intake, *launcher: str) -> None:
-        (folder / "service").mkdir()
+        root = folder / "service"
+        root.mkdir()
         self._store = folder / "store"
-        self._store.mkdir()
-        self._path = folder / "numbers.txt"
         self._intake = intake
         self._launcher = launcher
-        self._writer = Writer(self._path)
-        self._round = 0
-        self._project = Project(
-            folder / "service",
-            {
-                "DD_ENV": "test",
-                "DD_API_KEY": KEY,
-                "FLEETGAUGE_DD_URL": intake.url,
-                "FLEETGAUGE_STATE": str(self._store),
-                "FLEETGAUGE_NUMBERS_PATH": str(self._path),
-                "PYTHONPATH": str(folder / "service"),
-            },
-        )
-        add_numbers(self._project)
-        root = self._project.root
-        shutil.copy(Path(__file__).parent / "kill_switch.py", root / "sitecustomize.py")
+        environment = {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url}
+        self._project = Project(root, environment)
+        add_seconds(self._project, self._store)
+        shutil.copy(Path(__file__).parent / "kill_switch.py", root)
+        script = root / "scripts" / "run_collector.py"
+        first = f"import sys; sys.path.insert(0, {str(root)!r}); import kill_switch; del sys.path[0]\n"
+        script.write_text(first + script.read_text())
         self._plan, self._met, self._counted = (
             root / name for name in ("kill_plan.json", "kill_met.json", "kill_counted")
         )
+        assert self._project.run("seconds", "--push").returncode == 0  # it also compiles
 
-    def events(self, whom: str) -> int:
-        """How many events a run has that nobody kills."""
-        for _ in range(2):  # the first one compiles
-            self._grow()
-            assert self._run(Kill(whom, signal.SIGTERM, NEVER)).returncode == 0
-        return int(self._counted.read_text())
+    def events(self, clock: str) -> Events:
+        """Return the events of a run that nobody kills."""
+        self._counted.unlink(missing_ok=True)
+        assert self._run(Kill(clock, signal.SIGTERM, clock, NEVER)).returncode == 0
+        return Events(**json.loads(self._counted.read_text().splitlines()[-1]))
 
     def kill(self, kill: Kill) -> Killed:
-        """One run with one kill."""
-        self._grow()
+        """Run once, with one kill."""
         self._met.unlink(missing_ok=True)
         ran = self._run(kill)
         if not self._met.exists():  # it ended before
             return Killed(happened=False)
         met = json.loads(self._met.read_text())
         problems = []
-        expected = _expected(kill, met["standing"], first=bool(self._launcher))
-        if ran.returncode not in expected:
-            problems.append(f"exit code {ran.returncode} instead of {expected}: {ran.stdout}{ran.stderr}")
+        if not self._is_right(kill, ran, handled=met["handled"]):
+            problems.append(f"exit code {ran.returncode}: {ran.stdout}{ran.stderr}")
         if "Traceback" in ran.stderr or "Exception ignored" in ran.stderr:
             problems.append(ran.stderr)
-        victim = [] if self._launcher else [met["pid"]]  # the number is another one outside
-        groups = [*victim, *met["children"]]
+        groups = [] if self._launcher else met["groups"]  # the numbers are other ones outside
         problems += [f"process {pid} is left" for pid in groups if not ended(pid) or alive(pid)]
-        told = tuple(f"{kill}, {met['standing']}: {one}" for one in problems)
-        return Killed(happened=True, standing=met["standing"], problems=told)
+        named = tuple(f"{kill}, {met}: {problem}" for problem in problems)
+        return Killed(happened=True, handled=met["handled"], requested=met["requested"], problems=named)
 
     def settle(self) -> list[str]:
-        """Let a run finish; what is then not as it would have been."""
+        """Let one more run finish; return what is then not as without kills."""
         self._plan.unlink(missing_ok=True)
-        self._writer.end()
-        ran = self._project.run("numbers", "--push")
+        ran = self._project.run("seconds", "--push")
         found = [] if ran.returncode == 0 else [f"the last run ended with {ran.returncode}: {ran.stderr}"]
-        if held(self._intake) != truth(self._path):
-            found.append("the intake does not hold what stands in the file")
-        [document] = self._store.glob("numbers*.json")
+        found += [f"wrong or missing in the intake: {key}" for key in wrong_seconds(self._intake)]
+        [document] = self._store.glob("seconds*.json")
         state = json.loads(document.read_text())
-        lines = self._path.read_text().count("\n")
-        if state["memory"] != {"lines": lines} or state["last_success"] is None:
+        newest = max(key.second for key in self._intake.points if key.metric == "seconds.value")
+        if state["sent_until"] != newest or state["last_success"] is None:
             found.append(f"the state document is {document.read_text()}")
-        if any(write.replaced not in (None, write.value) for write in self._totals()):
-            found.append("a second was sent with two values")
+        if [path for path in self._store.iterdir() if ".bad." in path.name]:
+            found.append("a state document was damaged")
         if self._intake.value("collector.up") != 1:
             found.append("the last run is not up")
         return found
 
-    def _totals(self) -> list[Write]:
-        return [write for write in self._intake.write_log if write.key.metric == "numbers.total"]
-
-    def _grow(self) -> None:
-        self._round += 1
-        self._writer.append([self._round % 7, 1, 2])
+    def _is_right(self, kill: Kill, ran: subprocess.CompletedProcess[str], *, handled: bool) -> bool:
+        """Return whether it ended as it should. A child that had printed its outcome is not missed."""
+        if kill.whom == "child":
+            expected = {1: "1 failed", 0: "1 ok"}.get(ran.returncode)
+            return expected is not None and expected in ran.stdout
+        if kill.signal == signal.SIGKILL or not handled:
+            # To the first process of a container the kernel sends no signal that it does not catch.
+            return ran.returncode == (0 if self._launcher else -kill.signal)
+        return ran.returncode == 128 + kill.signal
 
     def _run(self, kill: Kill) -> subprocess.CompletedProcess[str]:
         self._plan.write_text(json.dumps(asdict(kill)))
-        return subprocess.run(
-            [*self._launcher, *self._project.command("numbers", "--push")],
-            env=self._project.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return self._project.run_command([*self._launcher, *self._project.command("seconds", "--push")])
 
 
-def _expected(kill: Kill, standing: str, *, first: bool) -> set[int]:
-    """The exit codes that are right. What is left to do when signals are ignored is short, and is done.
-
-    To the `first` process the kernel sends no signal that it does not catch.
-    """
-    if kill.whom == "parent":
-        if standing == "default" and first:
-            return {0}
-        if kill.signal == signal.SIGKILL or standing == "default":
-            return {-kill.signal}
-        return {0} if standing == "ignored" else {128 + kill.signal}
-    return {0} if standing == "ignored" and kill.signal != signal.SIGKILL and kill.nth else {1}
-
-
-def plan(events: dict[str, int], kills: int) -> Iterator[Kill]:
-    """So many kills of each of the four kinds in turn, half of them where a run delivers and ends."""
-    each = -(-kills // 4)
-    for place in range(each):
-        for whom, number in ((w, s) for w in ("parent", "child") for s in (signal.SIGTERM, signal.SIGKILL)):
-            total = events[whom]
-            late = total // 8
-            if place % 2:
-                yield Kill(whom, number, total - late * place // each)
-            else:
-                yield Kill(whom, number, total * place // each or int(whom == "parent"))
+def plan(events: dict[str, Events], kills: int) -> Iterator[Kill]:
+    """Yield kills of each kind in turn; two of three at or after the first request, which the child sends."""
+    kinds = [(whom, number) for whom in ("parent", "child") for number in SIGNALS]
+    rounds = -(-kills // len(kinds))
+    for number in range(kills):
+        (whom, number_of_signal), turn = kinds[number % len(kinds)], number // len(kinds)
+        child = events["child"]
+        if turn % 3:
+            yield Kill(
+                whom, number_of_signal, "child", child.request + (child.seen - child.request) * turn // rounds
+            )
+            continue
+        clock = events[whom]
+        # Before our handler is in place Python itself answers SIGINT, with a traceback.
+        first = clock.handled + 1 if number_of_signal == signal.SIGINT else int(whom == "parent")
+        last = child.request if whom == "child" else clock.seen
+        yield Kill(whom, number_of_signal, whom, first + (last - first) * turn // rounds)
 
 
 @contextmanager
 def killing(*launcher: str) -> Iterator[KillHarness]:
-    """A harness of its own; the command line is started by `launcher`, where one is named."""
+    """Give a harness; the command line is started by `launcher`, where one is named."""
     with tempfile.TemporaryDirectory() as folder, Intake(key=KEY) as intake:
         yield KillHarness(Path(folder), intake, *launcher)

@@ -30,12 +30,3 @@ def alive(group: int) -> list[int]:
             if int(process_group) == group and state != "Z":
                 found.append(int(path.parent.name))
     return found
-
-
-def group_is_empty(group: int) -> bool:
-    """Whether no process of a group is left."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return True
-    return False

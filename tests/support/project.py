@@ -75,7 +75,10 @@ class Project:
         shutil.copytree(ROOT / "collectors" / name, self.root / "collectors" / name, ignore=BEING_WRITTEN)
 
     def add(self, name: str, body: str, settings: str = "pass", init: str = "", options: str = "") -> None:
-        """Add a collector with this body of `collect`; `options` go to `Collector`, as `, per_node=True`."""
+        """Add a collector with this body of `collect`.
+
+        `init` goes into its package, as `PER_NODE = True`; `options` to `Collector`, as `, has_history=True`.
+        """
         folder = self.root / "collectors" / name
         folder.mkdir()
         (folder / "__init__.py").write_text(f'"""A toy called {name}."""\n{init}\n')
@@ -101,8 +104,12 @@ class Project:
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run to the end, with more variables where given."""
+        return self.run_command(self.command(*arguments), **extra)
+
+    def run_command(self, command: list[str], **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run another command in the environment of the service."""
         return subprocess.run(
-            self.command(*arguments),
+            command,
             env={**self.environment, **extra},
             capture_output=True,
             text=True,

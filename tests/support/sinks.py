@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from common.execution.run import Sink
 from common.metric import Series
+from common.run.session import Sink
 
 
 def send(sink: Sink, every: Iterable[Series], within: float | None = None) -> None:

@@ -1,6 +1,6 @@
 """A collector of the test's own, run in this process: quick enough to try every edge of a run.
 
-Used by tests of `common.execution`; what a real process adds is in `project.py`.
+Used by tests of `common.run`; what a real process adds is in `project.py`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import pytest
 
 from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, named
-from common.execution.backfill import BackfillRun
-from common.execution.live import LiveRun
-from common.job import Job, Mode
 from common.metric import Series, count, gauge
+from common.options import Mode, Options
 from common.outcome import Outcome
-from common.parent import Parent
-from common.show.dry_run_file import DryRunFile
+from common.run.run import run
+from common.run.session import Cache
+from common.show.points import Points
 from support.project import KEY
 from support.servers.datadog import Intake
 from support.standins import NOW
@@ -36,8 +35,8 @@ class ToySettings(CollectorSettings):
     model_config = named("FLEETGAUGE_TOY_")
 
 
-class RecordingParent(Parent):
-    """One that records progress and questions, and agrees or not."""
+class Person:
+    """Records progress and questions, and agrees or not."""
 
     def __init__(self) -> None:
         self.progressed: list[tuple[str, int, int | None]] = []
@@ -47,16 +46,17 @@ class RecordingParent(Parent):
     def progress(self, doing: str, done: int, total: int | None) -> None:
         self.progressed.append((doing, done, total))
 
-    def agrees(self, text: str) -> bool:
+    def agree(self, text: str) -> bool:
         self.asked.append(text)
         return self.answer
 
 
-def install(patch: pytest.MonkeyPatch, collector: Collector[Any]) -> None:
+def install(patch: pytest.MonkeyPatch, collector: Collector[Any], *, per_node: bool = False) -> None:
     """Make a collector one that can be loaded by its name."""
     package = ModuleType(f"collectors.{collector.name}")
     module = ModuleType(f"collectors.{collector.name}.collector")
     package.__path__, module.__dict__["COLLECTOR"] = [], collector
+    package.__dict__["PER_NODE"] = per_node
     for one in (package, module):
         patch.setitem(sys.modules, one.__name__, one)
 
@@ -65,19 +65,25 @@ class Toy:
     """A collector whose every answer a test gives, and runs of it; `now` is the time, of the intake too."""
 
     def __init__(self, folder: Path, intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.samples = folder / "samples"
         self.store = folder / "store"
         self.environ = {"DD_ENV": "test", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": intake.url}
         self.now = NOW
         self.intake = intake
         intake.clock = lambda: self.now
-        self.parent = RecordingParent()
+        self.person = Person()
+        self.points: dict[str, Points] = {}
+        self.cache: Cache | None = None  # of a process that stays
         self._patch = monkeypatch
 
     def answers(self, collect: Callable[[Context[Any]], Iterator[Series]], **options: Any) -> None:
         """Have the collector do this."""
         options.setdefault("check", lambda _: iter(()))
-        install(self._patch, Collector("toy", ToySettings, (VALUE, OTHER, TOTAL), collect, **options))
+        per_node = options.pop("per_node", False)
+        install(
+            self._patch,
+            Collector("toy", ToySettings, (VALUE, OTHER, TOTAL), collect, **options),
+            per_node=per_node,
+        )
 
     def keep_state(self) -> None:
         """Have a store from now on."""
@@ -85,14 +91,24 @@ class Toy:
         self.environ["FLEETGAUGE_STATE"] = str(self.store)
 
     def run(
-        self, mode: Mode = Mode.DRY_RUN, environ: Mapping[str, str] | None = None, ahead: int = 0, **job: Any
+        self,
+        mode: Mode = Mode.DRY_RUN,
+        environ: Mapping[str, str] | None = None,
+        ahead: int = 0,
+        **options: Any,
     ) -> Outcome:
         """Run it, with a clock that is so many seconds ahead of the intake's."""
-        path = str(self.samples) if mode is Mode.DRY_RUN else None
-        asked = Job("toy", mode, **{"timeout": 60, "samples_path": path, **job})
-        kind = LiveRun if asked.backfill is None else BackfillRun
-        given = {**self.environ, **(environ or {})}
-        return kind(asked, given, self.parent, clock=lambda: self.now + ahead).run()
+        self.points.clear()
+        return run(
+            "toy",
+            Options(mode, **{"timeout": 60, **options}),
+            {**self.environ, **(environ or {})},
+            points=self.points,
+            agree=self.person.agree,
+            progress=self.person.progress,
+            clock=lambda: self.now + ahead,
+            cache=self.cache,
+        )
 
     def push(self, **options: Any) -> Outcome:
         return self.run(Mode.PUSH, **options)
@@ -104,9 +120,7 @@ class Toy:
 
     def found(self) -> dict[str, float]:
         """The values of a dry run by their kind."""
-        return {
-            part.series.tags[0].removeprefix("kind:"): part.values[0] for part in DryRunFile(self.samples)
-        }
+        return {part.series.tags[0].removeprefix("kind:"): part.values[0] for part in self.points["toy"]}
 
     def seconds(self, metric: str = "toy.value") -> list[int]:
         """The seconds that the intake has a point of."""

@@ -1,10 +1,9 @@
-"""A week of what the W&B collector says of a plausible fleet, as a dry run leaves it."""
+"""A week of what the W&B collector says of a plausible fleet, as a dry run keeps it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from collectors.wandb.ledger import Ledger
@@ -12,8 +11,7 @@ from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project
 from common.show.boards import boards
-from common.show.dry_run_file import DryRunFile
-from common.show.dry_run_sink import FileSink
+from common.show.points import Points
 from common.window import Window
 from support.servers.fleet import Row, plausible_day
 from support.sinks import send
@@ -45,10 +43,10 @@ def _day(end: int, number: int) -> Iterator[Row]:
             yield replace(row, id=f"{number}-{row.id}")
 
 
-def write_week(path: Path, span: Window = WEEK) -> DryRunFile:
-    """The samples of the span as the child would write them: a batch per day."""
-    looked = boards("wandb", METRICS, "https://api.datadoghq.com")
-    sink = FileSink(path, METRICS, 20_000, span.since, span.until, boards=looked)
+def week_points(span: Window = WEEK) -> Points:
+    """Return the points of the span as a dry run of a backfill would keep them."""
+    dashboards = boards("wandb", METRICS, "https://api.datadoghq.com")
+    points = Points(METRICS, 20_000, span.since, span.until, many_ticks=True, boards=dashboards)
     for stretch in Ledger(PROJECT, runs(span), span.ticks, DEFAULTS).stretches():
-        send(sink, stretch)
-    return DryRunFile(path)
+        send(points, stretch)
+    return points

@@ -17,11 +17,10 @@ import pytest
 
 from collectors.wandb import collector, metrics
 from common.datadog.sink import DatadogSink
-from common.execution.inspection import InspectionRun
-from common.execution.live import LiveRun
-from common.job import Job, Mode
 from common.metric import Combine
+from common.options import Mode, Options
 from common.outcome import Outcome, Status
+from common.run.run import run
 from common.shards import ALONE, Shard
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
@@ -57,9 +56,8 @@ class World:
         }
 
     def run(self, mode: Mode = Mode.PUSH, shard: Shard = ALONE, **environ: str) -> Outcome:
-        kind = LiveRun if mode is Mode.PUSH else InspectionRun
-        job = Job("wandb", mode, timeout=20, shard=shard)
-        return kind(job, {**self.environ, **environ}, clock=lambda: self.now).run()
+        options = Options(mode, timeout=20, shard=shard)
+        return run("wandb", options, {**self.environ, **environ}, clock=lambda: self.now)
 
     def values(self, metric: str) -> dict[str, dict[int, float]]:
         """Return the values of a metric by project and second."""

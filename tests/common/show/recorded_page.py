@@ -17,9 +17,8 @@ if __name__ == "__main__":
 
 from common.metric import Combine, Series, count, gauge  # noqa: E402
 from common.outcome import Failure, Outcome, Status  # noqa: E402
-from common.show.dry_run_file import Board, Chart, DryRunFile  # noqa: E402
-from common.show.dry_run_sink import FileSink  # noqa: E402
 from common.show.page import write  # noqa: E402
+from common.show.points import Board, Chart, Points  # noqa: E402
 from common.window import Window  # noqa: E402
 from support.sinks import send  # noqa: E402
 
@@ -93,19 +92,19 @@ def samples() -> Iterator[Series]:
 def page(folder: Path) -> str:
     """What stands between the look of a page, which all pages share, and its script."""
     metrics = (LOAD, HEAT, HELD, DRIFT, DONE, FAILED, IDLE)
-    jobs = FileSink(folder / "jobs", metrics, 100, SPAN.since, SPAN.until, boards=BOARDS)
+    jobs = Points(metrics, 100, SPAN.since, SPAN.until, boards=BOARDS)
     send(jobs, samples())
-    host = FileSink(folder / "host", (IDLE,), 100, SPAN.since, SPAN.until)
+    host = Points((IDLE,), 100, SPAN.since, SPAN.until)
     send(host, [IDLE(5, SINCE + 900), IDLE(6, SINCE + 900, team="bees")])
-    FileSink(folder / "empty", (IDLE,), 100, SPAN.since, SPAN.until)
+    empty = Points((IDLE,), 100, SPAN.since, SPAN.until)
     outcomes = [
         Outcome("jobs", Status.PARTIAL, lost=["ants/a: gone"], dropped={"too_old": 2000, "bad": 1}),
         Outcome("host", Status.OK, dropped={"bad": 3}),
         Outcome("empty", Status.EMPTY),
         Outcome("absent", Status.FAILED, error=Failure("SourceError", "no answer & no reason"), lost=["all"]),
     ]
-    files = {name: DryRunFile(folder / name) for name in ("jobs", "host", "empty")}
-    written = write(folder / "page.html", outcomes, files, SPAN).read_text(encoding="utf-8")
+    points = {"jobs": jobs, "host": host, "empty": empty}
+    written = write(folder / "page.html", outcomes, points, SPAN).read_text(encoding="utf-8")
     body = written.partition("<main>")[2].partition("<script>")[0]
     return _NEW_LINE.sub(">\n", body) + "\n"
 

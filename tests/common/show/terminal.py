@@ -19,14 +19,13 @@ if __name__ == "__main__":
     sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from collectors.host import metrics as host  # noqa: E402
-from common.execution.live import LiveRun  # noqa: E402
-from common.job import Job, Mode  # noqa: E402
 from common.metric import Series  # noqa: E402
+from common.options import Options  # noqa: E402
 from common.outcome import Outcome, Status  # noqa: E402
-from common.show.dry_run_file import DryRunFile  # noqa: E402
-from common.show.dry_run_sink import FileSink  # noqa: E402
+from common.run.run import run  # noqa: E402
 from common.show.layout import Look  # noqa: E402
 from common.show.overview import show  # noqa: E402
+from common.show.points import Points  # noqa: E402
 from common.show.report import closing  # noqa: E402
 from support.record_folder import MAKERS  # noqa: E402
 from support.servers.fleet import plausible_day  # noqa: E402
@@ -45,31 +44,26 @@ LOOKS = {
 }
 
 
-def recording(name: str, folder: Path) -> tuple[Outcome, DryRunFile]:
-    """A dry run of a collector, as the parent comes to see it, without how long it took."""
-    path = folder / f"{name}.samples"
+def recording(name: str, folder: Path) -> tuple[Outcome, Points]:
+    """Return a dry run of a collector over fixed data, without how long it took."""
     if name == "host":
-        return Outcome("host", Status.OK, 1.5, samples=15, as_of=NOW), _host(path)
-    environ = {}
+        return Outcome("host", Status.OK, 1.5, samples=15, as_of=NOW), _host()
+    points: dict[str, Points] = {}
     if name == "wandb":
         with Wandb() as server:
             server.add("acme", "ants", plausible_day(NOW, runs=60))
             environ = {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants", "WANDB_BASE_URL": server.url}
-            outcome = LiveRun(_job(name, path), environ, clock=lambda: NOW).run()
+            outcome = run(name, Options(timeout=60), environ, points=points, clock=lambda: NOW)
     else:
         environ = {f"FLEETGAUGE_{name.upper()}_PATHS": str(_records(name, folder / name))}
-        outcome = LiveRun(_job(name, path), environ, clock=lambda: NOW).run()
-    examples = {reason: said.replace(str(folder), "/data") for reason, said in outcome.examples.items()}
-    return replace(outcome, seconds=1.5, examples=examples), DryRunFile(path)
+        outcome = run(name, Options(timeout=60), environ, points=points, clock=lambda: NOW)
+    examples = {reason: text.replace(str(folder), "/data") for reason, text in outcome.examples.items()}
+    return replace(outcome, seconds=1.5, examples=examples), points[name]
 
 
-def _job(name: str, path: Path) -> Job:
-    return Job(name, Mode.DRY_RUN, 60, samples_path=str(path))
-
-
-def shown(outcome: Outcome, file: DryRunFile, look: Look) -> str:
-    """All that is printed of it."""
-    lines = [*show([outcome], {outcome.collector: file}, look), *closing([outcome], look, pushed=False)]
+def shown(outcome: Outcome, points: Points, look: Look) -> str:
+    """Return all that is printed of it."""
+    lines = [*show([outcome], {outcome.collector: points}, look), *closing([outcome], look, pushed=False)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -88,11 +82,11 @@ def _records(name: str, folder: Path) -> Path:
     return folder
 
 
-def _host(path: Path) -> DryRunFile:
-    """A node with two GPUs: values as such a node has them, the same on every machine."""
-    sink = FileSink(path, host.METRICS, 1000, NOW - 60, NOW)
-    send(sink, _node())
-    return DryRunFile(path)
+def _host() -> Points:
+    """Return a node with two GPUs: values as such a node has them, the same on every machine."""
+    points = Points(host.METRICS, 1000, NOW - 60, NOW)
+    send(points, _node())
+    return points
 
 
 def _node() -> Iterator[Series]:

@@ -12,25 +12,25 @@ import pytest
 from common.errors import ConfigurationError
 from common.outcome import Outcome, Status
 from common.show import csv_file
-from common.show.dry_run_file import SeriesKey, SeriesPoints
 from common.show.output import check_output, output_file
+from common.show.points import SeriesKey, SeriesPoints
+
+from .given import series_points
 
 AT = 1_794_009_600
 ACTIVE = SeriesKey("wandb.runs.active", ("entity:acme", "project:ants"), None)
 OUTCOMES = [Outcome("wandb", Status.OK), Outcome("host", Status.OK), Outcome("none", Status.EMPTY)]
-PIECES = {
-    "host": [
-        SeriesPoints(SeriesKey("host.load", (), 'node "1", a'), "gauge", "process", (AT + 86_399,), (0.1,))
-    ],
+POINTS = {
+    "host": [series_points(SeriesKey("host.load", (), 'node "1", a'), "process", [(AT + 86_399, 0.1)])],
     "wandb": [
-        SeriesPoints(ACTIVE, "gauge", "run", (AT, AT + 900), (3, 4.5)),
-        SeriesPoints(ACTIVE, "gauge", "run", (AT + 1800,), (1e300,)),
+        series_points(ACTIVE, "run", [(AT, 3)]),
+        series_points(ACTIVE, "run", [(AT + 900, 4.5), (AT + 1800, 1e300)]),
     ],
 }
 
 
 def test_a_row_holds_everything_about_its_sample(tmp_path: Path) -> None:
-    csv_file.write(tmp_path / "week.csv", OUTCOMES, PIECES)
+    csv_file.write(tmp_path / "week.csv", OUTCOMES, POINTS)
     assert (tmp_path / "week.csv").read_text().splitlines() == [
         "time,timestamp,metric,type,unit,host,tags,value",
         "2026-11-07T00:00:00Z,1794009600,wandb.runs.active,gauge,run,,entity:acme project:ants,3",
@@ -47,7 +47,7 @@ def test_a_row_holds_everything_about_its_sample(tmp_path: Path) -> None:
 def test_a_text_that_a_spreadsheet_would_compute_is_defused_and_a_number_is_not(
     tmp_path: Path, text: str
 ) -> None:
-    part = SeriesPoints(SeriesKey("host.load", (text, "b:=1"), text), "gauge", text, (AT,), (-1.5,))
+    part = series_points(SeriesKey("host.load", (text, "b:=1"), text), text, [(AT, -1.5)])
     csv_file.write(tmp_path / "week.csv", OUTCOMES[1:2], {"host": [part]})
     with (tmp_path / "week.csv").open(newline="") as file:
         [row] = csv.DictReader(file)
@@ -57,7 +57,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_defused_and_a_number_is_not(
 
 def test_a_run_that_fails_leaves_no_half_file(tmp_path: Path) -> None:
     def broken() -> Iterator[SeriesPoints]:
-        yield from PIECES["wandb"]
+        yield from POINTS["wandb"]
         raise RuntimeError
 
     (tmp_path / "week.csv").write_text("old")
@@ -74,7 +74,7 @@ def test_a_place_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path)
         "name a file in a directory that exists, may be written to and has room"
     )
     with pytest.raises(ConfigurationError) as raised:
-        csv_file.write(path, OUTCOMES, PIECES)
+        csv_file.write(path, OUTCOMES, POINTS)
     assert str(raised.value) == said
     with pytest.raises(ConfigurationError) as raised:
         check_output(path, "--csv")
@@ -85,7 +85,7 @@ def test_a_directory_is_refused_before_and_after_the_work(tmp_path: Path) -> Non
     with pytest.raises(ConfigurationError, match=r"cannot be written \(it is a directory\)"):
         check_output(tmp_path, "--csv")
     with pytest.raises(ConfigurationError, match=r"cannot be written \(Is a directory\)"):
-        csv_file.write(tmp_path, OUTCOMES, PIECES)
+        csv_file.write(tmp_path, OUTCOMES, POINTS)
 
 
 def test_a_full_disk_is_told_from_other_troubles() -> None:

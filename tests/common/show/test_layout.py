@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from pathlib import Path
 
@@ -11,13 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from common.metric import gauge
 from common.outcome import Outcome, Status
-from common.show.dry_run_file import DryRunFile
 from common.show.figures import digits, figure
 from common.show.layout import Look, columns
 from common.show.overview import show
+from common.show.points import Points, SeriesKey
 from common.text import visible
 
+from .given import GivenPoints, series_points
 from .terminal import GOLDEN, LOOKS, NAMES, recording, shown
 
 AT = 1_794_786_458
@@ -34,37 +35,34 @@ series = st.tuples(
 )
 
 
-def left(folder: Path, found: list[Found]) -> DryRunFile:
-    """The file of a dry run that found this."""
-    units, same = {name: unit for name, unit, _, _ in found}, {"type": "gauge", "help": ""}
-    lines: list[object] = [{"metrics": [{**same, "name": name, "unit": units[name]} for name in units]}]
-    for name, _, tags, numbers in found:
-        points = [(AT + place, value) for place, value in enumerate(numbers)]
-        part = {**same, "metric": name, "tags": tags, "host": None, "unit": units[name]}
-        lines.append({**part, "points": points})
-    (folder / "samples").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return DryRunFile(folder / "samples")
+def dry_run(found: list[Found]) -> Points:
+    """Return the points of a dry run that found this."""
+    units = {name: unit for name, unit, _, _ in found}
+    parts = [
+        series_points(SeriesKey(name, tuple(tags), None), units[name], enumerate(numbers, AT))
+        for name, _, tags, numbers in found
+    ]
+    return GivenPoints([gauge(name, unit, "x") for name, unit in units.items()], parts)
+
+
+different = st.lists(series, min_size=1, max_size=3, unique_by=lambda one: (one[0], *one[2]))
 
 
 @settings(max_examples=60)
-@given(st.lists(series, min_size=1, max_size=3), st.integers(1, 200), st.booleans())
-@example([("a.b", "byte", ["x" * 300], [1e300])], 1, False)
-def test_nothing_is_ever_cut(
-    tmp_path_factory: pytest.TempPathFactory, found: list[Found], width: int, points: bool
-) -> None:
-    file = left(tmp_path_factory.getbasetemp(), found)
-    outcome = Outcome("toy", Status.OK)
-    wide = [*show([outcome], {"toy": file}, Look(), points=points)]
-    narrow = [*show([outcome], {"toy": file}, Look(width), points=points)]
-    units = {name: unit for name, unit, _, _ in found}
-    different = {(name, *tags) for name, _, tags, _ in found}
-    single = all(len(numbers) == 1 for *_, numbers in found) and len(different) == len(found)
-    for name, _, tags, numbers in found:
-        said = [name, *map(visible, tags)]
-        assert any(all(word in line for word in said) for line in wide)
-        if points or single:
-            said += [figure(value, units[name], name)[0] for value in numbers]
-        for word in said:
+@given(different, st.integers(1, 200))
+@example([("a.b", "byte", ["x" * 300], [1e300])], 1)
+def test_nothing_is_ever_cut(found: list[Found], width: int) -> None:
+    points, outcome = dry_run(found), Outcome("toy", Status.OK)
+    wide = [*show([outcome], {"toy": points}, Look())]
+    narrow = [*show([outcome], {"toy": points}, Look(width))]
+    units = {part.series.metric: part.unit for part in points}
+    for part in points:
+        name, numbers = part.series.metric, part.values
+        words = [name, *map(visible, part.series.tags)]
+        assert any(all(word in line for word in words) for line in wide)
+        shown_values = (numbers[0], numbers[-1], min(numbers), max(numbers))
+        words += [figure(value, units[name], name)[0] for value in shown_values]
+        for word in words:
             assert any(word in line for line in wide)
             assert any(word in line for line in narrow), word
     short = all(len(label) <= 40 and label.isascii() for _, _, tags, _ in found for label in tags)

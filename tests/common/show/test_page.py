@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
+from collectors.wandb.metrics import METRICS
 from common.dashboard import Draw
 from common.errors import ConfigurationError
 from common.metric import Combine, gauge
 from common.outcome import Failure, Outcome, Status
-from common.show.dry_run_file import DryRunFile
-from common.show.dry_run_sink import FileSink
 from common.show.output import check_output
 from common.show.page import MAX_LISTED, write
+from common.show.points import Board, Chart, Points, SeriesKey
 from common.show.report import number
 from common.window import Window
 from fleetgauge.pages.hover import SCRIPT
 from support.browser import Browser
 from support.sinks import send
-from support.wandb_week import END, WEEK, write_week
+from support.wandb_week import END, WEEK, week_points
 
+from .given import GivenPoints, series_points
 from .recorded_page import GOLDEN, page
 
 HOURS = Window(END - 6 * 3600, END, 900)
@@ -35,18 +34,18 @@ NASTY = "<img src=x onerror=document.title='ran'><script>console.log('ran')</scr
 
 
 @pytest.fixture(scope="module")
-def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DryRunFile]:
+def week(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Points]:
     """The page of a plausible week, and what it shows."""
     folder = tmp_path_factory.mktemp("week")
-    pieces = write_week(folder / "samples")
-    write(folder / "page.html", [Outcome("wandb", Status.OK)], {"wandb": pieces}, WEEK)
-    return folder / "page.html", pieces
+    points = week_points()
+    write(folder / "page.html", [Outcome("wandb", Status.OK)], {"wandb": points}, WEEK)
+    return folder / "page.html", points
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 390, 768, 1400])
 def test_nothing_scrolls_sideways_and_nothing_sticks_out(
-    week: tuple[Path, DryRunFile], width: int, browser: Browser
+    week: tuple[Path, Points], width: int, browser: Browser
 ) -> None:
     browser.show(week[0], width)
     assert browser.look("document.documentElement.clientWidth") == width
@@ -57,7 +56,7 @@ def test_nothing_scrolls_sideways_and_nothing_sticks_out(
 
 
 @pytest.mark.slow
-def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browser: Browser) -> None:
+def test_the_page_needs_nothing_but_itself(week: tuple[Path, Points], browser: Browser) -> None:
     browser.show(week[0])
     assert browser.every("script", "e.textContent") == [SCRIPT]
     assert browser.look("performance.getEntriesByType('resource').length") == 0
@@ -67,7 +66,7 @@ def test_the_page_needs_nothing_but_itself(week: tuple[Path, DryRunFile], browse
 
 
 @pytest.mark.slow
-def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Browser) -> None:
+def test_a_week_is_told_at_a_glance(week: tuple[Path, Points], browser: Browser) -> None:
     browser.show(week[0])
     assert browser.texts("h1") == ["Dry run of wandb of acme/ants, 2026-11-07 00:00 to 2026-11-14 00:00 UTC"]
     assert browser.texts("h1 + p") == ["This was a dry run: nothing was sent."]
@@ -76,7 +75,7 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
     assert browser.every(".card", "e.innerText.split('\\n').filter(Boolean)") == [
         ["Span", "7 d", "its last tick included"],
         ["Step", "15 min", "672 ticks"],
-        ["Metrics", "32", "of 54 declared"],
+        ["Metrics", "32", f"of {len(METRICS)} declared"],
         ["Series", str(len({piece.series for piece in week[1]})), "metrics by tags"],
         ["Points", f"{points:,}", "none of them sent"],
         ["Dropped", "0", "0 lost"],
@@ -86,9 +85,7 @@ def test_a_week_is_told_at_a_glance(week: tuple[Path, DryRunFile], browser: Brow
 
 
 @pytest.mark.slow
-def test_sections_and_titles_are_those_of_the_dashboards(
-    week: tuple[Path, DryRunFile], browser: Browser
-) -> None:
+def test_sections_and_titles_are_those_of_the_dashboards(week: tuple[Path, Points], browser: Browser) -> None:
     browser.show(week[0])
     looks = [FLEET, PUSH_TO_MAIN, SWEEPS]
     assert browser.texts("nav a") == browser.texts(".board h2 a") == [board.title for board in looks]
@@ -120,7 +117,7 @@ def test_sections_and_titles_are_those_of_the_dashboards(
 
 @pytest.mark.slow
 def test_a_chart_names_its_metrics_and_says_what_one_of_them_means(
-    week: tuple[Path, DryRunFile], browser: Browser
+    week: tuple[Path, Points], browser: Browser
 ) -> None:
     browser.show(week[0])
     said = dict(
@@ -134,7 +131,7 @@ def test_a_chart_names_its_metrics_and_says_what_one_of_them_means(
 
 @pytest.mark.slow
 def test_the_figures_beside_a_chart_are_those_of_its_points(
-    week: tuple[Path, DryRunFile], browser: Browser
+    week: tuple[Path, Points], browser: Browser
 ) -> None:
     browser.show(week[0])
     points: dict[tuple[str, ...], dict[int, float]] = {}
@@ -164,15 +161,17 @@ def test_the_figures_beside_a_chart_are_those_of_its_points(
 
 @pytest.mark.slow
 def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path, browser: Browser) -> None:
-    names = [f"a.{place}.{NASTY}" for place in (1, 2)]
-    metrics = [{"name": name, "type": NASTY, "unit": NASTY, "help": NASTY} for name in (*names, f"b{NASTY}")]
-    lines: list[dict[str, Any]] = [{"metrics": metrics}]
-    for name, host in ((names[0], NASTY), (names[0], None), (names[1], "node")):
-        series = {"metric": name, "type": NASTY, "unit": NASTY, "host": host, "tags": [NASTY]}
-        lines.append({**series, "points": [[at, 1.5] for at in HOURS.ticks]})
-    (tmp_path / "samples").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = NASTY[:400]  # as long as a metric may explain itself
+    metrics = [gauge(name, NASTY, text) for name in ("a.1", "a.2", "b")]
+    names = [f"{metric.name} {NASTY}" for metric in metrics]
+    charts = tuple(Chart(name, (metric.name,)) for name, metric in zip(names, metrics, strict=True))
+    found = [
+        series_points(SeriesKey(name, (NASTY,), host), NASTY, [(at, 1.5) for at in HOURS.ticks])
+        for name, host in (("a.1", NASTY), ("a.1", None), ("a.2", "node"))
+    ]
+    points = GivenPoints(metrics, found, [Board("", "", (("", charts),))])
     outcome = Outcome(NASTY, Status.PARTIAL, lost=[NASTY], dropped={NASTY: 1}, error=Failure(NASTY, NASTY))
-    write(tmp_path / "page.html", [outcome], {NASTY: DryRunFile(tmp_path / "samples")}, HOURS)
+    write(tmp_path / "page.html", [outcome], {NASTY: points}, HOURS)
     for width in (360, 1000):
         browser.show(tmp_path / "page.html", width)
         assert browser.look("document.documentElement.scrollWidth") == width
@@ -180,28 +179,28 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
         assert (browser.requests, browser.complaints) == ([(tmp_path / "page.html").as_uri()], [])
         moments = "2026-11-13 18:00 to 2026-11-14 00:00 UTC"
         assert browser.look("document.title") == f"Dry run of {NASTY}, {moments}"
-        assert browser.every("h4", "e.textContent") == names
-        assert browser.every(".metric .said", "e.textContent") == [NASTY] * 2
-        assert browser.every(".unit", "e.textContent") == [f"{NASTY} · {NASTY}"] * 2
+        assert browser.every("h4", "e.textContent") == names[:2]
+        assert browser.every(".metric .said", "e.textContent") == [f"a.1 · {text}", f"a.2 · {text}"]
+        assert browser.every(".unit", "e.textContent") == [f"{NASTY} · gauge"] * 2
         assert browser.every("p.name", "e.textContent") == ["no other tags", f"host:{NASTY}", "host:node"]
         assert browser.every("h2", "e.textContent") == [NASTY]
         assert browser.every("section > p", "e.textContent") == [f"Every series: {NASTY}"]
-        assert browser.every(".absent", "e.textContent") == [f"Without a value in this span: b{NASTY}."]
+        assert browser.every(".absent", "e.textContent") == [f"Without a value in this span: {names[2]}."]
         assert browser.every(".plot", "e.getAttribute('aria-label')") == [
-            f"{name} over 6 h: from 1.500 to 1.500 {NASTY}" for name in names
+            f"{name} over 6 h: from 1.500 to 1.500 {NASTY}" for name in names[:2]
         ]
 
 
 @pytest.mark.slow
 def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser: Browser) -> None:
     active = gauge("wandb.runs.active", "run", "Runs that are active.")
-    sink = FileSink(tmp_path / "wandb", (active,), 10, HOURS.since, HOURS.until)
-    send(sink, [active(1, END - 900)])
+    points = Points((active,), 10, HOURS.since, HOURS.until)
+    send(points, [active(1, END - 900)])
     outcomes = [
         Outcome("wandb", Status.PARTIAL, lost=["acme/bees: gone"], dropped={"too_old": 2000, "bad": 1}),
         Outcome("host", Status.FAILED, error=Failure("SourceError", "the past cannot be asked")),
     ]
-    write(tmp_path / "page.html", outcomes, {"wandb": DryRunFile(tmp_path / "wandb")}, HOURS)
+    write(tmp_path / "page.html", outcomes, {"wandb": points}, HOURS)
     browser.show(tmp_path / "page.html")
     assert browser.texts("h1") == ["Dry run of wandb, host, 2026-11-13 18:00 to 2026-11-14 00:00 UTC"]
     assert browser.texts(".note p") == [
@@ -216,9 +215,7 @@ def test_what_was_dropped_or_lost_and_who_failed_is_said(tmp_path: Path, browser
 
 
 def test_a_page_in_a_directory_is_named_by_what_it_shows(tmp_path: Path) -> None:
-    written = write(
-        tmp_path, [Outcome("wandb", Status.OK)], {"wandb": write_week(tmp_path / "samples")}, WEEK
-    )
+    written = write(tmp_path, [Outcome("wandb", Status.OK)], {"wandb": week_points()}, WEEK)
     name = "Dry-run-of-wandb-of-acme-ants-2026-11-07-00-00-to-2026-11-14-00-00-UTC.html"
     assert written == tmp_path / name
     assert written.is_file()
@@ -230,12 +227,10 @@ def test_a_page_with_one_of_everything_is_written_as_it_was_recorded(tmp_path: P
 
 def test_of_very_many_series_the_first_are_listed_and_the_others_counted(tmp_path: Path) -> None:
     metrics = [gauge(f"jobs.{name}", "job", "x", "job", combines=Combine.SUM) for name in ("a", "b", "c")]
-    sink = FileSink(tmp_path / "jobs", metrics, 5000, HOURS.since, HOURS.until)
+    points = Points(metrics, 5000, HOURS.since, HOURS.until, many_ticks=True)
     for metric, jobs in zip(metrics, (MAX_LISTED - 9, 20, 30), strict=True):
-        send(sink, [metric(1, HOURS.since, job=f"{job:04}") for job in range(jobs)])
-    path = write(
-        tmp_path / "page.html", [Outcome("jobs", Status.OK)], {"jobs": DryRunFile(tmp_path / "jobs")}, HOURS
-    )
+        send(points, [metric(1, HOURS.since, job=f"{job:04}") for job in range(jobs)])
+    path = write(tmp_path / "page.html", [Outcome("jobs", Status.OK)], {"jobs": points}, HOURS)
     text = path.read_text()
     said = r"<summary>[^<]*</summary>|<p>The [^<]*</p>|<p>[\d,]* series more[^<]*</p>"
     assert re.findall(said, text) == [
@@ -256,7 +251,7 @@ def test_of_very_many_series_the_first_are_listed_and_the_others_counted(tmp_pat
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 800, 1600])
 def test_a_chart_that_is_reached_by_key_tells_its_last_value_in_any_window(
-    week: tuple[Path, DryRunFile], width: int, scheme: str, browser: Browser
+    week: tuple[Path, Points], width: int, scheme: str, browser: Browser
 ) -> None:
     browser.show(week[0], width, scheme)
     last = "[...e.querySelectorAll('.stats')].map(one => one.querySelectorAll('dd')[1].innerText)"

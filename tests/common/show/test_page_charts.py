@@ -11,13 +11,12 @@ import pytest
 
 from common.metric import Series, gauge
 from common.outcome import Outcome, Status
-from common.show.dry_run_file import DryRunFile
-from common.show.dry_run_sink import FileSink
 from common.show.page import write
+from common.show.points import Points
 from common.window import Window
 from support.browser import LEAST_CONTRAST, LIGHT, Browser
 from support.sinks import send
-from support.wandb_week import DAY, END, WEEK, write_week
+from support.wandb_week import DAY, END, WEEK, week_points
 
 pytestmark = pytest.mark.slow
 
@@ -35,9 +34,9 @@ def show(tmp_path: Path, browser: Browser) -> Show:
 
     def draw(samples: list[Series], span: Window = HOURS, width: int = 1000) -> None:
         metrics = dict.fromkeys(sample.metric for sample in samples)
-        send(FileSink(tmp_path / "samples", metrics, 20_000, span.since, span.until), samples)
-        pieces = {"wandb": DryRunFile(tmp_path / "samples")}
-        write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], pieces, span)
+        points = Points(metrics, 20_000, span.since, span.until)
+        send(points, samples)
+        write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], {"wandb": points}, span)
         browser.show(tmp_path / "page.html", width)
 
     return draw
@@ -57,8 +56,7 @@ def strokes(browser: Browser, selector: str) -> list[str]:
 def test_every_metric_has_a_chart_with_a_line_for_each_series_inside_it(
     width: int, tmp_path: Path, browser: Browser
 ) -> None:
-    pieces = {"wandb": write_week(tmp_path / "samples")}
-    write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], pieces, WEEK)
+    write(tmp_path / "page.html", [Outcome("wandb", Status.OK)], {"wandb": week_points()}, WEEK)
     browser.show(tmp_path / "page.html", width)
     lines = "[e.querySelector('h4').textContent, e.querySelectorAll('.plot .line').length]"
     drawn = browser.every(".metric", lines)

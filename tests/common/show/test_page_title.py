@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.show.dry_run_file import SeriesKey
 from common.show.page_title import page_title
+from common.show.points import SeriesKey
 from common.window import Window
 
 

@@ -13,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.outcome import Failure, Outcome, Status
-from common.show.dry_run_file import SeriesKey, SeriesPoints
 from common.show.layout import Look
 from common.show.overview import show
+from common.show.points import SeriesKey, SeriesPoints
 from common.show.report import closing, headline, number, overall, write_document
 
+from .given import series_points
+
 AT = 1794786458
-ACTIVE = SeriesPoints(
-    SeriesKey("wandb.runs.active", ("entity:acme", "project:ants"), None), "gauge", "run", (AT,), (3,)
+ACTIVE = series_points(
+    SeriesKey("wandb.runs.active", ("entity:acme", "project:ants"), None), "run", [(AT, 3)]
 )
 
 
@@ -109,8 +111,10 @@ class TestDocument:
 
     @given(st.data())
     def test_any_text_and_any_number_written_sample_by_sample_is_read_back(self, data: st.DataObject) -> None:
-        values = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
-        points = st.lists(st.tuples(st.integers(0, 2**32), values), min_size=1, max_size=3)
+        integers, floats = st.integers(-(10**18), 10**18), st.floats(allow_nan=False, allow_infinity=False)
+        points = st.lists(st.tuples(st.integers(0, 2**32), integers), min_size=1, max_size=3) | st.lists(
+            st.tuples(st.integers(0, 2**32), floats), min_size=1, max_size=3
+        )
         text = st.text(max_size=5) | st.sampled_from(['"', "\n}", "},", "{\n", '"value": 0'])
         series = st.builds(SeriesKey, text, st.lists(text, max_size=2).map(tuple), st.none() | text)
         names = data.draw(st.lists(st.sampled_from("abc"), max_size=3, unique=True))
@@ -120,11 +124,7 @@ class TestDocument:
             samples, made[name] = [], []
             for one, unit in data.draw(st.lists(st.tuples(series, text), max_size=3)):
                 pairs = data.draw(points)
-                made[name].append(
-                    SeriesPoints(
-                        one, "gauge", unit, tuple(at for at, _ in pairs), tuple(value for _, value in pairs)
-                    )
-                )
+                made[name].append(series_points(one, unit, pairs))
                 samples += [
                     {
                         "metric": one.metric,

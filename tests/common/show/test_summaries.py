@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.show.dry_run_file import Declared, SeriesKey, SeriesPoints
+from common.metric import gauge
+from common.show.points import SeriesKey, SeriesPoints
 from common.show.summaries import Grid, Shape, Stretch, Summary, in_order, shared_labels
 from common.window import Window
+
+from .given import series_points
 
 ONE = SeriesKey("m", (), None)
 Points = dict[int, float]
@@ -32,7 +35,7 @@ def cut(draw: st.DrawFn) -> tuple[Points, list[SeriesPoints]]:
 
 
 def piece(*some: tuple[int, float]) -> SeriesPoints:
-    return SeriesPoints(ONE, "gauge", "", tuple(at for at, _ in some), tuple(value for _, value in some))
+    return series_points(ONE, "", some)
 
 
 @given(cut())
@@ -154,7 +157,7 @@ def test_a_spike_stays_and_a_gap_is_not_zero() -> None:
 
 
 def test_series_are_listed_as_the_catalogue_lists_their_metrics() -> None:
-    declared = [Declared(name, "gauge", "", "x") for name in ("b", "a")]
+    declared = [gauge(name, "", "x") for name in ("b", "a")]
     series = [
         SeriesKey("a", (), None),
         SeriesKey("b", ("p:2",), None),

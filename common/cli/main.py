@@ -1,0 +1,290 @@
+"""The command line: which collectors, to where, and the exit code.
+
+A live push is supervised (`supervise`). Everything else runs in this process. Only the standard library is
+imported before it is needed: `--help` and a misspelt name answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common import logs, registry
+from common.cli import console, streams
+from common.cli.arguments import options_of, parser
+from common.cli.completion import script
+from common.cli.environment import CHILD
+from common.errors import ConfigurationError
+from common.options import DATADOG, Mode, Options
+from common.outcome import Outcome, Status
+from common.text import visible
+
+if TYPE_CHECKING:
+    from common.show.points import Points
+    from common.window import Window
+
+OK, FAILED, MISCONFIGURED = 0, 1, 2
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run the command line; return the exit code of the process."""
+    streams.prepare()
+    logs.guard_streams()
+    gc.set_threshold(100_000)  # values are made in bulk, and hardly a cycle
+    try:
+        code = _main(argv, environ)
+        sys.stdout.flush()
+    except ConfigurationError as error:
+        streams.say(str(error))
+        code = MISCONFIGURED
+    except ModuleNotFoundError as error:
+        setup = f"{registry.ROOT}/scripts/setup"
+        streams.say(f"this Python ({sys.executable}) lacks {error.name}: run {setup} once")
+        code = MISCONFIGURED
+    except BrokenPipeError:  # whoever read the output has had enough
+        code = 128 + signal.SIGPIPE
+    except OSError as error:
+        streams.say(streams.trouble(error))
+        code = FAILED
+    streams.give_up_unwritten()
+    return code
+
+
+def _main(argv: list[str], environ: Mapping[str, str]) -> int:
+    arguments = parser()
+    given = arguments.parse_args(argv)
+    logs.set_up("run_collector", verbose=given.verbose)
+    _log_uncaught()
+    known = registry.names()
+    if given.completion:
+        print(script(given.completion, arguments, [*known, "all"]))
+        return OK
+    if given.list:
+        return _list(known, as_json=given.json)
+    if not given.names:
+        raise ConfigurationError(
+            f"name a collector, or all; there are: {', '.join(known)} (--help lists the options)"
+        )
+    names = registry.expand(given.names, known)
+    terminal = console.find() if given.push and given.since and not given.yes else None
+    options = options_of(given, names, environ, int(time.time()), can_ask=terminal is not None)
+    if options.mode is Mode.PUSH and options.backfill is None:
+        from common.cli import supervise
+
+        if name := environ.get(CHILD):
+            return supervise.work(name, options, {key: environ[key] for key in environ if key != CHILD})
+        return _push(names, given, options, argv, environ)
+    for option, path in (("--csv", given.csv), ("--html", given.html)):
+        if path:
+            from common.show.output import check_output
+
+            check_output(Path(path), option)
+    if not given.every:
+        return _run_here(names, given, options, environ, terminal)
+    from common.cli.supervise import pause
+
+    while True:
+        with _surviving_full_disk():
+            _run_here(names, given, options, environ, terminal)
+        time.sleep(pause(time.time(), given.every))
+
+
+@contextmanager
+def _surviving_full_disk() -> Iterator[None]:
+    """Log that output cannot be written now: a process that stays goes on. A closed pipe still ends it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        log.error("%s", streams.trouble(error))
+
+
+def _push(
+    names: list[str], given: argparse.Namespace, options: Options, argv: list[str], environ: Mapping[str, str]
+) -> int:
+    """Push live points, each collector in a process of its own."""
+    from common.cli import supervise
+    from common.show import report
+
+    def show(outcomes: list[Outcome]) -> None:
+        if given.json:
+            report.write_document(outcomes, None, sys.stdout)
+        else:
+            _show(outcomes, {}, given, options, environ)
+
+    def show_next(outcome: Outcome) -> None:
+        with _surviving_full_disk():
+            show([outcome])
+
+    if given.every:
+        return supervise.stay(names, options, argv, environ, show_next)
+    outcomes = supervise.run_all(names, options, argv, environ)
+    show(outcomes)
+    return exit_code(outcomes)
+
+
+def _run_here(
+    names: list[str],
+    given: argparse.Namespace,
+    options: Options,
+    environ: Mapping[str, str],
+    terminal: console.Console | None,
+) -> int:
+    """Run collectors one after another in this process, and show what they found."""
+    from common.cli.progress import watcher
+    from common.run.run import run
+
+    points: dict[str, Points] = {}
+    outcomes = []
+    shown = watcher(sys.stderr)
+    shared = [DATADOG] if options.mode in {Mode.CHECK, Mode.PRINT_CONFIG} else []
+    for name in [*names, *shared]:
+        with redirect_stdout(streams.Messages()):  # whatever a library prints is no point
+            outcome = run(
+                name,
+                options,
+                environ,
+                points=points,
+                agree=lambda text: shown.ask(name, text, terminal),  # noqa: B023  # called before the next one
+                progress=lambda doing, done, total: shown.progress(name, doing, done, total),  # noqa: B023
+            )
+        shown.close()
+        outcomes.append(outcome)
+    logs.set_up("run_collector", verbose=given.verbose)
+    if given.json:
+        from common.show import report
+
+        is_dry_run = options.mode is Mode.DRY_RUN
+        report.write_document(outcomes, points if is_dry_run else None, sys.stdout)
+    else:
+        _show(outcomes, points, given, options, environ)
+    return exit_code(outcomes)
+
+
+def _show(
+    outcomes: list[Outcome],
+    points: Mapping[str, Points],
+    given: argparse.Namespace,
+    options: Options,
+    environ: Mapping[str, str],
+) -> None:
+    """Show a person what came of it, what was written where, and what to do next."""
+    from common.show import overview, report
+    from common.show.layout import Look
+
+    look = Look.at(sys.stdout, environ)
+    span = _span(options, environ) if options.mode is Mode.DRY_RUN else None
+    written = [*_write_files(outcomes, points, given, span)] if span else []
+    for line in overview.show(outcomes, points, look, span):
+        print(line)
+    if options.mode in {Mode.DRY_RUN, Mode.PUSH}:
+        for line in report.closing(outcomes, look, pushed=options.mode is Mode.PUSH):
+            print(line)
+    for line in written:
+        print(line)
+    for line in _advice(outcomes, given, options) if look.width is not None else ():
+        print(line)
+    sys.stdout.flush()
+
+
+def _span(options: Options, environ: Mapping[str, str]) -> Window | None:
+    """Return the span of a backfill; None where the step cannot be read, which its outcome says."""
+    if options.backfill is None:
+        return None
+    from common.config.configuration import Configuration
+    from common.window import Window
+
+    past = options.backfill
+    try:
+        step = options.step or Configuration(environ, options.config).core.step
+    except ConfigurationError:
+        return None
+    return Window(past.since, past.until, step).slice(past.part, past.parts)
+
+
+def _write_files(
+    outcomes: list[Outcome], points: Mapping[str, Points], given: argparse.Namespace, span: Window
+) -> Iterator[str]:
+    """Write the files that options name; yield a line on each."""
+    from common.show import csv_file, page
+    from common.show.figures import figure
+
+    for text in filter(None, (given.csv, given.html)):
+        path = Path(text)
+        if text == given.csv:
+            csv_file.write(path, outcomes, points)
+        else:
+            path = page.write(path, outcomes, points, span)
+        size = f", {' '.join(figure(path.stat().st_size, 'byte'))}" if path.is_file() else ""
+        yield f"wrote {visible(str(path))}{size}"
+
+
+def _advice(outcomes: list[Outcome], given: argparse.Namespace, options: Options) -> Iterator[str]:
+    """Yield what a person may want to do now, as command lines."""
+    past, code = options.backfill.typed if options.backfill else (), exit_code(outcomes)
+
+    def command(*arguments: str) -> str:
+        config = ("--config", given.config) if given.config else ()
+        every = ["run_collector.py", *given.names, *arguments, *options.shard.options, *config]
+        return visible(shlex.join(every))
+
+    if code == MISCONFIGURED:
+        if options.mode is not Mode.CHECK:
+            yield f"next, to see all that is wrong: {command('--check')}"
+        return
+    if any(outcome.dropped for outcome in outcomes) and not given.verbose:
+        push = ("--push",) if options.mode is Mode.PUSH else ()
+        yield f"next, to see more of what was dropped: {command(*past, *push, '--verbose')}"
+    if options.mode is Mode.CHECK and code == OK:
+        yield f"next, to look at what would be sent: {command(*past)}"
+    if options.mode is Mode.DRY_RUN and any(outcome.samples for outcome in outcomes):
+        yield f"next, to send it: {command(*past, '--push')}"
+
+
+def exit_code(outcomes: list[Outcome]) -> int:
+    """Return the exit code: configuration before failure, because a person can correct it at once."""
+    bad = [outcome for outcome in outcomes if outcome.status in {Status.PARTIAL, Status.FAILED}]
+    if any(outcome.error and outcome.error.configuration for outcome in bad):
+        return MISCONFIGURED
+    return FAILED if bad else OK
+
+
+def _list(known: list[str], *, as_json: bool) -> int:
+    summaries = {name: registry.declaration(name).summary for name in known}
+    if as_json:
+        print(json.dumps(summaries, indent=2))
+        return OK
+    width = max(map(len, known), default=0)
+    for name, summary in summaries.items():
+        print(f"{name:<{width}}  {summary}")
+    return OK
+
+
+def _log_uncaught() -> None:
+    """Log what threads and finalisers raise: Python would print it as it is, and with it a secret."""
+
+    def in_thread(raised: threading.ExceptHookArgs) -> None:
+        name = raised.thread.name if raised.thread else "that has ended"
+        log.error("unexpected error in thread %s", name, exc_info=raised.exc_value)
+
+    def in_finaliser(raised: sys.UnraisableHookArgs) -> None:
+        log.error("unexpected error while an object was finalised", exc_info=raised.exc_value)
+
+    threading.excepthook = in_thread
+    sys.unraisablehook = in_finaliser
+    logging.captureWarnings(capture=True)

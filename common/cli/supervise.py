@@ -1,0 +1,311 @@
+"""The processes of a live push: a parent, and one child per collector in a process group of its own.
+
+A child is the same command line with one variable that names its collector. It prints one outcome per run on
+its standard output, and ends, or with `--every` goes on. Its standard input is a pipe that the parent holds:
+its end means that the parent is gone, and the child ends itself. Standard library only, until there is
+something to send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from common import logs, registry, signals
+from common.cli.environment import child_environment
+from common.options import Options
+from common.outcome import Failure, Outcome, Status
+
+AT_ONCE = 2  # children, where each runs once
+GRACE = 10.0  # seconds after its deadline in which a child starts, reports and ends by itself
+MAX_OUTCOME_BYTES = 1_000_000
+MAX_BAD = 3  # runs in a row that may fail before a process that stays is not ready
+FORBIDDEN = 403
+
+log = logging.getLogger(__name__)
+
+
+class Child:
+    """A child that runs, and what it has printed so far."""
+
+    def __init__(self, name: str, options: Options, argv: list[str], environ: Mapping[str, str]) -> None:
+        self.name = name
+        self.started = time.monotonic()
+        self.end_at = self.started + options.timeout + GRACE  # until its next outcome
+        self._options = options
+        self._printed = b""
+        self._process = subprocess.Popen(
+            [sys.executable, str(registry.ROOT / "scripts" / "run_collector.py"), *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=child_environment(name, environ, options.config),
+            start_new_session=True,
+        )
+        signals.children.add(self._process.pid)
+
+    @property
+    def output(self) -> IO[bytes]:
+        if self._process.stdout is None:
+            raise RuntimeError("a child has a standard output")
+        return self._process.stdout
+
+    def read(self) -> list[Outcome] | None:
+        """Return the outcomes that it printed; None where it closed its output. ValueError for other text."""
+        chunk = os.read(self.output.fileno(), 65536)
+        if not chunk:
+            return None
+        *lines, self._printed = (self._printed + chunk).split(b"\n")
+        if len(self._printed) > MAX_OUTCOME_BYTES:
+            raise ValueError(f"longer than {MAX_OUTCOME_BYTES:,} bytes")
+        try:
+            outcomes = [Outcome.decode(line) for line in lines]
+        except (TypeError, KeyError) as error:
+            raise ValueError(str(error)) from None
+        if outcomes and self._options.every:
+            self.end_at = time.monotonic() + self._options.every + self._options.timeout + GRACE
+        return outcomes
+
+    def end(self) -> int:
+        """End the child and all that it started; return its exit code, negative for a signal."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+            os.killpg(self._process.pid, signal.SIGKILL)
+        try:
+            code = self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:  # it waits in the kernel, and nobody can end it
+            code = -signal.SIGKILL
+        signals.children.discard(self._process.pid)
+        if self._process.stdin:
+            self._process.stdin.close()
+        self.output.close()
+        return code
+
+    def exit_code(self) -> int:
+        """Return the exit code of a child that has closed its output."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(GRACE)
+        return self.end()
+
+    def failed(self, why: str) -> Outcome:
+        """Return the outcome of a child that has none of its own."""
+        log.error("%s: %s", self.name, why)
+        seconds = round(time.monotonic() - self.started, 3)
+        return Outcome(self.name, Status.FAILED, seconds=seconds, error=Failure("ChildError", why))
+
+
+def run_all(names: list[str], options: Options, argv: list[str], environ: Mapping[str, str]) -> list[Outcome]:
+    """Run each collector once, two at a time; return their outcomes in order."""
+    outcomes: dict[str, Outcome] = {}
+    waiting, running = [*names], list[Child]()
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            name = waiting.pop(0)
+            try:
+                running.append(Child(name, options, argv, environ))
+            except OSError as error:
+                outcomes[name] = _not_started(name, error)
+                _report(outcomes[name], options, environ)
+        for child, outcome in _next_outcomes(running):
+            child.end()
+            running.remove(child)
+            outcomes[child.name] = outcome
+            if outcome.error and outcome.error.type == "ChildError":
+                _report(outcome, options, environ)
+    return [outcomes[name] for name in names]
+
+
+def stay(
+    names: list[str],
+    options: Options,
+    argv: list[str],
+    environ: Mapping[str, str],
+    show: Callable[[Outcome], None],
+) -> int:
+    """Run collectors until interrupted, each on its own clock; return the exit code where that is no use.
+
+    A child that died or hung is reported and started again, at most once in each interval.
+    """
+    if options.every is None:
+        raise ValueError("a process that stays has an interval")
+    ready = ReadyFile(environ.get("FLEETGAUGE_READY_FILE", "").strip(), names)
+    start_at = dict.fromkeys(names, 0.0)  # of those that do not run
+    running: list[Child] = []
+    while True:
+        for name, due in [*start_at.items()]:
+            if due <= time.monotonic():
+                start_at[name] = time.monotonic() + options.every
+                try:
+                    running.append(Child(name, options, argv, environ))
+                except OSError as error:
+                    outcome = _not_started(name, error)
+                    show(outcome)
+                    ready.note(outcome)
+                    _report(outcome, options, environ)
+                else:
+                    del start_at[name]
+        for child, outcome in _next_outcomes(running, min(start_at.values(), default=None)):
+            show(outcome)
+            if outcome.error and outcome.error.type == "ChildError":
+                child.end()
+                running.remove(child)
+                start_at[child.name] = max(time.monotonic(), child.started + options.every)
+                _report(outcome, options, environ)
+            ready.note(outcome)
+            if ready.refused(child.name) == MAX_BAD:
+                log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)
+                for each in running:
+                    each.end()
+                return 1
+
+
+def _next_outcomes(children: list[Child], wake_at: float | None = None) -> list[tuple[Child, Outcome]]:
+    """Wait until a child prints, dies or hangs, or until `wake_at`; return the outcomes there are.
+
+    The outcome of a child that has none of its own is of type ChildError.
+    """
+    now = time.monotonic()
+    ends = [child.end_at for child in children] + ([] if wake_at is None else [wake_at])
+    with selectors.PollSelector() as selector:  # which needs no descriptor of its own
+        for child in children:
+            selector.register(child.output, selectors.EVENT_READ, child)
+        ready = {key.data for key, _ in selector.select(max(0.0, min(ends, default=now) - now))}
+    found: list[tuple[Child, Outcome]] = []
+    for child in children:
+        if child in ready:
+            try:
+                outcomes = child.read()
+            except ValueError as error:
+                found.append((child, child.failed(f"what the child printed is no outcome: {error}")))
+                continue
+            if outcomes is None:
+                code = child.exit_code()
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                found.append((child, child.failed(f"the child {how} without a report")))
+            else:
+                found += [(child, outcome) for outcome in outcomes]
+        elif child.end_at <= time.monotonic():
+            why = f"its deadline of {child._options.timeout:g} s passed, and the child did not end by itself"
+            found.append((child, child.failed(why)))
+    return found
+
+
+def _not_started(name: str, error: OSError) -> Outcome:
+    """Return the outcome where the machine is short of descriptors, processes or memory."""
+    why = f"the child could not be started: {error.strerror or error}"
+    log.error("%s: %s", name, why)
+    return Outcome(name, Status.FAILED, error=Failure("ChildError", why))
+
+
+def _report(outcome: Outcome, options: Options, environ: Mapping[str, str]) -> None:
+    """Send `collector.up = 0` for a child that could not."""
+    from common.run.run import report_failure
+
+    report_failure(outcome, options, environ)
+    logs.set_up("run_collector", verbose=options.verbose)  # it logged as that collector
+
+
+class ReadyFile:
+    """Counts runs in a row that failed, and keeps a file for a probe of Kubernetes.
+
+    The file is there once each collector had a good run, and not while one had three bad ones in a row.
+    """
+
+    def __init__(self, path: str, names: list[str]) -> None:
+        self._path = Path(path) if path else None
+        self._bad = dict.fromkeys(names, MAX_BAD)
+        self._refused = dict.fromkeys(names, 0)
+        self._update()
+
+    def note(self, outcome: Outcome) -> None:
+        """Take the outcome of one run. A unit that was lost does not make it bad, an error does."""
+        name, error = outcome.collector, outcome.error
+        is_bad = error is not None and outcome.status is not Status.SKIPPED
+        self._bad[name] = self._bad[name] + 1 if is_bad else 0
+        is_refused = error is not None and error.status == FORBIDDEN
+        self._refused[name] = self._refused[name] + 1 if is_refused else 0
+        self._update()
+
+    def refused(self, name: str) -> int:
+        """Return how often in a row Datadog refused the key of a collector."""
+        return self._refused[name]
+
+    def _update(self) -> None:
+        if self._path is None:
+            return
+        try:
+            if max(self._bad.values()) < MAX_BAD:
+                self._path.touch()
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("FLEETGAUGE_READY_FILE: %s: %s", self._path, error.strerror or error)
+
+
+# The child.
+
+
+def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
+    """Run a collector for a parent, once or with `--every` again and again; return the exit code."""
+    output = os.dup(1)
+    os.dup2(2, 1)  # whatever is printed is no outcome
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from common.run.run import run
+    from common.run.session import Cache
+
+    cache, stamp = Cache(), _stamp(options.config)
+    while True:
+        outcome = run(name, options, environ, cache=cache)
+        os.write(output, outcome.encode())
+        if options.every is None:
+            return 0
+        error = outcome.error
+        before, stamp = stamp, _stamp(options.config)
+        if stamp != before or (error and (error.configuration or error.status == FORBIDDEN)):
+            cache.forget_settings()
+        time.sleep(pause(time.time(), options.every, delay(cache, name, options.every)))
+
+
+def pause(now: float, interval: int, delay: float = 0.0) -> float:
+    """Return the seconds until the next run, which is so much later than a multiple of the interval."""
+    return interval - (now - delay) % interval
+
+
+# Cache is imported with everything that a run needs.
+def delay(cache: object, name: str, interval: int) -> float:
+    """Return the seconds after each multiple of the interval, so that nodes do not all send at once."""
+    configuration = getattr(cache, "configuration", None)
+    if configuration is None:
+        return 0.0
+    core = configuration.core
+    if not core.node_local and not registry.declaration(name).per_node:
+        return 0.0
+    node = core.node_name or socket.gethostname()
+    digest = hashlib.sha256(node.encode("utf-8", "surrogateescape")).digest()
+    return interval * int.from_bytes(digest[:4], "big") / 2**32
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, then end this process and all that it started."""
+    while os.read(0, 4096):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _stamp(config: str | None) -> tuple[int, ...]:
+    """Return what changes with the configuration file, also where Kubernetes swaps its directory."""
+    with suppress(OSError):
+        if config:
+            status = Path(config).stat()
+            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return ()

@@ -1,0 +1,60 @@
+"""What a command line asks for. Standard library only."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+
+from common.shards import ALONE, Shard
+
+DATADOG = "datadog"  # the name under which --check and --print-config are about what all collectors share
+
+
+class Mode(StrEnum):
+    """What to do with a collector."""
+
+    DRY_RUN = "dry-run"  # collect and show
+    PUSH = "push"  # collect and deliver
+    CHECK = "check"  # check settings, secrets and access
+    PRINT_CONFIG = "print-config"  # show the settings in force
+    EXPLAIN = "explain"  # list what one value is made of
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """A span of the past. `typed` are the options that ask for it, as they were given."""
+
+    since: int
+    until: int
+    typed: tuple[str, ...] = ()
+    part: int = 0
+    parts: int = 1
+    only_enabled: bool = False  # leave out metrics of which Datadog takes no old points
+    enable: bool = False  # have Datadog take old points of those metrics
+    ask: bool = False  # send only what a person agrees to
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run each collector."""
+
+    mode: Mode = Mode.DRY_RUN
+    timeout: float = 120.0
+    step: int | None = None  # seconds; None for the configured step
+    every: int | None = None  # seconds between the runs of a process that stays
+    named: bool = True  # whether a collector was named, so that a missing setting is an error and not a skip
+    verbose: bool = False
+    config: str | None = None
+    backfill: Backfill | None = None
+    shard: Shard = ALONE
+    explain: tuple[str, ...] = ()  # with EXPLAIN: the name of a metric, then tags as key=value
+
+    def command(self, collector: str, *arguments: str) -> str:
+        """Return a command line for the same collector, to copy.
+
+        Where it sends the past it says --yes: there may be no terminal to ask on.
+        """
+        yes = ("--yes",) if {"--since", "--push"} <= set(arguments) else ()
+        config = ("--config", self.config) if self.config else ()
+        return shlex.join(["run_collector.py", collector, *arguments, *self.shard.options, *yes, *config])

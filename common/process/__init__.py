@@ -1,1 +1,0 @@
-"""Which process does it: the command line, the parent and its children."""

@@ -1,0 +1,237 @@
+"""A backfill: one collector's answer for a span of the past, agreed to and sent window by window.
+
+It has no state: one that was cut off prints the command that continues it. It sends no self-metrics: those
+are about live runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from common import signals
+from common.collector import Collector
+from common.errors import ConfigurationError, DeclinedError, DeliveryError, NoBackfillError
+from common.intake import MAX_AGE
+from common.metric import Series
+from common.options import Backfill, Mode
+from common.run.session import SLACK, Session
+from common.times import duration, iso
+from common.window import Window
+
+if TYPE_CHECKING:
+    from common.datadog.sink import DatadogSink
+
+MAX_TICKS = 500_000
+MAX_WAITING = 500_000  # points that are collected before some are sent
+SECONDS_TO_AGREE = 120  # that a person may need, until sending begins
+
+log = logging.getLogger(__name__)
+
+
+def backfill(session: Session, agree: Callable[[str], bool]) -> None:
+    """Send, or show, the points of a span; `agree` asks a person before anything is sent."""
+    check_history(session.collector)
+    span = backfill_span(session)
+    if session.options.mode is Mode.PUSH:
+        _Sending(session, span, agree).send_all()
+        return
+    if session.sink is None:
+        raise ValueError("a dry run has a sink")
+    memory: dict[str, object] = {}  # which lives as long as the backfill
+    for window in _windows(session, span):
+        for batch in _batches(session, window, memory):
+            for series in batch:
+                session.sink.add(series)
+            session.sink.flush()
+
+
+def backfill_span(session: Session) -> Window:
+    """Return the span to answer for; ConfigurationError where it has no tick, or too many."""
+    options, step = session.options.backfill, session.step
+    if options is None:
+        raise ValueError("a backfill has a span")
+    span = Window(options.since, options.until, step)
+    if not span.ticks and session.collector.backfill_window is None:
+        raise ConfigurationError(
+            f"no tick is in {span}, which is shorter than the step of {duration(step)}: "
+            "lower --step, or widen --since"
+        )
+    span = span.slice(options.part, options.parts)
+    if len(span.ticks) > MAX_TICKS:
+        raise ConfigurationError(
+            f"{span} has {len(span.ticks):,} steps of {step} s, more than {MAX_TICKS:,}: "
+            "widen --step, or narrow --since and --until"
+        )
+    return span
+
+
+# Any: the settings model differs per collector, and only the collector itself uses it.
+def check_history(collector: Collector[Any]) -> None:
+    """Raise NoBackfillError for a collector that can only measure the present."""
+    if not collector.has_history:
+        raise NoBackfillError(f"{collector.name} cannot answer for the past: it can only measure the present")
+
+
+def _windows(session: Session, span: Window) -> list[Window]:
+    width = session.collector.backfill_window
+    return [*span.split(width)] if width else [span]
+
+
+def _batches(session: Session, window: Window, memory: dict[str, object]) -> Iterator[list[Series]]:
+    """Yield series to send at once: those of a window, or as many of them as are to wait."""
+    live_only = {metric.name for metric in session.collector.live_only}
+    batch: list[Series] = []
+    points = 0
+    for series in session.series(window, memory, live_only):
+        if series.times:
+            batch.append(series)
+            points += len(series.times)
+        if points >= MAX_WAITING:
+            yield batch
+            batch, points = [], 0
+    yield batch
+
+
+class _Sending:
+    """A backfill that is sent: what was agreed to, and which metrics Datadog takes old points of."""
+
+    def __init__(self, session: Session, span: Window, agree: Callable[[str], bool]) -> None:
+        self._session, self._span, self._agree = session, span, agree
+        self._is_agreed = False
+        self._has_begun = False  # whether something was sent
+        self._checked: frozenset[str] = frozenset()  # metrics whose historical ingestion is known
+        self._left_out: frozenset[str] = frozenset()  # metrics that are not sent, because it is off
+
+    @property
+    def _options(self) -> Backfill:
+        if self._session.options.backfill is None:
+            raise ValueError("a backfill has a span")
+        return self._session.options.backfill
+
+    def send_all(self) -> None:
+        """Send all batches; where that fails, log the command that continues."""
+        session, span = self._session, self._span
+        if span.since < session.clock() - MAX_AGE:
+            session.historical_ingestion()  # raises without its key, before everything is read for nothing
+        exact_clock = session.collector.exact_clock
+        session.sink = sink = session.intake(session.deadline, since=span.since, exact_clock=exact_clock)
+        try:
+            memory: dict[str, object] = {}
+            for window in _windows(session, span):
+                self._advise(window)
+                for batch in _batches(session, window, memory):
+                    self._send(sink, window, batch)
+        except Exception:
+            if signals.advice:
+                log.warning("%s", signals.advice)
+            raise
+        finally:
+            signals.advice = ""
+        if self._left_out and not sink.points_sent:
+            raise ConfigurationError("Historical Metrics Ingestion is off for all metrics: nothing was sent")
+
+    def _send(self, sink: DatadogSink, window: Window, batch: list[Series]) -> None:
+        """Send some series, once Datadog is known to take them and a person agreed."""
+        session = self._session
+        batch = [series for series in batch if series.metric.name not in self._left_out]
+        if not batch:
+            return
+        oldest = min(series.times[0] for series in batch)
+        is_old = oldest < session.clock() - MAX_AGE + SECONDS_TO_AGREE
+        names = {series.metric.name for series in batch} - self._checked if is_old else set()
+        off = self._names_off(names) if names else []
+        if not self._is_agreed:
+            self._ask(window, batch, off)
+            self._is_agreed = True
+        refused = self._turn_on(off) if off and self._options.enable else frozenset(off)
+        self._checked |= names
+        self._left_out |= refused
+        left = oldest + MAX_AGE - SLACK - session.clock()
+        if not is_old and left <= 0:
+            raise DeliveryError("points became older than an hour before they were sent: run it again")
+        for series in batch:
+            if series.metric.name not in refused:
+                sink.add(series)
+        self._has_begun = True
+        self._advise(window)
+        session.report.progress(f"sending {window}", sink.points_sent, None)
+        sink.flush(None if is_old else left)
+
+    def _names_off(self, names: set[str]) -> list[str]:
+        """Return the metrics of which Datadog silently drops old points; raises unless that is dealt with."""
+        from common.datadog.historical import refusal
+
+        session, options = self._session, self._options
+        ingestion = session.historical_ingestion()
+        off = sorted(names - ingestion.enabled(names))
+        session.report.requests += ingestion.requests
+        if off and not options.enable and not options.only_enabled:
+            command = session.options.command(session.name, *options.typed, "--push", "--enable-historical")
+            raise _about(off, refusal(len(off), command))
+        return off
+
+    def _ask(self, window: Window, batch: list[Series], off: list[str]) -> None:
+        """Show what will be sent and, where a person is there, wait for a yes. The number is an estimate."""
+        from common.datadog.historical import visible
+
+        session, span, options = self._session, self._span, self._options
+        sent = [series for series in batch if options.enable or series.metric.name not in off]
+        cut_off = sum(len(series.times) for series in batch) >= MAX_WAITING
+        until = max(series.times[-1] for series in batch) if cut_off else window.until
+        share = (until - span.since) / span.seconds
+        points = round(sum(len(series.times) for series in sent) / share)
+        windows = len(_windows(session, span))
+        parts = f"{windows:,} windows" if windows > 1 else f"{len(span.ticks):,} ticks"
+        age = session.clock() - min(series.times[0] for series in batch)
+        lines = [f"about {points:,} points, {span}, {parts}; visible {visible(age)}"]
+        if session.collector.backfill_window is not None:
+            lines.append("where files were deleted since, this lowers sums that were sent live")
+        if off:
+            verb = "will be turned on for" if options.enable else "is off, so that these are left out:"
+            lines += [f"Historical Metrics Ingestion {verb} {len(off)} metrics", *off]
+        if not options.ask or not sent:
+            for line in lines:
+                log.info("%s", line)
+        elif not self._agree("\n  ".join(lines)):
+            raise DeclinedError("nothing was sent: it was not agreed to")
+
+    def _turn_on(self, off: list[str]) -> frozenset[str]:
+        """Turn Historical Metrics Ingestion on; return the metrics for which Datadog refused."""
+        ingestion = self._session.historical_ingestion()
+        refused: dict[str, str] = {}
+        for name in off:
+            if reason := ingestion.enable(name):
+                refused[name] = reason
+                log.warning("%s: Historical Metrics Ingestion was not turned on: %s", name, reason)
+            else:
+                log.info("%s: Historical Metrics Ingestion is on now", name)
+        self._session.report.requests += ingestion.requests
+        if refused and not self._options.only_enabled:
+            raise _about(
+                [f"{name}: {reason}" for name, reason in refused.items()],
+                f"Historical Metrics Ingestion could not be turned on for {len(refused)} metrics. "
+                "Nothing of them was sent; --only-enabled leaves these out",
+            )
+        return frozenset(refused)
+
+    def _advise(self, window: Window) -> None:
+        """Have the end of this process, whatever ends it, name the command that sends what remains.
+
+        It has no --slice: the span is that part already.
+        """
+        if not self._has_begun:
+            return
+        span, options, session = self._span, self._options, self._session
+        arguments = ["--since", iso(window.since), "--until", iso(span.until), "--step", duration(span.step)]
+        arguments += ["--enable-historical"] if options.enable else []
+        arguments += ["--only-enabled"] if options.only_enabled else []
+        command = session.options.command(session.name, *arguments, "--push")
+        signals.advice = f"not everything was sent; to continue: {command}"
+
+
+def _about(details: list[str], message: str) -> ConfigurationError:
+    error = ConfigurationError(message)
+    error.details = details
+    return error

@@ -1,0 +1,78 @@
+"""Check settings, secrets and access, and show the settings in force. Nothing is collected or sent."""
+
+from __future__ import annotations
+
+from common.config.shown import in_force
+from common.errors import FleetgaugeError, NotConfiguredError, together
+from common.run import health, state
+from common.run.backfill import check_history
+from common.run.session import Session
+from common.window import due
+
+WITHOUT_STATE = (
+    "FLEETGAUGE_STATE is not set, so that these are not known: what was missed before a run "
+    "(collector.gap_seconds, and the points themselves), when one last succeeded "
+    "(collector.last_success_age_seconds), and for how long W&B runs have been idle"
+)
+
+
+def print_settings(session: Session) -> None:
+    """Show the settings of the collector."""
+    session.open_collector()
+    session.report.tables["settings"] = in_force(session.settings)
+
+
+def print_shared_settings(session: Session) -> None:
+    """Show what all collectors share, and how Datadog is reached, also without a key."""
+    session.report.tables["core"] = in_force(session.core)
+    try:
+        session.report.tables["datadog"] = in_force(session.configuration.datadog_alone())
+    except NotConfiguredError as error:
+        session.report.findings.append(f"nothing can be pushed: {error}")
+
+
+def check_datadog(session: Session) -> None:
+    """Check the API key, and the application key where a backfill needs it."""
+    findings = session.report.findings
+    findings.append(session.intake(session.deadline).validate())
+    if session.options.backfill:
+        from common.datadog.historical import READING
+
+        history = session.historical_ingestion()
+        history.enabled([health.UP.name])
+        findings.append(f"the application key has the permission {READING} at {history.address}")
+
+
+def check(session: Session) -> None:
+    """Check everything that a push needs; raises one error with all that is wrong."""
+    findings, wrong = session.report.findings, []
+    try:
+        session.open_collector()
+        if session.options.backfill:
+            check_history(session.collector)
+        if session.host:
+            findings.append(f"metrics will carry the host {session.host}")
+        window = due(session.now, session.step, None, session.now)
+        for found in session.collector.check(session.context(window, {})):
+            if isinstance(found, str):
+                findings.append(found)
+            else:
+                wrong.append(found)
+            session.report.progress("checking", len(findings) + len(wrong), None)
+    except NotConfiguredError as error:
+        if not session.options.named:  # skipped, whatever else is wrong
+            raise
+        wrong.append(error)
+    except FleetgaugeError as error:
+        wrong.append(error)
+    try:
+        store = state.open_store(session.core)
+        if store is None:
+            findings.append(WITHOUT_STATE)
+        else:
+            state.check(store, session.state_key)
+            findings.append(f"state can be kept in {session.core.state}")
+    except FleetgaugeError as error:
+        wrong.append(error)
+    if wrong:
+        raise together(wrong)

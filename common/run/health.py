@@ -1,0 +1,119 @@
+"""What every run reports about itself, for every collector that was not skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from common.metric import Combine, Series, count, gauge
+from common.outcome import Outcome, Status
+from common.shards import ALONE, SHARDED, Shard
+
+_TAGS = ("collector", "shard")
+
+UP = gauge(
+    "collector.up",
+    "",
+    "0 when the run failed, 1 otherwise; collector.units_lost says what a partial run lacks.",
+    *_TAGS,
+    combines=Combine.MIN,
+)
+SHARDS = gauge(
+    "collector.shards",
+    "",
+    "Number of shards (--shard I/N) that read the source together; each reports collector.up.",
+    *_TAGS,
+    combines=Combine.MAX,
+)
+DURATION = gauge(
+    "collector.duration_seconds",
+    "second",
+    "How long the run of the collector took.",
+    *_TAGS,
+    combines=Combine.MAX,
+)
+SAMPLES = count("collector.samples", "item", "Points that the collector yielded in the run.", *_TAGS)
+SENT = count("collector.points_sent", "item", "Points that the intake accepted in the run.", *_TAGS)
+DROPPED = count(
+    "collector.points_dropped",
+    "item",
+    "Records and points of the run that were not sent as they were, by reason; never counted as a failure.",
+    "collector",
+    "reason",
+    "shard",
+)
+LOST = count(
+    "collector.units_lost",
+    "item",
+    "Units (projects, files, pages, GPUs) that the run could not read or send, by reason.",
+    "collector",
+    "reason",
+    "shard",
+)
+REQUESTS = count("collector.requests", "request", "Requests that the collector made to its source.", *_TAGS)
+SKEW = gauge(  # ahead or behind: neither the highest nor the mean says how wrong the clocks are
+    "collector.clock_skew_seconds",
+    "second",
+    "How far this machine's clock is ahead of the intake's, to about a second.",
+    *_TAGS,
+)
+LAST_SUCCESS = gauge(
+    "collector.last_success_age_seconds",
+    "second",
+    "Time since a run of the collector last read and delivered everything; needs FLEETGAUGE_STATE.",
+    *_TAGS,
+    combines=Combine.MAX,
+)
+GAP = gauge(
+    "collector.gap_seconds",
+    "second",
+    "Time before this run that was missed and could not be filled any more; 0 where nothing is missing; "
+    "needs FLEETGAUGE_STATE.",
+    *_TAGS,
+    combines=Combine.MAX,
+)
+
+METRICS = (UP, SHARDS, DURATION, SAMPLES, SENT, DROPPED, LOST, REQUESTS, SKEW, LAST_SUCCESS, GAP)
+
+# Sent even when zero, so that a monitor on them has data.
+DROP_REASONS = ("not_finite", "too_old", "in_future", "tag_collision", "series_cap")
+LOSS_REASONS = ("unreadable",)
+
+
+def self_metrics(
+    outcome: Outcome,
+    *,
+    tick: int,
+    began: int,
+    ended: int,
+    clock_skew: float | None = None,
+    last_success: int | None = None,
+    gap: int | None = None,
+    host: str | None = None,
+    shard: Shard = ALONE,
+) -> Iterator[Series]:
+    """Yield the self-metrics of one run; what is not known has none.
+
+    `collector.up` is stamped with the tick, so that a run and the parent that reports for it say one thing.
+    Counts are stamped with the second the run began: two runs of one tick are two runs.
+    """
+    tags = {"collector": outcome.collector} | ({"shard": str(shard.index)} if shard.count > 1 else {})
+    at_tick = {UP: int(outcome.status is not Status.FAILED)}
+    if outcome.collector == SHARDED:
+        at_tick[SHARDS] = shard.count
+    counts = {SAMPLES: outcome.samples, SENT: outcome.points_sent, REQUESTS: outcome.requests}
+    at_end = {
+        DURATION: outcome.seconds,
+        SKEW: clock_skew,
+        LAST_SUCCESS: None if last_success is None else max(0, ended - last_success),
+        GAP: gap,
+    }
+    for values, at in ((at_tick, tick), (counts, began), (at_end, ended)):
+        for metric, value in values.items():
+            if value is not None:
+                yield metric(value, at, on_host=host, **tags)
+    for metric, known, found in (
+        (DROPPED, DROP_REASONS, outcome.dropped),
+        (LOST, LOSS_REASONS, outcome.lost_by_reason),
+    ):
+        for reason in sorted({*known, *found}):
+            yield metric(found.get(reason, 0), began, on_host=host, reason=reason, **tags)

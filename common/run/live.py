@@ -1,0 +1,77 @@
+"""A live run: answer for the present and for what was missed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from common.intake import MAX_AGE, MAX_AHEAD
+from common.options import Mode
+from common.run.session import Session, lose_beyond_cap
+from common.run.state import Document, State
+from common.times import iso
+from common.window import Window
+
+log = logging.getLogger(__name__)
+
+
+def live(session: Session, state: State) -> int | None:
+    """Send, or show, the points that are due; return the newest second of a point that can be sent.
+
+    A collector that fails sends nothing: the next run computes the same points again.
+    """
+    push = session.options.mode is Mode.PUSH
+    document = state.document
+    window = session.due(document.sent_until if push else None)
+    memory = document.copy_memory()
+    if push:
+        state.gap = _note_gap(session, document.sent_until, window)
+    if session.sink is None:
+        session.sink = session.intake(session.deadline, exact_clock=session.collector.exact_clock)
+    log.debug("the window is %s", window)
+    newest, last = session.now - MAX_AGE, session.now + MAX_AHEAD
+    for series in session.series(window, memory):
+        if series.times and newest < series.times[-1] <= last:
+            newest = series.times[-1]
+        session.sink.add(series)
+    if push and memory != document.memory:  # observed, whatever becomes of the delivery
+        state.save(replace(document, now=session.now, memory=memory))
+    session.sink.flush()
+    lose_beyond_cap(session)
+    if push:
+        _save_sent(session, state, window, memory)
+    return newest if newest > session.now - MAX_AGE else None
+
+
+def _save_sent(session: Session, state: State, window: Window, memory: dict[str, object]) -> None:
+    """Save up to when points were sent. What a lost unit lacks is for a backfill."""
+    document, lost = state.document, session.report.lost_by_reason
+    success = document.last_success
+    if not lost:
+        success = int(session.clock())
+    elif session.collector.has_history and lost.keys() - {"state", "series_cap"}:
+        command = _backfill_command(session, window)
+        log.warning("some units were lost; to send them later: %s", command)
+    state.save(Document(session.now, max(window.until, document.sent_until or 0), success, memory))
+
+
+def _note_gap(session: Session, sent_until: int | None, window: Window) -> Window | None:
+    """Return what was missed and is too old now, and log the command that sends it where there is one."""
+    if sent_until is None:
+        return None
+    has_history = session.collector.has_history
+    until = window.since if has_history else window.until - window.step  # only this tick is measured
+    gap = Window(sent_until, max(sent_until, until), window.step)
+    if gap.seconds and has_history:
+        command = _backfill_command(session, gap)
+        log.warning("the points from %s were not sent and are too old; to send them: %s", gap, command)
+    elif gap.seconds:
+        log.warning("nothing was measured from %s, and it cannot be measured afterwards", gap)
+    return gap
+
+
+def _backfill_command(session: Session, window: Window) -> str:
+    options = session.options
+    step = ("--step", f"{options.step}s") if options.step else ()
+    span = ("--since", iso(window.since), "--until", iso(window.until))
+    return options.command(session.name, *span, *step, "--push")

@@ -1,0 +1,203 @@
+"""Run one collector once; every way that it can end is an outcome."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from common import logs, registry
+from common.collector import Report
+from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
+from common.net.retry import Deadline
+from common.options import DATADOG, Mode, Options
+from common.outcome import Failure, Outcome, Status
+from common.run import health
+from common.run.session import Cache, Session, lose_beyond_cap
+from common.run.state import State, open_store
+from common.times import tick
+
+if TYPE_CHECKING:
+    from common.show.points import Points
+
+MAX_NAMED = 20  # lost units that an outcome names; the log names them all
+HEALTH_TIMEOUT = 2.0  # seconds for the self-metrics of a run whose time is over
+REPORT_TIMEOUT = 10.0  # seconds for the self-metrics of a child that could not send them
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int | None], None]
+
+
+def run(
+    name: str,
+    options: Options,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    points: dict[str, Points] | None = None,
+    agree: Callable[[str], bool] = lambda _: False,
+    progress: Progress = lambda _doing, _done, _total: None,
+    clock: Callable[[], float] = time.time,
+    cache: Cache | None = None,
+) -> Outcome:
+    """Run a collector as the options say; return what became of it.
+
+    A dry run leaves its points in `points`, under the name of the collector. `agree` asks a person whether to
+    send a backfill. `cache` is for a process that runs the collector again.
+    """
+    started = time.monotonic()
+    report = Report(progress=progress)
+    session: Session | None = None
+    state: State | None = None
+    failure: Failure | None = None
+    skipped, as_of = False, None
+    try:
+        session = Session(name, options, environ, report, cache or Cache(), clock)
+        if options.mode in {Mode.DRY_RUN, Mode.PUSH, Mode.EXPLAIN} and options.backfill is None:
+            store = open_store(session.core)
+            state = State(store, session.state_key, session.now, session.cache.document, report)
+        as_of = _work(session, state, {} if points is None else points, agree)
+    except (NotConfiguredError, DeclinedError) as error:
+        failure, skipped = _failure(error), not options.named or isinstance(error, DeclinedError)
+    except FleetgaugeError as error:
+        failure = _failure(error)
+    except ModuleNotFoundError as error:
+        why = f"this Python ({sys.executable}) lacks {error.name}: run {registry.ROOT}/scripts/setup once"
+        failure = Failure("ConfigurationError", why, configuration=True)
+    except (Exception, SystemExit) as error:  # a collector does not end the process
+        log.exception("%s: unexpected error", name)
+        failure = _failure(error)
+    if session is not None:
+        lose_beyond_cap(session)
+    outcome = _outcome(name, session, report, failure, skipped=skipped)
+    outcome = replace(outcome, seconds=round(time.monotonic() - started, 3), as_of=as_of)
+    if session is None or options.mode is not Mode.PUSH or options.backfill is not None or skipped:
+        return outcome
+    if state is not None:
+        session.cache.document = state.document
+    return _send_health(outcome, session, state)
+
+
+def _work(
+    session: Session, state: State | None, points: dict[str, Points], agree: Callable[[str], bool]
+) -> int | None:
+    """Do what the options say, importing no more than that takes."""
+    mode = session.options.mode
+    if mode in {Mode.CHECK, Mode.PRINT_CONFIG}:
+        from common.run import check
+
+        if session.name == DATADOG:
+            shared = check.check_datadog if mode is Mode.CHECK else check.print_shared_settings
+            shared(session)
+        else:
+            (check.check if mode is Mode.CHECK else check.print_settings)(session)
+        return None
+    session.open_collector()
+    if mode is Mode.DRY_RUN:
+        session.sink = points[session.name] = session.points()
+    if state is None:
+        from common.run.backfill import backfill
+
+        backfill(session, agree)
+        return None
+    if mode is Mode.EXPLAIN:
+        from common.run.explain import explain
+
+        explain(session, state)
+        return None
+    from common.run.live import live
+
+    newest = live(session, state)
+    return newest if mode is Mode.DRY_RUN else None
+
+
+def _outcome(
+    name: str, session: Session | None, report: Report, failure: Failure | None, *, skipped: bool
+) -> Outcome:
+    sink = session.sink if session else None
+    dropped = report.dropped.copy()
+    dropped.update(sink.dropped if sink else {})
+    examples = {**report.examples, **(sink.examples if sink else {})}
+    lost = [logs.redact(unit) for unit in report.lost[:MAX_NAMED]]
+    if len(report.lost) > MAX_NAMED:
+        lost.append(f"and {len(report.lost) - MAX_NAMED} more")
+    sent = sink.points_sent if sink else 0
+    mode = session.options.mode if session else Mode.DRY_RUN
+    if skipped:
+        status = Status.SKIPPED
+    elif failure:
+        status = Status.FAILED
+    elif lost:
+        status = Status.PARTIAL
+    else:
+        found = report.samples or report.findings or mode is Mode.PRINT_CONFIG
+        status = Status.OK if found else Status.EMPTY
+    return Outcome(
+        collector=name,
+        status=status,
+        samples=report.samples,
+        points_sent=sent,
+        dropped=dict(dropped),
+        examples={reason: logs.redact(text) for reason, text in examples.items() if reason in dropped},
+        requests=report.requests,
+        lost=lost,
+        lost_by_reason=dict(report.lost_by_reason),
+        findings=[logs.redact(finding) for finding in report.findings],
+        error=failure,
+        tables={} if mode is Mode.PUSH else report.tables,
+    )
+
+
+def _failure(error: BaseException) -> Failure:
+    configuration = isinstance(error, FleetgaugeError) and error.configuration
+    status = getattr(error, "status", None) if getattr(error, "problems", ()) else None  # Datadog's own
+    details = list(getattr(error, "details", ()))
+    return Failure(type(error).__name__, logs.redact(str(error)), configuration, status, details)
+
+
+def _send_health(outcome: Outcome, session: Session, state: State | None, timeout: float = 0.0) -> Outcome:
+    """Send the self-metrics; failing to is itself a failure of the run."""
+    deadline = Deadline(timeout or max(HEALTH_TIMEOUT, session.deadline.remaining()))
+    try:
+        sink = session.intake(deadline)
+        for series in health.self_metrics(
+            outcome,
+            tick=tick(session.now, session.step),
+            began=session.now,
+            ended=int(session.clock()),
+            clock_skew=getattr(session.sink, "clock_skew", None),
+            last_success=state.document.last_success if state else None,
+            gap=state.gap.seconds if state and state.gap else None,
+            host=session.host,
+            shard=session.options.shard,
+        ):
+            sink.add(series)
+        sink.flush()
+    except Exception as error:
+        expected = isinstance(error, FleetgaugeError)
+        log.warning("the self-metrics were not delivered: %s", error, exc_info=None if expected else error)
+        if outcome.error is None:
+            return replace(outcome, status=Status.FAILED, error=_failure(error))
+    return outcome
+
+
+def report_failure(
+    outcome: Outcome,
+    options: Options,
+    environ: Mapping[str, str],
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Send the self-metrics of a child that died or hung without an outcome of its own."""
+    report = Report()
+    try:
+        session = Session(outcome.collector, options, environ, report, Cache(), clock)
+        store = open_store(session.core)
+        state = State(store, session.state_key, session.now, session.cache.document, report)
+    except FleetgaugeError as error:
+        log.warning("the self-metrics were not delivered: %s", error)
+        return
+    _send_health(outcome, session, state, REPORT_TIMEOUT)

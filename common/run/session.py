@@ -1,0 +1,245 @@
+"""What one run of one collector works with: its configuration, clock, deadline, report and sink."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from common import logs, registry
+from common.collector import Collector, Context, Network, Report, load_collector
+from common.config.configuration import Configuration
+from common.config.settings import CollectorSettings, CoreSettings, variables
+from common.errors import ConfigurationError, DeadlineExceededError
+from common.intake import MAX_AGE, MAX_AHEAD
+from common.metric import Series
+from common.net.retry import Deadline
+from common.options import Options
+from common.run.state import Document, state_key
+from common.window import Window
+
+if TYPE_CHECKING:
+    from common.datadog.historical import HistoricalIngestion
+    from common.datadog.sink import DatadogSink
+    from common.show.points import Points
+
+SLACK = 30  # seconds by which our clock and the intake's may differ for an old point
+RESERVE = 10.0  # seconds of a run that are for delivery
+PROGRESS_EVERY = 256  # series
+
+
+class Sink(Protocol):
+    """Where series go."""
+
+    points_sent: int
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Points that were not sent, by reason."""
+
+    @property
+    def examples(self) -> Mapping[str, str]:
+        """By reason, the first point that was not sent."""
+
+    @property
+    def beyond_cap(self) -> Mapping[str, Collection[object]]:
+        """By metric, the series that were not sent because there are too many."""
+
+    def add(self, series: Series) -> None:
+        """Take a series, to be sent with the next `flush`."""
+
+    def flush(self, within: float | None = None) -> None:
+        """Send all that was added, perhaps within so many seconds, or raise."""
+
+
+@dataclass
+class Cache:
+    """What a process that stays keeps from one run to the next."""
+
+    configuration: Configuration | None = None
+    settings: CollectorSettings | None = None
+    document: Document = field(default_factory=Document)
+
+    def forget_settings(self) -> None:
+        """Have the next run read configuration and secrets again."""
+        self.configuration = self.settings = None
+
+
+class Session:
+    """One run of one collector. ConfigurationError where the configuration itself cannot be read.
+
+    `collector` and `settings` are there once `open_collector` has returned. `sink` is set by the run.
+    """
+
+    collector: Collector[Any]  # Any: only the collector itself uses its settings
+    settings: CollectorSettings
+
+    def __init__(
+        self,
+        name: str,
+        options: Options,
+        environ: Mapping[str, str],
+        report: Report,
+        cache: Cache,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name, self.options, self.report, self.clock = name, options, report, clock
+        self.now = int(clock())  # of everything in this run
+        self.deadline = Deadline(options.timeout)
+        self.sink: Sink | None = None
+        self.cache = cache
+        if cache.configuration is None:
+            cache.configuration = Configuration(registry.without_others(name, environ), options.config)
+        core = self.core
+        labels = {"service": core.service, "env": core.env or "", "version": core.version or ""}
+        logs.set_up(name, verbose=options.verbose, labels=labels)
+
+    @property
+    def configuration(self) -> Configuration:
+        if self.cache.configuration is None:
+            raise RuntimeError("a session has a configuration")
+        return self.cache.configuration
+
+    @property
+    def core(self) -> CoreSettings:
+        """The settings that all collectors share."""
+        return self.configuration.core
+
+    @property
+    def step(self) -> int:
+        """Seconds from one tick to the next."""
+        return self.options.step or self.core.step
+
+    @property
+    def host(self) -> str | None:
+        """The host of all points, where the collector measures a node or reads its disks."""
+        if registry.declaration(self.name).per_node or self.core.node_local:
+            return self.core.node_name or socket.gethostname()
+        return None
+
+    @property
+    def state_key(self) -> str:
+        """The name of the collector's state document."""
+        shard = self.options.shard
+        more = [self.host] if self.host else []
+        more += [f"shard-{shard.index}-of-{shard.count}"] if shard.count > 1 else []
+        return state_key(self.name, self.core, self.configuration.address, *more)
+
+    def open_collector(self) -> None:
+        """Import the collector and read its settings; ConfigurationError where that cannot be done."""
+        self.collector = load_collector(self.name)
+        if self.cache.settings is None:
+            model = self.collector.settings
+            self.cache.settings = self.configuration.collector(self.name, model, _every_variable)
+        self.settings = self.cache.settings
+        if self.core.node_local:
+            self._check_node_local()
+
+    def _check_node_local(self) -> None:
+        """Refuse a source that every node would read and send."""
+        paths = ",".join(getattr(self.settings, "paths", ("s3://",)))  # without paths it reads a service
+        if not registry.declaration(self.name).per_node and "s3://" in paths:
+            raise ConfigurationError(
+                f"FLEETGAUGE_NODE_LOCAL: what {self.name} reads is not on a node's own disk, and "
+                "every node would send all of it; run it once, without FLEETGAUGE_NODE_LOCAL"
+            )
+
+    def due(self, sent_until: int | None) -> Window:
+        """Return the window of a live run. Nothing in it is older than an hour at the deadline."""
+        earliest = self.now + math.ceil(self.options.timeout) + SLACK - MAX_AGE
+        return self.collector.due(self.settings, self.now, self.step, sent_until, earliest)
+
+    def context(self, window: Window, memory: dict[str, object]) -> Context[Any]:
+        """Return what the collector is given for a window."""
+        reserve = min(RESERVE, self.options.timeout / 5)
+        return Context(
+            settings=self.settings,
+            window=window,
+            now=self.now,
+            deadline=self.deadline.within(self.deadline.remaining() - reserve),
+            memory=memory,
+            report=self.report,
+            network=Network(self.core, self.report),
+            shard=self.options.shard,
+            stays=self.options.every is not None,
+        )
+
+    def series(
+        self, window: Window, memory: dict[str, object], without: Collection[str] = ()
+    ) -> Iterator[Series]:
+        """Yield the series of a window, but for some metrics; with the host where it is of a node."""
+        declared = {metric.name for metric in self.collector.metrics}
+        report, host = self.report, self.host
+        for number, series in enumerate(self.collector.collect(self.context(window, memory))):
+            name = series.metric.name
+            if name not in declared:
+                raise ValueError(f"{self.name} yielded {name}, which it does not declare")
+            if name in without:
+                continue
+            report.samples += len(series.times)
+            if number % PROGRESS_EVERY == 0:
+                report.progress("collecting points", report.samples, None)
+                if self.deadline.remaining() <= 0:
+                    raise DeadlineExceededError(
+                        f"its deadline of {self.options.timeout:g} s passed after {report.samples:,} points; "
+                        "raise --timeout"
+                    )
+            yield series._replace(host=host) if host is not None and series.host is None else series
+
+    def points(self) -> Points:
+        """Return the sink of a dry run; what it drops is what the intake would."""
+        from common.show.boards import boards
+        from common.show.points import Points
+
+        past = self.options.backfill
+        metrics = self.collector.metrics
+        return Points(
+            metrics,
+            self.core.series_cap,
+            oldest=past.since if past else self.now - MAX_AGE,
+            newest=past.until if past else self.now + MAX_AHEAD,
+            many_ticks=past is not None,
+            boards=boards(self.name, metrics, self.configuration.address) if past else None,
+        )
+
+    def intake(
+        self, deadline: Deadline, *, since: int | None = None, exact_clock: bool = False
+    ) -> DatadogSink:
+        """Return the sink of a push; `since` is the beginning of a backfill."""
+        from common.datadog.sink import DatadogSink
+
+        settings = self.configuration.datadog()
+        return DatadogSink(
+            settings, self.core, deadline, clock=self.clock, since=since, exact_clock=exact_clock
+        )
+
+    def historical_ingestion(self) -> HistoricalIngestion:
+        """Return the client that knows of which metrics Datadog takes old points."""
+        from common.datadog.historical import HistoricalIngestion
+
+        settings = self.configuration.datadog()
+        return HistoricalIngestion(settings, self.core, self.deadline, clock=self.clock)
+
+
+def lose_beyond_cap(session: Session) -> None:
+    """Report the series beyond the cap as lost, with the metrics they are of."""
+    beyond = session.sink.beyond_cap if session.sink else {}
+    if beyond and "series_cap" not in session.report.lost_by_reason:
+        number = sum(map(len, beyond.values()))
+        names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(beyond.items()))
+        session.report.lose(
+            f"{number:,} series",
+            f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}",
+            "series_cap",
+        )
+
+
+def _every_variable() -> Iterator[str]:
+    """Yield the variables of all collectors that can be imported, for a hint to whoever misspelt one."""
+    for name in registry.names():
+        with suppress(Exception):  # it is not the one that was named
+            yield from variables(load_collector(name).settings).values()

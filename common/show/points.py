@@ -1,0 +1,121 @@
+"""The points of a dry run, in memory: what a push would send, by series."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from common.datadog.series import SeriesTable
+from common.errors import ConfigurationError
+from common.metric import Kind, Metric, Series
+
+MAX_POINTS = 20_000_000  # 16 bytes each
+
+
+class Chart(NamedTuple):
+    """Metrics under one title, as their collector declares it; `by` is None for a line per series."""
+
+    title: str
+    metrics: tuple[str, ...] = ()
+    by: tuple[str, ...] | None = None
+    share_of: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    text: str = ""
+
+
+class Board(NamedTuple):
+    """A dashboard: its title, where it is in Datadog, and its charts by the titles of its sections."""
+
+    title: str
+    url: str
+    sections: tuple[tuple[str, tuple[Chart, ...]], ...]
+
+
+class SeriesKey(NamedTuple):
+    """What tells one series from another."""
+
+    metric: str
+    tags: tuple[str, ...]
+    host: str | None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The tags, with the host as one more."""
+        return (*self.tags, f"host:{self.host}") if self.host else self.tags
+
+
+class SeriesPoints(NamedTuple):
+    """The points of one series: seconds and the values true at them."""
+
+    series: SeriesKey
+    type: Kind
+    unit: str
+    seconds: array[int]
+    values: array[Any]  # Any: integers, or floats
+
+
+class Points:
+    """A sink that keeps what a delivery would send, without the common tags.
+
+    `boards` are the dashboards of the collector; None for a chart per metric. Points before `oldest` or after
+    `newest` are dropped, as the intake would.
+    """
+
+    def __init__(
+        self,
+        metrics: Iterable[Metric],
+        cap: int,
+        oldest: int,
+        newest: int,
+        *,
+        many_ticks: bool = False,
+        boards: Sequence[Board] | None = None,
+    ) -> None:
+        self.metrics = tuple(metrics)
+        self.points_sent = 0
+        self._boards = boards
+        self._table = SeriesTable((), cap, oldest, newest, many_ticks=many_ticks)
+        self.dropped, self.examples = self._table.dropped, self._table.examples
+        self.beyond_cap = self._table.beyond_cap
+        self._series: dict[SeriesKey, SeriesPoints] = {}
+
+    def add(self, series: Series) -> None:
+        """Take a series, to be kept with the next `flush`."""
+        self._table.add(series)
+
+    def flush(self, within: float | None = None) -> None:  # noqa: ARG002  # memory takes no time
+        """Keep what was added; ConfigurationError where it is too much to show."""
+        for metric, tags, host, times, values in self._table.drain():
+            self.points_sent += len(times)
+            if self.points_sent > MAX_POINTS:
+                raise ConfigurationError(
+                    f"there are more than {MAX_POINTS:,} points to show: shorten the span (--since, --until) "
+                    "or widen --step"
+                )
+            key = SeriesKey(metric.name, tags, host)
+            known = self._series.get(key)
+            if known is None:
+                known = SeriesPoints(key, metric.kind, metric.unit, array("q"), array("q"))
+            known.seconds.extend(times)
+            self._series[key] = known._replace(values=_extended(known.values, values))
+
+    def boards(self) -> list[Board]:
+        """Return the dashboards of the collector, in order."""
+        if self._boards is not None:
+            return [*self._boards]
+        return [Board("", "", (("", tuple(Chart(one.name, (one.name,)) for one in self.metrics)),))]
+
+    def __iter__(self) -> Iterator[SeriesPoints]:
+        """Yield the series, in the order in which they were first added."""
+        return iter(self._series.values())
+
+
+def _extended(packed: array[Any], values: Sequence[float]) -> array[Any]:  # Any: of integers, or of floats
+    """Add values to an array: of integers while all are, so that they are shown as they are sent."""
+    try:
+        packed.extend(array(packed.typecode, values))
+    except (TypeError, OverflowError):  # a float, or an integer of more than 64 bits
+        packed = array("d", packed)
+        packed.extend(array("d", values))
+    return packed

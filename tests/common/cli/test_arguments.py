@@ -1,0 +1,191 @@
+"""What a command line asks for, and which of its options do not go together."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+import pytest
+
+from common.cli.arguments import interval, options_of, parser
+from common.errors import ConfigurationError
+from common.options import Backfill, Mode, Options
+from common.shards import Shard
+
+NOON = 1_794_744_000  # 2026-11-15T12:00:00Z
+DAY = 86_400
+FIXED = "wandb --since 2026-11-14T00:00Z --until 2026-11-15T00:00Z"
+
+
+def options(line: str, *, can_ask: bool = False, **environ: str) -> Options:
+    given = parser().parse_args(line.split())
+    return options_of(given, given.names, environ, NOON, can_ask=can_ask)
+
+
+def backfill(line: str, *, can_ask: bool = False, **environ: str) -> Backfill:
+    found = options(line, can_ask=can_ask, **environ).backfill
+    assert found is not None
+    return found
+
+
+def test_help_has_groups_and_three_examples() -> None:
+    text = parser(100).format_help()
+    assert len(re.findall(r"^  run_collector.py ", text, re.MULTILINE)) == 3
+    assert len(re.findall(r"^(\w.*):$", text, re.MULTILINE)) == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "mode"),
+    [
+        ("wandb", Mode.DRY_RUN),
+        ("wandb --push", Mode.PUSH),
+        ("wandb --check", Mode.CHECK),
+        ("wandb --print-config", Mode.PRINT_CONFIG),
+        ("wandb --explain wandb.runs.active project:a=b", Mode.EXPLAIN),
+    ],
+)
+def test_mode_is_dry_run_unless_another_is_named(line: str, mode: Mode) -> None:
+    found = options(line)
+    assert (found.mode, found.backfill, found.step, found.every, found.shard) == (
+        mode,
+        None,
+        None,
+        None,
+        Shard(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("wandb", 120),
+        ("wandb --timeout 90", 90),
+        ("wandb --timeout 2m", 120),
+        ("wandb --since 1d", 3600),
+        ("wandb --since 1d --timeout 5m", 300),
+        ("wandb --push --every 30s", 120),  # too short to end a child that hangs before the next run
+        ("wandb --push --every 31s", 16),
+        ("wandb --push --every 15m", 120),
+    ],
+)
+def test_deadline_follows_mode_timeout_and_interval(line: str, seconds: float) -> None:
+    assert options(line).timeout == seconds
+
+
+def test_interval_of_a_staying_process_is_its_step() -> None:
+    found = options("wandb --push --every 60s")
+    assert (found.every, found.step) == (60, 60)
+
+
+def test_all_is_not_naming_a_collector() -> None:
+    given = parser().parse_args(["all"])
+    assert not options_of(given, ["host", "wandb"], {}, NOON, can_ask=False).named
+    assert options("host wandb").named
+
+
+def test_backfill_ends_now_by_default() -> None:
+    assert backfill("wandb --since 7d") == Backfill(NOON - 7 * DAY, NOON, typed=("--since", "7d"))
+
+
+def test_backfill_has_two_ends_and_a_step() -> None:
+    line = f"{FIXED} --step 1h --push --yes"
+    typed = ("--since", "2026-11-14T00:00Z", "--until", "2026-11-15T00:00Z", "--step", "1h")
+    assert backfill(line) == Backfill(NOON - 36 * 3600, NOON - 12 * 3600, typed=typed)
+    assert options(line).step == 3600
+
+
+@pytest.mark.parametrize(
+    ("line", "can_ask", "asks"),
+    [
+        ("--push", True, True),
+        ("--push --yes", True, False),
+        ("--push --yes", False, False),
+        ("", True, False),
+    ],
+)
+def test_backfill_asks_before_it_sends_unless_yes_is_given(line: str, can_ask: bool, asks: bool) -> None:
+    assert backfill(f"wandb --since 1d {line}", can_ask=can_ask).ask is asks
+
+
+def test_backfill_knows_what_to_do_about_ingestion_that_is_off() -> None:
+    found = backfill("wandb --since 1d --push --enable-historical --only-enabled --yes")
+    assert (found.enable, found.only_enabled) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "index", "part"), [("0/4", "", (0, 4)), ("3/4", "1", (3, 4)), ("/4", " 2 ", (2, 4))]
+)
+def test_part_comes_from_the_option_or_the_index_of_the_pod(
+    text: str, index: str, part: tuple[int, int]
+) -> None:
+    found = backfill(f"{FIXED} --slice {text}", JOB_COMPLETION_INDEX=index)
+    assert (found.part, found.parts) == part
+    assert options(f"wandb --shard {text}", JOB_COMPLETION_INDEX=index).shard == Shard(*part)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        *((f"wandb --{option}", f"--{option.split()[0]} goes with --since") for option in
+          ("until 1d", "step 1h", "html p.html", "csv p.csv", "slice 0/2", "yes")),
+        *((f"wandb --since 1d --{option}", f"--{option} goes with --push") for option in
+          ("yes", "only-enabled", "enable-historical")),
+        ("wandb --since 1d --every 60s", "--every is about the present"),
+        ("wandb --since 1d --push", "--push --since sends what cannot be taken back, and there is no termi"),
+        ("wandb --since 1d --push --html p.html --yes", "--html is for looking: leave --push out"),
+        ("wandb --since 1d --push --csv p.csv --yes", "--csv is for looking: leave --push out"),
+        ("wandb --since 1d --json --csv p.csv", "--json prints the points"),
+        ("wandb --since 1d --json --html p.html", "--json prints the points"),
+        ("wandb --since 1d --print-config", "--print-config is about settings: leave --since out"),
+        ("wandb --since 2026-11-14", "'2026-11-14' does not say its time zone"),
+        ("wandb --since 1d --until 2d", "--until 2026-11-13T12:00:00Z is not after --since 2026-11-14"),
+        ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
+        (f"{FIXED} --slice 4/4", "--slice 4/4: parts are numbered from 0 to 3"),
+        (f"{FIXED} --slice 0/0", "--slice 0/0: parts"),
+        (f"{FIXED} --slice two", "--slice 'two' is not a part: write 0/8 to 7/8"),
+        (f"{FIXED} --slice /4", "--slice /4 takes its part from JOB_COMPLETION_INDEX, which is not set"),
+        ("wandb --since 7d --slice 0/2", "--slice needs --since and --until as moments"),
+        ("wandb --shard 3/3", "--shard 3/3: parts are numbered from 0 to 2, and at most 64"),
+        ("wandb --shard 0/65", "--shard 0/65: parts"),
+        ("wandb --shard x", "--shard 'x' is not a part"),
+        ("wandb --shard /4", "--shard /4 takes its part from JOB_COMPLETION_INDEX, which is not set"),
+        ("host --shard 0/2", "--shard is for wandb alone"),
+        ("wandb host --shard 0/2", "--shard is for wandb alone"),
+        ("host --explain host.cpu", "--explain is for wandb alone"),
+        ("wandb --since 1d --explain wandb.runs", "--explain is about now: leave --since out"),
+        ("wandb --every 1m --explain wandb.runs", "--explain is about now: leave --every out"),
+        ("wandb --explain wandb.runs ref", "--explain: 'ref' is not a tag: write tag=value"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(line: str, error: str) -> None:
+    with pytest.raises(ConfigurationError, match="^" + re.escape(error)):
+        options(line)
+
+
+def test_several_backfills_need_yes_also_at_a_terminal() -> None:
+    with pytest.raises(ConfigurationError, match="there are several collectors"):
+        options("wandb xenna --since 1d --push", can_ask=True)
+    assert not backfill("wandb xenna --since 1d --push --yes", can_ask=True).ask
+
+
+def test_slice_of_a_moving_span_is_answered_with_the_fixed_one() -> None:
+    fixed = "write --since 2026-11-08T12:00:00Z --until 2026-11-15T12:00:00Z"
+    with pytest.raises(ConfigurationError, match=fixed):
+        options("wandb --since 7d --slice 0/2")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("1", 1), ("1s", 1), ("15m", 900), ("1d", DAY)])
+def test_interval_is_a_second_to_a_day(text: str, seconds: int) -> None:
+    assert interval(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        *((text, f"{text} is not between 1 s and 1 day") for text in ("0", "86401", "2d")),
+        *((text, f"{text!r} is not a duration") for text in ("-1", "nan", "inf", "soon")),
+    ],
+)
+def test_other_intervals_are_refused(text: str, error: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^{error}"):
+        interval(text)

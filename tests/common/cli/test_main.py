@@ -1,0 +1,402 @@
+"""The command line as a person, a program and the CronJob use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.cli.main import exit_code
+from common.outcome import Failure, Outcome, Status
+from fleetgauge import __version__
+from support.project import ROOT, Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.wandb import Wandb
+
+SCRIPT = ROOT / "scripts" / "run_collector.py"
+HEAVY = ("pydantic", "boto3", "urllib3", "rich", "collectors.host.collector", "collectors.toy.collector")
+# Runs the command line in this interpreter, then names what it imported of HEAVY on the last line of stderr.
+IMPORTS = f"""
+import sys
+sys.argv = sys.argv[1:]
+sys.path.insert(0, {str(ROOT)!r})
+from common.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as ended:
+    code = ended.code
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run without site-packages."""
+    command = [sys.executable, "-S", str(SCRIPT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ((Status.OK, Status.EMPTY, Status.SKIPPED), 0),
+        ((Status.OK, Status.PARTIAL), 1),
+        ((Status.FAILED, Status.OK), 1),
+        ((), 0),
+    ],
+)
+def test_exit_code_follows_the_worst_outcome(statuses: tuple[Status, ...], code: int) -> None:
+    assert exit_code([Outcome("toy", status) for status in statuses]) == code
+
+
+def test_exit_code_of_configuration_comes_first_but_a_skip_has_none() -> None:
+    error = Failure("ConfigurationError", "no key", configuration=True)
+    failed, skipped = (Outcome("a", status, error=error) for status in (Status.FAILED, Status.SKIPPED))
+    assert exit_code([Outcome("b", Status.FAILED), failed]) == 2
+    assert exit_code([skipped]) == 0
+
+
+def test_help_needs_no_third_party_module() -> None:
+    ran = bare("--help")
+    assert (ran.returncode, "exit code: 0 ok, empty or skipped" in ran.stdout) == (0, True), ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--pusch"], "unrecognized arguments: --pusch (did you mean '--push'?)"),
+        (["host", "--push", "--check"], "argument --check: not allowed with argument --push"),
+        (["host", "--points"], "unrecognized arguments: --points"),
+        (["host", "--timeout=0"], "argument --timeout: 0 is not between 1 s and 1 day"),
+        (["hots"], "there is no collector 'hots' (did you mean 'host'?); there are:"),
+        (["all", "host"], "`all` stands alone"),
+        ([], "name a collector, or all; there are:"),
+        (["host", "--csv", "x"], "--csv goes with --since"),
+    ],
+)
+def test_error_of_the_command_line_is_two_lines_at_most(arguments: list[str], error: str) -> None:
+    ran = bare(*arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"run_collector.py: {error}")
+    assert ran.stderr.count("\n") <= 2
+
+
+@pytest.mark.slow
+def test_parent_imports_nothing_heavy_while_its_children_report(project: Project, intake: Intake) -> None:
+    project.add("toy", "yield VALUE(7, context.window.until)")
+    project.add("dead", "os._exit(3)\nyield")
+
+    def imported(*arguments: str) -> tuple[int, list[str]]:
+        code = IMPORTS.replace(str(ROOT), str(project.root))
+        command = [sys.executable, "-c", code, *project.command(*arguments)[1:]]
+        ran = subprocess.run(command, env=project.environment, capture_output=True, text=True, check=False)
+        return ran.returncode, json.loads(ran.stderr.splitlines()[-1].replace("'", '"'))
+
+    assert imported("--help") == imported("--list") == imported("toy", "--push") == (0, [])
+    assert intake.value("toy.value") == 7
+    code, names = imported("dead", "--push")  # there it has something to send itself
+    assert (code, "pydantic" in names, "boto3" in names) == (1, True, False)
+
+
+@pytest.mark.slow
+def test_list_and_version_are_printed(project: Project) -> None:
+    assert bare("--version").stdout == f"{__version__}\n"
+    project.keep("host")
+    project.add("toy", "yield")
+    assert project.run("--list").stdout == (
+        "host  CPUs, memory, disks and GPUs of the node this runs on.\ntoy   A toy called toy.\n"
+    )
+    assert json.loads(project.run("--list", "--json").stdout)["toy"] == "A toy called toy."
+
+
+DRY = """
+print("noise of a library")
+context.report.drop("odd", 2)
+yield VALUE(1234567, context.window.until, kind="first")
+yield VALUE(0.5, context.window.until, kind="b")
+yield VALUE(float("inf"), context.window.until)
+"""
+
+
+def test_dry_run_shows_a_table_or_a_document_and_sends_nothing(project: Project, intake: Intake) -> None:
+    project.add("toy", DRY)
+    project.add("silent", "yield from ()")
+    ran = project.run("toy", "silent")
+    assert (ran.returncode, ran.stderr) == (0, "noise of a library\n")
+    first, *rows = ran.stdout.splitlines()
+    assert re.fullmatch(r"toy: ok in \d+\.\d s, as of 20\S+T\d\d:(00|15|30|45):00Z", first)
+    assert rows[:2] == ["  toy.value        0.5  item  kind:b", "  toy.value  1,234,567  item  kind:first"]
+    assert "1 ok, 1 empty; 3 samples, nothing sent (dry run)" in ran.stdout
+    assert "2 odd" in ran.stdout
+    assert "1 not_finite" in ran.stdout
+    document = project.document("toy", "silent")
+    assert document["status"] == "ok"
+    entry, silent = document["collectors"]
+    assert (silent["status"], silent["samples"]) == ("empty", [])
+    samples = entry.pop("samples")
+    assert 0 <= entry.pop("seconds") < 60
+    assert entry == {
+        "collector": "toy",
+        "status": "ok",
+        "error": None,
+        "lost": [],
+        "dropped": {"not_finite": 1, "odd": 2},
+        "as_of": samples[0]["timestamp"],
+    }
+    assert samples[1].pop("timestamp") % 900 == 0
+    assert samples[1] == {
+        "metric": "toy.value",
+        "type": "gauge",
+        "unit": "item",
+        "value": 0.5,
+        "host": None,
+        "tags": ["kind:b"],
+    }
+    assert intake.requests == []
+
+
+@pytest.mark.slow
+def test_each_failure_of_a_dry_run_is_an_outcome_and_the_others_run(project: Project) -> None:
+    bodies = {
+        "broken": "yield",
+        "defect": "raise RuntimeError('a defect')\nyield",
+        "exits": "raise SystemExit('end')\nyield",
+        "good": "yield VALUE(context.deadline.seconds, context.window.until)",
+        "late": "yield VALUE(7, context.window.until)\nraise SourceError('it went away')",
+        "loser": "for n in range(5000): context.report.lose(f'file {n}', 'x')\nyield VALUE(7, context.now)",
+        "undeclared": "yield gauge('toy.other', 'item', 'Another.')(1, context.window.until)",
+    }
+    for name, body in bodies.items():
+        project.add(name, body)
+    (project.root / "collectors" / "broken" / "collector.py").write_text("import no_such_module\n")
+    ran = project.run("all", "--json", "--timeout", "90")
+    assert ran.returncode == 2
+    entries = {entry["collector"]: entry for entry in json.loads(ran.stdout)["collectors"]}
+    assert {name: entry["status"] for name, entry in entries.items()} == {
+        **dict.fromkeys(bodies, "failed"),
+        "good": "ok",
+        "loser": "partial",
+    }
+    assert "no_such_module" in entries["broken"]["error"]["message"]
+    assert entries["late"]["error"] == {"type": "SourceError", "message": "it went away"}
+    assert entries["exits"]["error"] == {"type": "SystemExit", "message": "end"}
+    assert (
+        entries["undeclared"]["error"]["message"] == "undeclared yielded toy.other, which it does not declare"
+    )
+    assert entries["good"]["samples"][0]["value"] == pytest.approx(80, abs=1)
+    assert (len(entries["loser"]["lost"]), entries["loser"]["lost"][-1]) == (21, "and 4980 more")
+    stacks = [json.loads(line).get("error.stack", "") for line in ran.stderr.splitlines()]
+    assert sum("RuntimeError: a defect" in stack for stack in stacks) == 1
+
+
+@pytest.mark.slow
+def test_collector_that_is_not_configured_is_skipped_under_all(project: Project, intake: Intake) -> None:
+    project.add("needy", "yield VALUE(1, context.window.until)", settings="token: Secret\narea: Text")
+    project.add("toy", "yield VALUE(1, context.window.until)")
+    ran = project.run("all", "--push")
+    assert (ran.returncode, "needy: skipped" in ran.stdout) == (0, True)
+    assert "FLEETGAUGE_NEEDY_TOKEN, FLEETGAUGE_NEEDY_AREA are not set" in ran.stdout
+    assert intake.value("collector.up", tags=("collector:needy",)) is None
+    assert intake.value("collector.up", tags=("collector:toy",)) == 1
+    assert project.run("needy", "--push").returncode == 2  # by its name it is an error, and down
+    assert intake.value("collector.up", tags=("collector:needy",)) == 0
+    requests = len(intake.requests)
+    for variable in ("DD_API_KEY", "DD_ENV"):
+        ran = project.run("all", "--push", **{variable: ""})
+        assert (ran.returncode, f"{variable} is not set" in ran.stdout) == (2, True)
+    assert len(intake.requests) == requests
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variable", ["DD_API_KEY", "WANDB_API_KEY"])
+def test_key_that_is_refused_is_a_configuration_error(fleet: Project, variable: str) -> None:
+    ran = fleet.run("wandb", "--push", **{variable: "f" * 40})
+    assert ran.returncode == 2
+    assert re.search(f"check (that )?{variable}", ran.stdout)
+
+
+@pytest.mark.slow
+def test_configuration_file_configures_and_its_mistakes_are_named(project: Project, tmp_path: Path) -> None:
+    project.add("toy", "yield VALUE(context.settings.size, context.window.until)", settings="size: int")
+    file = tmp_path / "fleetgauge.toml"
+    file.write_text("[toy]\nsize = 3\n")
+    entry = project.document("toy", "--config", str(file))["collectors"][0]
+    assert entry["samples"][0]["value"] == 3
+    for text, error in (
+        ("[toy]\nsise = 3\n", "unknown key 'sise' in [toy] (did you mean 'size'?)"),
+        ("[tyo]\nsize = 3\n", "unknown table [tyo] (did you mean 'toy'?)"),
+        ("[toy\n", "is not TOML"),
+    ):
+        file.write_text(text)
+        for mode in ((), ("--push",)):
+            ran = project.run("toy", "--config", str(file), *mode)
+            assert (ran.returncode, error in ran.stdout) == (2, True), ran.stdout
+    ran = project.run("toy", "--config", str(tmp_path / "none.toml"))
+    assert (ran.returncode, "none.toml: No such file" in ran.stdout) == (2, True)
+
+
+@pytest.mark.slow
+def test_check_names_what_is_good_and_what_is_not(project: Project, intake: Intake) -> None:
+    project.keep("host")
+    entries = project.document("host", "--check", FLEETGAUGE_NODE_NAME="node-7")["collectors"]
+    assert entries[0]["findings"][0] == "metrics will carry the host node-7"
+    assert entries[1]["findings"] == [f"the API key is valid at {intake.url}"]
+    assert [request.path for request in intake.requests] == ["/api/v1/validate"]
+    ran = project.run("host", "--check", DD_API_KEY="another-key-than-expected")
+    assert ran.returncode == 2
+    assert "check that DD_API_KEY is valid and belongs to this site" in ran.stdout
+    assert "another-key-than-expected" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+def test_settings_in_force_are_shown_with_their_origin(project: Project, tmp_path: Path) -> None:
+    project.keep("host")
+    file = tmp_path / "fleetgauge.toml"
+    file.write_text('step = "5m"\n[host]\npaths = ["/", "/tmp"]\n')
+    document = project.document("host", "--print-config", "--config", str(file), FLEETGAUGE_HOST_GPU_UUID="1")
+    host, datadog = document["collectors"]
+    rows = {row["setting"]: (row["value"], row["from"]) for row in (*host["settings"], *datadog["core"])}
+    assert rows["FLEETGAUGE_HOST_PATHS"] == ("/,/tmp", f"{file}: paths in [host]")
+    assert rows["FLEETGAUGE_HOST_ROOT"] == ("", "not set")
+    assert rows["FLEETGAUGE_HOST_GPU_UUID"] == ("true", "the environment")
+    assert rows["FLEETGAUGE_STEP"] == ("5m", f"{file}: step in the top level")
+    assert rows["DD_SERVICE"] == ("fleetgauge", "default")
+    keys = {row["setting"]: (row["value"], row["from"]) for row in datadog["datadog"]}
+    assert keys["DD_API_KEY"] == ("********", "the environment")
+    ran = project.run("host", "--print-config", DD_API_KEY="")
+    assert (ran.returncode, "nothing can be pushed: DD_API_KEY is not set" in ran.stdout) == (0, True)
+
+
+CANARY = "canary-3f9d0c71-never-to-be-seen"
+SPY = """
+import warnings
+token = context.settings.token.get_secret_value()
+log.info("with %s", token)
+log.debug("and %r", {"token": token})
+warnings.warn(token)
+def broken():
+    raise RuntimeError(token)
+thread = threading.Thread(target=broken, name="helper")
+thread.start()
+thread.join()
+class Broken:
+    def __del__(self):
+        raise RuntimeError(token)
+Broken()
+Path(context.settings.path).write_text(json.dumps(sys.orig_argv))
+yield VALUE(1, context.window.until)
+raise RuntimeError("it broke with " + token)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [("--push", "--verbose"), ("--verbose",), ("--check", "--verbose"), ("--json",), ("--print-config",)],
+)
+def test_secret_is_never_shown(
+    project: Project, intake: Intake, aws: Aws, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The canary is every credential there is, from the environment and from AWS."""
+    seen = tmp_path / "seen"
+    project.add("spy", SPY, settings="token: Secret\npath: Text")
+    project.keep("host")
+    aws.put_secret("test/datadog", {"DD_API_KEY": f"{CANARY}-datadog\n"})
+    aws.put_secret("test/spy", {"FLEETGAUGE_SPY_TOKEN": f"{CANARY}-spy\n"})
+    project.environment.pop("DD_API_KEY")
+    names = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "DD_APP_KEY", "WANDB_API_KEY")
+    extra = {**aws.environment, **{name: f"{CANARY}-{name}" for name in names}}
+    extra |= {"HTTPS_PROXY": f"http://user:{CANARY}-proxy@127.0.0.1:9"}
+    extra |= {"FLEETGAUGE_SECRET_PREFIX": "test", "FLEETGAUGE_SPY_PATH": str(seen)}
+    ran = project.run("all", *options, **extra)
+    assert CANARY not in ran.stdout + ran.stderr
+    if "--print-config" in options:
+        assert "********" in ran.stdout
+        assert "the AWS secret test/spy" in ran.stdout
+        assert "the AWS secret test/datadog" in ran.stdout
+    elif "--check" not in options:
+        lines = [json.loads(line) for line in ran.stderr.splitlines()]
+        messages = " ".join(line["message"] for line in lines)
+        assert "unexpected error in thread helper" in messages
+        assert "unexpected error while an object was finalised" in messages
+        assert "UserWarning: [redacted]" in messages
+        assert sum(line.get("error.stack", "").endswith("[redacted]") for line in lines) == 3
+        assert "it broke with [redacted]" in ran.stdout
+        assert CANARY not in seen.read_text()
+    assert all(CANARY not in request.target for request in intake.requests)
+    assert all(CANARY.encode() not in request.body for request in intake.requests)
+
+
+@pytest.mark.slow
+def test_verbose_logs_requests_and_where_settings_come_from(fleet: Project, wandb: Wandb) -> None:
+    quiet, loud = fleet.run("wandb"), fleet.run("wandb", "--verbose")
+    assert '"status": "debug"' not in quiet.stderr
+    logged = [json.loads(line)["message"] for line in loud.stderr.splitlines()]
+    assert "WANDB_API_KEY is from the environment" in logged
+    assert any(re.fullmatch(rf"POST {wandb.url}/graphql: sending [\d,]+ bytes", line) for line in logged)
+    answered = rf"POST {wandb.url}/graphql: 200 after \d+ ms, [\d,]+ bytes"
+    assert any(re.fullmatch(answered, line) for line in logged)
+
+
+def on_a_pty(project: Project, *arguments: str, **extra: str) -> tuple[int, str]:
+    """Run with a terminal for its output; return the exit code, and what it showed there."""
+    master, slave = pty.openpty()
+    environ = {**project.environment, "TERM": "xterm", "COLUMNS": "60", **extra}
+    streams: dict[str, Any] = {"stdout": slave, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(project.command(*arguments), env=environ, **streams) as run:
+        os.close(slave)
+        shown = b""
+        with suppress(OSError):  # the other end is closed
+            while chunk := os.read(master, 65536):
+                shown += chunk
+        os.close(master)
+    return run.returncode, shown.decode()
+
+
+@pytest.mark.slow
+def test_on_a_terminal_a_run_ends_with_what_to_do_next(project: Project, tmp_path: Path) -> None:
+    project.add("toy", "context.report.drop('odd')\nyield VALUE(1, context.window.until)")
+    body = "if not context.settings.quiet:\n    yield VALUE(7, context.window.since)"
+    project.add("past", body, settings="quiet: bool = False", options=", has_history=True")
+    config = tmp_path / "fleetgauge.toml"
+    config.write_text("series_cap = 100\n")
+
+    def advice(*arguments: str, code: int = 0, **extra: str) -> list[str]:
+        ended, shown = on_a_pty(project, *arguments, **extra)
+        assert ended == code, shown
+        assert ("\x1b[" in shown) is ("NO_COLOR" not in extra)
+        return [line.removeprefix("next, to ") for line in shown.splitlines() if line.startswith("next")]
+
+    dropped = "see more of what was dropped: run_collector.py toy"
+    assert advice("toy") == [f"{dropped} --verbose", "send it: run_collector.py toy --push"]
+    assert advice("toy", "--push") == [f"{dropped} --push --verbose"]
+    wrong = ["see all that is wrong: run_collector.py toy --check"]
+    assert advice("toy", "--push", code=2, DD_API_KEY="", NO_COLOR="1") == wrong
+    assert advice("toy", "--check", code=2, DD_API_KEY="") == []
+    assert advice("toy", "--check") == ["look at what would be sent: run_collector.py toy"]
+    assert advice("past", FLEETGAUGE_PAST_QUIET="1") == []
+    assert advice("past", "--since", "20m", "--config", str(config)) == [
+        f"send it: run_collector.py past --since 20m --push --config {config}"
+    ]
+
+
+@pytest.mark.slow
+def test_directory_with_packages_of_our_names_is_no_matter(project: Project, tmp_path: Path) -> None:
+    project.add("toy", "yield VALUE(1, context.window.until)")
+    for name in ("common", "collectors", "logging"):
+        (tmp_path / "job" / name).mkdir(parents=True)
+        (tmp_path / "job" / name / "__init__.py").write_text("raise RuntimeError('not this one')\n")
+    project.directory = tmp_path / "job"
+    for mode in ((), ("--push",)):
+        ran = project.run("toy", *mode)
+        assert ran.returncode == 0, ran.stderr

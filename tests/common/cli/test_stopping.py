@@ -1,0 +1,141 @@
+"""Signals while waiting for the intake, two runs at once, and stores that fail: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from support.kill_harness import BODY, add_seconds, wrong_seconds
+from support.processes import alive, ended
+from support.project import Project
+from support.servers.aws import Aws
+from support.servers.datadog import Intake
+from support.servers.faults import Fault
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def seconds(project: Project, tmp_path: Path) -> Project:
+    """The service with a collector that answers for every second, a store, and one run behind it."""
+    add_seconds(project, tmp_path / "store")
+    assert project.run("seconds", "--push").returncode == 0
+    return project
+
+
+def child_of(run: subprocess.Popen[str]) -> int:
+    return int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()[0])
+
+
+def finish(project: Project, intake: Intake) -> None:
+    """Let a later run complete what an interrupted one began."""
+    intake.faults.clear()
+    ran = project.run("seconds", "--push")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert wrong_seconds(intake) == []
+
+
+@pytest.mark.parametrize("fault", [Fault(status=503, headers={"Retry-After": "60"}), Fault(hang=True)])
+def test_signal_while_waiting_for_the_intake_ends_the_wait(
+    seconds: Project, intake: Intake, fault: Fault
+) -> None:
+    reached = threading.Event()
+    intake.on("read", lambda _: reached.set())
+    intake.faults.add(fault)
+    run = seconds.start("seconds", "--push")
+    assert reached.wait(30)
+    group = child_of(run)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=30)
+    assert (run.returncode, ended(group), alive(group)) == (143, True, [])
+    finish(seconds, intake)
+
+
+@pytest.mark.parametrize("place", ["directory", "s3"])
+def test_of_two_runs_at_once_the_later_is_stored(
+    project: Project, intake: Intake, tmp_path: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    add_seconds(project, tmp_path / "store")
+    if place == "s3":
+        aws: Aws = request.getfixturevalue("aws")
+        aws.make_bucket("state")
+        project.environment |= {**aws.environment, "FLEETGAUGE_STATE": "s3://state/fleet"}
+    assert project.run("seconds", "--push").returncode == 0
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    code = project.root / "collectors" / "seconds" / "collector.py"
+    text = code.read_text()
+    wait = f"    open({str(fifo)!r}, 'w').write('x')\n    open({str(fifo)!r}).read()\n"
+    code.write_text(text.replace("def collect(context):\n", f"def collect(context):\n{wait}"))
+    first = project.start("seconds", "--push")
+    fifo.read_text()
+    began = int(time.time())
+    code.write_text(text)
+    while int(time.time()) == began:  # so that the other one begins in a later second
+        pass
+    assert project.run("seconds", "--push").returncode == 0
+    fifo.write_text("go")
+    _, logged = first.communicate(timeout=30)
+    assert first.returncode == 0
+    assert "a run that began later has saved the state document" in logged
+    assert wrong_seconds(intake) == []
+    finish(project, intake)
+
+
+def test_store_that_is_full_makes_the_run_partial_and_loses_nothing(seconds: Project, intake: Intake) -> None:
+    code = seconds.root / "collectors" / "seconds" / "collector.py"
+    text = code.read_text()
+    limit = "    import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9))\n"
+    code.write_text(text.replace("def collect(context):\n", f"def collect(context):\n{limit}"))
+    ran = seconds.run("seconds", "--push", "--json")
+    [entry] = json.loads(ran.stdout)["collectors"]
+    assert (ran.returncode, entry["status"], entry["error"]) == (1, "partial", None)
+    assert "File too large" in entry["lost"][0]
+    assert intake.value("collector.up") == 1
+    assert wrong_seconds(intake) == []
+    code.write_text(text)
+    finish(seconds, intake)
+
+
+def test_store_that_is_missing_or_damaged_costs_no_point_of_this_tick(
+    seconds: Project, intake: Intake, tmp_path: Path
+) -> None:
+    ran = seconds.run("seconds", "--push", FLEETGAUGE_STATE="/nonexistent")
+    assert (ran.returncode, "there is no directory /nonexistent; create it" in ran.stdout) == (1, True)
+    [path] = (tmp_path / "store").glob("seconds-*.json")
+    path.write_text("garbage")
+    intake.points.clear()
+    ran = seconds.run("seconds", "--push")
+    assert (ran.returncode, "dropped: 1 bad_state" in ran.stdout) == (0, True)
+    assert path.with_name(f"{path.stem}.bad.json").read_text() == "garbage"
+    finish(seconds, intake)
+
+
+def test_age_of_the_last_success_is_reported_also_for_a_child_that_died(
+    project: Project, intake: Intake, tmp_path: Path
+) -> None:
+    age = "collector.last_success_age_seconds"
+    store = tmp_path / "store"
+    store.mkdir()
+    project.environment["FLEETGAUGE_STATE"] = str(store)
+    body = f"if context.settings.bad: os._exit(1)\n{BODY}"
+    project.add("toy", body, settings="bad: bool = False")
+    assert project.run("toy", "--push", FLEETGAUGE_TOY_BAD="1").returncode == 1
+    assert intake.value(age) is None
+    assert project.run("toy", "--push").returncode == 0
+    assert intake.value(age) == 0
+    [path] = store.glob("toy-*.json")
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "last_success": document["last_success"] - 7000}))
+    for bad, code in (("1", 1), ("perhaps", 2)):  # the parent reports, then the child itself
+        intake.points.clear()
+        assert project.run("toy", "--push", FLEETGAUGE_TOY_BAD=bad).returncode == code
+        assert (intake.value(age) or 0) >= 7000
+        assert intake.value("collector.up") == 0

@@ -1,0 +1,149 @@
+"""Input, output and messages in any state that whoever starts us may leave them in."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.project import Project
+from support.servers.datadog import Intake
+
+pytestmark = pytest.mark.slow
+
+HELLO = "log.warning('hello')\nprint('hello')\nyield VALUE(7, context.window.until)"
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def toy(project: Project) -> Project:
+    project.add("toy", HELLO, options=", has_history=True")
+    return project
+
+
+def shell(project: Project, line: str, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run in a shell: `line` is what stands before or behind the command, which is `"$@"`."""
+    return subprocess.run(
+        ["/bin/sh", "-c", line, "sh", *project.command(*arguments)],
+        env={**project.environment, **extra},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        encoding="utf-8",
+        errors="replace",
+    )
+
+
+def test_disk_that_is_full_is_no_matter(toy: Project, intake: Intake) -> None:
+    for mode in ((), ("--push",)):
+        ran = shell(toy, 'ulimit -f 0; exec "$@"', "toy", *mode)
+        assert (ran.returncode, "1 ok" in ran.stdout) == (0, True), ran.stderr
+    assert intake.value("toy.value") == 7
+
+
+@pytest.mark.parametrize("most", range(5, 12))
+def test_too_few_descriptors_are_a_sentence(toy: Project, most: int) -> None:
+    ran = shell(toy, f'ulimit -n {most}; exec "$@"', "toy", "--push")
+    assert "Traceback" not in ran.stderr
+    if ran.returncode:
+        assert ran.returncode == 1
+        assert os.strerror(errno.EMFILE) in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("options", [("toy",), ("toy", "--push"), ("toy", "--json"), ("--list",)])
+@pytest.mark.parametrize(("redirection", "number"), [(">&-", errno.EBADF), (">/dev/full", errno.ENOSPC)])
+def test_output_that_cannot_be_written_is_a_sentence(
+    toy: Project, redirection: str, number: int, options: tuple[str, ...]
+) -> None:
+    ran = shell(toy, f'exec "$@" {redirection}', *options)
+    sentence = f"run_collector.py: standard output cannot be written: {os.strerror(number)}\n"
+    assert (ran.returncode, ran.stderr.splitlines(keepends=True)[-1]) == (1, sentence)
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "<&- 2>/dev/null", "<&- 2>&-"])
+def test_closed_messages_and_input_change_nothing(toy: Project, intake: Intake, redirection: str) -> None:
+    for mode in (("--push",), ()):
+        ran = shell(toy, f'exec "$@" {redirection}', "toy", *mode)
+        assert (ran.returncode, ran.stderr, "1 ok; 1 " in ran.stdout) == (0, "", True)
+    assert intake.value("toy.value") == 7
+
+
+def test_with_everything_closed_points_are_sent_and_the_exit_code_is_1(toy: Project, intake: Intake) -> None:
+    assert shell(toy, 'exec "$@" <&- >&- 2>&-', "toy", "--push").returncode == 1
+    assert intake.value("toy.value") == 7
+    assert shell(toy, 'exec "$@" 2>/dev/full', "no_such_collector").returncode == 2
+
+
+@pytest.mark.parametrize("mode", [("--push",), (), ("--push", "--every", "1s")])
+def test_reader_that_is_gone_ends_it_without_a_word(
+    toy: Project, tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    code = tmp_path / "code"
+    ran = shell(toy, f'{{ "$@" 2>{tmp_path}/messages; echo $? >{code}; }} | :', "toy", *mode)
+    assert (code.read_text(), ran.stderr) == ("141\n", "")
+    assert "Traceback" not in (tmp_path / "messages").read_text()
+
+
+@pytest.mark.parametrize(
+    ("extra", "shown"),
+    [
+        ({"PYTHONIOENCODING": "ascii"}, "gr\\xfcn"),
+        ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, "gr\\xfcn"),
+        ({"LC_ALL": "C.UTF-8"}, "grün"),
+    ],
+)
+def test_ascii_terminal_shows_what_it_can(project: Project, extra: dict[str, str], shown: str) -> None:
+    project.add("toy", "context.report.lose('project grün', 'gone')\nyield VALUE(7, context.window.until)")
+    for mode in ((), ("--push",)):
+        ran = shell(project, 'exec "$@"', "toy", *mode, **extra)
+        assert (ran.returncode, f"  lost project {shown}: gone\n" in ran.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("mode", [("--push",), ()])
+def test_process_that_stays_survives_a_full_disk(
+    project: Project, tmp_path: Path, mode: tuple[str, ...]
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    project.add("toy", f"open({str(fifo)!r}, 'w').write('ran')\nyield VALUE(7, context.window.until)")
+    with FULL.open("w") as full:
+        run = subprocess.Popen(
+            project.command("toy", "--every", "1s", *mode),
+            env=project.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    for _ in range(2):
+        assert fifo.read_text() == "ran"
+        assert run.stderr is not None
+        message = json.loads(run.stderr.readline())["message"]
+        assert message == f"standard output cannot be written: {os.strerror(errno.ENOSPC)}"
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=30)
+    assert run.returncode == 143
+
+
+HOSTILE = {"deep": "step = " + "[" * 100_000, "long": "size = 1 # " + "x" * 2**19, "binary": "\0" * 9_000}
+
+
+@pytest.mark.parametrize("kind", ["device", "directory", *HOSTILE])
+def test_anything_but_a_configuration_file_is_a_sentence(toy: Project, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "fleetgauge.toml"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.write_text(HOSTILE[kind])
+    ran = toy.run("toy", "--push", "--config", str(path))
+    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert "ConfigurationError: " in ran.stdout
+    assert str(path.resolve()) in ran.stdout

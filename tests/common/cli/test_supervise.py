@@ -1,0 +1,261 @@
+"""A live push: a parent with one child per collector, and what becomes of children that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from common.cli.supervise import ReadyFile, pause
+from common.outcome import Failure, Outcome, Status
+from support.processes import ended
+from support.project import Project
+from support.servers.datadog import Intake
+
+# Sleeps in C without giving up the GIL: no handler, thread or deadline of the child can run.
+HANG_IN_C = "import ctypes\nctypes.PyDLL(None).sleep(3600)\nyield"
+# Everything a child can write to, its outcome among them.
+GARBAGE = """
+for descriptor in range(3, 30):
+    try:
+        os.write(descriptor, {})
+    except OSError:
+        pass
+yield VALUE(1, context.now)
+"""
+START = """
+started = subprocess.Popen(["sleep", "3600"])
+Path(__file__).with_name("pid").write_text(str(started.pid))
+"""
+
+
+def up(intake: Intake, name: str) -> float | None:
+    return intake.value("collector.up", tags=(f"collector:{name}",))
+
+
+FAILED = Outcome(
+    "host",
+    Status.PARTIAL,
+    seconds=1.5,
+    dropped={"too_old": 2},
+    lost=["a: gone"],
+    lost_by_reason={"unreadable": 1},
+    error=Failure("SourceError", "no answer", configuration=True, status=403, details=["b"]),
+)
+
+
+def test_outcome_is_one_line_and_read_back_as_it_was() -> None:
+    for outcome in (FAILED, Outcome("host", Status.OK)):
+        line = outcome.encode()
+        assert (line.count(b"\n"), line[-1:]) == (1, b"\n")
+        assert Outcome.decode(line) == outcome
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"status": "lost"}', b"\xff", b'{"status": "ok"}'])
+def test_anything_else_is_no_outcome(line: bytes) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        Outcome.decode(line)
+
+
+@pytest.mark.parametrize(
+    ("now", "delay", "seconds"), [(600, 0, 60), (601.5, 0, 58.5), (600, 7, 7), (607, 7, 60), (659, 7, 8)]
+)
+def test_next_run_is_at_the_same_offset_of_its_interval(now: float, delay: float, seconds: float) -> None:
+    assert pause(now, 60, delay) == seconds
+
+
+def outcome(error: str | None = None, status: int | None = None, name: str = "toy") -> Outcome:
+    failure = Failure(error, "it failed", status=status) if error else None
+    return Outcome(name, Status.FAILED if error else Status.OK, error=failure)
+
+
+def test_ready_file_goes_after_three_bad_runs_and_comes_with_a_good_one(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    file.touch()  # by an earlier process
+    ready = ReadyFile(str(file), ["toy"])
+    assert not file.exists()
+    good, bad = outcome(), outcome("DeliveryError")
+    lost = Outcome("toy", Status.PARTIAL, lost=["GPU 3: it is lost"])
+    skipped = Outcome("toy", Status.SKIPPED, error=Failure("NotConfiguredError", "no token"))
+    exists = []
+    for each in (bad, good, bad, bad, lost, bad, bad, bad, bad, skipped):
+        ready.note(each)
+        exists.append(file.exists())
+    assert exists == [False, True, True, True, True, True, True, False, False, True]
+
+
+def test_ready_file_needs_a_good_run_of_each_collector(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    ready = ReadyFile(str(file), ["toy", "other"])
+    ready.note(outcome())
+    assert not file.exists()
+    ready.note(outcome(name="other"))
+    assert file.exists()
+    for _ in range(3):
+        ready.note(outcome("DeliveryError", name="other"))
+    assert not file.exists()
+
+
+def test_ready_file_that_cannot_be_written_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ReadyFile(str(tmp_path), ["toy"]).note(outcome("DeliveryError"))
+    assert "FLEETGAUGE_READY_FILE" in caplog.text
+
+
+def test_only_refusals_in_a_row_count_and_per_collector() -> None:
+    ready = ReadyFile("", ["toy", "other"])
+    refused, too_large, unauthorized = (outcome("RefusedError", status) for status in (403, 413, 401))
+    counts = []
+    for each in (refused, refused, too_large, refused, unauthorized, refused, refused, outcome(), refused):
+        ready.note(each)
+        ready.note(outcome(name="other"))
+        counts.append(ready.refused("toy"))
+    assert counts == [1, 2, 0, 1, 0, 1, 2, 0, 1]
+
+
+@pytest.mark.slow
+def test_push_delivers_points_and_self_metrics(project: Project, intake: Intake) -> None:
+    body = "context.report.drop('bad_record', 3)\nyield VALUE(7, context.window.until, kind='a')\n"
+    project.add("toy", body + "yield VALUE(float('nan'), context.window.until, kind='b')")
+    project.add("empty", "yield from ()")
+    project.add("node", "yield VALUE(1, context.now)", init="PER_NODE = True")
+    project.add(
+        "loser", "context.report.lose('project b', 'no access')\nyield VALUE(8, context.window.until)"
+    )
+    ran = project.run("all", "--push", "--json", FLEETGAUGE_NODE_NAME="node-7", FLEETGAUGE_STEP="30m")
+    assert ran.returncode == 1
+    document = json.loads(ran.stdout)
+    assert {entry["collector"]: entry["status"] for entry in document["collectors"]} == {
+        "empty": "empty",
+        "loser": "partial",
+        "node": "ok",
+        "toy": "ok",
+    }
+    assert (intake.value("toy.value"), intake.value("loser.value")) == (7, 8)
+    assert {key.second % 1800 for key in intake.points if key.metric == "toy.value"} == {0}
+    assert [up(intake, name) for name in ("toy", "empty", "loser")] == [1, 1, 1]
+    assert intake.value("collector.up", tags=("collector:node",), host="node-7") == 1
+    assert intake.value("collector.units_lost", tags=("collector:loser", "reason:unreadable")) == 1
+    toy = {
+        name: intake.value(f"collector.{name}", tags=("collector:toy",))
+        for name in ("samples", "points_sent")
+    }
+    assert toy == {"samples": 2, "points_sent": 1}
+    for reason, number in (("bad_record", 3), ("not_finite", 1), ("too_old", 0)):
+        tags = ("collector:toy", f"reason:{reason}")
+        assert intake.value("collector.points_dropped", tags=tags) == number
+    assert all({"env:test", "service:fleetgauge"} <= set(key.tags) for key in intake.points)
+
+
+@pytest.mark.slow
+def test_child_without_an_outcome_is_failed_and_reported_by_the_parent(
+    project: Project, intake: Intake
+) -> None:
+    """Each of them among others, which are not affected."""
+    project.set_constant("cli/supervise.py", "GRACE", "0.5")
+    bodies = {
+        "code": ("os._exit(0)\nyield", "ended with code 0 without a report"),
+        "exit": ("os._exit(3)\nyield", "ended with code 3 without a report"),
+        "garbage": (GARBAGE.format("b'not an outcome\\n'"), "no outcome"),
+        "hang": (HANG_IN_C, "deadline of 4 s passed"),
+        "killed": (START + "os.kill(os.getpid(), signal.SIGKILL)\nyield", "was killed by signal 9"),
+        "list": (GARBAGE.format("b'[]\\n'"), "no outcome"),
+        "long": (GARBAGE.format("b'x' * 65536") * 20, "longer than 1,000,000 bytes"),
+        "sleeps": (START + "time.sleep(3600)\nyield", "deadline of 4 s passed"),
+        "term": ("os.kill(os.getpid(), signal.SIGTERM)\nyield", "ended with code 143"),
+    }
+    for name, (body, _) in bodies.items():
+        project.add(name, body)
+    project.add("good", START + "yield VALUE(1, context.window.until)")
+    project.add("fails", "yield VALUE(7, context.window.until)\nraise SourceError('it went away')")
+    ran = project.run("all", "--push", "--json", "--timeout", "4")
+    assert (ran.returncode, "Traceback" in ran.stderr) == (1, False), ran.stderr
+    entries = {entry["collector"]: entry for entry in json.loads(ran.stdout)["collectors"]}
+    for name, (_, message) in bodies.items():
+        assert entries[name]["status"] == "failed", entries[name]
+        assert entries[name]["error"]["type"] == "ChildError"
+        assert message in entries[name]["error"]["message"]
+        assert up(intake, name) == 0
+    assert (entries["good"]["status"], up(intake, "good")) == ("ok", 1)
+    assert entries["fails"]["error"] == {"type": "SourceError", "message": "it went away"}
+    assert (up(intake, "fails"), "fails.value" in intake.names()) == (0, False)
+    for name in ("killed", "sleeps", "good"):  # what they started has ended with them
+        assert ended(int((project.root / "collectors" / name / "pid").read_text()))
+
+
+@pytest.mark.slow
+def test_single_child_that_hangs_with_the_gil_is_ended_at_its_deadline(
+    project: Project, intake: Intake
+) -> None:
+    project.set_constant("cli/supervise.py", "GRACE", "0.5")
+    project.add("toy", HANG_IN_C, init="PER_NODE = True")
+    ran = project.run("toy", "--push", "--timeout", "2", FLEETGAUGE_NODE_NAME="node-7")
+    assert ran.returncode == 1
+    assert "deadline of 2 s passed" in ran.stdout
+    assert intake.value("collector.up", tags=("collector:toy",), host="node-7") == 0
+
+
+@pytest.mark.slow
+def test_child_that_cannot_be_started_is_failed(project: Project) -> None:
+    project.add("toy", "yield VALUE(1, context.now)")
+    limit = "import os, resource, sys\nresource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\n"
+    launcher = project.root / "limited.py"
+    launcher.write_text(f"{limit}os.execv(sys.executable, [sys.executable, *sys.argv[1:]])\n")
+    command = project.command("toy", "--push")
+    ran = project.run_command([command[0], str(launcher), *command[1:]])
+    assert (ran.returncode, "Traceback" in ran.stderr) == (1, False)
+    assert "the child could not be started: Too many open files" in ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
+)
+def test_children_and_what_they_started_end_with_the_parent(
+    project: Project, intake: Intake, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    body = "started = subprocess.Popen(['sleep', '3600'])\n"
+    body += f"open({str(fifo)!r}, 'w').write(f'{{os.getpid()}} {{started.pid}}\\n')\ntime.sleep(3600)\nyield"
+    for name in ("a", "b"):
+        project.add(name, body)
+    project.add("c", "yield VALUE(1, context.now)")  # which is not started yet
+    run = project.start("all", "--push")
+    lines: list[str] = []
+    with fifo.open() as pipe:
+        while len(lines) < 2:
+            lines += pipe.readline().splitlines()
+    run.send_signal(number)
+    shown, logged = run.communicate(timeout=30)
+    assert (run.returncode, shown) == (code, "")
+    if number != signal.SIGKILL:
+        assert logged == f"run_collector.py: interrupted by {number.name}\n"
+    assert all(ended(int(pid)) for line in lines for pid in line.split())
+    assert intake.points == {}
+
+
+@pytest.mark.slow
+def test_two_children_run_at_once_and_never_three(project: Project, tmp_path: Path) -> None:
+    note = f"log = os.open({str(tmp_path / 'log')!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY)\n"
+    for name, other in (("a", "b"), ("b", "a")):
+        os.mkfifo(tmp_path / name)
+        # Each waits for the other: one at a time would end at the deadline.
+        meet = f"threading.Thread(target=lambda: open({str(tmp_path / other)!r}, 'w').close()).start()\n"
+        meet += f"open({str(tmp_path / name)!r}).read()\n"
+        project.add(
+            name, f"{note}os.write(log, b'+')\n{meet}os.write(log, b'-')\nyield VALUE(1, context.now)"
+        )
+    for name in ("c", "d"):
+        project.add(name, f"{note}os.write(log, b'+')\nos.write(log, b'-')\nyield VALUE(1, context.now)")
+    ran = project.run("all", "--push", "--timeout", "20")
+    assert ran.returncode == 0, ran.stdout
+    running = most = 0
+    for sign in (tmp_path / "log").read_text():
+        running += 1 if sign == "+" else -1
+        most = max(most, running)
+    assert most == 2

@@ -1,0 +1,112 @@
+"""The past as a person or a program looks at it, before anything is sent."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from common.times import iso
+from support.backfills import NAMES, fixed, span_of, truth
+from support.project import Project
+from support.servers.datadog import Intake
+from support.servers.wandb import Wandb
+
+
+def test_a_dry_run_shows_the_past_and_sends_nothing(fleet: Project, wandb: Wandb, intake: Intake) -> None:
+    options = fixed(30)
+    ran = fleet.run("wandb", *options, "--json", DD_APP_KEY="", DD_API_KEY="")
+    document = json.loads(ran.stdout)
+    [entry] = document["collectors"]
+    found = {(one["metric"], one["timestamp"], tuple(one["tags"])): one["value"] for one in entry["samples"]}
+    assert found == truth(wandb.projects["acme", "ants"], span_of(options))
+    assert entry["status"] == "ok"
+    assert not intake.requests
+
+
+class TestLooking:
+    def test_the_table_has_a_row_per_series(self, fleet: Project, intake: Intake) -> None:
+        ran = fleet.run("wandb", *fixed(30), DD_APP_KEY="")
+        assert ran.returncode == 0, ran.stderr
+        [row] = [line.split() for line in ran.stdout.splitlines() if "wandb.runs.active" in line]
+        assert row[0] == "wandb.runs.active"
+        assert row[-4:] == ["120", "run", "entity:acme", "project:ants"]
+        assert "nothing sent (dry run)" in ran.stdout
+        assert not intake.requests
+
+    def test_what_was_written_where_is_said_at_the_end(self, fleet: Project) -> None:
+        ran = fleet.run("wandb", *fixed(3), "--csv", "p.csv", "--html", "p.html")
+        assert ran.returncode == 0, ran.stderr
+        table, page = ran.stdout.splitlines()[-2:]
+        assert re.fullmatch(r"wrote p\.csv, [\d.]+ KiB", table)
+        assert re.fullmatch(r"wrote p\.html, [\d.]+ KiB", page)
+        assert (fleet.directory / "p.csv").is_file()
+
+    @pytest.mark.parametrize(("minutes", "code"), [(5, 2), (20, 0)])
+    def test_a_span_without_a_tick_is_refused(self, fleet: Project, minutes: int, code: int) -> None:
+        since = int(time.time()) // 3600 * 3600 - 7200 - 600  # ten minutes before a tick
+        span = ("--since", iso(since), "--until", iso(since + 60 * minutes))
+        ran = fleet.run("wandb", *span, "--step", "1h")
+        assert ran.returncode == code
+        assert ("shorter than the step of 1h" in ran.stdout) is (code == 2)
+
+    def test_every_point_can_be_had_as_csv(self, fleet: Project, wandb: Wandb, tmp_path: Path) -> None:
+        options, path = fixed(5), tmp_path / "points.csv"
+        assert fleet.run("wandb", *options, "--csv", str(path)).returncode == 0
+        with path.open() as lines:
+            rows = list(csv.DictReader(lines))
+        found = {
+            (row["metric"], int(row["timestamp"]), tuple(row["tags"].split())): float(row["value"])
+            for row in rows
+        }
+        assert found == truth(wandb.projects["acme", "ants"], span_of(options))
+        assert rows[0]["time"] == iso(int(rows[0]["timestamp"]))
+
+    def test_a_page_names_every_metric_of_the_part_that_was_asked_for(
+        self, fleet: Project, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "week.html"
+        ran = fleet.run("wandb", *fixed(30), "--slice", "1/3", "--html", str(path), FLEETGAUGE_STEP="1800")
+        assert ran.returncode == 0, ran.stderr
+        page = path.read_text().replace("<wbr>", "")
+        assert not [name for name in NAMES if name not in page]
+        assert "<dd>30 min<small>20 ticks</small></dd>" in page
+
+    @pytest.mark.parametrize("option", ["--csv", "--html"])
+    def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(
+        self, fleet: Project, wandb: Wandb, tmp_path: Path, option: str
+    ) -> None:
+        ran = fleet.run("wandb", "--since", "1h", option, str(tmp_path / "none" / "file"))
+        assert ran.returncode == 2
+        assert f"{option}: {tmp_path}/none/file cannot be written" in ran.stderr
+        assert not wandb.requests
+
+
+def test_whoever_has_seen_enough_of_the_output_sees_no_traceback(fleet: Project) -> None:
+    run = fleet.start("wandb", *fixed(30), "--json")
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.read(10)
+    run.stdout.close()
+    assert "Traceback" not in run.stderr.read()
+    run.stderr.close()
+    assert run.wait(60) == 141
+
+
+class TestThePresentOnly:
+    def test_a_collector_that_knows_only_the_present_says_so(self, project: Project) -> None:
+        project.keep("host")
+        ran = project.run("host", "--since", "7d")
+        assert ran.returncode == 2
+        assert "host cannot answer for the past: it can only measure the present" in ran.stdout
+
+    def test_under_all_it_is_skipped(self, fleet: Project) -> None:
+        fleet.keep("host")
+        ran = fleet.run("all", "--since", "1h")
+        assert ran.returncode == 0, ran.stdout
+        assert "host: skipped" in ran.stdout
+        assert "wandb: ok" in ran.stdout

@@ -1,0 +1,145 @@
+"""Records on the disks of nodes, read by a run on each: nothing is shared, and nothing overwritten."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from common.collector import load_collector
+from common.metric import Combine
+from common.options import Backfill, Mode, Options
+from common.outcome import Outcome, Status
+from common.run.run import run
+from support.project import KEY
+from support.record_files import write
+from support.servers.datadog import Intake
+from support.standins import NOW
+
+NODES = {"node-a": range(2), "node-b": range(2, 5)}  # and the writers on each
+KINDS = ("data_plane", "gpu_memory", "xenna")
+# A word on what writers share: without these tags their points add up.
+SHARED = {"data_plane": "TAG_RANK", "gpu_memory": "TAG_JOB_ID", "xenna": "STAGE_RUN_HASH"}
+
+
+class Fleet:
+    """Nodes with records of their own, a place that has them all, and one store."""
+
+    def __init__(self, intake: Intake, folder: Path) -> None:
+        self.intake, self.folder, self.now = intake, folder, NOW
+        intake.clock = lambda: self.now
+        self.store = folder / "store"
+        self.store.mkdir()
+
+    def fill(self, kind: str) -> None:
+        """Give each node the records of its writers."""
+        write(kind, self.folder / "all", max(NODES["node-b"]) + 1, self.now, steps=4)
+        for node, writers in NODES.items():
+            for path in (self.folder / "all").rglob("*.jsonl"):
+                place = path.relative_to(self.folder / "all")
+                if int(re.findall(r"writer-(\d+)", str(place))[0]) in writers:
+                    (self.folder / node / place).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(path, self.folder / node / place)
+
+    def push(self, kind: str, place: str, **environment: str) -> Outcome:
+        """One tick over the records of a place."""
+        return self.run(kind, Options(Mode.PUSH, timeout=60), place, environment)
+
+    def run(self, kind: str, options: Options, place: str, environment: dict[str, str]) -> Outcome:
+        """Run a collector on a node."""
+        environ = {
+            "DD_ENV": "test",
+            "DD_API_KEY": KEY,
+            "FLEETGAUGE_DD_URL": self.intake.url,
+            "FLEETGAUGE_STATE": str(self.store),
+            "FLEETGAUGE_NODE_NAME": place,
+        }
+        if kind in KINDS:
+            environ[f"FLEETGAUGE_{kind.upper()}_PATHS"] = str(self.folder / place)
+        environ |= environment
+        return run(kind, options, environ, clock=lambda: self.now)
+
+    def on_each_node(self, kind: str, **environment: str) -> list[Outcome]:
+        return [self.push(kind, node, FLEETGAUGE_NODE_LOCAL="true", **environment) for node in NODES]
+
+
+@pytest.fixture
+def fleet(intake: Intake, tmp_path: Path) -> Fleet:
+    return Fleet(intake, tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_nodes_send_combines_to_what_one_run_over_all_records_sends(fleet: Fleet, kind: str) -> None:
+    fleet.fill(kind)
+    shared = {f"FLEETGAUGE_{kind.upper()}_{SHARED[kind]}": "false"}
+    assert fleet.push(kind, "all", **shared).status is Status.OK
+    whole = dict(fleet.intake.points)
+    fleet.intake.points.clear()
+    assert [one.status for one in fleet.on_each_node(kind, **shared)] == [Status.OK] * len(NODES)
+    parts: dict[tuple[str, tuple[str, ...], int], dict[str | None, float]] = {}
+    for key, value in fleet.intake.points.items():
+        parts.setdefault((key.metric, key.tags, key.second), {})[key.host] = value
+    shared_by: set[int] = set()
+    for metric in load_collector(kind).metrics:
+        if metric.on_node or metric.combines not in {Combine.SUM, Combine.MIN}:
+            continue
+        for key, value in whole.items():
+            found = parts.get((metric.name, key.tags, key.second))
+            if key.metric == metric.name:
+                assert found is not None, key
+                assert set(found) <= set(NODES), "each under its own name"
+                shared_by.add(len(found))
+                assert metric.combines.of(list(found.values())) == pytest.approx(value)
+    assert max(shared_by) == len(NODES)
+
+
+def test_a_host_that_records_name_is_kept_and_the_node_stands_for_a_missing_one(fleet: Fleet) -> None:
+    fleet.fill("gpu_memory")
+    fleet.on_each_node("gpu_memory")
+    hosts = {key.host for key in fleet.intake.points if key.metric == "gpu_memory.allocated_bytes"}
+    assert hosts == {f"node-{writer}" for writers in NODES.values() for writer in writers}
+    for name in ("gpu_memory.sessions", "gpu_memory.ingest.files", "collector.up"):
+        assert {key.host for key in fleet.intake.points if key.metric == name} == set(NODES), name
+
+
+def test_each_node_has_a_state_document_of_its_own(fleet: Fleet) -> None:
+    fleet.fill("xenna")
+    fleet.on_each_node("xenna")
+    fleet.now += 60
+    assert [one.status for one in fleet.on_each_node("xenna")] == [Status.OK] * len(NODES)
+    documents = {path.name: json.loads(path.read_text()) for path in fleet.store.glob("*.json")}
+    assert {node for name in documents for node in NODES if f"-{node}-" in name} == set(NODES)
+    assert {document["now"] for document in documents.values()} == {fleet.now}
+    assert len(documents) == len(NODES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("wandb", {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants"}),
+        ("xenna", {"FLEETGAUGE_XENNA_PATHS": "/records,s3://bucket/records", "AWS_REGION": "us-east-1"}),
+    ],
+)
+def test_what_every_node_would_read_alike_is_refused(
+    fleet: Fleet, kind: str, settings: dict[str, str]
+) -> None:
+    [outcome, _] = fleet.on_each_node(kind, **settings)
+    assert outcome.error is not None
+    assert outcome.error.configuration
+    assert (
+        f"FLEETGAUGE_NODE_LOCAL: what {kind} reads is not on a node's own disk, "
+        "and every node would send all of it" in outcome.error.message
+    )
+    assert fleet.intake.value("collector.up", [f"collector:{kind}"], host="node-a") == 0
+
+
+def test_a_backfill_on_each_node_carries_its_name(fleet: Fleet) -> None:
+    fleet.fill("xenna")
+    span = Backfill(fleet.now - 1200, fleet.now, ("--since", "20m"))
+    options = Options(Mode.PUSH, timeout=60, backfill=span)
+    for node in NODES:
+        assert fleet.run("xenna", options, node, {"FLEETGAUGE_NODE_LOCAL": "true"}).points_sent > 0
+    assert {host for _, host in fleet.intake.series("xenna.pipeline.progress")} == set(NODES)

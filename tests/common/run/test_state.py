@@ -1,0 +1,339 @@
+"""The state document: what is saved is read again, and nothing that is damaged or in the way ends a run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.config.settings import CoreSettings
+from common.errors import ConfigurationError, StateError
+from common.run import state
+from common.run.state import MAX_AHEAD, MAX_BYTES, VERSION, DirectoryStore, Document, Store
+from common.times import EARLIEST
+from support.servers.aws import Aws
+from support.servers.faults import Fault
+from support.standins import NOW, core_settings
+
+EU = "https://api.datadoghq.eu"
+FULL = Document(NOW - 10, NOW - 900, NOW - 60, {"a": 2, "b": [1, {"c": None}]})
+
+
+@pytest.fixture(params=["directory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Either kind of store, empty."""
+    if request.param == "directory":
+        return DirectoryStore(tmp_path)
+    return s3_store(request.getfixturevalue("aws"))
+
+
+def s3_store(aws: Aws, bucket: str = "state", **environ: str) -> Store:
+    if bucket == "state":
+        aws.make_bucket(bucket)
+    made = state.open_store(
+        core(**{**aws.environment, "FLEETGAUGE_STATE": f"s3://{bucket}/fleet/", **environ})
+    )
+    assert made is not None
+    return made
+
+
+def core(**environ: str) -> CoreSettings:
+    return core_settings(**environ)
+
+
+class TestStores:
+    def test_a_saved_document_is_loaded_by_the_next_run(self, store: Store) -> None:
+        assert state.load(store, "wandb", NOW) == (Document(), None)
+        state.save(store, "wandb", FULL)
+        assert state.load(store, "wandb", NOW) == (FULL, None)
+        assert state.load(store, "other", NOW) == (Document(), None)
+
+    @pytest.mark.parametrize(("later", "stored"), [(-1, 0), (0, 1), (1, 1)])
+    def test_a_document_of_a_run_that_began_later_is_left_alone(
+        self, store: Store, later: int, stored: int
+    ) -> None:
+        first, second = Document(NOW, memory={"n": 0}), Document(NOW + later, memory={"n": 1})
+        state.save(store, "wandb", first)
+        state.save(store, "wandb", second)
+        assert state.load(store, "wandb", NOW + 1)[0].memory == {"n": stored}
+
+    @pytest.mark.parametrize("content", [b"garbage", b'{"version": 1, "state": {}}', b""])
+    def test_a_bad_document_is_reported_copied_and_replaced(self, store: Store, content: bytes) -> None:
+        store.write("wandb", content)
+        document, why = state.load(store, "wandb", NOW)
+        assert document == Document()
+        assert why is not None
+        assert why.startswith("wandb: ")
+        assert store.read("wandb") == content, "a run that only reads leaves it"
+        state.set_aside(store, "wandb")
+        state.save(store, "wandb", FULL)
+        assert (store.read("wandb.bad"), state.load(store, "wandb", NOW)) == (content, (FULL, None))
+
+    def test_a_document_of_more_bytes_than_are_read_is_bad(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        state.save(store, "wandb", FULL)
+        monkeypatch.setattr(state, "MAX_BYTES", len(FULL.encode()))
+        assert state.load(store, "wandb", NOW) == (FULL, None)
+        monkeypatch.setattr(state, "MAX_BYTES", len(FULL.encode()) - 1)
+        assert state.load(store, "wandb", NOW)[1] == f"wandb: larger than {len(FULL.encode()) - 1} bytes"
+        assert MAX_BYTES == 2**26
+
+    def test_a_check_leaves_the_document_alone(self, store: Store) -> None:
+        state.save(store, "wandb", FULL)
+        for _ in range(2):
+            state.check(store, "wandb")
+        assert state.load(store, "wandb", NOW) == (FULL, None)
+        assert store.read("wandb.check") == b"{}"
+
+
+class TestDirectory:
+    def test_files_are_for_this_user_only_and_nothing_else_is_left(self, tmp_path: Path) -> None:
+        state.save(DirectoryStore(tmp_path), "wandb", FULL)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        assert modes == {"wandb.json": 0o600}
+
+    def test_the_file_and_then_its_directory_are_flushed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        events: list[str] = []
+        fsync, rename = os.fsync, Path.rename
+
+        def flushed(descriptor: int) -> None:
+            events.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+            fsync(descriptor)
+
+        def renamed(*arguments: Any) -> None:
+            events.append("rename")
+            rename(*arguments)
+
+        monkeypatch.setattr(os, "fsync", flushed)
+        monkeypatch.setattr(Path, "rename", renamed)
+        state.save(DirectoryStore(tmp_path), "wandb", FULL)
+        assert events == ["file", "rename", "directory"]
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+    def test_a_disk_that_fails_keeps_the_old_document(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        store = DirectoryStore(tmp_path)
+        state.save(store, "wandb", FULL)
+
+        def broken(_: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "fsync", broken)
+        with pytest.raises(StateError, match=f"cannot write wandb.json in .*{os.strerror(number)}; it must"):
+            state.save(store, "wandb", Document(NOW))
+        assert state.load(store, "wandb", NOW) == (FULL, None)
+        assert [path.name for path in tmp_path.iterdir()] == ["wandb.json"]
+
+    @pytest.mark.parametrize("name", ["none", "file"])
+    def test_a_directory_that_is_missing_is_named(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "file").touch()
+        store = DirectoryStore(tmp_path / name)
+        error = f"there is no directory {tmp_path}/{name}; create it"
+        with pytest.raises(StateError, match=error):
+            store.read("wandb")
+        with pytest.raises(StateError, match=error):
+            state.check(store, "wandb")
+
+    def test_a_document_that_cannot_be_read_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "wandb.json").mkdir()
+        store = DirectoryStore(tmp_path)
+        with pytest.raises(StateError, match=r"cannot read wandb\.json in .*: Is a directory"):
+            state.load(store, "wandb", NOW)
+        with pytest.raises(StateError, match=r"cannot read wandb\.json in .*: Is a directory"):
+            state.save(store, "wandb", FULL)
+
+
+class TestS3:
+    @pytest.fixture
+    def s3(self, aws: Aws) -> Iterator[Store]:
+        yield s3_store(aws)
+        aws.faults.clear()
+
+    def test_documents_are_under_the_prefix(self, s3: Store, aws: Aws) -> None:
+        state.check(s3, "wandb")
+        assert [(one.method, one.path) for one in aws.requests] == [
+            ("GET", "/state/fleet/wandb.json"),
+            ("PUT", "/state/fleet/wandb.check.json"),
+        ]
+
+    @pytest.mark.parametrize("fault", [Fault(status=503), Fault(reset="before")], ids=str)
+    def test_an_s3_that_fails_is_an_error_and_keeps_the_document(
+        self, s3: Store, aws: Aws, fault: Fault
+    ) -> None:
+        state.save(s3, "wandb", FULL)
+        aws.faults.add(fault, times=None)
+        with pytest.raises(StateError, match=r"^cannot read s3://state/fleet/wandb\.json: "):
+            state.load(s3, "wandb", NOW)
+        aws.faults.clear()
+        aws.faults.add(Fault())  # the read before the write
+        aws.faults.add(fault, times=None)
+        with pytest.raises(StateError, match=r"^cannot write s3://state/fleet/wandb\.json: "):
+            state.save(s3, "wandb", Document(NOW))
+        aws.faults.clear()
+        assert state.load(s3, "wandb", NOW) == (FULL, None)
+
+    @pytest.mark.parametrize(
+        ("may", "error"),
+        [
+            (
+                ("s3:GetObject", "s3:ListBucket"),
+                "cannot write s3://state/fleet/wandb.check.json: AccessDenied",
+            ),
+            (("s3:PutObject", "s3:ListBucket"), "cannot read s3://state/fleet/wandb.json: AccessDenied"),
+            (("s3:GetObject", "s3:PutObject", "s3:ListBucket"), None),
+        ],
+    )
+    def test_a_check_finds_a_permission_that_is_missing(
+        self, aws: Aws, monkeypatch: pytest.MonkeyPatch, may: tuple[str, ...], error: str | None
+    ) -> None:
+        s3 = s3_store(aws)
+        for name, value in aws.allow_only(*may).items():
+            monkeypatch.setenv(name, value)
+        if error is None:
+            state.check(s3, "wandb")
+            return
+        with pytest.raises(StateError, match=f"^{error}; check that the bucket exists and that the role has"):
+            state.check(s3, "wandb")
+
+    def test_a_bucket_that_does_not_exist_is_named(self, aws: Aws) -> None:
+        with pytest.raises(StateError, match=r"s3://no-such-bucket/fleet/wandb\.json: NoSuchBucket; check"):
+            s3_store(aws, "no-such-bucket").read("wandb")
+
+    def test_a_region_that_is_none_is_a_configuration_error(self, aws: Aws) -> None:
+        store = s3_store(aws, AWS_REGION="eu west")
+        with pytest.raises(ConfigurationError, match=r"^opening the state in s3://state: .*eu west"):
+            store.read("wandb")
+
+    def test_an_address_without_a_bucket_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="names no bucket; write s3://bucket/prefix"):
+            state.open_store(core(FLEETGAUGE_STATE="s3://"))
+        assert state.open_store(core()) is None
+
+
+def document(**fields: object) -> bytes:
+    return json.dumps({"version": VERSION, "now": NOW, "memory": {}, **fields}).encode()
+
+
+DAMAGED = {
+    "empty": b"",
+    "torn": document()[:-4],
+    "not text": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "another version": document(version=1),
+    "no memory": b'{"version": 2, "now": 1800000000}',
+    "a foreign memory": document(memory=[1]),
+    "no time": document(now=None),
+    "a time as text": document(sent_until="now"),
+    "a time before all time": document(last_success=-1),
+    "a time before the year 2000": document(now=EARLIEST - 1),
+    "a time that is true": document(sent_until=True),
+    "a time that is NaN": document(sent_until=float("nan")),
+    "a time with a fraction": document(last_success=NOW - 0.5),
+    "a time in milliseconds": document(now=NOW * 1000),
+    "a time beyond a day ahead": document(now=NOW + MAX_AHEAD + 1),
+    "an enormous time": document(sent_until=10**400),
+    "too many digits": b'{"version": 2, "memory": {}, "now": 1' + b"0" * 5000 + b"}",
+    "nested too deep to read": b'{"version": 2, "memory": ' + b'{"a":' * 100_000,
+    "nested too deep to write": b'{"version": 2, "now": 1800000000, "memory": {"a":'
+    + b"[" * 33
+    + b"]" * 33
+    + b"}}",
+}
+
+
+class TestDocument:
+    @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED.keys())
+    def test_a_damaged_document_is_refused(self, content: bytes) -> None:
+        with pytest.raises(ValueError, match=r"\w"):
+            Document.decode(content, NOW)
+
+    def test_times_in_the_future_are_not_known(self) -> None:
+        """The clock of the run that saved them may have been ahead."""
+        ahead = document(now=NOW + 60, sent_until=NOW + 1, last_success=NOW + MAX_AHEAD, memory={"a": 1})
+        assert Document.decode(ahead, NOW) == Document(NOW + 60, None, None, {"a": 1})
+        present = document(sent_until=NOW, last_success=EARLIEST)
+        assert Document.decode(present, NOW) == Document(NOW, NOW, EARLIEST)
+
+    @given(
+        st.binary()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "version": st.just(VERSION) | st.integers(),
+                **{
+                    name: st.integers(NOW - 10, NOW + 10) | st.none() | st.floats() | st.text(max_size=3)
+                    for name in ("now", "sent_until", "last_success")
+                },
+                "memory": st.recursive(
+                    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+                    lambda inner: (
+                        st.dictionaries(st.text(max_size=3), inner, max_size=3) | st.lists(inner, max_size=3)
+                    ),
+                    max_leaves=8,
+                ),
+            },
+        ).map(lambda fields: json.dumps(fields).encode())
+    )
+    def test_any_document_is_refused_or_can_be_saved_again(self, content: bytes) -> None:
+        try:
+            found = Document.decode(content, NOW)
+        except ValueError:
+            return
+        again = Document.decode(found.encode(), NOW)
+        assert repr(again) == repr(found)  # NaN is not itself
+        assert all(time is None or time <= NOW for time in (found.sent_until, found.last_success))
+
+
+def key(name: str = "wandb", address: str = EU, *more: str, **environ: str) -> str:
+    return state.state_key(name, core(**environ), address, *more)
+
+
+class TestKey:
+    def test_a_person_can_read_what_it_is_of(self) -> None:
+        found = key("host", EU, "node-7", FLEETGAUGE_INSTANCE="ml/fleetgauge")
+        pattern = "host-test-fleetgauge-api.datadoghq.eu-ml_fleetgauge-node-7-[0-9a-f]{16}"
+        assert re.fullmatch(pattern, found), found
+
+    def test_it_stays_the_same_from_version_to_version(self) -> None:
+        assert key() == "wandb-test-fleetgauge-api.datadoghq.eu-ab2737e862a52492"
+
+    def test_everything_that_tells_installations_apart_is_part_of_it(self) -> None:
+        keys = [
+            key(),
+            key("xenna"),
+            key(address="https://api.datadoghq.com"),
+            key(address="http://api.datadoghq.eu"),
+            key(DD_ENV="prod"),
+            key(DD_SERVICE="other"),
+            key(FLEETGAUGE_INSTANCE="a/b"),
+            key(FLEETGAUGE_INSTANCE="a_b"),
+            key("wandb", EU, "a/b"),
+            key("wandb", EU, "a_b"),
+            key("wandb", EU, "A_b"),
+            key("wandb", EU, "a", "b"),
+        ]
+        assert len({one.lower() for one in keys}) == len(keys)
+
+    @given(*(st.lists(st.text(min_size=1), min_size=4, max_size=4) for _ in range(2)))
+    def test_two_installations_never_share_one(self, one: list[str], other: list[str]) -> None:
+        def of(parts: list[str]) -> str:
+            env, service, instance, node = parts
+            settings = core().model_copy(update={"env": env, "service": service, "instance": instance})
+            return state.state_key("c" * 40, settings, "https://" + "a" * 200, node, "shard" * 20)
+
+        assert re.fullmatch("[A-Za-z0-9._-]+", of(one))
+        assert len(of(one)) < 200
+        assert (of(one) == of(other)) == (one == other)

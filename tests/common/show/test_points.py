@@ -1,0 +1,143 @@
+"""A dry run keeps what a push would send, and refuses more than there is memory for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.datadog.series import SeriesTable
+from common.errors import ConfigurationError
+from common.metric import Series, count, gauge
+from common.show import points as points_module
+from common.show.points import Board, Chart, Points, SeriesKey
+from support.sinks import send
+from support.standins import NOW
+
+LOAD = gauge("host.load", "process", "Processes that wait.", "project")
+DONE = count("jobs.done", "job", "Jobs that ended.", "project")
+ANTS = SeriesKey("host.load", ("project:ants",), None)
+
+Found = dict[SeriesKey, list[tuple[int, float]]]
+
+
+def open_points(cap: int = 10, *, many_ticks: bool = False) -> Points:
+    return Points((DONE, LOAD), cap, NOW - 3600, NOW + 600, many_ticks=many_ticks)
+
+
+def found(points: Points) -> Found:
+    """Return the points by series; each series is there once."""
+    series = [*points]
+    assert len({one.series for one in series}) == len(series)
+    return {one.series: [*zip(one.seconds, one.values, strict=True)] for one in series}
+
+
+values = st.integers(-(2**70), 2**70) | st.floats()
+added = st.builds(
+    lambda metric, value, second, project, host: metric(value, second, on_host=host, project=project),
+    st.sampled_from([LOAD, DONE]),
+    values,
+    st.integers(NOW - 3602, NOW + 602),
+    st.sampled_from(["ants", "Ants", "bees", "c d", "", "x" * 300]),
+    st.sampled_from([None, "node-1", "no host"]),
+)
+
+
+@given(st.lists(st.lists(added, max_size=8), max_size=4), st.integers(1, 5), st.booleans())
+def test_what_a_push_would_send_is_kept_and_the_rest_counted(
+    batches: list[list[Series]], cap: int, many_ticks: bool
+) -> None:
+    points = open_points(cap, many_ticks=many_ticks)
+    table = SeriesTable((), cap, NOW - 3600, NOW + 600, many_ticks=many_ticks)
+    expected: Found = {}
+    for batch in batches if many_ticks else batches[:1]:
+        send(points, batch)
+        for series in batch:
+            table.add(series)
+        for metric, tags, host, times, numbers in table.drain():
+            key = SeriesKey(metric.name, tags, host)
+            expected.setdefault(key, []).extend(zip(times, numbers, strict=True))
+    assert found(points) == expected
+    assert points.points_sent == sum(map(len, expected.values()))
+    assert (points.dropped, points.examples, points.beyond_cap) == (
+        table.dropped,
+        table.examples,
+        table.beyond_cap,
+    )
+
+
+def test_a_series_has_its_kind_and_unit_without_the_common_tags() -> None:
+    points = open_points()
+    send(
+        points, [LOAD(0.5, NOW, project="Ants"), DONE(1, NOW), DONE(2, NOW), LOAD(1, NOW - 1, project="Ants")]
+    )
+    send(points, [LOAD(3, NOW - 60, on_host="node-1")])
+    assert [(one.series, one.type, one.unit) for one in points] == [
+        (ANTS, "gauge", "process"),
+        (SeriesKey("jobs.done", (), None), "count", "job"),
+        (SeriesKey("host.load", (), "node-1"), "gauge", "process"),
+    ]
+    assert [*found(points).values()] == [[(NOW - 1, 1), (NOW, 0.5)], [(NOW, 3)], [(NOW - 60, 3)]]
+    assert [one.series.labels for one in points] == [("project:ants",), (), ("host:node-1",)]
+
+
+@pytest.mark.parametrize(
+    ("batches", "texts"),
+    [
+        ([[1, 2], [2**53]], ["1", "2", str(2**53)]),
+        ([[1.0], [2.0]], ["1.0", "2.0"]),
+        ([[1, 2], [0.5]], ["1.0", "2.0", "0.5"]),
+        ([[2**70]], [repr(float(2**70))]),
+    ],
+)
+def test_the_flushes_of_a_series_join_and_integers_stay_integers(
+    batches: list[list[float]], texts: list[str]
+) -> None:
+    points, second = open_points(many_ticks=True), NOW - 60
+    for batch in batches:
+        send(points, [LOAD(value, second := second + 1, project="ants") for value in batch])
+    [series] = points
+    assert [*map(repr, series.values)] == texts
+    assert [*series.seconds] == [NOW - 59 + number for number in range(len(texts))]
+
+
+def test_points_that_a_push_would_drop_are_dropped_and_counted() -> None:
+    points = open_points()
+    send(
+        points,
+        [
+            LOAD(math.nan, NOW),
+            *(LOAD(1, NOW + ahead) for ahead in (-3601, -3600, 600, 601)),
+            *(DONE(1, NOW, project=project) for project in "aA"),
+        ],
+    )
+    assert [*found(points).values()] == [[(NOW - 3600, 1), (NOW + 600, 1)]]
+    assert points.dropped == {"not_finite": 1, "too_old": 1, "in_future": 1, "tag_collision": 2}
+
+
+def test_the_cap_is_one_for_all_flushes_of_a_backfill() -> None:
+    points = open_points(cap=2, many_ticks=True)
+    for second in range(NOW - 3, NOW):
+        send(points, [LOAD(1, second, project=project) for project in ("ants", "bees", "cats")])
+    assert [len(kept) for kept in found(points).values()] == [3, 3]
+    assert points.dropped == {"series_cap": 3}
+    assert [*map(len, points.beyond_cap.values())] == [1]
+
+
+def test_more_points_than_the_limit_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points_module, "MAX_POINTS", 3)
+    points = open_points()
+    send(points, [LOAD(1, NOW - second, project="ants") for second in range(2)])
+    send(points, [LOAD(1, NOW, project="bees")])
+    with pytest.raises(ConfigurationError, match=r"more than 3 points.*--since.*--step"):
+        send(points, [LOAD(1, NOW, project="cats")])
+    assert sum(map(len, found(points).values())) == 3
+
+
+def test_dashboards_are_the_given_ones_or_a_chart_for_each_metric() -> None:
+    board = Board("Jobs", "https://app.example", (("Now", (Chart("Load", ("host.load",), ("project",)),)),))
+    assert Points((LOAD, DONE), 10, 0, NOW, boards=[board]).boards() == [board]
+    charts = (Chart("jobs.done", ("jobs.done",)), Chart("host.load", ("host.load",)))
+    assert open_points().boards() == [Board("", "", (("", charts),))]
