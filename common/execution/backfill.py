@@ -21,7 +21,7 @@ from common.window import Window
 
 if TYPE_CHECKING:
     from common.datadog.historical import HistoricalIngestion
-    from common.datadog.sink import DatadogSink
+    from common.datadog.intake import DatadogSink
 
 MAX_TICKS = 500_000
 MAX_WAITING = 500_000  # points that are collected before some are sent
@@ -138,7 +138,7 @@ class BackfillRun(Run):
 
         ingestion = self._historical_ingestion()
         off = sorted(names - ingestion.enabled(names))
-        self._report.requests += ingestion.requests
+        self._report.requests += ingestion.client.requests
         if off and not self._asked.enable and not self._asked.only_enabled:
             command = self._job.command(*self._asked.asked, "--push", "--enable-historical")
             raise _about(off, refusal(len(off), command))
@@ -178,7 +178,7 @@ class BackfillRun(Run):
                 log.warning("%s: Historical Metrics Ingestion was not turned on: %s", name, reason)
             else:
                 log.info("%s: Historical Metrics Ingestion is on now", name)
-        self._report.requests += ingestion.requests
+        self._report.requests += ingestion.client.requests
         if refused and not self._asked.only_enabled:
             raise _about(
                 [f"{name}: {reason}" for name, reason in refused.items()],

@@ -46,13 +46,15 @@ class InspectionRun(Run):
 
     def _check_datadog(self) -> None:
         """Ask about the keys; about the application key only where a backfill is asked for."""
-        self._findings.append(self._datadog_sink(self._deadline).validate())
+        self._findings.append(self._datadog_client(self._deadline).validate())
         if self._job.backfill:
             from common.datadog.historical import READING
 
             history = self._historical_ingestion()
             history.enabled([health.UP.name])
-            self._findings.append(f"the application key has the permission {READING} at {history.address}")
+            self._findings.append(
+                f"the application key has the permission {READING} at {history.client.address}"
+            )
 
     def _check(self) -> None:
         """Look at everything that a push needs, and name all that is wrong with it, not the first."""

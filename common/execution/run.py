@@ -35,8 +35,9 @@ from common.signals import shielded
 from common.window import Window
 
 if TYPE_CHECKING:
+    from common.datadog.client import DatadogClient
     from common.datadog.historical import HistoricalIngestion
-    from common.datadog.sink import DatadogSink
+    from common.datadog.intake import DatadogSink
     from common.show.dry_run_file import Board
 
 MAX_NAMED = 20  # lost units that an outcome names; the log names them all
@@ -229,15 +230,18 @@ class Run(ABC):
 
         return boards(self._collector.name, self._collector.metrics, self._configuration.address)
 
+    def _datadog_client(self, deadline: Deadline) -> DatadogClient:
+        from common.datadog.client import DatadogClient
+
+        return DatadogClient(self._configuration.datadog(), self._core, deadline, clock=self._clock)
+
     def _datadog_sink(
         self, deadline: Deadline, *, since: int | None = None, exact_clock: bool = False
     ) -> DatadogSink:
-        from common.datadog.sink import DatadogSink
+        from common.datadog.intake import DatadogSink
 
-        settings = self._configuration.datadog()
-        return DatadogSink(
-            settings, self._core, deadline, clock=self._clock, since=since, exact_clock=exact_clock
-        )
+        client = self._datadog_client(deadline)
+        return DatadogSink(client, self._core, since=since, exact_clock=exact_clock)
 
     def _historical_ingestion(self) -> HistoricalIngestion:
         from common.datadog.historical import HistoricalIngestion

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from collectors.wandb import collector, metrics
-from common.datadog.sink import DatadogSink
+from common.datadog.intake import DatadogSink
 from common.execution.inspection import InspectionRun
 from common.execution.live import LiveRun
 from common.job import Job, Mode

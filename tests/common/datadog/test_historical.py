@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from common.datadog.historical import KEPT, HistoricalIngestion, refusal, visible
-from common.datadog.sink import DatadogSink
+from common.datadog.client import DatadogClient
+from common.datadog.historical import RETENTION, HistoricalIngestion, refusal, visible
+from common.datadog.intake import DatadogSink
 from common.errors import DeadlineExceededError, DeliveryError, RefusedError
 from common.metric import gauge
 from common.net.retry import Deadline
@@ -25,7 +26,8 @@ MakeHistory = Callable[..., HistoricalIngestion]
 
 def push_live(intake: Intake, time: Time) -> None:
     settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url)
-    sink = DatadogSink(settings, core_settings(), Deadline(60, time), clock=time)
+    client = DatadogClient(settings, core_settings(), Deadline(60, time), clock=time)
+    sink = DatadogSink(client, core_settings())
     sink.add(LOAD(1, NOW))
     sink.flush()
 
@@ -46,7 +48,7 @@ class TestAsking:
             ("GET", f"{HISTORICAL}/jobs.done", 200),
             ("GET", f"{HISTORICAL}/runs.active", 404),
         ]
-        assert (history.requests, intake.connections) == (3, 1)
+        assert (history.client.requests, intake.connections) == (3, 1)
 
     def test_both_keys_travel_in_their_headers_only(self, intake: Intake, make_history: MakeHistory) -> None:
         make_history().enabled(["host.load"])
@@ -156,10 +158,10 @@ class TestTryingAgain:
         history = make_history()
         intake.faults.add(fault, times=2)
         assert history.enabled(["host.load"]) == {"host.load"}
-        assert (history.requests, len(time.naps)) == (3, 2)
+        assert (history.client.requests, len(time.naps)) == (3, 2)
         intake.faults.add(fault, times=2)
         assert history.enable("host.load") is None
-        assert (history.requests, len(time.naps)) == (6, 4)
+        assert (history.client.requests, len(time.naps)) == (6, 4)
 
     @pytest.mark.parametrize("header", ["Retry-After", "X-RateLimit-Reset"])
     def test_the_wait_is_what_datadog_asked_for(
@@ -175,10 +177,10 @@ class TestTryingAgain:
     ) -> None:
         intake.faults.add(Fault())
         intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
-        with pytest.raises(DeliveryError, match=r": answered 503 \(tried 3 times\)$"):
+        with pytest.raises(DeliveryError, match=r" answered 503 \(tried 3 times\)$"):
             make_history(seconds=120).enabled(NAMES)
         assert NOW + 100 <= time.now <= NOW + 120
-        with pytest.raises(DeadlineExceededError, match="the deadline of 0 s has passed"):
+        with pytest.raises(DeadlineExceededError, match="the deadline of 0 s has passed while waiting for "):
             make_history(seconds=0).enable("host.load")
 
     def test_an_answer_about_another_metric_never_counts(
@@ -216,5 +218,7 @@ class TestWords:
         assert visible(age) == words
 
     def test_what_is_older_than_is_kept_is_said(self) -> None:
-        assert "15 months" not in visible(KEPT)
-        assert visible(KEPT + 1).endswith("older than 15 months it keeps only where the contract says so")
+        assert "15 months" not in visible(RETENTION)
+        assert visible(RETENTION + 1).endswith(
+            "older than 15 months it keeps only where the contract says so"
+        )
