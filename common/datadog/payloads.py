@@ -73,13 +73,15 @@ class Payload:
         """Return the compressed JSON; None where it exceeds a limit of the intake, and must be halved."""
         documents = []
         for metric, tags, host, times, values in self.series:
+            if len(times) == 1:  # as nearly all of a live run
+                points = [{"timestamp": times[0], "value": values[0]}]
+            else:
+                points = [{"timestamp": at, "value": value} for at, value in zip(times, values, strict=True)]
             document: dict[str, Any] = {  # Any: JSON
                 "metric": metric.name,
                 "type": _TYPES[metric.kind],
                 "tags": tags + self._common_tags,
-                "points": [
-                    {"timestamp": at, "value": value} for at, value in zip(times, values, strict=True)
-                ],
+                "points": points,
             }
             if metric.unit:
                 document["unit"] = metric.unit

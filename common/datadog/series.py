@@ -69,25 +69,28 @@ class SeriesTable:
     def drain(self) -> Iterator[Series]:
         """Yield the series added since the last call, each once."""
         added, self._added = self._added, []
-        first, repeated = self._group(added)
+        tags = set(chain.from_iterable(series.tags for series in added))
+        respelt = {*filterfalse(is_stored_as_it_is, tags), *tags.intersection(self.common_tags)}
+        hosts = {series.host for series in added} - {None}
+        bad_hosts = {*filterfalse(is_host, hosts)}
+        first, repeated = self._group(added, respelt, bad_hosts)
         self._drop_beyond_cap(first, repeated)
+        if not (respelt or bad_hosts or repeated or self._many_ticks):
+            yield from first.values()
+            return
         for key, series in first.items():
-            metric, tags, host, times, values = series
-            if repeated and key in repeated:
+            metric, _, _, times, values = series
+            if key in repeated:
                 times, values = self._merge(key, repeated[key])
             if self._many_ticks:
                 times, values = self._drop_sent(key, series, times, values)
-            if times is series.times and tags is key[2] and host is key[1]:
-                yield series
-            elif times:
+            if times:
                 yield Series(metric, key[2], key[1], times, values)
 
-    def _group(self, added: Iterable[Series]) -> tuple[dict[_Key, Series], dict[_Key, list[Series]]]:
+    def _group(
+        self, added: Iterable[Series], respelt: set[str], bad_hosts: set[str | None]
+    ) -> tuple[dict[_Key, Series], dict[_Key, list[Series]]]:
         """Return the first series of ours by what Datadog makes of it, and all of those that have several."""
-        every = set(chain.from_iterable(series.tags for series in added))
-        respelt = {*filterfalse(is_stored_as_it_is, every), *every.intersection(self.common_tags)}
-        hosts = {series.host for series in added}
-        bad_hosts = {host for host in hosts if host is not None and not is_host(host)}
         first: dict[_Key, Series] = {}
         repeated: dict[_Key, list[Series]] = {}
         for series in added:

@@ -21,7 +21,7 @@ from common.net.retry import Deadline
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 from support.sinks import send
-from support.standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings, everything
+from support.standins import KEY, NOW, Time, core_settings, datadog_settings, everything
 
 LOAD = gauge("host.load", "process", "x", "project", "run")
 DONE = count("jobs.done", "job", "x", "project")
@@ -119,13 +119,6 @@ class TestTryingAgain:
         send(make_sink(), [LOAD(1, NOW)])
         (nap,) = time.naps
         assert wait <= nap <= wait + 0.5
-
-    def test_waits_differ_so_that_a_fleet_does_not_come_back_as_one(
-        self, intake: Intake, make_sink: MakeSink, time: Time
-    ) -> None:
-        intake.faults.add(Fault(status=429, headers={"Retry-After": "7"}), times=6)
-        send(make_sink(), [LOAD(1, NOW)])
-        assert len(set(time.naps)) == 6
 
     def test_everything_stays_under_one_deadline(
         self, intake: Intake, make_sink: MakeSink, time: Time
@@ -284,14 +277,6 @@ class TestFailingAtOnce:
         assert (statuses(intake), time.naps) == ([400], [])
         assert KEY[:8] not in everything(caught.value)
 
-    def test_a_bad_request_without_a_readable_body_is_still_one(
-        self, intake: Intake, make_sink: MakeSink
-    ) -> None:
-        intake.faults.add(Fault(status=400, body=b"\xff\xfe\xfd"))
-        with pytest.raises(RefusedError) as caught:
-            send(make_sink(), [LOAD(1, NOW)])
-        assert str(caught.value) == f"{intake.url} answered 400; it said: \ufffd\ufffd\ufffd; {STRANGE}"
-
     @pytest.mark.parametrize(
         ("errors", "said"),
         [
@@ -373,13 +358,6 @@ class TestValidate:
         assert str(caught.value).endswith(STRANGE)
         assert time.naps == []
 
-    def test_a_413_to_the_question_is_a_refusal_like_any_other(
-        self, intake: Intake, make_client: MakeClient
-    ) -> None:
-        intake.faults.add(Fault(status=413))
-        with pytest.raises(RefusedError, match="answered 413; it said: "):
-            make_client().validate()
-
 
 class TestUnreachable:
     @pytest.mark.parametrize(
@@ -416,9 +394,9 @@ def failing_lookup(code: int) -> Callable[..., Any]:
     return getaddrinfo
 
 
-def client_of(time: Time, purpose: str = "", **environ: str) -> DatadogClient:
+def client_of(time: Time, **environ: str) -> DatadogClient:
     deadline = Deadline(1000, time, time.sleep)
-    return DatadogClient(datadog_settings(**environ), core_settings(), deadline, clock=time, purpose=purpose)
+    return DatadogClient(datadog_settings(**environ), core_settings(), deadline, clock=time)
 
 
 class TestEncoding:
@@ -429,12 +407,3 @@ class TestEncoding:
             ({"FLEETGAUGE_DD_URL": "https://relay.example"}, Encoding.GZIP),
         ):
             assert client_of(time, **environ).encoding == encoding
-
-
-class TestKeys:
-    def test_a_purpose_needs_the_application_key_and_sends_it(self, intake: Intake, time: Time) -> None:
-        with pytest.raises(ConfigurationError, match=r"^Testing: DD_APP_KEY is not set; looked in: "):
-            client_of(time, "Testing", FLEETGAUGE_DD_URL=intake.url)
-        for purpose, sent in (("Testing", APP_KEY), ("", None)):
-            client_of(time, purpose, FLEETGAUGE_DD_URL=intake.url, DD_APP_KEY=APP_KEY).validate()
-            assert intake.requests[-1].headers.get("DD-APPLICATION-KEY") == sent

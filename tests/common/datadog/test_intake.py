@@ -170,18 +170,6 @@ class TestLimits:
         assert len(intake.points) == 10_000
 
 
-class TestRequests:
-    def test_many_series_take_no_more_requests_than_they_fill(
-        self, intake: Intake, make_sink: MakeSink
-    ) -> None:
-        number = 50_000
-        seconds = range(NOW - 29, NOW + 1)
-        send(make_sink(), [LOAD.series(seconds, [n] * 30, project=f"p{n}") for n in range(-(-number // 30))])
-        assert points(intake)[:-1] == [pytest.approx(10_000, abs=30)] * (len(intake.requests) - 1)
-        assert len(intake.requests) <= 6
-        assert len(intake.points) == pytest.approx(number, abs=30)
-
-
 class TestTooLarge:
     def test_a_413_splits_and_goes_on(self, intake: Intake, make_sink: MakeSink) -> None:
         intake.faults.add(Fault(status=413), times=2)

@@ -190,14 +190,6 @@ class TestProxies:
         sent = echo.requests[0].headers["Proxy-Authorization"].removeprefix("Basic ")
         assert base64.b64decode(sent) == b"me:p@ss"
 
-    @pytest.mark.parametrize(
-        ("url", "no_proxy"),
-        [("http://127.0.0.1:1", ""), ("http://localhost", ""), ("https://w.example", "w.example")],
-    )
-    def test_some_hosts_are_reached_without_it(self, url: str, no_proxy: str) -> None:
-        assert proxy_for(url, core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=no_proxy)) is None
-        assert proxy_for("https://w.example", core_settings()) is None
-
 
 class TestCertificates:
     @pytest.mark.parametrize(
