@@ -6,10 +6,7 @@ import json
 import os
 import re
 import signal
-import socket
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -25,33 +22,12 @@ from common.times import iso
 from support.processes import ended
 from support.project import Project
 from support.servers.datadog import Intake
-from support.servers.faults import Fault
 
 pytestmark = pytest.mark.slow
 
 
 def up(intake: Intake, name: str) -> float | None:
     return intake.value("collector.up", tags=(f"collector:{name}",))
-
-
-@pytest.fixture
-def stalling() -> Iterator[str]:
-    """The address of a server that answers with a header, and then with nothing."""
-    over = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
-                over.wait(60)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield "http://{}:{}".format(*server.getsockname())
-        over.set()
-        thread.join()
 
 
 @pytest.fixture
@@ -131,44 +107,6 @@ def test_a_child_past_its_deadline_is_stopped_and_reports_by_itself(project: Pro
         r"its deadline of 5 s passed in collectors\.toy\.collector, line \d+", error["message"]
     )
     assert up(intake, "toy") == 0
-
-
-def test_a_child_past_its_deadline_says_what_it_was_waiting_for(project: Project, intake: Intake) -> None:
-    project.add("toy", "yield VALUE(7, context.window.until)")
-    intake.faults.add(Fault(hang=True), times=None)
-    [entry] = project.document("toy", "--push", "--timeout", "4")["collectors"]
-    assert entry["error"] == {
-        "type": "DeadlinePassed",
-        "message": f"its deadline of 4 s passed while waiting for an answer from {intake.url}",
-    }
-
-
-def test_a_child_past_its_deadline_says_that_it_was_about_to_try_again_and_why(project: Project) -> None:
-    project.add(
-        "toy",
-        "from common.net.retry import Deadline, TransientError, persist\n"
-        "def ask():\n    raise TransientError('the queue answered 503', wait=30)\n"
-        "persist(ask, Deadline(60))\nyield VALUE(7, context.window.until)",
-    )
-    [entry] = project.document("toy", "--timeout", "5")["collectors"]
-    assert entry["error"] == {
-        "type": "DeadlinePassed",
-        "message": "its deadline of 5 s passed while waiting to try again: the queue answered 503",
-    }
-
-
-def test_a_source_that_stalls_past_the_deadline_is_named(
-    project: Project, intake: Intake, stalling: str
-) -> None:
-    project.keep("wandb")
-    variables = {"WANDB_API_KEY": "w" * 40, "WANDB_PROJECTS": "a/b", "WANDB_BASE_URL": stalling}
-    project.set_constant("execution/run.py", "RESERVE", "-60.0")
-    [entry] = project.document("wandb", "--push", "--timeout", "5", **variables)["collectors"]
-    assert entry["error"] == {
-        "type": "DeadlinePassed",
-        "message": f"its deadline of 5 s passed while waiting for an answer from {stalling}/graphql",
-    }
-    assert up(intake, "wandb") == 0
 
 
 @pytest.mark.parametrize("variable", ["DD_API_KEY", "WANDB_API_KEY"])
