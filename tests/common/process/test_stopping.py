@@ -100,7 +100,7 @@ def test_a_signal_while_waiting_to_try_again_ends_the_wait(
 
 
 def test_a_signal_while_the_intake_hangs(project: Project, intake: Intake, numbers: Path) -> None:
-    project.set_constant("datadog/client.py", "READ_TIMEOUT", "1.0")
+    project.set_constant("datadog/client.py", "RESPONSE_TIMEOUT", "1.0")
     read = threading.Event()
     intake.on("read", lambda _: read.set())
     intake.faults.add(Fault(hang=True), times=None)
