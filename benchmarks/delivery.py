@@ -32,7 +32,7 @@ from support.servers.loopback import Answer, LoopbackServer, Request  # noqa: E4
 from support.servers.series import decoded  # noqa: E402
 
 KEY = "benchmark-key"
-ROUNDS = 5
+ROUNDS = 9
 POINTS = 100_000
 PAYLOAD = 10_000  # points
 

@@ -55,8 +55,8 @@ class SeriesTable:
         """Take a series whose points are in order of time; points that cannot be sent are dropped."""
         _, _, _, times, values = series
         oldest, newest = self._window
-        try:  # a sum that is not finite, or is too large, needs a check of every value
-            is_valid = times[0] >= oldest and times[-1] <= newest and sum(map(abs, values)) <= _EXACT
+        try:  # no value exceeds the norm; one that is large or not finite needs a check of each
+            is_valid = times[0] >= oldest and times[-1] <= newest and math.hypot(*values) < _EXACT
         except (IndexError, OverflowError):
             is_valid = False
         if is_valid:
