@@ -32,8 +32,10 @@ from collectors.wandb.runs import Run, RunReader  # noqa: E402
 from collectors.wandb.settings import Project, WandbSettings  # noqa: E402
 from common.config.configuration import Configuration  # noqa: E402
 from common.config.settings import ConfigurationFile, load  # noqa: E402
+from common.datadog.client import DatadogClient  # noqa: E402
+from common.datadog.intake import DatadogSink  # noqa: E402
+from common.datadog.payloads import Encoding  # noqa: E402
 from common.datadog.series import SeriesTable  # noqa: E402
-from common.datadog.sink import DatadogSink  # noqa: E402
 from common.net.retry import Deadline  # noqa: E402
 from common.times import iso  # noqa: E402
 from common.window import Window  # noqa: E402
@@ -102,7 +104,8 @@ def child(runs: int, days: int, now: int, url: str, usage: bool) -> None:
     ledger = Ledger(Project("acme", "ants"), [*fleet(runs, span, options)], span.ticks, options)
     if url:
         found = Configuration({"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}, None)
-        sink = DatadogSink(found.datadog(), found.core, Deadline(3600), since=span.since)
+        client = DatadogClient(found.datadog(), found.core, Deadline(3600))
+        sink = DatadogSink(client, found.core, since=span.since)
         for stretch in ledger.stretches():
             for each in stretch:
                 sink.add(each)
@@ -154,7 +157,7 @@ def measure(runs: int, days: int, url: str = "", *, usage: bool = True) -> Size:
 
 def floor(points: int) -> float:
     """Return the microseconds a point that the cheapest sender takes, with thirty points a series."""
-    with workers(points, 30, ("floor",)) as (sender,):
+    with workers(points, 30, Encoding.GZIP, ("floor",)) as (sender,):
         return 1e6 * statistics.median(sender.send() for _ in range(ROUNDS)) / points
 
 

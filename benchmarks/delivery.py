@@ -1,8 +1,8 @@
 """Delivery costs little more than the cheapest sender there can be, and makes no request too many.
 
 The floor is written for the series of this benchmark alone: it packs the same points into the same payloads,
-and does nothing but `orjson`, `zlib` at level 5 and one keep-alive connection: no check of
-value, time, tag, host, collision or cap, no retries, no deadline.
+compressed as ours are, and does nothing but `orjson`, compression and one keep-alive connection: no check of
+value, time, tag, host, collision or cap, no retries, no deadline. Both are measured in each encoding.
 
 Each way of sending is a process of its own, which has sent a few series before it is measured, so that
 imports do not count. Both look for cycles as rarely as the service's children do. What they send arrives in
@@ -17,8 +17,7 @@ import resource
 import subprocess
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,12 +26,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, medians, smallest  # noqa: E402
+from common.datadog.payloads import Encoding  # noqa: E402
 from common.metric import Series, gauge  # noqa: E402
 from support.servers.loopback import Answer, LoopbackServer, Request  # noqa: E402
 from support.servers.series import decoded  # noqa: E402
 
 KEY = "benchmark-key"
-ROUNDS = 5
+ROUNDS = 9
 POINTS = 100_000
 PAYLOAD = 10_000  # points
 
@@ -73,10 +73,11 @@ def series_of(points: int, per_series: int) -> list[Series]:
     ]
 
 
-def ours(url: str) -> Send:
-    """The service's own way, from series to the intake's answer."""
+def ours(url: str, encoding: Encoding) -> Send:
+    """Return the service's own way, from series to the intake's answer."""
     from common.config.configuration import Configuration
-    from common.datadog.sink import DatadogSink
+    from common.datadog.client import DatadogClient
+    from common.datadog.intake import DatadogSink
     from common.net.retry import Deadline
 
     environment = {"DD_ENV": "bench", "DD_API_KEY": KEY, "FLEETGAUGE_DD_URL": url}
@@ -84,7 +85,7 @@ def ours(url: str) -> Send:
     core, settings = found.core, found.datadog()
 
     def send(every: list[Series]) -> None:
-        sink = DatadogSink(settings, core, Deadline(600))
+        sink = DatadogSink(DatadogClient(settings, core, Deadline(600), encoding=encoding), core)
         for series in every:
             sink.add(series)
         sink.flush()
@@ -92,12 +93,12 @@ def ours(url: str) -> Send:
     return send
 
 
-def floor(url: str) -> Send:
-    """The cheapest sender of these series."""
+def floor(url: str, encoding: Encoding) -> Send:
+    """Return the cheapest sender of these series."""
     import orjson
 
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
-    headers = {"Content-Type": "application/json", "Content-Encoding": "deflate", "DD-API-KEY": KEY}
+    headers = {"Content-Type": "application/json", "Content-Encoding": encoding, "DD-API-KEY": KEY}
 
     def send(every: list[Series]) -> None:
         size = max(1, PAYLOAD // len(every[0].times))
@@ -115,7 +116,7 @@ def floor(url: str) -> Send:
                 }
                 for metric, tags, _, times, values in every[start : start + size]
             ]
-            body = zlib.compress(orjson.dumps({"series": series}), 5)  # as ours
+            body = encoding.compress(orjson.dumps({"series": series}))
             connection.request("POST", "/api/v2/series", body, headers)
             answer = connection.getresponse()
             answer.read()
@@ -125,11 +126,11 @@ def floor(url: str) -> Send:
     return send
 
 
-def work(way: str, url: str, points: int, per_series: int) -> None:
-    """Send once for each line on standard input, and say the CPU seconds it took, and the peak MB so far."""
+def work(way: str, encoding: str, url: str, points: int, per_series: int) -> None:
+    """Send once for each line on standard input; print the CPU seconds it took, and the peak MB so far."""
     gc.set_threshold(100_000)
     every = series_of(points, per_series)
-    send = {"ours": ours, "floor": floor}[way](url)
+    send = {"ours": ours, "floor": floor}[way](url, Encoding(encoding))
     send(every[:10])
     print(0, flush=True)
     for _ in sys.stdin:
@@ -140,14 +141,15 @@ def work(way: str, url: str, points: int, per_series: int) -> None:
 
 
 class Worker:
-    """A process that sends when told to; what arrives is compared with what it has."""
+    """A process that sends on request; what arrives is compared with what it has."""
 
-    def __init__(self, way: str, intake: Tally, points: int, per_series: int) -> None:
+    def __init__(self, way: str, encoding: Encoding, intake: Tally, points: int, per_series: int) -> None:
         self._intake = intake
         self._points = points
         self.requests = 0
         self.peak_mb = 0.0
-        code = f"from benchmarks.delivery import work; work({way!r}, {intake.url!r}, {points}, {per_series})"
+        arguments = (way, str(encoding), intake.url, points, per_series)
+        code = f"from benchmarks.delivery import work; work(*{arguments!r})"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=ROOT,
@@ -165,7 +167,7 @@ class Worker:
         return answer
 
     def send(self) -> float:
-        """The CPU seconds of one round."""
+        """Return the CPU seconds of one round."""
         assert self.process.stdin is not None
         self._intake.sizes.clear()
         self.process.stdin.write("go\n")
@@ -178,12 +180,10 @@ class Worker:
 
 
 @contextmanager
-def workers(
-    points: int, per_series: int, ways: tuple[str, ...] = ("floor", "ours")
-) -> Iterator[list[Worker]]:
-    """One of each way, for the same series."""
+def workers(points: int, per_series: int, encoding: Encoding, ways: Sequence[str]) -> Iterator[list[Worker]]:
+    """Start one of each way, for the same series."""
     with Tally() as intake:
-        made = [Worker(way, intake, points, per_series) for way in ways]
+        made = [Worker(way, encoding, intake, points, per_series) for way in ways]
         try:
             yield made
         finally:
@@ -191,34 +191,34 @@ def workers(
                 worker.process.communicate()
 
 
-def ratio(points: int, per_series: int) -> tuple[float, Worker]:
-    """Our CPU time over the floor's, medians of rounds in which they take turns; and our worker."""
-    with workers(points, per_series) as (theirs, mine):
+def ratio(points: int, per_series: int, encoding: Encoding) -> tuple[float, Worker]:
+    """Return our CPU time over the floor's, medians of rounds in which they take turns; and our worker."""
+    with workers(points, per_series, encoding, ("floor", "ours")) as (theirs, mine):
         cpu = medians(ROUNDS, {"floor": theirs.send, "ours": mine.send})
     print(
-        f"{points:,} points, {per_series} a series: ours {cpu['ours']:.3f} CPU s in {mine.requests} requests,"
-        f" floor {cpu['floor']:.3f} CPU s in {theirs.requests}"
+        f"{points:,} points, {per_series} a series, {encoding}: ours {cpu['ours']:.3f} CPU s in "
+        f"{mine.requests} requests, floor {cpu['floor']:.3f} CPU s in {theirs.requests}"
     )
     return cpu["ours"] / cpu["floor"], mine
 
 
 def main(argv: list[str]) -> int:
-    """What 100,000 points cost in two shapes, and how many requests they and 180,000 take."""
+    """Measure what 100,000 points cost in two shapes, and how many requests they and 180,000 take."""
     tiny = smallest(argv, __doc__)
     points = POINTS // 50 if tiny else POINTS
-    single, worker = ratio(points, 1)
-    thirty, _ = ratio(points, 30)
-    with workers(points * 9 // 5, 1, ("ours",)) as (more,):
-        more.send()
-    return judge(
-        [
-            Claim("CPU, ours / floor, one point a series", single, 3),
-            Claim("CPU, ours / floor, thirty points a series", thirty, 2.2),
-            Claim(f"requests for {points:,} points", worker.requests, 11),
-            Claim(f"requests for {points * 9 // 5:,} points", more.requests, 19),
-            Claim(f"peak MB of {points:,} points and their delivery", worker.peak_mb, 250),
+    claims = []
+    for encoding in Encoding:
+        single, worker = ratio(points, 1, encoding)
+        thirty, _ = ratio(points, 30, encoding)
+        claims += [
+            Claim(f"CPU, ours / floor, one point a series, {encoding}", single, 2.2),
+            Claim(f"CPU, ours / floor, thirty points a series, {encoding}", thirty, 1.5),
+            Claim(f"requests for {points:,} points, {encoding}", worker.requests, 11),
+            Claim(f"peak MB of {points:,} points and their delivery, {encoding}", worker.peak_mb, 250),
         ]
-    )
+    with workers(points * 9 // 5, 1, Encoding.ZSTD, ("ours",)) as (more,):
+        more.send()
+    return judge([*claims, Claim(f"requests for {points * 9 // 5:,} points", more.requests, 19)])
 
 
 if __name__ == "__main__":

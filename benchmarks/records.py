@@ -48,7 +48,8 @@ now = int(now)
 import orjson, urllib3
 from common.collector import Context, load_collector
 from common.config.configuration import Configuration
-from common.datadog.sink import DatadogSink
+from common.datadog.client import DatadogClient
+from common.datadog.intake import DatadogSink
 from common.net.retry import Deadline
 environ = dict(DD_ENV="bench", DD_API_KEY="bench-key", FLEETGAUGE_DD_URL=url, FLEETGAUGE_SERIES_CAP="1000000")
 environ["FLEETGAUGE_" + kind.upper() + "_PATHS"] = folder
@@ -94,8 +95,9 @@ if way == "floor":
         pool.request("POST", "/api/v2/series", body=body)
     result["cpu"] = time.process_time() - started
 else:
-    sink = DatadogSink(found.datadog(), found.core, Deadline(600))
-    sink.validate()  # imports and connects, which is not what is measured here
+    client = DatadogClient(found.datadog(), found.core, Deadline(600))
+    sink = DatadogSink(client, found.core)
+    client.validate()  # imports and connects, which is not what is measured here
     started = time.process_time()
     for series in collector.collect(context):
         sink.add(series)

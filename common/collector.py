@@ -69,9 +69,9 @@ class Network:
     core: CoreSettings | None = None  # None for no proxy and the defaults of AWS
     report: Report = field(default_factory=Report)  # where requests are counted
 
-    def http(self, url: str, connections: int = 1) -> Http:
-        """Return connections to one service."""
-        return Http(proxy_for(url, self.core), self.report, connections=connections)
+    def http(self, url: str, setting: str, connections: int = 1) -> Http:
+        """Return connections to one service; `setting` is the variable with its address, for messages."""
+        return Http(proxy_for(url, self.core), self.report, setting=setting, connections=connections)
 
     def aws(self, service: str, purpose: str) -> Any:  # Any: each service has a type of its own
         """Return a client of an AWS service; raises ConfigurationError, which names the purpose."""

@@ -92,7 +92,7 @@ class Command:
 
     def check(self) -> None:
         """Let Datadog validate every monitor."""
-        self.datadog.validate()
+        self.datadog.client.validate()
         for key, document in self.monitors.items():
             try:
                 self.datadog.request("POST", f"{MONITOR.path}/validate", document)

@@ -22,8 +22,8 @@ import pytest
 from collectors.host.metrics import METRICS as HOST_METRICS
 from collectors.wandb.metrics import METRICS as WANDB_METRICS
 from collectors.wandb.settings import WandbSettings
-from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.cli import arguments
+from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.run import health
 from fleetgauge.compute import Gpu, Host, collect_compute_metadata
 from fleetgauge.data_plane import MetricsDataPlaneClient, log_event

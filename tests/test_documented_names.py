@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from common.cli.arguments import parser
 from common.collector import load_collector
 from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
-from common.cli.arguments import parser
 from common.registry import names
 from scripts import demo, generate, metric_examples
 from support.documents import FOREIGN, PAGES, PRESENT, Command, commands, name_of, spans

@@ -151,7 +151,7 @@ class Api:
         except (TimedOutError, TooLargeError) as error:
             raise OverloadedError(str(error)) from None
         except UnavailableError as error:
-            raise _unavailable(error, self.url) from None
+            raise _unavailable(error) from None
         except RejectedError as error:
             raise _rejection(error) from error
 
@@ -201,10 +201,10 @@ def unknown_shape(subject: str, error: Exception) -> SourceError:
     return SourceError(f"W&B answered for {subject} in an unknown shape: {error!r}")
 
 
-def _unavailable(error: UnavailableError, url: str) -> TransientError:
+def _unavailable(error: UnavailableError) -> TransientError:
     """Return what a status that may change means for the rows of a request."""
     kinds = {429: RateLimitedError, 500: FailedPageError, 502: OverloadedError, 504: OverloadedError}
-    return kinds.get(error.status, TransientError)(f"{url} {error}", error.wait)
+    return kinds.get(error.status, TransientError)(str(error), error.wait)
 
 
 def _rejection(error: RejectedError) -> Exception:

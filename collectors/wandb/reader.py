@@ -51,6 +51,7 @@ from common.times import iso
 WIDE_PAGE = 50  # runs of a page with complete configs and summaries, of 100 kB each
 SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB each
 JOIN_TIMEOUT = 2.0  # seconds for all threads to end once their connections are closed
+ADDRESS = "WANDB_BASE_URL"
 UNSERVED, KNOWN = "unserved:", "projects"  # keys of the memory
 
 log = logging.getLogger(__name__)
@@ -210,7 +211,7 @@ class Reader:
         self._runs = reading
         # The server's limits hold for all shards.
         self._connections = max(1, self._settings.connections // context.shard.count)
-        self._api = Api(self._settings, context.network.http(self._settings.base_url))
+        self._api = Api(self._settings, context.network.http(self._settings.base_url, ADDRESS))
         self._is_key_checked = False
 
     @property
@@ -355,7 +356,7 @@ class _Run:
         self._under_way = 0
         self._limited = 0  # answers in a row that were refused by the rate limit
         self._ended: list[Result] = []
-        self._http = context.network.http(settings.base_url, reader._connections)
+        self._http = context.network.http(settings.base_url, ADDRESS, reader._connections)
         self._largest = MAX_ANSWER_BYTES // reader._connections
         self._api = Api(settings, self._http)
         key = UNSERVED + ("active" if system_metrics else "runs")

@@ -1,50 +1,55 @@
-"""How Datadog is asked: the official client, under one deadline, with every failure sorted.
+"""The Datadog API: one client for submitting, validating and the endpoints that need an application key.
 
-Time-outs and retrying are ours, because the client's own retry ignores `Retry-After`, gives up on resets
-and can sleep for hours. Knows keys, statuses and clocks; what is asked is the caller's.
+Requests go through `common.net.http`, with its timeouts, under one deadline. Retrying is ours, because the
+official client ignores `Retry-After`, gives up on resets and can sleep for hours. Its models and endpoints
+are used over the same connections (`DatadogClient.official`).
 
-Only what Datadog says in its own words counts: a proxy, a captive portal or a mistyped address answers
-200 as well, and what it was sent is lost.
+Only Datadog's own responses count: a proxy, a captive portal or a mistyped address sends 200 as well, and
+what was submitted to it is lost.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import SecretStr
+import orjson
 
 from common.config.settings import CoreSettings, DatadogSettings
+from common.datadog.payloads import Encoding
 from common.errors import ConfigurationError, DeliveryError, RefusedError, SourceError
 from common.logs import redact
-from common.net.http import TooLargeError, proxy_for, sort_failure
+from common.net.http import Http, Reply, TooLargeError, UnavailableError, proxy_for
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
 from common.text import excerpt
 from common.times import parse_http_date
 
 if TYPE_CHECKING:
-    from common.datadog.transport import Client, HttpAnswer
+    from datadog_api_client import ApiClient
 
-CONNECT_TIMEOUT = 5.0
-READ_TIMEOUT = 15.0
-MAX_PROBLEMS = 5  # of one answer that are quoted
+RESPONSE_TIMEOUT = 15.0  # seconds
+RESPONSE_LIMIT = 2**20  # bytes
+MAX_PROBLEMS = 5  # quoted from one response
 
 _HINTS = {
     401: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
     403: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
     404: "check DD_SITE or FLEETGAUGE_DD_URL",
 }
-_STRANGE = "this does not look like Datadog: check DD_SITE, FLEETGAUGE_DD_URL and HTTPS_PROXY"
+_NOT_DATADOG = "this does not look like Datadog: check DD_SITE, FLEETGAUGE_DD_URL and HTTPS_PROXY"
+
+T = TypeVar("T")
 
 
 class DatadogClient:
-    """Asks until it is answered well, and raises where it is not.
+    """Sends requests to Datadog, retries what may succeed and raises where it does not.
 
-    `previews` are the operations of the official client that Datadog may still change.
+    `purpose` is what an application key is needed for: only then is it sent, and ConfigurationError is
+    raised where there is none. `encoding` is that of submitted bodies: zstd for Datadog's own intake, gzip
+    for any other address. One thread at a time may use a client.
     """
-
-    previews: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -53,167 +58,173 @@ class DatadogClient:
         deadline: Deadline,
         *,
         clock: Callable[[], float] = time.time,
+        purpose: str = "",
+        encoding: Encoding | None = None,
     ) -> None:
         self.address = settings.address
-        self.clock_skew: float | None = None
+        self.clock = clock
         self.deadline = deadline
-        self._sent_keys = self._keys(settings)
-        self._proxy = proxy_for(settings.address, core)
-        self._clock = clock
-        self._made: Client | None = None
+        self.encoding = encoding or (Encoding.ZSTD if settings.url is None else Encoding.GZIP)
+        self.requests = 0
+        self.server_time: float | None = None  # `Date` of the last response
+        self.clock_skew: float | None = None  # seconds that our clock is ahead of Datadog's
+        self._keys = {"DD-API-KEY": settings.api_key}
+        if purpose:
+            if settings.app_key is None:
+                raise ConfigurationError(f"{purpose}: {settings.not_set('DD_APP_KEY')}")
+            self._keys["DD-APPLICATION-KEY"] = settings.app_key
+        setting = "DD_SITE" if settings.url is None else "FLEETGAUGE_DD_URL"
+        self._http = Http(proxy_for(self.address, core), self, setting=setting)
+        self._reply: Reply | None = None  # to the last request
 
-    def _keys(self, settings: DatadogSettings) -> dict[str, SecretStr]:
-        return {"apiKeyAuth": settings.api_key}
-
-    @property
-    def requests(self) -> int:
-        """How many requests were made, those tried again included."""
-        return self._made.rest_client.requests if self._made else 0
-
-    def submit(self, body: bytes) -> float | None:
-        """Deliver series, as JSON in gzip; the time on the intake's clock, where it said so."""
-        return self.ask(lambda client: self._accepted(client.ask("POST", "/api/v2/series", body)))
+    def submit(self, body: bytes) -> None:
+        """Deliver a payload that is in `encoding` already."""
+        headers = {"Content-Type": "application/json", "Content-Encoding": self.encoding}
+        self.retry(lambda: self._check_accepted(self._send("POST", "/api/v2/series", body, headers)))
 
     def validate(self) -> str:
-        """Ask whether the API key is good, and say so; raises where it is not."""
-        self.ask(lambda client: self._valid(client.ask("GET", "/api/v1/validate")))
+        """Return that the API key is valid, and where; RefusedError where it is not."""
+        self.retry(lambda: self._check_valid(self.request("GET", "/api/v1/validate")))
         return f"the API key is valid at {self.address}"
 
-    def ask(self, call: Callable[[Client], None]) -> float | None:
-        """Call until it is answered well; the time on the server's clock, where it said so."""
+    def retry(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns, retried until the deadline; DeliveryError once retries have failed."""
         try:
-            return persist(lambda: self._once(call), self.deadline, self.deadline.sleep)
+            return persist(lambda: self.attempt(call), self.deadline, self.deadline.sleep)
         except TransientError as error:
-            raise DeliveryError(f"{self.address}: {error}") from error
+            raise DeliveryError(str(error)) from error
 
-    def _accepted(self, answer: HttpAnswer) -> None:
-        """Only a 202 without errors means that the intake took the points."""
-        if answer.status != 202 or not isinstance(answer.document, dict):
-            raise self._strange(answer, garbled=answer.status == 202)
-        errors = answer.document.get("errors")
-        if errors not in (None, []):
-            said = "; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)
-            raise RefusedError(f"{self.address} answered 202 with errors: {_quote(said, 500)}")
-
-    def _valid(self, answer: HttpAnswer) -> None:
-        """Only a plain `valid` means that the key is good."""
-        valid = answer.document.get("valid") if isinstance(answer.document, dict) else None
-        if valid is False:
-            raise RefusedError(f"{self.address} says that the key is not valid; {_HINTS[403]}", status=403)
-        if answer.status != 200 or valid is not True:
-            raise self._strange(answer, garbled=False)
-
-    def _strange(self, answer: HttpAnswer, *, garbled: bool) -> Exception:
-        """A 2xx that is not Datadog's own; where it may only have been garbled, it is asked for again."""
-        said = _quote(answer.data.decode("utf-8", "replace"), 200) or "nothing"
-        text = f"answered {answer.status} and said: {said}; {_STRANGE}"
-        return TransientError(text) if garbled else RefusedError(f"{self.address} {text}")
-
-    def _once(self, call: Callable[[Client], None]) -> float | None:
-        """One request, with every failure sorted into: try again, or give up."""
-        from urllib3.exceptions import HTTPError
-
-        from common.datadog.transport import StatusError
-
-        client = self._client()
-        transport = client.rest_client
-        transport.deadline = self.deadline
-        client.configuration.request_timeout = (
-            self.deadline.timeout(CONNECT_TIMEOUT),
-            self.deadline.timeout(READ_TIMEOUT),
-        )
-        transport.answer = None
+    def attempt(self, call: Callable[[], T]) -> T:
+        """Return what `call` returns. TransientError where it cannot read the last response."""
+        self._reply = None
         try:
-            call(client)
-        except StatusError as error:
-            raise self._sort(error.answer) from None
-        except HTTPError as error:
-            failure = sort_failure(error, self.address)
-            raise (RefusedError(str(failure)) if isinstance(failure, SourceError) else failure) from None
-        except TooLargeError as error:
-            raise RefusedError(f"{error}; {_STRANGE}") from None
-        except (TypeError, ValueError, LookupError):  # the official client trips over a body it cannot read
-            if transport.answer is None:  # it never got to asking: a defect of ours
+            return call()
+        except (TypeError, ValueError, LookupError):
+            if self._reply is None:  # nothing was sent: a defect of ours
                 raise
-            raise self._strange(transport.answer, garbled=True) from None
-        finally:
-            server_time = self._observe(transport.answer.headers if transport.answer else {})
-        return server_time
+            raise TransientError(self._unexpected(self._reply)) from None
 
-    def _sort(self, answer: HttpAnswer) -> Exception:
-        """What a status other than 2xx means for us."""
-        status = answer.status
-        if status in RETRIED_STATUSES:
-            return TransientError(f"answered {status}", requested_wait(answer.headers, self._clock()))
-        problems = _problems(answer.document)
-        said = "; ".join(problems) or _quote(answer.data.decode("utf-8", "replace"), 200) or "nothing"
-        hint = _HINTS.get(status) if problems else None
-        text = f"{self.address} answered {status}; {hint or f'it said: {said}'}"
-        if not problems:
-            text += f"; {_STRANGE}"
-        return RefusedError(text, status=status, problems=problems)
+    def request(self, method: str, path: str, body: object = None) -> Reply:
+        """Send one request, with a JSON body where there is one, and return its 2xx response.
 
-    def _observe(self, headers: Mapping[str, str]) -> float | None:
-        """Read the intake's clock, and how far ours is ahead of it."""
-        server_time = parse_http_date({key.lower(): value for key, value in headers.items()}.get("date", ""))
-        if server_time is not None:
-            self.clock_skew = self._clock() - server_time
-        return server_time
+        Raises UnavailableError and other TransientErrors, RefusedError, ConfigurationError and
+        DeadlineExceededError.
+        """
+        if body is None:
+            return self._send(method, path, None, {})
+        return self._send(method, path, orjson.dumps(body), {"Content-Type": "application/json"})
 
-    def _client(self) -> Client:
-        if self._made is None:
-            from datadog_api_client import Configuration
-
-            from common.datadog.transport import Client
-
-            configuration = Configuration(
-                host=self.address,
-                return_http_data_only=False,
-                check_input_type=False,
-            )
-            # Not as an argument: the client would add what it finds in the environment by itself.
-            configuration.api_key = {name: key.get_secret_value() for name, key in self._sent_keys.items()}
-            for operation in self.previews:
-                configuration.unstable_operations[operation] = True
-            if self._proxy:
-                configuration.proxy = self._proxy.url
-                configuration.proxy_headers = self._proxy.headers
-            self._made = Client(configuration)
-        return self._made
-
-
-class ApplicationClient(DatadogClient):
-    """Asks with the application key as well, and only for what needs it; `purpose` says what that is."""
-
-    purpose = ""
-
-    def _keys(self, settings: DatadogSettings) -> dict[str, SecretStr]:
-        if settings.app_key is None:
-            raise ConfigurationError(f"{self.purpose}: {settings.not_set('DD_APP_KEY')}")
-        return {**super()._keys(settings), "appKeyAuth": settings.app_key}
-
-    def blame(self, refused: RefusedError, permission: str) -> DeliveryError | ConfigurationError:
-        """Which key was refused: the answer does not tell, but the API key can be asked about by itself."""
+    def explain_refusal(self, refused: RefusedError, permission: str) -> DeliveryError | ConfigurationError:
+        """Return which key was refused: the response does not say, so the API key is validated by itself."""
         if refused.status not in {401, 403}:
             return refused
         self.validate()
-        said = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
+        quoted = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
         return ConfigurationError(
             f"{self.address} answered {refused.status}, though DD_API_KEY is good: check that "
-            f"DD_APP_KEY is valid, is of the same organisation and has the permission {permission}{said}"
+            f"DD_APP_KEY is valid, is of the same organisation and has the permission {permission}{quoted}"
         )
 
+    def official(self) -> ApiClient:
+        """Return the official client, for its models and endpoints; its requests go through this one."""
+        from datadog_api_client import ApiClient, Configuration
 
-def _problems(body: object) -> tuple[str, ...]:
-    """What an error document of the API says is wrong; nothing where a body is no such document."""
-    errors = body.get("errors") if isinstance(body, dict) else None
+        api = ApiClient(Configuration(host=self.address, return_http_data_only=False, check_input_type=False))
+        api.rest_client = _Transport(self)
+        return api
+
+    def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        keys = {name: key.get_secret_value() for name, key in self._keys.items()}
+        try:
+            reply = self._http.send(
+                method,
+                self.address + path,
+                body,
+                {"Accept": "application/json", **headers, **keys},
+                self.deadline,
+                read_timeout=RESPONSE_TIMEOUT,
+                largest=RESPONSE_LIMIT,
+            )
+        except TooLargeError as error:
+            raise RefusedError(f"{error}; {_NOT_DATADOG}") from None
+        except SourceError as error:
+            raise RefusedError(str(error)) from None
+        self._reply = reply
+        self.server_time = parse_http_date(reply.headers.get("Date", ""))
+        if self.server_time is not None:
+            self.clock_skew = self.clock() - self.server_time
+        if reply.status in RETRIED_STATUSES:
+            wait = requested_wait(reply.headers, self.clock())
+            raise UnavailableError(self.address, reply.status, b"", wait)
+        if not 200 <= reply.status <= 299:
+            raise self._refusal(reply)
+        return reply
+
+    def _refusal(self, reply: Reply) -> RefusedError:
+        """Return the error for a final status. Without an error document it is not from Datadog."""
+        problems = _problems(reply.document)
+        hint = _HINTS.get(reply.status) if problems else None
+        text = f"{self.address} answered {reply.status}; "
+        text += hint or f"it said: {'; '.join(problems) or _text(reply)}"
+        if not problems:
+            text += f"; {_NOT_DATADOG}"
+        return RefusedError(text, status=reply.status, problems=problems)
+
+    def _unexpected(self, reply: Reply) -> str:
+        return f"{self.address} answered {reply.status} and said: {_text(reply)}; {_NOT_DATADOG}"
+
+    def _check_accepted(self, reply: Reply) -> None:
+        """Raise unless the intake took the points, as only a 202 without errors confirms."""
+        document = reply.document
+        if reply.status != 202:
+            raise RefusedError(self._unexpected(reply))
+        if not isinstance(document, dict):  # may have been garbled on the way
+            raise TransientError(self._unexpected(reply))
+        errors = document.get("errors")
+        if errors not in (None, []):
+            text = "; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)
+            raise RefusedError(f"{self.address} answered 202 with errors: {_quote(text, 500)}")
+
+    def _check_valid(self, reply: Reply) -> None:
+        """Raise unless the key is good, as only `valid: true` confirms."""
+        document = reply.document
+        valid = document.get("valid") if isinstance(document, dict) else None
+        if valid is False:
+            raise RefusedError(f"{self.address} says that the key is not valid; {_HINTS[403]}", status=403)
+        if reply.status != 200 or valid is not True:
+            raise RefusedError(self._unexpected(reply))
+
+
+class _Transport:
+    """The transport of the official client; its own would retry, and lose a response it cannot read."""
+
+    def __init__(self, client: DatadogClient) -> None:
+        self._client = client
+
+    # Any: the signature is the official client's, which is not typed
+    def request(self, method: str, url: str, *, body: Any = None, **_options: Any) -> SimpleNamespace:
+        """Send a request with our own keys and limits; no operation in use has query parameters."""
+        reply = self._client.request(method, url.removeprefix(self._client.address), body)
+        return SimpleNamespace(status=reply.status, headers=reply.headers, data=reply.body)
+
+
+def _text(reply: Reply) -> str:
+    """Return the start of a body on one line, without secrets; `nothing` where it is empty."""
+    return _quote(reply.body.decode("utf-8", "replace"), 200) or "nothing"
+
+
+def _problems(document: object) -> tuple[str, ...]:
+    """Return the messages of an error document; none where it is not one of the API's."""
+    errors = document.get("errors") if isinstance(document, dict) else None
     if not isinstance(errors, list):
         return ()
-    first = errors[:MAX_PROBLEMS]
-    said = ((one.get("detail") or one.get("title")) if isinstance(one, dict) else one for one in first)
-    return tuple(_quote(str(one), 200) for one in said if one)
+    texts = (
+        (error.get("detail") or error.get("title")) if isinstance(error, dict) else error
+        for error in errors[:MAX_PROBLEMS]
+    )
+    return tuple(_quote(str(text), 200) for text in texts if text)
 
 
-def _quote(said: str, most: int) -> str:
-    """What a server said, in one line and without a secret it may have repeated."""
-    return excerpt(redact(said), most)
+def _quote(text: str, most: int) -> str:
+    """Return the start of a server's text on one line, without a secret it may have repeated."""
+    return excerpt(redact(text), most)

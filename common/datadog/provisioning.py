@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from common.datadog.client import ApplicationClient
+from common.config.settings import CoreSettings, DatadogSettings
+from common.datadog.client import DatadogClient
 from common.datadog.documents import OURS, Document, metadata_document
 from common.datadog.marks import METADATA, MONITOR, OPEN, TAG, Kind, Mark, bare, difference, digest
 from common.errors import RefusedError
 from common.metric import Metric
-
-if TYPE_CHECKING:
-    from common.datadog.transport import HttpAnswer
+from common.net.http import Reply
+from common.net.retry import Deadline
 
 PAGE = 100  # objects of one answer
 _PERMISSIONS = {
@@ -43,11 +43,14 @@ class Step(NamedTuple):
     note: str = ""
 
 
-class Provisioning(ApplicationClient):
+class Provisioning:
     """Asks what there is and writes what differs; `owner` is who: the service and the instance."""
 
-    purpose = "Dashboards, monitors and metadata need an application key"
     owner = ""
+
+    def __init__(self, settings: DatadogSettings, core: CoreSettings, deadline: Deadline) -> None:
+        purpose = "Dashboards, monitors and metadata need an application key"
+        self.client = DatadogClient(settings, core, deadline, purpose=purpose)
 
     def request(self, method: str, path: str, body: Document | None = None, read: Read | None = None) -> Any:
         """Ask until there is an answer that can be read."""
@@ -55,13 +58,11 @@ class Provisioning(ApplicationClient):
 
     def _asked(self, method: str, path: str, read: Read) -> Any:
         """What `read` makes of asking, by what it is given to ask with."""
-        found: list[Any] = []
         try:
-            self.ask(lambda client: found.append(read(client.ask)))
+            return self.client.retry(lambda: read(self.client.request))
         except RefusedError as refused:
             permission = _PERMISSIONS[path.split("/")[3].partition("?")[0]][method != "GET"]
-            raise self.blame(refused, permission) from None
-        return found[-1]
+            raise self.client.explain_refusal(refused, permission) from None
 
     def plan(self, kind: Kind, wanted: Mapping[str, Document], *, force: bool) -> Iterator[Step]:
         """What has to be done to have these objects by key, and what is left, without changing anything."""
@@ -111,7 +112,9 @@ class Provisioning(ApplicationClient):
             answer = self._create(kind, mark, body)
         made = str(answer["id"])
         if kind.mark(answer) != mark:  # never write to what somebody on the way takes for ours
-            raise RefusedError(f"{self.address} answered with another {kind.name} than was written: {made}")
+            raise RefusedError(
+                f"{self.client.address} answered with another {kind.name} than was written: {made}"
+            )
         closed = mark._replace(id=made, answered=kind.digest(answer))
         self.request("PUT", f"{kind.path}/{made}", kind.marked(wanted, closed))
 
@@ -119,7 +122,7 @@ class Provisioning(ApplicationClient):
         """Create one; where the answer to that was lost, write what it made once more instead."""
         tries = count()
 
-        def create(ask: Callable[..., HttpAnswer]) -> Any:
+        def create(ask: Callable[..., Reply]) -> Any:
             method, path = "POST", kind.path
             if next(tries):
                 for one in _pages(kind, lambda path, read: read(ask("GET", path).document)):

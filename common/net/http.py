@@ -1,11 +1,13 @@
-"""How requests leave the process: through the proxy where one is set, and never through it to loopback.
+"""HTTP over urllib3: proxies, timeouts, size limits, and errors classified by what can resolve them.
 
-Sorts every failure into what may succeed next time (`TransientError`) and what will not (`RejectedError`,
-`TooLargeError`, `SourceError`). Whether to try again is the caller's to decide, with `persist`.
+A failure is a `TransientError` (another attempt may succeed: refused and reset connections, timeouts,
+temporary DNS failures, 408, 429, 5xx), a `ConfigurationError` (the host name does not exist, its certificate
+is for another host, the proxy refuses) or a `SourceError`. Retrying is the caller's decision, with `persist`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
@@ -22,12 +24,12 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 from weakref import WeakSet
 
 from common.config.settings import CoreSettings, is_loopback
-from common.errors import ConfigurationError, SourceError
+from common.errors import ConfigurationError, FleetgaugeError, SourceError
 from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, requested_wait
 from common.text import excerpt
 
 if TYPE_CHECKING:
-    from urllib3 import PoolManager, Timeout
+    from urllib3 import PoolManager
     from urllib3.exceptions import HTTPError, ProxyError
 
 CONNECT_TIMEOUT = 10.0
@@ -35,11 +37,14 @@ READ_TIMEOUT = 45.0
 MAX_ANSWER_BYTES = 16 * 2**20
 CHUNK = 2**18
 
+# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
+_OTHER_HOST = frozenset({62, 64})
+
 log = logging.getLogger(__name__)
 
 
 class RequestCounter(Protocol):
-    """Whoever wants to know how many requests were made."""
+    """Counts requests, failed ones included."""
 
     requests: int
 
@@ -53,7 +58,7 @@ class Proxy:
 
 
 def proxy_for(url: str, core: CoreSettings | None) -> Proxy | None:
-    """The proxy to use for a URL, or None to go straight."""
+    """Return the proxy for a URL; None for a direct connection, always so to loopback."""
     host = urlsplit(url).hostname or ""
     if core is None or core.proxy is None or is_loopback(host):
         return None
@@ -68,42 +73,51 @@ def proxy_for(url: str, core: CoreSettings | None) -> Proxy | None:
 
 
 class UnavailableError(TransientError):
-    """An answer that asks for another try: 408, 429 or any 5xx."""
+    """A status that may change: 408, 429 or any 5xx."""
 
-    def __init__(self, status: int, said: str, wait: float | None) -> None:
-        super().__init__(f"answered {status}" + (f": {said}" if said else ""), wait)
+    def __init__(self, url: str, status: int, body: bytes, wait: float | None) -> None:
+        super().__init__(_statement(url, status, body), wait)
         self.status = status
 
 
 class TimedOutError(TransientError):
-    """A server that was reached and did not answer in time."""
+    """A server that accepted the connection and did not respond in time."""
 
 
-class RejectedError(SourceError):  # the caller decides whether it is an error
-    """An answer that will stay the same however often one asks."""
+class RejectedError(SourceError):
+    """A final status that is not 2xx; the caller decides whether it is an error."""
 
     def __init__(self, url: str, status: int, body: bytes) -> None:
-        said = _excerpt(body)
-        super().__init__(f"{url} answered {status}" + (f": {said}" if said else ""))
+        super().__init__(_statement(url, status, body))
         self.status = status
         self.body = body
 
 
-class TooLargeError(SourceError):  # answered by asking for less
-    """An answer longer than was allowed; asking for less may help."""
+class TooLargeError(SourceError):
+    """A response longer than was allowed; a request for less may succeed."""
 
 
 class Reply(NamedTuple):
-    """An answer: its body, decompressed, and its headers."""
+    """A response of any status; its body is decompressed."""
 
-    body: bytes
+    status: int
     headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> object:
+        """The body as JSON; None where it is not JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
 
 
 class Http:
-    """A pool of connections for the requests of one collector to one service; threads may share it.
+    """A pool of connections to one service; threads may share it.
 
-    Redirects are not followed: they would carry the key to wherever the answer says.
+    `setting` is the variable that holds the service's address, for messages. `counter` counts the requests.
+    Redirects are not followed: they would carry the key to another host.
     """
 
     def __init__(
@@ -111,17 +125,19 @@ class Http:
         proxy: Proxy | None,
         counter: RequestCounter,
         *,
+        setting: str,
         connections: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._sockets = _Sockets()
+        self._sockets = _OpenSockets()
         self._pool = _pool(proxy, connections, self._sockets)
         self._counter = counter
         self._counting = threading.Lock()
+        self._setting = setting
         self._clock = clock
 
     def close(self) -> None:
-        """Cut off what is under way in other threads, for good."""
+        """End the requests of other threads at once, and refuse further ones."""
         self._sockets.shut_down()
         self._pool.clear()
 
@@ -133,57 +149,131 @@ class Http:
         deadline: Deadline,
         largest: int = MAX_ANSWER_BYTES,
     ) -> Reply:
-        """Send one request. Anything but a 2xx answer raises."""
+        """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError."""
+        reply = self.send("POST", url, body, headers, deadline, largest=largest)
+        if reply.status in RETRIED_STATUSES:
+            wait = requested_wait(reply.headers, self._clock())
+            raise UnavailableError(url, reply.status, reply.body, wait)
+        if not 200 <= reply.status < 300:
+            raise RejectedError(url, reply.status, reply.body)
+        return reply
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        read_timeout: float = READ_TIMEOUT,
+        largest: int = MAX_ANSWER_BYTES,
+    ) -> Reply:
+        """Send one request and return its response, whatever its status.
+
+        Raises TransientError, ConfigurationError or SourceError where there is no response, TooLargeError for
+        one of more than `largest` bytes, and DeadlineExceededError.
+        """
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        limits = Timeout(connect=deadline.timeout(CONNECT_TIMEOUT), read=deadline.timeout(READ_TIMEOUT))
+        awaited = f"an answer from {url}"
+        connect = deadline.timeout(CONNECT_TIMEOUT, awaited)
+        limits = Timeout(connect=connect, read=deadline.timeout(read_timeout, awaited))
         with self._counting:
             self._counter.requests += 1
+        started = time.monotonic()
+        log.debug("%s %s: sending %s bytes", method, url, f"{len(body or b''):,}")
+        content = bytearray()
         try:
-            named = {"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers}
-            status, reply = exchange(self._pool, "POST", url, body, named, limits, deadline, largest)
+            response = self._pool.request(
+                method,
+                url,
+                body=body,
+                headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
+                timeout=limits,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            try:
+                # In chunks as they arrive, so that a slow or an endless response is cut off.
+                while chunk := response.read1(CHUNK, decode_content=True):
+                    content += chunk
+                    if len(content) > largest:
+                        raise TooLargeError(f"{url} sent more than {largest:,} bytes")
+                    deadline.timeout(read_timeout, awaited)
+                response.release_conn()
+            finally:
+                response.close()  # does nothing to a connection that went back to the pool
+            took = 1000 * (time.monotonic() - started)
+            log.debug("%s %s: %d after %.0f ms, %d bytes", method, url, response.status, took, len(content))
+            return Reply(response.status, response.headers, bytes(content))
         except HTTPError as error:
-            raise sort_failure(error, url) from None
-        if status in RETRIED_STATUSES:
-            wait = requested_wait(reply.headers, self._clock())
-            raise UnavailableError(status, _excerpt(reply.body), wait)
-        if not 200 <= status < 300:
-            raise RejectedError(url, status, reply.body)
-        return reply
+            raise connection_error(error, url, self._setting) from None
+        finally:
+            content.clear()  # the traceback of an error would keep it
 
 
-def sort_failure(error: HTTPError, url: str) -> Exception:
-    """What it means that a request got no answer: whether another try can help, and what to do if not."""
-    from urllib3.exceptions import ProxyError, ReadTimeoutError, SSLError
+def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeError | TransientError:
+    """Return the error for a request without a response: `cannot reach HOST (REASON); check SETTING`.
 
-    if isinstance(error, ProxyError) and (refusal := _refused_by_proxy(error, url)):
-        return refusal
-    if isinstance(error, SSLError):
-        if isinstance(error.args[0], ssl.SSLCertVerificationError):
-            return SourceError(f"the certificate of {url} is not to be trusted: {error}")
-        return TransientError(f"TLS with {url} failed: {error}")
-    kind = TimedOutError if isinstance(error, ReadTimeoutError) else TransientError
-    return kind(f"no answer: {type(error).__name__}: {error}")
+    ConfigurationError where the name does not exist, the certificate is for another host or the proxy
+    refuses; SourceError for a certificate that is not trusted; TransientError for everything else.
+    """
+    from urllib3.exceptions import NameResolutionError, ProxyError, ReadTimeoutError, SSLError
+
+    host = urlsplit(url).netloc
+    cause: Exception = error
+    if isinstance(error, ProxyError):
+        if refusal := _proxy_refusal(error, url):
+            return refusal
+        host, setting, cause = f"{host} through the proxy", "HTTPS_PROXY", error.original_error
+    kind: type[FleetgaugeError | TransientError] = TransientError
+    reason = _reason(cause)
+    if isinstance(cause, NameResolutionError):
+        resolution = cause.__cause__
+        if isinstance(resolution, socket.gaierror) and resolution.errno == socket.EAI_NONAME:
+            kind, reason = ConfigurationError, "no such host"
+        reason = f"DNS: {reason}"
+    elif isinstance(cause, SSLError) and isinstance(cause.args[0], ssl.SSLCertVerificationError):
+        failed = cause.args[0]
+        kind = ConfigurationError if failed.verify_code in _OTHER_HOST else SourceError
+        reason = f"TLS: {excerpt(failed.verify_message, 300)}"
+    elif isinstance(cause, ReadTimeoutError):
+        kind = TimedOutError
+    return kind(f"cannot reach {host} ({reason}); check {setting}")
 
 
-def _refused_by_proxy(error: ProxyError, url: str) -> ConfigurationError | None:
-    """A proxy that answers CONNECT with a 4xx will do so again; any other failure of it may pass."""
+def _proxy_refusal(error: ProxyError, url: str) -> ConfigurationError | None:
+    """Return the error for a proxy that answered CONNECT with a final 4xx."""
     found = re.fullmatch(r"Tunnel connection failed: (4\d\d)\b\s*(.*)", str(error.original_error))
     if found is None or int(found[1]) in RETRIED_STATUSES:
         return None
+    target = urlsplit(url)
     fix = (
         "check the user and the password in HTTPS_PROXY"
         if found[1] == "407"
-        else f"have it allow {urlsplit(url).hostname}, or set HTTPS_PROXY or NO_PROXY otherwise"
+        else f"have it allow {target.hostname}, or set HTTPS_PROXY or NO_PROXY otherwise"
     )
+    refusal = f"{found[1]} {excerpt(found[2], 300)}"
     return ConfigurationError(
-        f"the proxy of HTTPS_PROXY refused to connect to {url}: {found[1]} {excerpt(found[2], 300)}; {fix}"
+        f"the proxy of HTTPS_PROXY refused to connect to {target.netloc}: {refusal}; {fix}"
     )
 
 
-class _Sockets:
-    """The open sockets of a pool. urllib3 lends its connections out and forgets them until they return."""
+def _reason(error: BaseException) -> str:
+    """Return the operating system's text for a failure, or the library's where there is none."""
+    nested = next((each for each in error.args if isinstance(each, Exception)), error.__cause__)
+    if isinstance(nested, OSError) and nested.strerror:
+        return nested.strerror.lower()
+    source = error if nested is None or isinstance(nested, TimeoutError) else nested
+    text = next((each for each in reversed(source.args) if isinstance(each, str)), str(source))
+    return excerpt(re.sub(r"^\w+\(.*?\): ", "", text), 300).rstrip(".")  # without the repr of a pool
+
+
+class _OpenSockets:
+    """The open sockets of a pool: urllib3 lends out its connections and forgets them until they return."""
 
     def __init__(self) -> None:
         self._open: WeakSet[socket.socket] = WeakSet()
@@ -205,17 +295,17 @@ class _Sockets:
                     socket.socket.shutdown(opened, socket.SHUT_RDWR)  # below TLS, which another thread uses
 
 
-def _pool(proxy: Proxy | None, connections: int, sockets: _Sockets) -> PoolManager:
+def _pool(proxy: Proxy | None, connections: int, sockets: _OpenSockets) -> PoolManager:
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, ProxyManager
     from urllib3.connection import HTTPConnection, HTTPSConnection
 
-    def kept(pool: type[HTTPConnectionPool], connection: type[HTTPConnection]) -> type[HTTPConnectionPool]:
-        class Kept(connection):  # type: ignore[misc,valid-type]  # either of two
+    def tracked(pool: type[HTTPConnectionPool], connection: type[HTTPConnection]) -> type[HTTPConnectionPool]:
+        class Tracked(connection):  # type: ignore[misc,valid-type]  # either of two
             def connect(self) -> None:
                 super().connect()
                 sockets.add(self.sock)
 
-        return type(pool.__name__, (pool,), {"ConnectionCls": Kept})
+        return type(pool.__name__, (pool,), {"ConnectionCls": Tracked})
 
     options: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "maxsize": connections}
     manager = (
@@ -224,56 +314,13 @@ def _pool(proxy: Proxy | None, connections: int, sockets: _Sockets) -> PoolManag
         else ProxyManager(proxy.url, proxy_headers=proxy.headers, **options)
     )
     manager.pool_classes_by_scheme = {
-        "http": kept(HTTPConnectionPool, HTTPConnection),
-        "https": kept(HTTPSConnectionPool, HTTPSConnection),
+        "http": tracked(HTTPConnectionPool, HTTPConnection),
+        "https": tracked(HTTPSConnectionPool, HTTPSConnection),
     }
     return manager
 
 
-def exchange(
-    pool: PoolManager,
-    method: str,
-    url: str,
-    body: bytes | str | None,
-    headers: Mapping[str, str] | None,
-    limits: Timeout,
-    deadline: Deadline,
-    largest: int,
-) -> tuple[int, Reply]:
-    """Send a request once, and read the whole answer as it comes: a server that drips or floods is cut off.
-
-    What was read by then is let go of at once: the error that is raised holds on to this call.
-    """
-    started = time.monotonic()
-    log.debug("%s %s: sending %s bytes", method, url, f"{len(body or b''):,}")
-    response = pool.request(
-        method,
-        url,
-        body=body,
-        headers=headers,
-        timeout=limits,
-        retries=False,
-        redirect=False,
-        preload_content=False,
-    )
-    content = bytearray()
-    try:
-        while chunk := response.read1(CHUNK, decode_content=True):
-            content += chunk
-            if len(content) > largest:
-                raise TooLargeError(f"{response.url} sent more than {largest:,} bytes")
-            deadline.timeout(READ_TIMEOUT)
-        response.release_conn()
-        took = 1000 * (time.monotonic() - started)
-        log.debug(
-            "%s %s: %d after %.0f ms, %s bytes", method, url, response.status, took, f"{len(content):,}"
-        )
-        return response.status, Reply(bytes(content), response.headers)
-    finally:
-        content.clear()
-        response.close()  # does nothing to a connection that went back to the pool
-
-
-def _excerpt(body: bytes) -> str:
-    """The start of an answer, on one line, for an error message."""
-    return excerpt(body[:300].decode("utf-8", "replace"), 300)
+def _statement(url: str, status: int, body: bytes) -> str:
+    """Return the text of an error: the status, and the start of the body on one line."""
+    text = excerpt(body[:300].decode("utf-8", "replace"), 300)
+    return f"{url} answered {status}" + (f": {text}" if text else "")

@@ -1,7 +1,6 @@
-"""One deadline per collector, and one way to try again within it.
+"""One deadline per run, and retries with backoff within it.
 
-Knows when waiting can help and how long; the caller decides what is worth another try by raising
-`TransientError`.
+The caller marks what may succeed at another attempt by raising `TransientError`.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ MAX_ATTEMPTS = 12
 MAX_BACKOFF = 15.0
 
 
-class TransientError(Exception):  # it is handled, never reported
-    """Something that may well succeed next time; `wait` is what the server asked for, in seconds."""
+class TransientError(Exception):
+    """A failure that may not happen again; `wait` is the delay the server requested, in seconds."""
 
-    def __init__(self, what: str, wait: float | None = None) -> None:
-        super().__init__(what)
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
         self.wait = wait
 
 
 class Deadline:
-    """The instant by which everything a collector does must be over."""
+    """The instant by which a run must be over, on a monotonic clock."""
 
     def __init__(
         self,
@@ -52,29 +51,33 @@ class Deadline:
         self._end = clock() + seconds
 
     def elapsed(self) -> float:
-        """Seconds since it was set: the clock of everything that keeps to it."""
+        """Return the seconds since it was set."""
         return self.seconds - self.remaining()
 
     def remaining(self) -> float:
-        """Seconds left; negative once it has passed."""
+        """Return the seconds left; negative once it has passed."""
         return self._end - self._clock()
 
     def within(self, seconds: float) -> Deadline:
-        """The same deadline, but no further away than this."""
+        """Return a deadline after so many seconds, and no later than this one."""
         return Deadline(min(seconds, max(0.0, self.remaining())), self._clock, self.sleep)
 
-    def timeout(self, most: float) -> float:
-        """How long one request may wait: `most`, or what is left of the deadline."""
+    def timeout(self, most: float, awaited: str = "") -> float:
+        """Return how long a wait may take: `most`, or what is left.
+
+        DeadlineExceededError once it has passed, which names what was awaited.
+        """
         remaining = self.remaining()
         if remaining <= 0:
-            raise DeadlineExceededError(f"the deadline of {self.seconds:g} s has passed")
+            purpose = f" while waiting for {awaited}" if awaited else ""
+            raise DeadlineExceededError(f"the deadline of {self.seconds:g} s has passed{purpose}")
         return min(most, remaining)
 
 
 def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
-    """What a server asked for by `Retry-After` or `X-RateLimit-Reset`, in seconds, capped; None if nothing.
+    """Return the delay requested by `Retry-After` or `X-RateLimit-Reset`, up to MAX_WAIT; None without one.
 
-    Seconds may be whole or fractional; `Retry-After` may be a date. What cannot be read is ignored.
+    Seconds may be whole or fractional; `Retry-After` may be a date. An unreadable header is ignored.
     """
     lowered = {key.lower(): value for key, value in headers.items()}
     for header in ("retry-after", "x-ratelimit-reset", "ratelimit-reset"):
@@ -92,7 +95,7 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def requests_left(headers: Mapping[str, str]) -> int | None:
-    """How many requests a server still takes until its limit is reset; None where it does not say."""
+    """Return how many requests a rate limit still allows; None where no header says it."""
     lowered = {key.lower(): value for key, value in headers.items()}
     for header in ("ratelimit-remaining", "x-ratelimit-remaining"):
         with suppress(ValueError):
@@ -101,35 +104,38 @@ def requests_left(headers: Mapping[str, str]) -> int | None:
 
 
 def backoff(failures: int) -> float:
-    """How long to wait after so many failures in a row: at random, up to twice as long each time."""
+    """Return a random delay after so many failures in a row; its bound doubles each time."""
     return random.uniform(0, min(MAX_BACKOFF, 0.5 * 2 ** min(failures - 1, 10)))  # noqa: S311
 
 
 def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Call `attempt` until it returns, raises anything but `TransientError`, or has no time left.
+    """Return what `attempt` returns, retrying it after TransientError until the deadline or 12 attempts.
 
-    The last `TransientError` is raised when giving up; its text then says how often it was tried.
+    The last TransientError is raised again with the number of attempts; any other error at once.
     """
     from tenacity import Retrying, retry_if_exception_type
 
-    error: BaseException | None = None
-
     def wait(state: RetryCallState) -> float:
-        nonlocal error
         error = state.outcome.exception() if state.outcome else None
-        asked = error.wait if isinstance(error, TransientError) else None
-        # A little jitter on top of what was asked keeps a fleet from coming back as one.
-        return backoff(state.attempt_number) if asked is None else asked + random.uniform(0, 0.5)  # noqa: S311
+        requested = error.wait if isinstance(error, TransientError) else None
+        if requested is None:
+            return backoff(state.attempt_number)
+        return requested + random.uniform(0, 0.5)  # noqa: S311  # so that a fleet does not return at once
 
     def stop(state: RetryCallState) -> bool:
         return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()
 
-    def pause(seconds: float) -> None:
-        log.debug("trying again in %.1f s: %s", seconds, error)
-        sleep(seconds)
+    def note(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        log.debug("trying again in %.1f s: %s", state.upcoming_sleep, error)
 
     retrying = Retrying(
-        retry=retry_if_exception_type(TransientError), wait=wait, stop=stop, sleep=pause, reraise=True
+        retry=retry_if_exception_type(TransientError),
+        wait=wait,
+        stop=stop,
+        sleep=sleep,
+        before_sleep=note,
+        reraise=True,
     )
     try:
         return retrying(attempt)

@@ -21,7 +21,7 @@ from common.times import duration, iso
 from common.window import Window
 
 if TYPE_CHECKING:
-    from common.datadog.sink import DatadogSink
+    from common.datadog.intake import DatadogSink
 
 MAX_TICKS = 500_000
 MAX_WAITING = 500_000  # points that are collected before some are sent
@@ -166,7 +166,7 @@ class _Sending:
         session, options = self._session, self._options
         ingestion = session.historical_ingestion()
         off = sorted(names - ingestion.enabled(names))
-        session.report.requests += ingestion.requests
+        session.report.requests += ingestion.client.requests
         if off and not options.enable and not options.only_enabled:
             command = session.options.command(session.name, *options.typed, "--push", "--enable-historical")
             raise _about(off, refusal(len(off), command))
@@ -207,7 +207,7 @@ class _Sending:
                 log.warning("%s: Historical Metrics Ingestion was not turned on: %s", name, reason)
             else:
                 log.info("%s: Historical Metrics Ingestion is on now", name)
-        self._session.report.requests += ingestion.requests
+        self._session.report.requests += ingestion.client.requests
         if refused and not self._options.only_enabled:
             raise _about(
                 [f"{name}: {reason}" for name, reason in refused.items()],

@@ -34,13 +34,13 @@ def print_shared_settings(session: Session) -> None:
 def check_datadog(session: Session) -> None:
     """Check the API key, and the application key where a backfill needs it."""
     findings = session.report.findings
-    findings.append(session.intake(session.deadline).validate())
+    findings.append(session.client(session.deadline).validate())
     if session.options.backfill:
         from common.datadog.historical import READING
 
         history = session.historical_ingestion()
         history.enabled([health.UP.name])
-        findings.append(f"the application key has the permission {READING} at {history.address}")
+        findings.append(f"the application key has the permission {READING} at {history.client.address}")
 
 
 def check(session: Session) -> None:

@@ -23,8 +23,9 @@ from common.run.state import Document, state_key
 from common.window import Window
 
 if TYPE_CHECKING:
+    from common.datadog.client import DatadogClient
     from common.datadog.historical import HistoricalIngestion
-    from common.datadog.sink import DatadogSink
+    from common.datadog.intake import DatadogSink
     from common.show.points import Points
 
 SLACK = 30  # seconds by which our clock and the intake's may differ for an old point
@@ -62,11 +63,12 @@ class Cache:
 
     configuration: Configuration | None = None
     settings: CollectorSettings | None = None
+    client: DatadogClient | None = None
     document: Document = field(default_factory=Document)
 
     def forget_settings(self) -> None:
         """Have the next run read configuration and secrets again."""
-        self.configuration = self.settings = None
+        self.configuration = self.settings = self.client = None
 
 
 class Session:
@@ -210,12 +212,19 @@ class Session:
         self, deadline: Deadline, *, since: int | None = None, exact_clock: bool = False
     ) -> DatadogSink:
         """Return the sink of a push; `since` is the beginning of a backfill."""
-        from common.datadog.sink import DatadogSink
+        from common.datadog.intake import DatadogSink
 
-        settings = self.configuration.datadog()
-        return DatadogSink(
-            settings, self.core, deadline, clock=self.clock, since=since, exact_clock=exact_clock
-        )
+        return DatadogSink(self.client(deadline), self.core, since=since, exact_clock=exact_clock)
+
+    def client(self, deadline: Deadline) -> DatadogClient:
+        """Return the client that submits; one for all runs of a process."""
+        from common.datadog.client import DatadogClient
+
+        if self.cache.client is None:
+            settings = self.configuration.datadog()
+            self.cache.client = DatadogClient(settings, self.core, deadline, clock=self.clock)
+        self.cache.client.deadline = deadline
+        return self.cache.client
 
     def historical_ingestion(self) -> HistoricalIngestion:
         """Return the client that knows of which metrics Datadog takes old points."""

@@ -43,7 +43,7 @@ def _the_loggers_as_they_were() -> Iterator[None]:
 
 def set_up(stream: io.StringIO, verbose: bool = False) -> logging.Logger:
     logs.set_up("host", verbose=verbose, labels=LABELS, stream=stream)
-    return logging.getLogger("common.datadog.sink")
+    return logging.getLogger("common.datadog.intake")
 
 
 def leak(log: logging.Logger) -> None:
@@ -77,7 +77,7 @@ def test_arguments_that_do_not_fit_their_message_show_no_secret(
 ) -> None:
     logs.remember_secret(CANARY)
     set_up(stream).warning("a number: %d", CANARY)
-    assert stream.getvalue().startswith("a log line of common.datadog.sink, line ")
+    assert stream.getvalue().startswith("a log line of common.datadog.intake, line ")
     assert CANARY not in stream.getvalue() + "".join(capsys.readouterr())
 
 
@@ -98,7 +98,7 @@ def test_a_json_line_has_the_names_datadog_knows() -> None:
     assert json.loads(stream.getvalue()) == {
         "timestamp": "2027-01-15T08:00:00.250+00:00",
         "status": "warning",
-        "logger": "common.datadog.sink",
+        "logger": "common.datadog.intake",
         "collector": "host",
         "message": "naïve is late",
         "dd.service": "fleetgauge",

@@ -26,7 +26,7 @@ def test_what_is_here_keeps_every_contract(packages: Checkout) -> None:
     ("module", "planted", "contract"),
     [
         ("collectors/xenna/metrics.py", "from collectors.host import metrics", "independent of each other"),
-        ("collectors/host/collector.py", "from common.datadog import sink", "Collectors import neither"),
+        ("collectors/host/collector.py", "from common.datadog import intake", "Collectors import neither"),
         ("common/net/retry.py", "from common.run import health", "Imports go one way"),
         ("common/metric.py", "from common.config import settings", "Imports go one way"),
         ("common/times.py", "from common import window", "No two modules import each other"),

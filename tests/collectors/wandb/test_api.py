@@ -40,7 +40,7 @@ def server() -> Iterator[Wandb]:
 
 def api(server: Wandb) -> Api:
     given = context(server, Read())
-    return Api(given.settings, given.network.http(server.url))
+    return Api(given.settings, given.network.http(server.url, "WANDB_BASE_URL"))
 
 
 def fetch(server: Wandb, **options: Any) -> RunPage:

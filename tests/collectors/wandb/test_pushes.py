@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from collectors.wandb import collector, metrics
-from common.datadog.sink import DatadogSink
+from common.datadog.intake import DatadogSink
 from common.metric import Combine
 from common.options import Mode, Options
 from common.outcome import Outcome, Status

@@ -1,4 +1,4 @@
-"""What the tests of the sink share: an intake at a fixed instant, and sinks that never really wait."""
+"""An intake at a fixed instant, and clients and sinks of it that never really wait."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from common.datadog.client import DatadogClient
 from common.datadog.historical import HistoricalIngestion
-from common.datadog.sink import DatadogSink
+from common.datadog.intake import DatadogSink
+from common.datadog.payloads import Encoding
 from common.net.retry import Deadline
 from support.servers.datadog import Intake
 from support.standins import APP_KEY, KEY, NOW, Time, core_settings, datadog_settings
 
+MakeClient = Callable[..., DatadogClient]
 MakeSink = Callable[..., DatadogSink]
 MakeHistory = Callable[..., HistoricalIngestion]
 
@@ -23,19 +26,33 @@ def intake() -> Iterator[Intake]:
 
 
 @pytest.fixture
-def make_sink(intake: Intake, time: Time) -> MakeSink:
+def make_client(intake: Intake, time: Time) -> MakeClient:
+    """Make a client of the intake, or of another address."""
+
+    def make(
+        seconds: float = 1000, url: str | None = None, encoding: Encoding | None = None
+    ) -> DatadogClient:
+        datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
+        deadline = Deadline(seconds, time, time.sleep)
+        return DatadogClient(datadog, core_settings(), deadline, clock=time, encoding=encoding)
+
+    return make
+
+
+@pytest.fixture
+def make_sink(make_client: MakeClient) -> MakeSink:
     """Make a sink that delivers to the intake, with settings from the variables given."""
 
     def make(
         seconds: float = 1000,
         url: str | None = None,
+        encoding: Encoding | None = None,
         since: int | None = None,
         exact_clock: bool = False,
         **environ: str,
     ) -> DatadogSink:
-        datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
-        core, deadline = core_settings(**environ), Deadline(seconds, time, time.sleep)
-        return DatadogSink(datadog, core, deadline, clock=time, since=since, exact_clock=exact_clock)
+        client = make_client(seconds, url, encoding)
+        return DatadogSink(client, core_settings(**environ), since=since, exact_clock=exact_clock)
 
     return make
 

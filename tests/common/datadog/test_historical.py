@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from common.datadog.historical import KEPT, HistoricalIngestion, refusal, visible
-from common.datadog.sink import DatadogSink
-from common.errors import DeadlineExceededError, DeliveryError, RefusedError
+from common.datadog.client import DatadogClient
+from common.datadog.historical import RETENTION, HistoricalIngestion, refusal, visible
+from common.datadog.intake import DatadogSink
+from common.errors import DeliveryError, RefusedError
 from common.metric import gauge
 from common.net.retry import Deadline
 from support.servers.datadog import HISTORICAL, Intake
@@ -25,7 +26,8 @@ MakeHistory = Callable[..., HistoricalIngestion]
 
 def push_live(intake: Intake, time: Time) -> None:
     settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url)
-    sink = DatadogSink(settings, core_settings(), Deadline(60, time), clock=time)
+    client = DatadogClient(settings, core_settings(), Deadline(60, time), clock=time)
+    sink = DatadogSink(client, core_settings())
     sink.add(LOAD(1, NOW))
     sink.flush()
 
@@ -46,7 +48,7 @@ class TestAsking:
             ("GET", f"{HISTORICAL}/jobs.done", 200),
             ("GET", f"{HISTORICAL}/runs.active", 404),
         ]
-        assert (history.requests, intake.connections) == (3, 1)
+        assert (history.client.requests, intake.connections) == (3, 1)
 
     def test_both_keys_travel_in_their_headers_only(self, intake: Intake, make_history: MakeHistory) -> None:
         make_history().enabled(["host.load"])
@@ -156,30 +158,10 @@ class TestTryingAgain:
         history = make_history()
         intake.faults.add(fault, times=2)
         assert history.enabled(["host.load"]) == {"host.load"}
-        assert (history.requests, len(time.naps)) == (3, 2)
+        assert (history.client.requests, len(time.naps)) == (3, 2)
         intake.faults.add(fault, times=2)
         assert history.enable("host.load") is None
-        assert (history.requests, len(time.naps)) == (6, 4)
-
-    @pytest.mark.parametrize("header", ["Retry-After", "X-RateLimit-Reset"])
-    def test_the_wait_is_what_datadog_asked_for(
-        self, intake: Intake, make_history: MakeHistory, time: Time, header: str
-    ) -> None:
-        intake.faults.add(Fault(status=429, headers={header: "7.5"}))
-        make_history().enabled(["host.load"])
-        (nap,) = time.naps
-        assert 7.5 <= nap <= 8
-
-    def test_everything_stays_under_one_deadline(
-        self, intake: Intake, make_history: MakeHistory, time: Time
-    ) -> None:
-        intake.faults.add(Fault())
-        intake.faults.add(Fault(status=503, headers={"Retry-After": "50"}), times=None)
-        with pytest.raises(DeliveryError, match=r": answered 503 \(tried 3 times\)$"):
-            make_history(seconds=120).enabled(NAMES)
-        assert NOW + 100 <= time.now <= NOW + 120
-        with pytest.raises(DeadlineExceededError, match="the deadline of 0 s has passed"):
-            make_history(seconds=0).enable("host.load")
+        assert (history.client.requests, len(time.naps)) == (6, 4)
 
     def test_an_answer_about_another_metric_never_counts(
         self, intake: Intake, make_history: MakeHistory
@@ -189,32 +171,14 @@ class TestTryingAgain:
             make_history().enabled(["host.load"])
 
 
-class TestWords:
-    def test_the_refusal_names_the_command(self) -> None:
-        assert refusal(2, "run_collector.py wandb --enable-historical") == (
-            "Historical Metrics Ingestion is off for 2 of the metrics: Datadog would drop every point of "
-            "theirs that is older than an hour, without a word; to turn it on: "
-            "run_collector.py wandb --enable-historical"
-        )
+def test_how_long_points_take_to_be_visible_depends_on_their_age() -> None:
+    bounds = [0, 3600, 12 * 3600, 30 * 86_400, RETENTION]
+    texts = [visible(bound + 1) for bound in bounds]
+    assert len(set(texts)) == len(bounds)
+    assert [visible(bound) for bound in bounds[1:]] == texts[:-1]
 
-    @pytest.mark.parametrize(
-        ("age", "words"),
-        [
-            (0, "at once"),
-            (3600, "at once"),
-            (3601, "within an hour"),
-            (12 * 3600, "within an hour"),
-            (12 * 3600 + 1, "within 14 hours"),
-            (30 * 86_400, "within 14 hours"),
-            (
-                30 * 86_400 + 1,
-                "after more than 14 hours: for points older than 30 days Datadog promises no time",
-            ),
-        ],
-    )
-    def test_how_long_points_take_to_be_seen_follows_their_age(self, age: int, words: str) -> None:
-        assert visible(age) == words
 
-    def test_what_is_older_than_is_kept_is_said(self) -> None:
-        assert "15 months" not in visible(KEPT)
-        assert visible(KEPT + 1).endswith("older than 15 months it keeps only where the contract says so")
+def test_the_refusal_names_the_number_and_the_command() -> None:
+    text = refusal(2, "run_collector.py wandb --enable-historical")
+    assert "for 2 of the metrics" in text
+    assert text.endswith(": run_collector.py wandb --enable-historical")

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from common.config.settings import ConfigurationFile, DatadogSettings, load
+from common.datadog.client import DatadogClient
 from common.datadog.historical import HistoricalIngestion
-from common.datadog.sink import DatadogSink
+from common.datadog.intake import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.metric import gauge
 from common.net.retry import Deadline
@@ -124,10 +125,11 @@ def test_a_push_never_carries_the_application_key(
 ) -> None:
     monkeypatch.setenv("DD_APP_KEY", APP_KEY)
     settings = datadog_settings(FLEETGAUGE_DD_URL=intake.url, DD_APP_KEY=APP_KEY)
-    sink = DatadogSink(settings, core_settings(), Deadline(60, time), clock=time)
+    client = DatadogClient(settings, core_settings(), Deadline(60, time), clock=time)
+    sink = DatadogSink(client, core_settings())
     sink.add(LOAD(1, NOW))
     sink.flush()
-    sink.validate()
+    client.validate()
     assert [request.status for request in intake.requests] == [202, 200]
     for request in intake.requests:
         assert "DD-APPLICATION-KEY" not in request.headers

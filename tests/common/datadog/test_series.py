@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.datadog import series as module
-from common.datadog.series import SeriesTable, StoredSeries
+from common.datadog.series import SeriesTable
 from common.metric import Series, count, gauge
 from support.standins import NOW
 
@@ -24,18 +23,18 @@ def table(cap: int = 1000, *, many_ticks: bool = False) -> SeriesTable:
     return SeriesTable((), cap, NOW - 3600, NOW + 600, many_ticks=many_ticks)
 
 
-def drained(*series: Series, into: SeriesTable | None = None) -> list[StoredSeries]:
+def drained(*series: Series, into: SeriesTable | None = None) -> list[Series]:
     into = into or table()
     for one in series:
         into.add(one)
     return list(into.drain())
 
 
-def values(series: StoredSeries) -> dict[int, float]:
+def values(series: Series) -> dict[int, float]:
     return dict(zip(series[3], series[4], strict=True))
 
 
-def projects(series: Iterable[StoredSeries]) -> list[str]:
+def projects(series: Iterable[Series]) -> list[str]:
     return [one[1][0].removeprefix("project:") for one in series]
 
 
@@ -147,17 +146,12 @@ class TestTags:
     @pytest.mark.parametrize(
         "tags", [("project:A",), ("env:dev", "project:a"), ("9", "env:DEV", "project:a")]
     )
-    def test_common_tags_are_on_every_series_once(self, tags: tuple[str, ...]) -> None:
+    def test_common_tags_are_stated_once_for_all_series(self, tags: tuple[str, ...]) -> None:
         into = SeriesTable(("service:Fleet Gauge", "env:dev"), 10, NOW, NOW)
         for _ in range(2):
             [series] = drained(Series(LOAD, tags, None, (NOW,), (1,)), into=into)
-            assert series[1] == ("project:a", "env:dev", "service:fleet_gauge")
-
-    def test_tags_are_classified_alike_however_many_were_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MAX_PLAIN", 1)
-        into = table()
-        for project in ("a", "b", "C", "a"):
-            assert projects(drained(LOAD(1, NOW, project=project), into=into)) == [project.lower()]
+            assert series.tags == ("project:a",)
+        assert into.common_tags == ("env:dev", "service:fleet_gauge")
 
     def test_series_that_are_stored_as_one_are_both_dropped_in_a_live_run(self) -> None:
         into = table()

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from common.collector import Report
-from common.datadog.sink import DatadogSink
+from common.datadog.client import DatadogClient
+from common.datadog.intake import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.logs import redact
 from common.metric import gauge
 from common.net.http import Http, Proxy, proxy_for
 from common.net.retry import Deadline
+from support.certificates import self_signed, server_context
 from support.servers.datadog import Intake
 from support.sinks import send
 from support.standins import KEY, NOW, Time, core_settings, datadog_settings, everything
 
-SITE = "https://api.datadoghq.invalid"
+HOST = "api.datadoghq.invalid"
+SITE = f"https://{HOST}"
 LOAD = gauge("host.load", "process", "x")
 PASSWORD = "canary p@ss/word€"
 QUOTED = "canary%20p%40ss%2Fword%E2%82%AC"
@@ -87,13 +88,11 @@ def proxies() -> Iterator[Proxies]:
 def sink_through(proxy: str, time: Time, seconds: float = 5, **environ: str) -> DatadogSink:
     settings = datadog_settings(**{"DD_SITE": "datadoghq.invalid", **environ})
     core = core_settings(HTTPS_PROXY=proxy)
-    return DatadogSink(settings, core, Deadline(seconds, time, time.sleep), clock=time)
+    return DatadogSink(DatadogClient(settings, core, Deadline(seconds, time, time.sleep), clock=time), core)
 
 
 class TestOnTheWire:
-    def test_a_site_is_reached_through_the_proxy_with_the_password_in_its_header_only(
-        self, proxies: Proxies, time: Time
-    ) -> None:
+    def test_the_proxy_gets_its_password_in_its_header_only(self, proxies: Proxies, time: Time) -> None:
         proxy = proxies(deny)
         sink = sink_through(f"http://user:{QUOTED}@{proxy.address}", time)
         with pytest.raises(ConfigurationError) as caught:
@@ -106,7 +105,7 @@ class TestOnTheWire:
         assert KEY not in "".join(proxy.heads)
         seen = everything(caught.value)
         assert str(caught.value) == (
-            f"the proxy of HTTPS_PROXY refused to connect to {SITE}: 407 Proxy Authentication Required; "
+            f"the proxy of HTTPS_PROXY refused to connect to {HOST}: 407 Proxy Authentication Required; "
             "check the user and the password in HTTPS_PROXY"
         )
         for secret in (PASSWORD, QUOTED, credentials, KEY):
@@ -128,11 +127,11 @@ class TestOnTheWire:
         proxy = proxies(answering(status))
         with pytest.raises(ConfigurationError) as caught:
             send(sink_through(f"http://{proxy.address}", time, seconds=1000), [LOAD(1, NOW)])
-        assert str(caught.value) == f"the proxy of HTTPS_PROXY refused to connect to {SITE}: {status}; {fix}"
-        http = Http(Proxy(f"http://{proxy.address}", {}), Report())
+        assert str(caught.value) == f"the proxy of HTTPS_PROXY refused to connect to {HOST}: {status}; {fix}"
+        http = Http(Proxy(f"http://{proxy.address}", {}), Report(), setting="WANDB_BASE_URL")
         with pytest.raises(ConfigurationError) as caught:
             http.post(f"{SITE}/graphql", b"", {}, Deadline(1000, time))
-        assert str(caught.value).endswith(f"to {SITE}/graphql: {status}; {fix}")
+        assert str(caught.value).endswith(f"to {HOST}: {status}; {fix}")
         assert (len(proxy.heads), time.naps) == (2, [])
 
     @pytest.mark.parametrize("status", ["429 Too Many Requests", "502 Bad Gateway", "503 Busy", "504 Late"])
@@ -160,46 +159,19 @@ class TestOnTheWire:
     def test_a_certificate_nobody_vouches_for_is_refused_at_once(
         self, proxies: Proxies, time: Time, tmp_path: Path
     ) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self_signed("api.datadoghq.invalid", tmp_path))
+        context = server_context(self_signed(tmp_path, "api.datadoghq.invalid"))
 
         def impersonate(connection: socket.socket) -> None:
             connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             context.wrap_socket(connection, server_side=True).close()
 
         proxy = proxies(impersonate)
-        with pytest.raises(RefusedError, match=f"^the certificate of {SITE} is not .*VERIFY_FAILED"):
+        with pytest.raises(
+            RefusedError,
+            match=r"^cannot reach api.datadoghq.invalid \(TLS: self.signed certificate\); check DD_SITE$",
+        ):
             send(sink_through(f"http://{proxy.address}", time), [LOAD(1, NOW)])
         assert (len(proxy.heads), time.naps) == (1, [])
-
-
-def self_signed(name: str, folder: Path) -> Path:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "certificate.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        + certificate.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
 
 
 class TestChoice:

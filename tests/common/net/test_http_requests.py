@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import base64
 import gzip
-import ipaddress
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from common.collector import Report
-from common.errors import DeadlineExceededError, SourceError
-from common.net.http import Http, RejectedError, TimedOutError, TooLargeError, UnavailableError, proxy_for
+from common.errors import DeadlineExceededError, FleetgaugeError
+from common.net.http import (
+    Http,
+    Proxy,
+    RejectedError,
+    TimedOutError,
+    TooLargeError,
+    UnavailableError,
+    proxy_for,
+)
 from common.net.retry import Deadline, TransientError
+from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
 from support.servers.loopback import Answer, LoopbackServer, Request
 from support.standins import core_settings
@@ -42,14 +49,17 @@ def echo() -> Iterator[Echo]:
 def post(
     server: LoopbackServer[Request], body: bytes = b"hello", largest: int = 10_000, seconds: float = 10
 ) -> bytes:
-    http = Http(None, Report(), clock=lambda: 1000.0)
-    return http.post(f"{server.url}/x", body, {}, Deadline(seconds), largest).body
+    return connected().post(f"{server.url}/x", body, {}, Deadline(seconds), largest).body
+
+
+def connected(report: Report | None = None, proxy: Proxy | None = None) -> Http:
+    return Http(proxy, report or Report(), setting="WANDB_BASE_URL", clock=lambda: 1000.0)
 
 
 class TestAnswers:
     def test_the_body_comes_back_and_the_request_is_counted(self, echo: Echo) -> None:
         report = Report()
-        http = Http(None, report)
+        http = connected(report)
         for _ in range(3):
             assert http.post(f"{echo.url}/x", b"hello", {"X-Key": "k"}, Deadline(10)).body == b"hello"
         assert report.requests == 3
@@ -57,7 +67,7 @@ class TestAnswers:
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
 
     def test_after_the_end_nothing_is_asked(self, echo: Echo) -> None:
-        http = Http(None, Report())
+        http = connected()
         http.close()
         with pytest.raises(TransientError, match="no more requests are made"):
             http.post(f"{echo.url}/x", b"hello", {}, Deadline(10))
@@ -71,7 +81,7 @@ class TestAnswers:
         for more in (0, 1):
             body = gzip.compress(b"z" * (16 * 2**20 + more), 1)
             echo.faults.add(Fault(body=body, headers={"Content-Encoding": "gzip"}))
-        http = Http(None, Report())
+        http = connected()
         assert len(http.post(f"{echo.url}/x", b"", {}, Deadline(10)).body) == 16 * 2**20
         with pytest.raises(TooLargeError):
             http.post(f"{echo.url}/x", b"", {}, Deadline(10))
@@ -108,12 +118,12 @@ class TestAnswers:
     )
     def test_a_broken_answer_is_worth_another_try(self, echo: Echo, fault: Fault) -> None:
         echo.faults.add(fault)
-        with pytest.raises(TransientError, match=r"^no answer: "):
+        with pytest.raises(TransientError, match=r"^cannot reach .*; check WANDB_BASE_URL$"):
             post(echo)
 
     def test_nobody_listening_is_worth_another_try(self, echo: Echo) -> None:
         echo.close()
-        with pytest.raises(TransientError, match="NewConnectionError") as caught:
+        with pytest.raises(TransientError, match=r"\(connection refused\); check WANDB_BASE_URL$") as caught:
             post(echo)
         assert not isinstance(caught.value, TimedOutError)
 
@@ -135,7 +145,7 @@ class TestBounds:
 
     def test_a_server_that_hangs_costs_no_more_than_the_deadline(self, echo: Echo) -> None:
         echo.faults.add(Fault(hang=True))
-        with pytest.raises(TimedOutError, match=r"ReadTimeoutError.*read timeout=0\.[12]"):
+        with pytest.raises(TimedOutError, match=r"read timeout=0\.[12]"):
             post(echo, seconds=0.2)
 
     def test_a_server_that_drips_is_cut_off_at_the_deadline(self) -> None:
@@ -156,14 +166,14 @@ class TestBounds:
             dripping.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
             with pytest.raises(DeadlineExceededError):
-                Http(None, Report()).post(url, b"", {}, Deadline(0.3))
+                connected().post(url, b"", {}, Deadline(0.3))
             stop.set()
             dripping.join()
 
     def test_once_the_time_is_over_nothing_is_sent(self, echo: Echo) -> None:
         report = Report()
         with pytest.raises(DeadlineExceededError):
-            Http(None, report).post(f"{echo.url}/x", b"", {}, Deadline(-1))
+            connected(report).post(f"{echo.url}/x", b"", {}, Deadline(-1))
         assert (report.requests, echo.requests) == (0, [])
 
 
@@ -175,66 +185,42 @@ class TestProxies:
         assert proxy.url == echo.url
         assert "Proxy" in repr(proxy)
         assert "cDpw" not in repr(proxy)
-        assert Http(proxy, Report()).post("http://wandb.example/x", b"hi", {}, Deadline(10)).body == b"hi"
+        assert connected(proxy=proxy).post("http://wandb.example/x", b"hi", {}, Deadline(10)).body == b"hi"
         assert echo.requests[0].target == "http://wandb.example/x"
         sent = echo.requests[0].headers["Proxy-Authorization"].removeprefix("Basic ")
         assert base64.b64decode(sent) == b"me:p@ss"
 
-    @pytest.mark.parametrize(
-        ("url", "no_proxy"),
-        [("http://127.0.0.1:1", ""), ("http://localhost", ""), ("https://w.example", "w.example")],
-    )
-    def test_some_hosts_are_reached_without_it(self, url: str, no_proxy: str) -> None:
-        assert proxy_for(url, core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=no_proxy)) is None
-        assert proxy_for("https://w.example", core_settings()) is None
-
 
 class TestCertificates:
-    def test_one_that_nobody_vouches_for_is_refused_and_not_tried_again(self, tmp_path: Path) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(_self_signed(tmp_path))
+    @pytest.mark.parametrize(
+        ("name", "is_trusted", "configuration", "reason"),
+        [("127.0.0.1", False, False, "self.signed certificate"), ("other.invalid", True, True, "mismatch")],
+    )
+    def test_a_wrong_certificate_is_final_and_for_another_host_configuration(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        name: str,
+        is_trusted: bool,
+        configuration: bool,
+        reason: str,
+    ) -> None:
+        certificate = self_signed(tmp_path, name)
+        if is_trusted:
+            monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        context = server_context(certificate)
         with closing(socket.create_server(("127.0.0.1", 0))) as listening:
 
             def greet() -> None:
                 connection, _ = listening.accept()
-                with connection:
-                    try:
-                        context.wrap_socket(connection, server_side=True)
-                    except ssl.SSLError:
-                        return
+                with connection, suppress(ssl.SSLError):
+                    context.wrap_socket(connection, server_side=True)
 
             greeting = threading.Thread(target=greet)
             greeting.start()
-            url = f"https://127.0.0.1:{listening.getsockname()[1]}/"
-            with pytest.raises(SourceError, match="is not to be trusted"):
-                Http(None, Report()).post(url, b"", {}, Deadline(10))
+            host = f"127.0.0.1:{listening.getsockname()[1]}"
+            expected = rf"^cannot reach {host} \(TLS: .*{reason}.*\); check WANDB_BASE_URL$"
+            with pytest.raises(FleetgaugeError, match=expected) as caught:
+                connected().post(f"https://{host}/", b"", {}, Deadline(10))
+            assert caught.value.configuration is configuration
             greeting.join()
-
-
-def _self_signed(folder: Path) -> Path:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "both.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
-    return path

@@ -47,6 +47,8 @@ class TestDeadline:
         assert deadline.remaining() == -over
         with pytest.raises(DeadlineExceededError, match=r"^the deadline of 10 s has passed$"):
             deadline.timeout(15)
+        with pytest.raises(DeadlineExceededError, match=r"passed while waiting for an answer of x$"):
+            deadline.timeout(15, "an answer of x")
 
 
 class TestRequestedWait:
@@ -139,7 +141,7 @@ class TestPersist:
         assert all(5 <= nap <= 5.5 for nap in time.naps)
         assert len(set(time.naps)) == 20
 
-    def test_without_it_the_waits_are_random_and_their_bound_doubles_up_to_fifteen_seconds(
+    def test_without_it_waits_are_random_and_their_bound_doubles_to_15_s(
         self, time: Time, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for _ in range(30):

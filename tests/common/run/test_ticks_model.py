@@ -6,7 +6,6 @@ from then on every read, write and request of the run raises.
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from common.options import Mode, Options
 from common.outcome import Outcome, Status
 from common.run.run import run
 from support.project import KEY
+from support.servers.series import decoded
 from support.toy_runs import TOTAL, VALUE, ToySettings, install
 
 STEP = 900
@@ -122,17 +122,17 @@ class World:
 
         self.happen(effect)
 
-    def submit(self, _client: DatadogClient, body: bytes) -> float:
+    def submit(self, client: DatadogClient, body: bytes) -> None:
         def effect() -> None:
             number, self.requests = self.requests, self.requests + 1
             if self.event.refused is not None and number >= self.event.refused:
                 raise DeliveryError("not now")
-            for series in json.loads(gzip.decompress(body))["series"]:
+            for series in json.loads(decoded(body, client.encoding))["series"]:
                 for point in series["points"]:
                     self._store(series["metric"], str(series["tags"]), point["timestamp"], point["value"])
 
         self.happen(effect)
-        return float(self.now)
+        client.server_time = float(self.now)
 
     def _store(self, metric: str, tags: str, second: int, value: float) -> None:
         assert self.now - 3600 <= second <= self.now + 600, "the intake would drop it silently"

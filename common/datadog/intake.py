@@ -1,0 +1,132 @@
+"""Delivery of series to Datadog's intake: checked, packed into payloads, sent, and counted."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from common.config.settings import CoreSettings
+from common.datadog.client import DatadogClient
+from common.datadog.payloads import Payload, payloads
+from common.datadog.series import SeriesTable
+from common.errors import ConfigurationError, DeliveryError, RefusedError
+from common.intake import MAX_AGE, MAX_AHEAD
+from common.metric import Series
+
+TOLERATED_SKEW = 60.0  # seconds
+
+log = logging.getLogger(__name__)
+
+
+class DatadogSink:
+    """Collects the series of one run and delivers them through a client.
+
+    `since` is the beginning of a backfill: points from then on are sent whatever their age, for metrics that
+    have historical ingestion enabled. Without it points outside the intake's window are dropped. With
+    `exact_clock` a delivery fails where our clock and the intake's differ.
+    """
+
+    def __init__(
+        self,
+        client: DatadogClient,
+        core: CoreSettings,
+        *,
+        since: int | None = None,
+        exact_clock: bool = False,
+    ) -> None:
+        self.points_sent = 0
+        self._client = client
+        self._cap = core.series_cap
+        self._since = since
+        self._exact_clock = exact_clock
+        self._skew_logged = False
+        now = int(client.clock())
+        oldest = now - MAX_AGE if since is None else since
+        tags = (f"env:{core.env}", f"service:{core.service}")
+        self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD, many_ticks=since is not None)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """The number of points that were not stored, by reason."""
+        return self._table.dropped
+
+    @property
+    def examples(self) -> Mapping[str, str]:
+        """The first dropped point of each reason."""
+        return self._table.examples
+
+    @property
+    def beyond_cap(self) -> Mapping[str, Collection[object]]:
+        """The series that exceeded the cap, by metric."""
+        return self._table.beyond_cap
+
+    @property
+    def clock_skew(self) -> float | None:
+        """Seconds that our clock is ahead of the intake's; None where that is not known."""
+        return self._client.clock_skew
+
+    def add(self, series: Series) -> None:
+        """Take a series, to be sent with the next `flush`."""
+        self._table.add(series)
+
+    def flush(self, within: float | None = None) -> None:
+        """Deliver the series added, perhaps within so many seconds.
+
+        Raises DeliveryError, ConfigurationError or DeadlineExceededError unless all were accepted. In a
+        backfill, series beyond the cap are an error: each part of it would lack other ones.
+        """
+        deadline = self._client.deadline
+        if within is not None:
+            self._client.deadline = deadline.within(within)
+        try:
+            for payload in payloads(self._table.drain(), self._table.common_tags):
+                if self._since is not None and self.dropped["series_cap"]:
+                    raise ConfigurationError(
+                        f"it would send more than {self._cap:,} series (FLEETGAUGE_SERIES_CAP): "
+                        "raise that, or ask for less"
+                    )
+                self._deliver(payload)
+        finally:
+            self._client.deadline = deadline
+
+    def _deliver(self, payload: Payload) -> None:
+        """Send a payload, in halves where it is too large for the intake."""
+        body = payload.body(self._client.encoding)
+        if body is not None:
+            try:
+                self._client.submit(body)
+            except RefusedError as refused:
+                if refused.status != 413:
+                    raise
+            else:
+                self._count(payload)
+                return
+        halves = payload.halves()
+        if not halves:
+            name = payload.series[0].metric.name
+            raise RefusedError(f"{self._client.address} answered 413 to a single point of {name}")
+        for half in halves:
+            self._deliver(half)
+
+    def _count(self, payload: Payload) -> None:
+        """Count an accepted payload, without the points that the intake's own clock makes it drop."""
+        old = early = 0
+        server_time = self._client.server_time
+        if server_time is not None:
+            oldest = server_time - MAX_AGE if self._since is None else self._since
+            old, early = payload.count_outside(oldest, server_time + MAX_AHEAD)
+        self.points_sent += payload.points - old - early
+        self.dropped.update({reason: n for reason, n in (("too_old", old), ("in_future", early)) if n})
+        skew = self.clock_skew or 0.0
+        if abs(skew) <= TOLERATED_SKEW:
+            return
+        problem = f"this machine's clock is {skew:+.0f} s off the intake's"
+        if old or early:
+            lost = f"{old + early} of {payload.points} points"
+            raise DeliveryError(f"{problem}, which silently dropped {lost}; correct the clock")
+        if self._exact_clock:
+            raise DeliveryError(f"{problem}: points would be sent for the wrong time; correct the clock")
+        if not self._skew_logged:
+            self._skew_logged = True
+            log.warning("%s; correct the clock", problem)
