@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common import state
 from common.collector import load_collector
-from common.config.shown import in_force
+from common.config.settings import in_force
 from common.errors import FleetgaugeError, NotConfiguredError, together
 from common.execution import health
 from common.execution.backfill import check_history

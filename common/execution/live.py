@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from common import state
-from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings
+from common.config.sources import Configuration
 from common.errors import FleetgaugeError, Interrupted
 from common.execution import health
 from common.execution.run import SLACK, Run, Sink, failure_of

@@ -44,7 +44,10 @@ def child_environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
     past = job.backfill and (job.mode is Mode.PUSH or job.collector == DATADOG)
     if past or (job.mode is Mode.SETTINGS and job.collector == DATADOG):
         secrets.append("DD_APP_KEY")
-    asks_aws = any(not environ.get(name) for name in secrets) and configured(job, environ, "secret_prefix")
+    # A secret is read unless the child sees every key of it, also those that are not passed on.
+    keys = {*secrets, "DD_APP_KEY"} if "DD_API_KEY" in secrets else {*secrets}
+    unseen = [name for name in keys if name not in secrets or not environ.get(name)]
+    asks_aws = unseen and configured(job, environ, "secret_prefix")
     in_s3 = "s3://" in configured(job, environ, "state") + configured(job, environ, "paths", own)
     needs_aws = bool(asks_aws) or in_s3
     # Whoever talks to a service may do so through a proxy, whose address may hold a password.

@@ -79,6 +79,15 @@ def test_a_child_reaches_aws_and_the_proxy_only_where_it_has_to(
     assert child_environment(job, {**GIVEN, **environ}).keys() & GIVEN.keys() == expected
 
 
+def test_push_reaches_aws_for_keys_that_it_is_not_given() -> None:
+    job = Job("host", Mode.PUSH, timeout=60)
+    keys = dict.fromkeys(("DD_API_KEY", "DD_APP_KEY"), "a key")
+    assert child_environment(job, {**GIVEN, **keys}).keys() & GIVEN.keys() == PROXY
+    given = child_environment(job, {**GIVEN, **keys, "FLEETGAUGE_SECRET_PREFIX": "test"})
+    assert given.keys() >= GIVEN.keys()
+    assert "DD_APP_KEY" not in given
+
+
 def test_a_setting_is_looked_for_in_the_environment_and_then_in_the_file(tmp_path: Path) -> None:
     config = tmp_path / "fleetgauge.toml"
     config.write_text('step = "5m"\nhost = 3\n[xenna]\nstep = "7m"\n')
