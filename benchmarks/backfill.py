@@ -30,8 +30,7 @@ from collectors.wandb.ledger import Ledger  # noqa: E402
 from collectors.wandb.metrics import THROUGHPUT  # noqa: E402
 from collectors.wandb.runs import Run, RunReader  # noqa: E402
 from collectors.wandb.settings import Project, WandbSettings  # noqa: E402
-from common.config.configuration import Configuration  # noqa: E402
-from common.config.settings import ConfigurationFile, load  # noqa: E402
+from common.config.sources import Configuration, ConfigurationFile, load  # noqa: E402
 from common.datadog.client import DatadogClient  # noqa: E402
 from common.datadog.intake import DatadogSink  # noqa: E402
 from common.datadog.payloads import Encoding  # noqa: E402

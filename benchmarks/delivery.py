@@ -75,7 +75,7 @@ def series_of(points: int, per_series: int) -> list[Series]:
 
 def ours(url: str, encoding: Encoding) -> Send:
     """Return the service's own way, from series to the intake's answer."""
-    from common.config.configuration import Configuration
+    from common.config.sources import Configuration
     from common.datadog.client import DatadogClient
     from common.datadog.intake import DatadogSink
     from common.net.retry import Deadline

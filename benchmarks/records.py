@@ -47,7 +47,7 @@ way, kind, folder, url, now, sent_until, untagged, offsets = sys.argv[1:]
 now = int(now)
 import orjson, urllib3
 from common.collector import Context, load_collector
-from common.config.configuration import Configuration
+from common.config.sources import Configuration
 from common.datadog.client import DatadogClient
 from common.datadog.intake import DatadogSink
 from common.net.retry import Deadline

@@ -231,7 +231,7 @@ def ours(url: str, projects: str, connections: str, parts: str = "") -> dict[str
 
     from collectors.wandb.collector import COLLECTOR
     from common.collector import Context
-    from common.config.settings import ConfigurationFile, load
+    from common.config.sources import ConfigurationFile, load
     from common.net.retry import Deadline
     from common.window import due
 

@@ -20,8 +20,13 @@ sys.path[0] = str(ROOT)
 from common import registry  # noqa: E402
 from common.cli import arguments  # noqa: E402
 from common.collector import load_collector  # noqa: E402
-from common.config.settings import CoreSettings, DatadogSettings, Settings, secret_variables  # noqa: E402
-from common.config.shown import written  # noqa: E402
+from common.config.settings import (  # noqa: E402
+    CoreSettings,
+    DatadogSettings,
+    Settings,
+    secret_variables,
+    written,
+)
 from common.datadog.provision_settings import ProvisionSettings  # noqa: E402
 from common.metric import Metric  # noqa: E402
 from common.run import health  # noqa: E402

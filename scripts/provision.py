@@ -17,9 +17,9 @@ from common import logs, registry, signals  # noqa: E402
 from common.cli import streams  # noqa: E402
 from common.cli.arguments import interval  # noqa: E402
 from common.cli.progress import watcher  # noqa: E402
-from common.config.configuration import Configuration  # noqa: E402
 from common.config.file import DATADOG_TABLE, PROVISION_TABLE  # noqa: E402
-from common.config.settings import CoreSettings, DatadogSettings, refuse_unknown_variables  # noqa: E402
+from common.config.settings import CoreSettings, DatadogSettings  # noqa: E402
+from common.config.sources import Configuration, refuse_unknown_variables  # noqa: E402
 from common.datadog.documents import Place, dashboard_document, monitor_document  # noqa: E402
 from common.datadog.marks import DASHBOARD, MONITOR, owner  # noqa: E402
 from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings  # noqa: E402

@@ -62,7 +62,7 @@ def table(heading: str) -> list[list[str]]:
     [
         ("What does `wandb.runs.active` mean?", "collectors/wandb/metrics.py", "runs.active"),
         ("Why was a point dropped?", "common/datadog/series.py", "not_finite"),
-        ("How is a secret found?", "common/config/credentials.py", "AWS Secrets Manager"),
+        ("How is a secret found?", "common/config/sources.py", "AWS Secrets Manager"),
         ("When is a child started, and when is it killed?", "common/cli/supervise.py", "SIGKILL"),
         ("How is a missed run healed?", "common/window.py", "def due"),
         ("Where is a page's axis drawn?", "fleetgauge/pages/charts.py", "def _x_axis"),

@@ -206,7 +206,7 @@ def _span(options: Options, environ: Mapping[str, str]) -> Window | None:
     """Return the span of a backfill; None where the step cannot be read, which its outcome says."""
     if options.backfill is None:
         return None
-    from common.config.configuration import Configuration
+    from common.config.sources import Configuration
     from common.window import Window
 
     past = options.backfill

@@ -1,65 +1,64 @@
-"""Settings: where a value may come from, in which order, and what is said when it is wrong.
+"""Settings: the models, the types of their fields, and the text that shows a value.
 
-Precedence is the environment, AWS Secrets Manager, the configuration file, the default. Every field has
-one name, its environment variable; secrets use the same names, and the file the field's own name.
+The environment and AWS secrets name a value by its variable, the configuration file by its field.
+`common.config.sources` finds the values.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
-from typing import Annotated, Any, Protocol, TypeVar, cast, get_args
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from pydantic import AfterValidator, AliasGenerator, BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    InitSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
+from pydantic import (
+    AfterValidator,
+    AliasGenerator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
 )
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticKnownError
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from common.config.characters import flaw
-from common.config.file import NAME, unknown
-from common.config.file import ConfigurationFile as ConfigurationFile  # what `load` takes
-from common.errors import ConfigurationError, NotConfiguredError
-from common.logs import remember_secret
-from common.registry import PREFIX, nearest
-from common.times import parse_duration
+from common.logs import redact, remember_secret
+from common.registry import PREFIX
+from common.times import duration, parse_duration
 
-RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE"}
+MASK = "********"
 
-log = logging.getLogger(__name__)
-
-
-class _FromSecret:
-    """Marks a field that a secret usually holds: only a missing one that is required makes us ask AWS."""
-
-
-class _NonBlank:
-    """Marks a field for which an empty value is an error; any other field counts as unset then."""
+_CATEGORIES = {
+    "Cc": "a control character",
+    "Cf": "an invisible character, such as a zero-width space",
+    "Cs": "bytes that are not UTF-8",
+    "L": "a letter that is not ASCII",
+    "Z": "a space",
+}
 
 
-def _strip(value: object) -> object:
-    return value.strip() if isinstance(value, str) else value
-
-
-def _credential(value: object) -> object:
-    """A credential without the white space around it, and remembered before anybody can quote it."""
-    if not isinstance(value, str):
-        return value
-    remember_secret(value)
-    if problem := flaw(value.strip()):
-        raise ValueError(problem)
-    return value.strip()
+def credential_flaw(text: str) -> str | None:
+    """Return why a text cannot be a credential, without quoting it; None where it can."""
+    for character in text:
+        if "!" <= character <= "~":
+            continue
+        category = unicodedata.category(character)
+        kind = _CATEGORIES.get(category) or _CATEGORIES.get(category[0]) or "a character that is not ASCII"
+        if character in "\r\n\x85\u2028\u2029":
+            kind = "a line break"
+        elif character == "\t":
+            kind = "a tab"
+        return f"it holds {kind}; a credential is printable ASCII without spaces"
+    return None
 
 
 def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine by its name or address."""
     if host == "localhost":
         return True
     try:
@@ -68,8 +67,28 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _parts(url: str, example: str) -> SplitResult:
-    """Split a URL; the errors of urlsplit quote it, and with it a password."""
+def _strip(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _credential(value: object) -> object:
+    """Strip and check a credential; it is redacted from now on, whatever becomes of it."""
+    if not isinstance(value, str):
+        return value
+    remember_secret(value)
+    if flaw := credential_flaw(value.strip()):
+        raise ValueError(flaw)
+    return value.strip()
+
+
+def _refuse_blank(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value():
+        raise ValueError("is set but empty: give it a value, or unset it")
+    return value
+
+
+def _split_url(url: str, example: str) -> SplitResult:
+    """Split a URL; the errors of urlsplit would quote it, and with it a password."""
     try:
         parts = urlsplit(url)
         complete = bool(parts.hostname) and parts.port != 0 and parts.scheme in {"http", "https"}
@@ -81,7 +100,7 @@ def _parts(url: str, example: str) -> SplitResult:
 
 
 def _require_tls(url: str) -> str:
-    parts = _parts(url, "https://host")
+    parts = _split_url(url, "https://host")
     if parts.username or parts.password:
         raise ValueError("credentials do not belong in a URL")
     if set("?#") & set(url):
@@ -94,48 +113,51 @@ def _require_tls(url: str) -> str:
 
 
 def _remember_proxy_password(value: SecretStr) -> SecretStr:
-    password = _parts(value.get_secret_value(), "http://proxy:3128").password or ""
+    password = _split_url(value.get_secret_value(), "http://proxy:3128").password or ""
     remember_secret(password)
     remember_secret(unquote(password))
-    if problem := flaw(value.get_secret_value()):
-        raise ValueError(f"{problem}: write others as %XX")
+    if flaw := credential_flaw(value.get_secret_value()):
+        raise ValueError(f"{flaw}: write others as %XX")
     return value
 
 
-def _split(value: object) -> object:
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-def _site(value: str) -> str:
+def _check_site(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", value):
         raise ValueError("write the bare site, such as datadoghq.eu or us5.datadoghq.com")
     return value
 
 
-def _refuse_blank(value: SecretStr) -> SecretStr:
-    if not value.get_secret_value():
-        raise ValueError("is set but empty: give it a value, or unset it")
+def _split_texts(value: object) -> object:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
     return value
 
 
-Secret = Annotated[SecretStr, BeforeValidator(_credential), _FromSecret()]
+def _parse_duration(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class _SecretMark:
+    """Marks a field as a secret. Where a blank value is an error, it does not count as unset."""
+
+    blank_is_error: bool = False
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_credential), _SecretMark()]
 NonBlankSecret = Annotated[
-    SecretStr, BeforeValidator(_credential), AfterValidator(_refuse_blank), _FromSecret(), _NonBlank()
+    SecretStr, BeforeValidator(_credential), AfterValidator(_refuse_blank), _SecretMark(blank_is_error=True)
 ]
 Text = Annotated[str, BeforeValidator(_strip)]
 Url = Annotated[Text, AfterValidator(_require_tls)]
-Site = Annotated[Text, AfterValidator(_site)]
+Site = Annotated[Text, AfterValidator(_check_site)]
 ProxyUrl = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember_proxy_password)]
-Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Duration = Annotated[
-    int, BeforeValidator(lambda value: parse_duration(value) if isinstance(value, str) else value)
-]
+Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_texts)]
+Duration = Annotated[int, BeforeValidator(_parse_duration)]
 
 
 def named(prefix: str) -> SettingsConfigDict:
-    """The configuration of a settings class whose variables are `<prefix><FIELD>` unless aliased."""
+    """Return the configuration of a model whose variables are `<prefix><FIELD>` unless aliased."""
     return SettingsConfigDict(
         alias_generator=AliasGenerator(validation_alias=lambda name: prefix + name.upper()),
         extra="forbid",
@@ -145,20 +167,29 @@ def named(prefix: str) -> SettingsConfigDict:
 
 
 class Settings(BaseSettings):
-    """The base of every settings class; built by `load`, which supplies the sources."""
+    """The base of every model. It is given its values, by variable, and reads no source itself."""
 
     model_config = named(PREFIX)
-    _looked: tuple[str, ...] = ()
     _origins: Mapping[str, str] = {}
+    _searched: tuple[str, ...] = ()
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each variable that is not at its default was found."""
+        """Return the source of each variable that is not at its default."""
         return self._origins
 
     def not_set(self, variable: str) -> str:
-        """What to say where an optional value turns out to be needed."""
-        return f"{variable} is not set; looked in: {'; '.join(self._looked)}"
+        """Return the error for an optional value that turns out to be needed."""
+        return f"{variable} is not set; looked in: {'; '.join(self._searched)}"
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_boolean_as_number(cls, value: Any, info: ValidationInfo) -> Any:  # Any: of every type
+        if isinstance(value, bool) and info.field_name is not None:
+            types = _types(cls.model_fields[info.field_name])
+            if bool not in types and types & {int, float}:
+                raise PydanticKnownError("int_type" if int in types else "float_type")
+        return value
 
     @classmethod
     def settings_customise_sources(
@@ -169,7 +200,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings, *_sources.get())
+        return (init_settings,)
 
 
 class CollectorSettings(Settings):
@@ -261,180 +292,46 @@ class DatadogSettings(DatadogAddress):
     )
 
 
-class SecretReader(Protocol):
-    """Reads secrets for a settings class."""
-
-    @property
-    def region(self) -> str:
-        """Where they are read."""
-
-    def source(self, model: type[Settings], secret_id: str) -> EnvSettingsSource | None:
-        """The secret's values as a source, or None where there is no such secret."""
-
-
-M = TypeVar("M", bound=Settings)
-_sources: ContextVar[tuple[PydanticBaseSettingsSource, ...]] = ContextVar("_sources", default=())
-
-
-class _Environment(EnvSettingsSource):
-    def __init__(self, model: type[BaseSettings], environ: Mapping[str, str]) -> None:
-        self._model, self._environ = model, environ
-        super().__init__(model, case_sensitive=True)
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        # A variable set to nothing is an unset one: charts and shells leave such behind.
-        return without_blanks(self._model, self._environ)
-
-
 def variables(model: type[Settings]) -> dict[str, str]:
-    """The fields of a settings class and the variable that sets each."""
+    """Return the variable of each field."""
     return {name: str(info.validation_alias) for name, info in model.model_fields.items()}
 
 
-def secret_variables(model: type[Settings]) -> list[str]:
-    """The variables that a secret usually holds."""
-    return _marked(model, _FromSecret)
+def secret_variables(model: type[Settings], *, blank_is_error: bool = False) -> list[str]:
+    """Return the variables of secrets, required or optional; on request only those that may not be blank."""
+    marks = {str(info.validation_alias): _secret_mark(info) for info in model.model_fields.values()}
+    return [name for name, mark in marks.items() if mark and mark.blank_is_error >= blank_is_error]
 
 
-def _marked(model: type[BaseSettings], kind: type) -> list[str]:
-    """The variables of the fields with a mark. Of `Secret | None`, the marks are one level down."""
-    return [
-        str(info.validation_alias)
-        for info in model.model_fields.values()
-        for holder in (info, *get_args(info.annotation))
-        for mark in getattr(holder, "metadata", getattr(holder, "__metadata__", ()))
-        if isinstance(mark, kind)
-    ]
+def _secret_mark(info: FieldInfo) -> _SecretMark | None:
+    """Return the mark of a secret; in the annotation `Secret | None` it is nested."""
+    nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
+    return next((mark for mark in (*info.metadata, *nested) if isinstance(mark, _SecretMark)), None)
 
 
-def without_blanks(model: type[BaseSettings], values: Mapping[str, str]) -> dict[str, str]:
-    """Values by variable without empty ones, which count as unset; but for those where that is an error."""
-    non_blank = _marked(model, _NonBlank)
-    return {name: value for name, value in values.items() if value.strip() or name in non_blank}
+def _types(info: FieldInfo) -> set[object]:
+    """Return the types of a field: of `Duration | None`, int and None."""
+    return {getattr(kind, "__origin__", kind) for kind in (info.annotation, *get_args(info.annotation))}
 
 
-def load(
-    model: type[M],
-    table: str | None,
-    *,
-    environ: Mapping[str, str],
-    file: ConfigurationFile,
-    secrets: SecretReader | None = None,
-    secret_id: str | None = None,
-) -> M:
-    """Build one settings object from every source, or say in one error all that is wrong with it."""
-    names = variables(model)
-    looked = ["the environment"]
-    found: EnvSettingsSource | None = None
-    required = [names[key] for key, info in model.model_fields.items() if info.is_required()]
-    held = [name for name in secret_variables(model) if name in required]
-    wanted = [name for name in held if not environ.get(name, "").strip()]
-    if wanted and secrets is not None and secret_id is not None:
-        found = secrets.source(model, secret_id)
-        looked.append(f"the AWS secret {secret_id}")
-        if found is None:
-            looked[-1] += f" (there is no such secret in {secrets.region}: check AWS_REGION)"
-    elif wanted:
-        looked.append("AWS Secrets Manager was not asked (FLEETGAUGE_SECRET_PREFIX is not set)")
-    elif held and secret_id is not None:
-        looked.append(f"the AWS secret {secret_id} was not asked ({', '.join(held)} being set)")
-    given = _table(model, table, file)
-    looked.append(f"the configuration file {file.path}" if file.path else "no configuration file was given")
-    origins = {names[key]: f"{file.path}: {key} in {_place(table)}" for key in given}
-    origins |= {name: f"the AWS secret {secret_id}: {name}" for name in (found.env_vars if found else ())}
-    origins |= {name: name for name in without_blanks(model, environ)}
-
-    in_file = InitSettingsSource(model, {names[key]: value for key, value in given.items()})
-    sources = (_Environment(model, environ), found, in_file)
-    token = _sources.set(tuple(source for source in sources if source is not None))
-    try:
-        settings = model()
-        settings._looked = tuple(looked)
-        settings._origins = {
-            name: "the environment" if origin == name else origin.removesuffix(f": {name}")
-            for name, origin in origins.items()
-            if name in names.values()
-        }
-        for name, origin in settings._origins.items():
-            log.debug("%s is from %s", name, origin)
-        return settings
-    except ValidationError as error:
-        raise _explain(error, looked, origins) from None
-    finally:
-        _sources.reset(token)
+def written(value: object, info: FieldInfo) -> str:
+    """Return a value as a variable holds it (`7d`, `true`, `a,b`), secrets masked; `""` for None."""
+    if isinstance(value, SecretStr):
+        return MASK
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, int) and get_args(Duration)[-1] in info.metadata:
+        return duration(value)
+    return "" if value is None else str(value).removesuffix(".0")
 
 
-# Any: TOML values
-def _table(model: type[Settings], table: str | None, file: ConfigurationFile) -> dict[str, Any]:
-    """The file's keys for this model; a key that no field has is an error."""
-    if table is None:
-        given = {key: value for key, value in file.tables.items() if not isinstance(value, dict)}
-    else:
-        given = dict(cast("Mapping[str, Any]", file.tables.get(table, {})))
-    known = list(model.model_fields)
-    renamed = {} if table else {old.removeprefix(PREFIX).lower(): new for old, new in RENAMED.items()}
-    wrong = [
-        _renamed(key, renamed[key].removeprefix(PREFIX).lower())
-        if key in renamed
-        else unknown("key", key, known, f" in {_place(table)}")
-        for key in given
-        if key not in known
-    ]
-    if wrong:
-        raise ConfigurationError(f"{file.path}: {', '.join(wrong)}")
-    # As in the environment, what is set to nothing is not set.
-    non_blank, names = _marked(model, _NonBlank), variables(model)
-    return {
-        key: value
-        for key, value in given.items()
-        if not isinstance(value, str) or value.strip() or names[key] in non_blank
-    }
-
-
-def _place(table: str | None) -> str:
-    return f"[{table}]" if table else "the top level"
-
-
-def _explain(error: ValidationError, looked: list[str], origins: Mapping[str, str]) -> ConfigurationError:
-    """What is wrong with every value, and where it comes from; or else what is missing."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    wrong = [problem for problem in problems if problem["type"] != "missing"]
-    if not wrong:
-        missing = ", ".join(
-            str(problem["loc"][0]) if problem["loc"] else problem["msg"] for problem in problems
-        )
-        verb = "is" if len(problems) == 1 else "are"
-        return NotConfiguredError(f"{missing} {verb} not set; looked in: {'; '.join(looked)}")
-    texts = []
-    for problem in wrong:
-        name = str(problem["loc"][0]) if problem["loc"] else ""
-        inside = ".".join(part for part in map(str, problem["loc"][1:]) if NAME.fullmatch(part))
-        where = f"{origins.get(name, name)}: {inside and f'{inside}: '}" if name else ""
-        texts.append(where + problem["msg"].removeprefix("Value error, "))
-    return ConfigurationError("; ".join(dict.fromkeys(texts)))
-
-
-def refuse_unknown_variables(
-    environ: Mapping[str, str], models: Iterable[type[Settings]], others: Callable[[], Iterable[str]] = tuple
-) -> None:
-    """A misspelt variable under our prefix is an error: silently ignoring it would run on a default.
-
-    `others` are the variables of other collectors. They are looked for only to give a hint: the process of
-    one collector is not given them.
-    """
-    known = [name for model in models for name in variables(model).values()]
-    wrong = [name for name in environ if name.startswith(PREFIX) and name not in known]
-    if wrong:
-        names = [*known, *others()]
-        raise ConfigurationError(
-            "; ".join(
-                _renamed(name, RENAMED[name])
-                if name in RENAMED
-                else f"unknown variable {name}{nearest(name, names)}"
-                for name in wrong
-            )
-        )
-
-
-def _renamed(old: str, new: str) -> str:
-    return f"{old} is no longer read: set {new} instead"
+def in_force(settings: Settings) -> list[dict[str, object]]:
+    """Return a row for each setting: its variable, its value and its source."""
+    rows: list[dict[str, object]] = []
+    for name, variable in variables(type(settings)).items():
+        value = redact(written(getattr(settings, name), type(settings).model_fields[name]))
+        origin = settings.origins.get(variable, "default" if value else "not set")
+        rows.append({"setting": variable, "value": value, "from": redact(origin)})
+    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.config.shown import in_force
+from common.config.settings import in_force
 from common.errors import FleetgaugeError, NotConfiguredError, together
 from common.run import health, state
 from common.run.backfill import check_history

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from common import logs, registry
 from common.collector import Collector, Context, Network, Report, load_collector
-from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings, CoreSettings, variables
+from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError
 from common.intake import MAX_AGE, MAX_AHEAD
 from common.metric import Series

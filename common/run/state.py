@@ -14,11 +14,11 @@ import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from common.config import aws
-from common.config.file import is_deeper
 from common.config.settings import CoreSettings
 from common.errors import ConfigurationError, StateError
 from common.times import EARLIEST
@@ -74,7 +74,7 @@ class Document:
         if not isinstance(fields, dict) or fields.get("version") != VERSION:
             raise ValueError(f"not a state document of version {VERSION}")
         memory = fields.get("memory")
-        if not isinstance(memory, dict) or is_deeper(memory, MAX_DEPTH):
+        if not isinstance(memory, dict) or _is_deeper(memory, MAX_DEPTH):
             raise ValueError("without a memory that can be read")
         saved, sent_until, success = (
             _time(fields.get(name), now) for name in ("now", "sent_until", "last_success")
@@ -82,6 +82,16 @@ class Document:
         if saved is None:
             raise ValueError("without a time")
         return cls(saved, _past(sent_until, now), _past(success, now), memory)
+
+
+def _is_deeper(value: dict[str, object], limit: int) -> bool:
+    """Return whether dicts and lists are nested deeper than a limit, without recursion."""
+    layer: list[Any] = [value]  # Any: dicts and lists
+    containers = (dict, list)  # not `dict | list`, which would be made anew for each value
+    for _ in range(limit + 1):
+        inner = chain.from_iterable(item if isinstance(item, list) else item.values() for item in layer)
+        layer = [item for item in inner if isinstance(item, containers)]
+    return bool(layer)
 
 
 def _time(moment: object, now: int) -> int | None:

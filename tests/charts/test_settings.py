@@ -13,9 +13,9 @@ import yaml
 
 from common import registry
 from common.collector import load_collector
-from common.config.configuration import Configuration
 from common.config.settings import CollectorSettings, CoreSettings, DatadogSettings, secret_variables
 from common.config.settings import variables as variables_of
+from common.config.sources import Configuration
 from support.rendering import (
     CHART,
     Document,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.collector import load_collector
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.errors import ConfigurationError, NotConfiguredError
 from support.record_folder import MAKERS
 

@@ -9,8 +9,8 @@ import pytest
 from moto.s3.models import s3_backends
 
 from common.collector import Network
-from common.config.file import ConfigurationFile
-from common.config.settings import CoreSettings, load
+from common.config.settings import CoreSettings
+from common.config.sources import ConfigurationFile, load
 from support.record_fleets import BEGIN, Disk, Shape, fleet
 from support.record_runs import HOUR, Runs, differences
 from support.record_scenarios import ticks_over

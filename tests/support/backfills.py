@@ -12,7 +12,7 @@ from collectors.wandb.metrics import LIVE_ONLY
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project as Team
 from collectors.wandb.settings import WandbSettings
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.times import iso
 from common.window import Window
 from support.servers.datadog import Intake

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from moto.s3.models import s3_backends
 
 from common.collector import Network
-from common.config.file import ConfigurationFile
-from common.config.settings import CoreSettings, load
+from common.config.settings import CoreSettings
+from common.config.sources import ConfigurationFile, load
 from support.servers.aws import Aws
 from support.servers.loopback import Request
 

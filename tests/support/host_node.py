@@ -10,7 +10,7 @@ import pynvml  # type: ignore[import-untyped]
 
 from collectors.host.collector import HostSettings, Node
 from common.collector import Context
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.metric import Metric
 from common.net.retry import Deadline
 from common.window import due

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.collector import Collector, Context, Network, Report, load_collector
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.metric import Kind, Series
 from common.net.retry import Deadline
 from common.window import Window

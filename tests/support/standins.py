@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 
-from common.config.settings import ConfigurationFile, CoreSettings, DatadogSettings, load
+from common.config.settings import CoreSettings, DatadogSettings
+from common.config.sources import ConfigurationFile, load
 
 NOW = 1_800_000_000
 KEY = "canary-key-0123456789abcdef"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.metric import Metric, Series
 
 ANTS = Project("acme", "ants")

@@ -12,7 +12,7 @@ from collectors.wandb.reader import Listing, Reader
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Network, Report
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.net.retry import Deadline
 from common.shards import ALONE, Shard
 from common.window import Window

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from common.collector import Network
-from common.config.file import ConfigurationFile
-from common.config.settings import CoreSettings, load
+from common.config.settings import CoreSettings
+from common.config.sources import ConfigurationFile, load
 from support.record_folder import GIB, NOW, Folder, event, named
 from support.record_objects import BUCKET, Bucket
 from support.record_runs import Runs

@@ -21,7 +21,7 @@ from collectors.wandb.groups import Owners
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.errors import ConfigurationError, DeadlineExceededError, NotConfiguredError, SourceError
 from support.points import points
 from support.servers.faults import Fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectors.wandb.settings import Project, WandbSettings
-from common.config.settings import ConfigurationFile, load
+from common.config.sources import ConfigurationFile, load
 from common.errors import ConfigurationError
 
 HASH_KEY = "FLEETGAUGE_WANDB_USER_HASH_KEY"

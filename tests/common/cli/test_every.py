@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from common.cli.supervise import delay
-from common.config.configuration import Configuration
+from common.config.sources import Configuration
 from common.run.session import Cache
 from support.processes import ended
 from support.project import KEY, Project

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -139,27 +138,6 @@ def test_a_server_that_repeats_the_key_in_other_words_does_not_have_it_shown(
     ran = project.run("toy", "--push", DD_API_KEY=key)
     assert "unknown key: [redacted], [redacted]" in ran.stdout
     show_nothing(ran.stdout + ran.stderr)
-
-
-@pytest.mark.parametrize("kind", ["fifo", "nested", "large"])
-def test_a_configuration_file_that_is_none_is_a_sentence(project: Project, tmp_path: Path, kind: str) -> None:
-    project.add("toy", "yield VALUE(1, context.window.until)")
-    path = tmp_path / "f.toml"
-    # What the parent would look for in the file is in the environment, so that only the child reads it.
-    project.environment |= {"FLEETGAUGE_SECRET_PREFIX": "x", "FLEETGAUGE_STATE": str(tmp_path)}
-    if kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.write_text("x = " + "[" * 90_000 if kind == "nested" else "#" * 300_000)
-    ran = project.run("toy", "--config", str(path))
-    said = {
-        "fifo": "is not a regular file",
-        "nested": "more than 8 tables",
-        "large": "is larger than 262,144",
-    }
-    assert ran.returncode == 2
-    assert said[kind] in ran.stdout
-    assert "Traceback" not in ran.stderr
 
 
 def test_a_misspelt_variable_is_compared_with_those_of_every_collector(project: Project) -> None:

@@ -1,0 +1,395 @@
+"""Find the values of settings: environment, AWS secret, configuration file, default, in this order.
+
+The sources are merged key by key into one model, and each value keeps the source it was found in.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource
+
+from common import registry
+from common.config import aws
+from common.config.file import DATADOG_TABLE, PROVISION_TABLE, read_tables
+from common.config.settings import (
+    CollectorSettings,
+    CoreSettings,
+    DatadogAddress,
+    DatadogSettings,
+    Settings,
+    credential_flaw,
+    secret_variables,
+    variables,
+)
+from common.errors import ConfigurationError, NotConfiguredError, SourceError
+from common.logs import remember_secret
+from common.registry import PREFIX, nearest
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+    from types_boto3_secretsmanager import SecretsManagerClient
+
+AWS_CREDENTIALS = (  # which the AWS client reads itself
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+)
+RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE", "checkpoints": "state"}
+
+_ACCESS_DENIED = {
+    *("AccessDeniedException", "UnrecognizedClientException"),
+    *("InvalidSignatureException", "ExpiredTokenException"),
+}
+# The name of a setting, and not a credential that was pasted instead.
+_NAME = re.compile(r"[A-Za-z]{1,12}(?:[_-][A-Za-z]{1,12}){0,4}")
+_TYPE_NAMES: dict[type, str] = dict.fromkeys((int, float), "a number")
+_TYPE_NAMES |= {bool: "a boolean", str: "text", list: "a list", dict: "a table"}
+
+M = TypeVar("M", bound=Settings)
+S = TypeVar("S", bound=CollectorSettings)
+V = TypeVar("V")
+
+log = logging.getLogger(__name__)
+
+
+class Configuration:
+    """The settings of a run. Those of Datadog and of a collector, with their secrets, are read on request."""
+
+    def __init__(self, environ: Mapping[str, str], path: str | None) -> None:
+        self._environ = environ
+        _check_aws_credentials(environ)
+        self._file = ConfigurationFile(path, read_tables(path) if path else {})
+        _check_tables(self._file, registry.names())
+        self.core = load(CoreSettings, None, environ=environ, file=self._file)
+        self._secrets = AwsSecrets(self.core) if self.core.secret_prefix else None
+
+    @cached_property
+    def address(self) -> str:
+        """Return the address of Datadog by environment and file, which a dry run knows as well as a push."""
+        table = self._file.tables.get(DATADOG_TABLE, {})
+        fields = {key: value for key, value in table.items() if key in DatadogAddress.model_fields}
+        file = ConfigurationFile(self._file.path, {**self._file.tables, DATADOG_TABLE: fields})
+        return load(DatadogAddress, DATADOG_TABLE, environ=self._environ, file=file).address
+
+    def datadog(self) -> DatadogSettings:
+        """Return the settings to push with; ConfigurationError names all that is missing, also DD_ENV."""
+        no_env = "DD_ENV is not set; it becomes the tag `env` of every point, so it has no default"
+        problems = [no_env] if self.core.env is None else []
+        try:
+            settings = self._datadog
+        except ConfigurationError as error:
+            problems.insert(0, str(error))
+        if problems:  # never a NotConfiguredError: a run that cannot push is not skipped
+            raise ConfigurationError("; ".join(problems))
+        return settings
+
+    def datadog_alone(self) -> DatadogSettings:
+        """Return the settings of Datadog where nothing is sent."""
+        return self._datadog
+
+    @cached_property
+    def _datadog(self) -> DatadogSettings:
+        return self.table(DatadogSettings, DATADOG_TABLE)
+
+    def collector(self, name: str, model: type[S], others: Callable[[], Iterable[str]] = tuple) -> S:
+        """Return the settings of a collector. Unknown variables are refused before AWS is contacted.
+
+        `others` returns the variables of other collectors, of which a misspelt variable may be one.
+        """
+        refuse_unknown_variables(self._environ, (CoreSettings, DatadogSettings, model), others)
+        return self.table(model, name)
+
+    def table(self, model: type[M], table: str) -> M:
+        """Return the settings of a table of the file, with its secret."""
+        return load(model, table, environ=self._environ, file=self._file, secrets=self._secrets)
+
+
+@dataclass(frozen=True)
+class ConfigurationFile:
+    """The parsed configuration file, or an empty one."""
+
+    path: str | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict)  # Any: TOML values
+
+
+class _Value(NamedTuple):
+    """A value, its source as `--print-config` shows it, and its name in an error."""
+
+    content: Any  # text, or a TOML value
+    origin: str
+    label: str
+
+
+def load(
+    model: type[M],
+    table: str | None,
+    *,
+    environ: Mapping[str, str],
+    file: ConfigurationFile = ConfigurationFile(),  # noqa: B008 (it is frozen)
+    secrets: AwsSecrets | None = None,
+) -> M:
+    """Merge the sources into a model; `table` names its table of the file (None: top level) and its secret.
+
+    The secret is read unless the environment has every variable of the model that is a secret.
+
+    Raises:
+        NotConfiguredError: required values are missing, and nothing else is wrong.
+        ConfigurationError: values are wrong; all of them are named, with their source.
+        SourceError: AWS did not answer.
+    """
+    from_environment = _variable_values(model, environ, "the environment", "")
+    from_secret, secret_text = _read_secret(model, table, from_environment, secrets)
+    from_file = _file_values(model, table, file)
+    file_text = f"the configuration file {file.path}" if file.path else "no configuration file was given"
+    searched = [text for text in ("the environment", secret_text, file_text) if text]
+
+    values = {**from_file, **from_secret, **from_environment}
+    try:
+        settings = model(**{name: value.content for name, value in values.items()})
+    except ValidationError as error:
+        raise _explain(error, searched, values) from None
+    settings._searched = tuple(searched)
+    settings._origins = {name: value.origin for name, value in values.items()}
+    for name, value in values.items():
+        log.debug("%s is from %s", name, value.origin)
+    return settings
+
+
+class _Variables(EnvSettingsSource):
+    """The source of pydantic-settings for environment variables, over any mapping."""
+
+    def __init__(self, model: type[Settings], values: Mapping[str, str]) -> None:
+        self._values = values
+        super().__init__(model, case_sensitive=True)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return self._values
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:  # Any: as inherited
+        """Parse the JSON of a table; the model refuses what is not JSON, in an error with its variable."""
+        with suppress(ValueError):
+            return super().decode_complex_value(field_name, field, value)
+        return value
+
+
+def _variable_values(
+    model: type[Settings], values: Mapping[str, str], origin: str, label: str
+) -> dict[str, _Value]:
+    """Return the values of a model among variables, of the environment or of a secret."""
+    decoded = _Variables(model, _without_blanks(model, values))()
+    return {name: _Value(value, origin, label + name) for name, value in decoded.items()}
+
+
+def _without_blanks(model: type[Settings], values: Mapping[str, V]) -> dict[str, V]:
+    """Return values by variable without blank ones, which count as unset: charts and shells set such."""
+    exact = secret_variables(model, blank_is_error=True)
+    return {
+        name: value
+        for name, value in values.items()
+        if not isinstance(value, str) or value.strip() or name in exact
+    }
+
+
+def _read_secret(
+    model: type[Settings], table: str | None, environment: Mapping[str, _Value], secrets: AwsSecrets | None
+) -> tuple[dict[str, _Value], str]:
+    """Return the values of a model's secret, and a text that says whether it was read."""
+    names = secret_variables(model)
+    missing = [name for name in names if name not in environment]
+    if secrets is None or not names:
+        return {}, "no AWS secret, as FLEETGAUGE_SECRET_PREFIX is not set" if missing else ""
+    secret_id = f"{secrets.prefix}/{table}"
+    origin = f"the AWS secret {secret_id}"
+    if not missing:
+        return {}, f"not {origin}, as the environment has {', '.join(names)}"
+    content = secrets.read(secret_id)
+    if content is None:
+        return {}, f"{origin} (there is no such secret in {secrets.region}: check AWS_REGION)"
+    known = [*variables(model).values()]
+    wrong = [_unknown("key", key, known) for key in content if key not in known]
+    wrong += [
+        f"{key} is {_type_name(value)}: store text or a number"
+        for key, value in content.items()
+        if key in known and isinstance(value, dict | list)
+    ]
+    if wrong:
+        raise ConfigurationError(f"{origin}: {', '.join(wrong)}")
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in content.items()
+        if value is not None
+    }
+    return _variable_values(model, texts, origin, f"{origin}: "), origin
+
+
+def _file_values(model: type[Settings], table: str | None, file: ConfigurationFile) -> dict[str, _Value]:
+    """Return the values of a table of the file by variable; ConfigurationError for a key of no field."""
+    names = variables(model)
+    section = f"[{table}]" if table else "the top level"
+    content = file.tables.get(table, {}) if table else _top_level(file)
+    wrong = [_unknown("key", key, [*names], f" in {section}") for key in content if key not in names]
+    if wrong:
+        raise ConfigurationError(f"{file.path}: {', '.join(wrong)}")
+    labels = {names[key]: f"{file.path}: {key} in {section}" for key in content}
+    values = _without_blanks(model, {names[key]: value for key, value in content.items()})
+    return {name: _Value(value, labels[name], labels[name]) for name, value in values.items()}
+
+
+def _top_level(file: ConfigurationFile) -> dict[str, Any]:
+    """Return the keys outside of tables, and tables with the name of such a key, which the model refuses."""
+    fields = CoreSettings.model_fields
+    return {key: value for key, value in file.tables.items() if key in fields or not isinstance(value, dict)}
+
+
+def _check_tables(file: ConfigurationFile, collectors: list[str]) -> None:
+    """Refuse unknown tables, and values of other types where a table belongs."""
+    known = [*collectors, DATADOG_TABLE, PROVISION_TABLE]
+    wrong = [
+        f"{name} is {_type_name(file.tables[name])}: write it as a table, [{name}]"
+        for name in known
+        if not isinstance(file.tables.get(name, {}), dict)
+    ]
+    wrong += [
+        _unknown("table", name, known) for name in file.tables if name not in (*known, *_top_level(file))
+    ]
+    if wrong:
+        raise ConfigurationError(f"{file.path}: {', '.join(wrong)}")
+
+
+def _type_name(value: object) -> str:
+    return _TYPE_NAMES.get(type(value), "a date or time")
+
+
+class AwsSecrets:
+    """Secrets `<prefix>/<table>` of AWS Secrets Manager, through a client made for the first of them."""
+
+    def __init__(self, core: CoreSettings) -> None:
+        self.prefix = core.secret_prefix
+        self._core = core
+
+    @cached_property
+    def _client(self) -> SecretsManagerClient:
+        client: SecretsManagerClient = aws.client(
+            "secretsmanager", self._core, f"reading the AWS secrets {self.prefix}/*"
+        )
+        return client
+
+    @property
+    def region(self) -> str:
+        """Return the region of the client, which may come from the configuration of AWS."""
+        return self._client.meta.region_name
+
+    def read(self, secret_id: str) -> dict[str, Any] | None:  # Any: JSON
+        """Return the JSON object of a secret, None where there is no such secret.
+
+        No error quotes the secret. ConfigurationError is for a person to fix, SourceError for the next run.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+
+        purpose = f"reading the AWS secret {secret_id}"
+        log.debug("%s from %s", purpose, self._client.meta.endpoint_url)
+        try:
+            response: Mapping[str, object] = self._client.get_secret_value(SecretId=secret_id)
+        except NoCredentialsError:
+            fix = "give the pod a role or set AWS_ACCESS_KEY_ID"
+            raise ConfigurationError(f"{purpose}: no AWS credentials were found; {fix}") from None
+        except ClientError as error:
+            _raise_unless_missing(error, purpose)
+            return None
+        except HTTPClientError as error:
+            reason = f"no answer within the time allowed ({type(error).__name__})"
+            raise SourceError(f"{purpose}: {reason}; check the network path to AWS Secrets Manager") from None
+        except BotoCoreError as error:
+            raise ConfigurationError(f"{purpose}: {error}") from None
+        if "SecretBinary" in response:
+            raise ConfigurationError(f"{purpose}: it is binary; store a JSON object as text")
+        text = response.get("SecretString")
+        if not isinstance(text, str):
+            raise SourceError(f"{purpose}: the answer is not one of Secrets Manager; check AWS_ENDPOINT_URL")
+        with suppress(ValueError, RecursionError):
+            if isinstance(content := json.loads(text), dict):
+                return content
+        raise ConfigurationError(
+            f'{purpose}: it is not a JSON object; store {{"NAME": "value", ...}} as text'
+        )
+
+
+def _raise_unless_missing(error: ClientError, purpose: str) -> None:
+    """Return where AWS has no such secret; raise for any other refusal."""
+    code = error.response["Error"].get("Code", "unknown")
+    if code == "ResourceNotFoundException":
+        return
+    if code in _ACCESS_DENIED:
+        fix = "the role needs secretsmanager:GetSecretValue on it"
+        raise ConfigurationError(f"{purpose}: access denied ({code}); {fix}") from None
+    attempts = 1 + error.response["ResponseMetadata"].get("RetryAttempts", 0)
+    if attempts == 1:  # botocore retries what is temporary
+        raise ConfigurationError(f"{purpose}: AWS answered {code}; look at the secret in AWS") from None
+    raise SourceError(f"{purpose}: AWS answered {code} {attempts} times; the next run tries again") from None
+
+
+def _check_aws_credentials(environ: Mapping[str, str]) -> None:
+    """Refuse what the AWS client would quote in an error of its own."""
+    credentials = {name: environ[name] for name in AWS_CREDENTIALS if environ.get(name)}
+    for value in credentials.values():
+        remember_secret(value)
+    wrong = [f"{name}: {flaw}" for name, value in credentials.items() if (flaw := credential_flaw(value))]
+    if wrong:
+        raise ConfigurationError("; ".join(wrong))
+
+
+def refuse_unknown_variables(
+    environ: Mapping[str, str], models: Iterable[type[Settings]], others: Callable[[], Iterable[str]] = tuple
+) -> None:
+    """Raise ConfigurationError for variables with our prefix that no model has: they may be misspelt.
+
+    `others` returns the variables of other collectors. They only serve as suggestions: the process of a
+    collector does not get them.
+    """
+    known = [name for model in models for name in variables(model).values()]
+    wrong = [name for name in environ if name.startswith(PREFIX) and name not in known]
+    if wrong:
+        names = [*known, *others()]
+        raise ConfigurationError("; ".join(_unknown("variable", name, names) for name in wrong))
+
+
+def _unknown(kind: str, name: str, known: list[str], where: str = "") -> str:
+    """Return the error for an unknown name, without the name itself where it may be a pasted credential."""
+    if name in RENAMED:
+        return f"{name} is no longer read: set {RENAMED[name]} instead"
+    hint = nearest(name, known)
+    if kind != "variable" and not _NAME.fullmatch(name):
+        return f"an unknown {kind}{where} that is not shown, because it may be a credential{hint}"
+    text = {"key": repr(name), "table": f"[{name}]"}.get(kind, name)
+    return f"unknown {kind} {text}{where}{hint}"
+
+
+def _explain(error: ValidationError, searched: list[str], values: Mapping[str, _Value]) -> ConfigurationError:
+    """Return one error that names every wrong value and its source; where none is wrong, what is missing."""
+    problems = error.errors(include_url=False, include_context=False)
+    wrong = [problem for problem in problems if problem["type"] != "missing"]
+    if not wrong:
+        missing = ", ".join(
+            str(problem["loc"][0]) if problem["loc"] else problem["msg"] for problem in problems
+        )
+        verb = "is" if len(problems) == 1 else "are"
+        return NotConfiguredError(f"{missing} {verb} not set; looked in: {'; '.join(searched)}")
+    texts = []
+    for problem in wrong:
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"].endswith("_type"):
+            text += f", not {_type_name(problem['input'])}"
+        variable, *path = map(str, problem["loc"]) if problem["loc"] else ("",)
+        label = values[variable].label if variable in values else variable
+        nested = ".".join(part for part in path if _NAME.fullmatch(part))
+        texts.append(": ".join(part for part in (label, nested, text) if part))
+    return ConfigurationError("; ".join(dict.fromkeys(texts)))

@@ -1,0 +1,52 @@
+"""AWS clients: what they share, what they import, and errors about the configuration of AWS."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from common.config import aws as clients
+from common.errors import ConfigurationError
+from support.project import ROOT
+from support.servers.aws import Aws
+from support.standins import core_settings
+
+
+def test_clients_share_the_descriptions_of_services(aws: Aws) -> None:
+    core = core_settings(AWS_ENDPOINT_URL=aws.url)
+    first, second = (clients.client("s3", core, "testing") for _ in range(2))
+    assert first is not second
+    assert first.meta.service_model.metadata["serviceId"] == "S3"
+    assert first.meta.service_model.metadata is second.meta.service_model.metadata
+    paths = clients.service_models(None).search_paths
+    assert len(paths) == len({*paths}), "a process that stays searches no more of them for each client"
+
+
+def test_client_imports_no_transfer_manager() -> None:
+    code = """
+import sys
+from common.config import aws
+from common.config.settings import CoreSettings
+assert "botocore" not in sys.modules
+aws.client("s3", CoreSettings(AWS_REGION="us-east-1"), "testing")
+assert not {"boto3", "s3transfer"} & {*sys.modules}
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_missing_region_is_an_error_with_the_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match=r"^testing: no region is set; set AWS_REGION"):
+        clients.client("secretsmanager", core_settings(), "testing")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("AWS_REGION", "eu west"), ("AWS_PROFILE", "nobody")])
+def test_bad_region_or_profile_is_an_error_with_its_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=f"^testing: .*{value}"):
+        clients.client("s3", core_settings(**{"AWS_REGION": "us-east-1", variable: value}), "testing")

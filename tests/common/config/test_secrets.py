@@ -1,0 +1,173 @@
+"""Secrets from AWS Secrets Manager: which are read, and the errors, which never quote them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pydantic import Field
+
+from common.config import aws as clients
+from common.config.settings import CollectorSettings, DatadogSettings, Secret, named
+from common.config.sources import Configuration
+from common.errors import ConfigurationError, NotConfiguredError, SourceError
+from support.servers.aws import Aws, secrets_fault
+from support.servers.faults import Fault
+from support.standins import APP_KEY, KEY, everything
+
+CANARY = "canary-secret-value"
+SECRET = "dev/datadog"
+
+Read = Callable[..., DatadogSettings]
+
+
+class ToySettings(CollectorSettings):
+    """A collector with a secret."""
+
+    model_config = named("FLEETGAUGE_TOY_")
+    api_key: Secret = Field(validation_alias="TOY_API_KEY")
+
+
+@pytest.fixture
+def read(aws: Aws) -> Read:
+    """Return a function that reads Datadog's settings with the given variables and the secret."""
+
+    def reading(**environ: str) -> DatadogSettings:
+        more = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": aws.url}
+        return Configuration({**more, **environ}, None).datadog_alone()
+
+    return reading
+
+
+def refused(read: Read, error: type[Exception] = ConfigurationError) -> str:
+    with pytest.raises(error) as caught:
+        read()
+    assert type(caught.value) is error
+    assert CANARY not in everything(caught.value)
+    return str(caught.value)
+
+
+class TestReading:
+    def test_key_in_the_environment_overrides_that_key_only(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": CANARY, "DD_APP_KEY": f"{APP_KEY}\n", "DD_SITE": "from.secret"})
+        settings = read(DD_API_KEY=KEY)
+        assert settings.api_key.get_secret_value() == KEY
+        assert settings.app_key is not None
+        assert settings.app_key.get_secret_value() == APP_KEY
+        assert settings.site == "from.secret"
+        assert settings.origins["DD_API_KEY"] == "the environment"
+        assert settings.origins["DD_SITE"] == "the AWS secret dev/datadog"
+
+    def test_nothing_is_read_where_the_environment_has_every_secret(self, aws: Aws, read: Read) -> None:
+        assert read(DD_API_KEY=KEY, DD_APP_KEY=APP_KEY).api_key.get_secret_value() == KEY
+        assert aws.requests == []
+
+    def test_numbers_are_text_and_null_is_unset(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": 12345, "DD_APP_KEY": None, "DD_SITE": " "})
+        settings = read()
+        assert settings.api_key.get_secret_value() == "12345"
+        assert (settings.app_key, settings.site) == (None, "datadoghq.com")
+
+    def test_each_secret_is_read_once_and_when_it_is_needed(self, aws: Aws) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": KEY})
+        aws.put_secret("dev/toy", {"TOY_API_KEY": "toy-key"})
+        environ = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_ENDPOINT_URL": aws.url, "DD_ENV": "test"}
+        configuration = Configuration(environ, None)
+        assert configuration.address == "https://api.datadoghq.com"
+        assert aws.requests == []
+        assert configuration.collector("toy", ToySettings).api_key.get_secret_value() == "toy-key"
+        assert [b"dev/toy" in request.body for request in aws.requests] == [True]
+        for _ in range(2):
+            assert configuration.datadog().api_key.get_secret_value() == KEY
+        assert aws.asked("secretsmanager") == 2
+
+    def test_unknown_variable_is_refused_before_the_secret_is_read(self, aws: Aws) -> None:
+        environ = {"FLEETGAUGE_SECRET_PREFIX": "dev", "AWS_ENDPOINT_URL": aws.url, "FLEETGAUGE_TOY_X": "1"}
+        with pytest.raises(ConfigurationError, match=r"^unknown variable FLEETGAUGE_TOY_X"):
+            Configuration(environ, None).collector("toy", ToySettings)
+        assert aws.requests == []
+
+    def test_region_of_a_missing_secret_is_named(
+        self, aws: Aws, read: Read, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert "no such secret in us-east-1" in refused(read, NotConfiguredError)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")  # which only the AWS client reads
+        with pytest.raises(NotConfiguredError, match="no such secret in eu-west-1: check AWS_REGION"):
+            read(AWS_REGION="")
+
+
+class TestBadSecrets:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            *(f'{{"DD_API_KEY": "{CANARY}"', CANARY, f'["{CANARY}"]', f'"{CANARY}"', "null", "5"),
+            *('{"a":' * 10_000, f'{{"DD_API_KEY": 1{"0" * 5000}}}'),
+        ],
+        ids=range(8),
+    )
+    def test_secret_that_is_no_json_object(self, aws: Aws, read: Read, content: str) -> None:
+        aws.put_secret(SECRET, content)
+        assert refused(read).startswith("reading the AWS secret dev/datadog: it is not a JSON object; ")
+
+    def test_binary_secret(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, f'{{"DD_API_KEY": "{CANARY}"}}'.encode())
+        assert refused(read).startswith("reading the AWS secret dev/datadog: it is binary; ")
+
+    def test_wrong_values(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": f"{CANARY}\n{CANARY}", "DD_SITE": "https://x"})
+        error = refused(read)
+        assert "the AWS secret dev/datadog: DD_API_KEY: it holds a line break" in error
+        assert "the AWS secret dev/datadog: DD_SITE: write the bare site" in error
+
+
+class TestAwsFails:
+    @pytest.mark.parametrize(
+        "code",
+        [
+            *("AccessDeniedException", "UnrecognizedClientException"),
+            *("InvalidSignatureException", "ExpiredTokenException"),
+        ],
+    )
+    def test_access_denied_names_the_permission(self, aws: Aws, read: Read, code: str) -> None:
+        aws.faults.add(secrets_fault(code))
+        assert refused(read) == (
+            f"reading the AWS secret dev/datadog: access denied ({code}); "
+            "the role needs secretsmanager:GetSecretValue on it"
+        )
+
+    @pytest.mark.parametrize("code", ["DecryptionFailure", "InvalidRequestException"])
+    def test_permanent_error_is_not_retried(self, aws: Aws, read: Read, code: str) -> None:
+        aws.faults.add(secrets_fault(code))
+        assert f"AWS answered {code}" in refused(read)
+        assert len(aws.requests) == 1
+
+    @pytest.mark.parametrize("code", ["ThrottlingException", "InternalServiceError"])
+    def test_temporary_error_is_tried_three_times(self, aws: Aws, read: Read, code: str) -> None:
+        aws.faults.add(secrets_fault(code), times=None)
+        assert f"AWS answered {code} 3 times" in refused(read, SourceError)
+        assert len(aws.requests) == 3
+
+    def test_throttle_that_ends_is_not_noticed(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": CANARY})
+        aws.faults.add(secrets_fault("ThrottlingException"))
+        assert read().api_key.get_secret_value() == CANARY
+
+    def test_timeout(self, aws: Aws, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert (clients.CONNECT_TIMEOUT, clients.READ_TIMEOUT, clients.ATTEMPTS) == (3, 5, 3)
+        monkeypatch.setattr(clients, "READ_TIMEOUT", 0.05)
+        monkeypatch.setattr(clients, "ATTEMPTS", 1)
+        aws.faults.add(Fault(hang=True), times=None)
+        assert "no answer within the time allowed (ReadTimeoutError)" in refused(read, SourceError)
+
+    def test_answer_of_another_service(self, aws: Aws, read: Read) -> None:
+        aws.put_secret(SECRET, {"DD_API_KEY": CANARY})
+        aws.faults.add(Fault(body=f"<html>{CANARY}"))
+        assert refused(read, SourceError).endswith("check AWS_ENDPOINT_URL")
+
+    def test_no_credentials(self, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        assert "Partial cred" in refused(read)
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+        monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+        assert "no AWS credentials were found; " in refused(read)

@@ -1,0 +1,391 @@
+"""The sources of settings: which value is taken, and the errors for values that are missing or wrong."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, SecretStr
+
+from common import registry
+from common.collector import load_collector
+from common.config.file import MAX_BYTES, read_tables
+from common.config.settings import (
+    CollectorSettings,
+    CoreSettings,
+    DatadogSettings,
+    Duration,
+    Secret,
+    Settings,
+    Text,
+    Texts,
+    named,
+    variables,
+)
+from common.config.sources import (
+    AwsSecrets,
+    Configuration,
+    ConfigurationFile,
+    load,
+    refuse_unknown_variables,
+)
+from common.datadog.provision_settings import ProvisionSettings
+from common.errors import ConfigurationError, NotConfiguredError
+from support.project import ROOT
+from support.standins import KEY, core_settings, everything
+
+CANARY = "canary-secret-value"
+
+
+class ToySettings(CollectorSettings):
+    """A collector with required and optional secrets, and other settings."""
+
+    model_config = named("FLEETGAUGE_TOY_")
+
+    api_key: Secret = Field(validation_alias="TOY_API_KEY")
+    app_key: Secret | None = None
+    label: Text = "default"
+    pages: int = Field(10, ge=1)
+    ratio: float = 1.0
+    wait: Duration | None = None
+    projects: Texts = ()
+    enabled: bool = True
+
+
+class StoredSecrets(AwsSecrets):
+    """Secrets Manager with one secret, or none, that counts its readers."""
+
+    region = "us-east-1"
+
+    def __init__(self, content: dict[str, Any] | None) -> None:
+        super().__init__(core_settings(FLEETGAUGE_SECRET_PREFIX="dev"))
+        self.content = content
+        self.reads: list[str] = []
+
+    def read(self, secret_id: str) -> dict[str, Any] | None:
+        self.reads.append(secret_id)
+        return self.content
+
+
+def toy(file: dict[str, Any] | None = None, secrets: AwsSecrets | None = None, **environ: str) -> ToySettings:
+    values = {"TOY_API_KEY": CANARY, **environ}
+    return load(
+        ToySettings,
+        "toy",
+        environ=values,
+        file=ConfigurationFile("toy.toml", {"toy": file or {}}),
+        secrets=secrets,
+    )
+
+
+def refused(model: type[Settings], table: str | None, tables: dict[str, Any], **environ: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load(model, table, environ=environ, file=ConfigurationFile("f.toml", tables))
+    assert type(caught.value) is ConfigurationError
+    assert CANARY not in everything(caught.value)
+    return str(caught.value)
+
+
+NAMES = variables(ToySettings)
+FIELDS = ("api_key", "app_key", "label", "pages")
+BLANK = st.sampled_from(["", " ", "\n"])
+
+
+def values(number: int) -> st.SearchStrategy[dict[str, str]]:
+    """Some of the fields, each with the number of its source, or blank."""
+    return st.dictionaries(st.sampled_from(FIELDS), st.just(str(number)) | BLANK)
+
+
+class TestPrecedence:
+    @given(values(1), st.none() | values(2), values(3))
+    def test_each_key_is_from_the_first_source_that_sets_it(
+        self, environment: dict[str, str], secret: dict[str, str] | None, file: dict[str, str]
+    ) -> None:
+        environ = {NAMES[field]: value for field, value in environment.items()}
+        stored = secret and {NAMES[field]: value for field, value in secret.items()}
+        secrets = StoredSecrets(stored)
+        has_secrets = {"api_key", "app_key"} <= {field for field in environment if environment[field].strip()}
+        sources = {
+            "the environment": environment,
+            "the AWS secret dev/toy": {} if has_secrets else secret or {},
+            "f.toml": file,
+        }
+        expected: dict[str, tuple[str, str]] = {}
+        for origin, source in sources.items():
+            for field, value in source.items():
+                if value.strip():
+                    expected.setdefault(field, (value, origin))
+
+        def merge() -> ToySettings:
+            parsed = ConfigurationFile("f.toml", {"toy": file})
+            return load(ToySettings, "toy", environ=environ, file=parsed, secrets=secrets)
+
+        if "api_key" not in expected:
+            with pytest.raises(NotConfiguredError, match=r"^TOY_API_KEY is not set"):
+                merge()
+            return
+        settings = merge()
+        for field in FIELDS:
+            found = getattr(settings, field)
+            if field in expected:
+                text = found.get_secret_value() if isinstance(found, SecretStr) else str(found)
+                origin = settings.origins[NAMES[field]].partition(":")[0]
+                assert (text, origin) == expected[field]
+            else:
+                assert found == ToySettings.model_fields[field].default
+                assert NAMES[field] not in settings.origins
+        assert secrets.reads == ([] if has_secrets else ["dev/toy"])
+
+    def test_model_without_secrets_reads_none(self) -> None:
+        secrets = StoredSecrets({})
+        assert load(CoreSettings, None, environ={}, secrets=secrets).step == 900
+        assert secrets.reads == []
+
+    def test_file_may_have_lists_and_numbers(self) -> None:
+        settings = toy({"projects": ["a", "b"], "pages": 3, "ratio": 2, "wait": 60, "enabled": False})
+        assert (settings.projects, settings.pages, settings.ratio) == (("a", "b"), 3, 2.0)
+        assert (settings.wait, settings.enabled) == (60, False)
+        assert toy({"projects": "a, b"}).projects == ("a", "b")
+
+    def test_variable_of_a_table_is_json(self) -> None:
+        environ = {"FLEETGAUGE_PROVISION_MONITORS": '{"down": {"threshold": 3}}'}
+        found = load(ProvisionSettings, "provision", environ=environ).monitors
+        assert found is not None
+        assert found["down"].threshold == 3
+        environ = {"FLEETGAUGE_PROVISION_MONITORS": "down"}
+        assert refused(ProvisionSettings, "provision", {}, **environ).startswith(
+            "FLEETGAUGE_PROVISION_MONITORS: "
+        )
+
+
+class TestMissing:
+    @pytest.mark.parametrize(
+        ("secrets", "text"),
+        [
+            (None, "FLEETGAUGE_SECRET_PREFIX is not set"),
+            (StoredSecrets(None), "the AWS secret dev/toy (there is no such secret in us-east-1"),
+            (StoredSecrets({}), "; the AWS secret dev/toy; the configuration file toy.toml"),
+        ],
+    )
+    def test_every_source_that_was_searched_is_named(self, secrets: AwsSecrets | None, text: str) -> None:
+        with pytest.raises(NotConfiguredError, match=r"^TOY_API_KEY is not set; .*the environment") as caught:
+            toy(secrets=secrets, TOY_API_KEY="")
+        assert text in str(caught.value)
+        assert "toy.toml" in str(caught.value)
+        assert text in toy(secrets=secrets).not_set("FLEETGAUGE_TOY_APP_KEY")
+
+    def test_secret_that_was_not_read_is_named(self) -> None:
+        text = toy(secrets=StoredSecrets({}), FLEETGAUGE_TOY_APP_KEY=CANARY).not_set("X")
+        assert "not the AWS secret dev/toy" in text
+
+    def test_all_missing_settings_are_named(self) -> None:
+        class Two(CollectorSettings):
+            model_config = named("FLEETGAUGE_TWO_")
+            first: str
+            second: str
+
+        with pytest.raises(NotConfiguredError, match=r"^FLEETGAUGE_TWO_FIRST, FLEETGAUGE_TWO_SECOND are not"):
+            load(Two, "two", environ={})
+
+    def test_wrong_value_beside_a_missing_one_is_not_skipped(self) -> None:
+        assert refused(ToySettings, "toy", {"toy": {"pages": 0}}).startswith("f.toml: pages in [toy]: ")
+
+
+class TestWrongTypes:
+    @pytest.mark.parametrize(
+        ("key", "value", "type_name"),
+        [
+            ("pages", True, "a boolean"),
+            ("ratio", True, "a boolean"),
+            ("wait", False, "a boolean"),
+            ("label", True, "a boolean"),
+            ("label", 5, "a number"),
+            ("label", {"a": 1}, "a table"),
+            ("pages", [1], "a list"),
+            ("pages", tomllib.loads("x = 2026-11-18")["x"], "a date or time"),
+            ("projects", 5, "a number"),
+            ("projects", ["a", 1], "a number"),
+            ("enabled", [True], "a list"),
+            ("api_key", 5, "a number"),
+            ("api_key", [CANARY], "a list"),
+            ("api_key", {"nested": CANARY}, "a table"),
+        ],
+    )
+    def test_type_of_a_value_in_the_file_is_named(self, key: str, value: object, type_name: str) -> None:
+        error = refused(ToySettings, "toy", {"toy": {"api_key": CANARY, key: value}})
+        assert error.startswith(f"f.toml: {key} in [toy]: ")
+        assert error.endswith(f"not {type_name}")
+
+    @pytest.mark.parametrize(
+        ("text", "error"),
+        [
+            ("step = true", "step in the top level: .* not a boolean"),
+            ("[env]", "env in the top level: .* not a table"),
+            ("datadog = 5", "datadog is a number: "),
+            ("provision = 'x'", "provision is text: "),
+            ("[[host]]", r"host is a list: write it as a table, \[host\]"),
+        ],
+    )
+    def test_type_of_a_table_is_named(self, tmp_path: Path, text: str, error: str) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text(text)
+        with pytest.raises(ConfigurationError, match=f"^{path}: {error}"):
+            Configuration({}, str(path))
+
+    def test_all_wrong_values_are_named_with_their_sources(self) -> None:
+        secrets = StoredSecrets({"FLEETGAUGE_TOY_PAGES": 0, "FLEETGAUGE_TOY_APP_KEY": f"{CANARY}\n{CANARY}"})
+        with pytest.raises(ConfigurationError) as caught:
+            toy({"ratio": "x"}, secrets, FLEETGAUGE_TOY_WAIT="soon")
+        assert CANARY not in everything(caught.value)
+        labels = [text.partition(": ") for text in str(caught.value).split("; ")]
+        origin = "the AWS secret dev/toy"
+        assert [label for label, _, text in labels if label == origin or "in [toy]" in text] == [
+            *(origin, origin, "toy.toml")
+        ]
+        assert "FLEETGAUGE_TOY_WAIT: 'soon' is not a duration" in str(caught.value)
+
+
+class TestUnknownNames:
+    @pytest.mark.parametrize(
+        ("table", "keys", "errors"),
+        [
+            (None, ["servce"], ["unknown key 'servce' in the top level (did you mean 'service'?)"]),
+            (None, ["checkpoints"], ["checkpoints is no longer read: set state instead"]),
+            (
+                "toy",
+                ["page", "lable"],
+                [
+                    "unknown key 'page' in [toy] (did you mean 'pages'?)",
+                    "unknown key 'lable' in [toy] (did you mean 'label'?)",
+                ],
+            ),
+            ("toy", ["FLEETGAUGE_TOY_PAGES"], ["unknown key 'FLEETGAUGE_TOY_PAGES' in [toy]"]),
+        ],
+    )
+    def test_keys_of_the_file(self, table: str | None, keys: list[str], errors: list[str]) -> None:
+        content: dict[str, Any] = dict.fromkeys(keys, 1)
+        model: type[Settings] = ToySettings if table else CoreSettings
+        error = refused(model, table, {table: content} if table else content)
+        assert error == f"f.toml: {', '.join(errors)}"
+
+    def test_keys_and_nested_values_of_a_secret(self) -> None:
+        secrets = StoredSecrets({"TOY_APIKEY": CANARY, "OWNER": "me", "FLEETGAUGE_TOY_LABEL": [CANARY]})
+        with pytest.raises(ConfigurationError) as caught:
+            toy(secrets=secrets)
+        assert str(caught.value) == (
+            "the AWS secret dev/toy: unknown key 'TOY_APIKEY' (did you mean 'TOY_API_KEY'?), "
+            "unknown key 'OWNER', FLEETGAUGE_TOY_LABEL is a list: store text or a number"
+        )
+        assert CANARY not in everything(caught.value)
+
+    @pytest.mark.parametrize("key", ["0f" * 16, "wandb_v1_" + "Zx9" * 20, f"TOY_API_KEY={CANARY}"])
+    def test_key_that_may_be_a_credential_is_not_shown(self, key: str) -> None:
+        assert key not in refused(ToySettings, "toy", {"toy": {key: "api_key"}})
+        with pytest.raises(ConfigurationError, match="may be a credential") as caught:
+            toy(secrets=StoredSecrets({key: "TOY_API_KEY"}))
+        assert key not in everything(caught.value)
+
+    def test_variables_with_our_prefix(self) -> None:
+        models = (CoreSettings, ToySettings)
+        refuse_unknown_variables({"FLEETGAUGE_TOY_PAGES": "1", "FLEETGAUGE_STEP": "1", "FLEET": "1"}, models)
+        wrong = dict.fromkeys(("FLEETGAUGE_TOY_PAGE", "FLEETGAUGE_CHECKPOINTS", "FLEETGAUGE_XENA_PATHS"), "1")
+        with pytest.raises(ConfigurationError) as caught:
+            refuse_unknown_variables(wrong, models, lambda: ["FLEETGAUGE_XENNA_PATHS"])
+        assert str(caught.value).split("; ") == [
+            "unknown variable FLEETGAUGE_TOY_PAGE (did you mean 'FLEETGAUGE_TOY_PAGES'?)",
+            "FLEETGAUGE_CHECKPOINTS is no longer read: set FLEETGAUGE_STATE instead",
+            "unknown variable FLEETGAUGE_XENA_PATHS (did you mean 'FLEETGAUGE_XENNA_PATHS'?)",
+        ]
+
+    def test_tables_of_the_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text("[hots]\n")
+        with pytest.raises(ConfigurationError, match=r"unknown table \[hots\] \(did you mean 'host'\?\)"):
+            Configuration({}, str(path))
+
+
+class TestConfiguration:
+    def test_each_model_reads_its_table(self, tmp_path: Path) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text('env = "prod"\n[datadog]\nsite = "datadoghq.eu"\n[host]\npages = 3\n')
+        (tmp_path / "link").symlink_to(path)  # as Kubernetes mounts a ConfigMap
+        configuration = Configuration({"DD_API_KEY": KEY, "TOY_API_KEY": KEY}, str(tmp_path / "link"))
+        assert configuration.core.env == "prod"
+        assert configuration.address == "https://api.datadoghq.eu"
+        assert configuration.datadog().site == "datadoghq.eu"
+        assert configuration.datadog() is configuration.datadog_alone()
+        assert configuration.collector("host", ToySettings).pages == 3
+        assert configuration.table(ToySettings, "host").pages == 3
+
+    def test_address_needs_no_key(self, tmp_path: Path) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text('[datadog]\nsite = "datadoghq.eu"\napi_key = "x"\n')
+        assert Configuration({}, None).address == "https://api.datadoghq.com"
+        environ = {"FLEETGAUGE_DD_URL": "http://127.0.0.1:9"}
+        assert Configuration(environ, str(path)).address == "http://127.0.0.1:9"
+
+    def test_push_without_key_or_env_is_an_error_and_not_skipped(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"^DD_API_KEY is not set; .*; DD_ENV is not") as caught:
+            Configuration({"DD_ENV": " "}, None).datadog()
+        assert type(caught.value) is ConfigurationError
+        with pytest.raises(NotConfiguredError, match=r"^DD_API_KEY is not set"):
+            Configuration({}, None).datadog_alone()
+        with pytest.raises(ConfigurationError, match=r"^DD_ENV is not set"):
+            Configuration({"DD_API_KEY": KEY}, None).datadog()
+
+    @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"])
+    def test_aws_credential_is_checked_before_it_is_used(self, name: str) -> None:
+        with pytest.raises(ConfigurationError, match=f"^{name}: it holds a space") as caught:
+            Configuration({name: "two words"}, None)
+        assert "two words" not in str(caught.value)
+
+
+class TestFile:
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"env = ", "is not TOML: Invalid value"),
+            (b"\xff\xfe", "is not TOML: "),
+            (b'api_key = "canary-secret-value\n', "is not TOML: .*line 1"),
+            (b"#" * (MAX_BYTES + 1), "is larger than 262,144 bytes"),
+        ],
+    )
+    def test_file_that_cannot_be_parsed_is_named(self, tmp_path: Path, content: bytes, message: str) -> None:
+        path = tmp_path / "f.toml"
+        path.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=f"^the configuration file {path} {message}") as caught:
+            read_tables(str(path))
+        assert CANARY not in everything(caught.value)
+
+    def test_file_of_the_largest_size_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "f.toml"
+        path.write_text("#" * MAX_BYTES)
+        assert read_tables(str(path)) == {}
+
+    @pytest.mark.parametrize(("name", "reason"), [("absent", "No such file"), ("", "Is a directory")])
+    def test_file_that_cannot_be_opened_is_named(self, tmp_path: Path, name: str, reason: str) -> None:
+        path = str(tmp_path / name)
+        with pytest.raises(ConfigurationError, match=f"^cannot read the configuration file {path}: {reason}"):
+            read_tables(path)
+
+    def test_example_has_every_setting_with_its_default(self) -> None:
+        path = ROOT / "docs" / "fleetgauge.example.toml"
+        assert Configuration({}, str(path)).core.model_dump() == CoreSettings().model_dump()
+        tables = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", path.read_text(), flags=re.MULTILINE))
+        assert tables["wandb"].pop("user_hash_key") == ""  # set, but empty, it is an error
+        models: dict[str | None, type[Settings]] = {None: CoreSettings, "datadog": DatadogSettings}
+        models |= {name: load_collector(name).settings for name in registry.names()}
+        for table, model in models.items():
+            required = [info for info in model.model_fields.values() if info.is_required()]
+            environ = {str(info.validation_alias): "a-value" for info in required}
+            environ |= {"WANDB_PROJECTS": "a/b"} if table == "wandb" else {}
+            settings = load(model, table, environ=environ, file=ConfigurationFile("example", tables))
+            for name, info in model.model_fields.items():
+                if info.validation_alias not in environ:
+                    assert (name, getattr(settings, name)) == (name, info.default)
+            assert {*(tables[table] if table else tables)} >= {*model.model_fields} - {"user_hash_key"}
