@@ -11,7 +11,7 @@ from pathlib import Path
 from common import registry
 from common.collector import load_collector
 from common.dashboard import Dashboard, Draw, Monitor, Views, short_name, views_of, with_itself
-from common.datadog.documents import Place, dashboard_document, monitor_document, monitor_query
+from common.datadog.documents import Target, dashboard_document, monitor_document, monitor_query
 from common.execution import health, health_dashboard
 from common.metric import Metric
 from scripts.marked import renewed
@@ -39,13 +39,13 @@ def every_metric() -> list[Metric]:
 
 def documents() -> dict[Path, str]:
     """Every document, by the file it belongs into."""
-    place = Place()
+    target = Target()
     made = {}
     for views in all_views():
         for board in views.dashboards:
-            made[FOLDER / "dashboards" / f"{board.key}.json"] = _json(dashboard_document(board, place))
+            made[FOLDER / "dashboards" / f"{board.key}.json"] = _json(dashboard_document(board, target))
         for monitor in views.monitors:
-            made[FOLDER / "monitors" / f"{monitor.key}.json"] = _json(monitor_document(monitor, place))
+            made[FOLDER / "monitors" / f"{monitor.key}.json"] = _json(monitor_document(monitor, target))
     families: dict[str, list[Metric]] = {}
     for metric in every_metric():
         families.setdefault(metric.name.partition(".")[0], []).append(metric)

@@ -20,8 +20,7 @@ from common.names import normalise_tag
 STRETCH = 900
 COLUMNS = 12
 DELAY = 300  # seconds that a point may come after the time it is true for
-OURS = "[fleetgauge]"  # ends every description of a metric that is ours
-MAX_DESCRIPTION = 400
+MAX_DESCRIPTION = 400 - len(" [fleetgauge:00000000]")  # which provisioning adds
 
 Document = dict[str, Any]  # Any: JSON
 
@@ -38,8 +37,8 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where documents are for: whose points, which recipients, and where the documentation is read."""
+class Target:
+    """What documents are made for: the service of the points, the recipients, the documentation's URL."""
 
     service: str = "fleetgauge"
     notify: tuple[str, ...] = ()
@@ -50,12 +49,12 @@ class Place:
         return f"[{path}]({self.documents.rstrip('/')}/{path})" if self.documents else f"`{path}`"
 
 
-def dashboard_document(board: Dashboard, place: Place) -> Document:
+def dashboard_document(board: Dashboard, target: Target) -> Document:
     """What Datadog's API and its import take for a dashboard."""
     metrics = {m for widget in board.widgets() for m in (*widget.metrics, *widget.share_of)}
     names = [name for name in ("project", "user", "host") if any(_has(metric, name) for metric in metrics)]
     variables = ["env", "service", *names]
-    pages = ", ".join(map(place.page, board.pages))
+    pages = ", ".join(map(target.page, board.pages))
     about = f"{board.about}\n\nDocumentation: {pages}\n" if pages else board.about
     groups = [Section("About", (Widget(board.title, Draw.NOTE, text=about),)), *board.sections]
     return {
@@ -178,7 +177,7 @@ def _series(metric: Metric, scope: Iterable[str], by: Iterable[str]) -> str:
     return f"{aggregator}:{metric.name}{{{','.join(scope)}}}" + (f" by {{{grouped}}}" if grouped else "")
 
 
-def monitor_document(monitor: Monitor, place: Place) -> Document:
+def monitor_document(monitor: Monitor, target: Target) -> Document:
     """What Datadog's API and its import take for a monitor."""
     thresholds = {"critical": monitor.threshold}
     if monitor.warning is not None:
@@ -199,15 +198,15 @@ def monitor_document(monitor: Monitor, place: Place) -> Document:
         monitor.what,
         f"Why it matters: {monitor.why}",
         f"What to do: {monitor.todo}",
-        f"Documentation: {place.page(monitor.page)}",
-        " ".join(place.notify),
+        f"Documentation: {target.page(monitor.page)}",
+        " ".join(target.notify),
     )
     return {
         "name": monitor.title,
         "type": "query alert",
-        "query": monitor_query(monitor, place.service),
+        "query": monitor_query(monitor, target.service),
         "message": "\n\n".join(filter(None, parts)),
-        "tags": [normalise_tag(f"service:{place.service}"), "integration:fleetgauge"],
+        "tags": [normalise_tag(f"service:{target.service}"), "integration:fleetgauge"],
         "priority": monitor.priority,
         "options": options,
     }
@@ -229,10 +228,11 @@ def monitor_query(monitor: Monitor, service: str) -> str:
 
 def metadata_document(metric: Metric) -> Document:
     """Unit, description and short name, as Datadog shows them."""
-    room = MAX_DESCRIPTION - len(OURS) - 1
-    text = metric.help if len(metric.help) <= room else metric.help[: room - 3].rstrip() + "..."
+    text = metric.help
+    if len(text) > MAX_DESCRIPTION:
+        text = text[: MAX_DESCRIPTION - 3].rstrip() + "..."
     unit = {"unit": metric.unit} if metric.unit else {}
-    return {"description": f"{text} {OURS}", "short_name": short_name(metric), **unit}
+    return {"description": text, "short_name": short_name(metric), **unit}
 
 
 def _number(value: float) -> str:

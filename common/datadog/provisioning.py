@@ -1,217 +1,328 @@
-"""Brings dashboards, monitors and metadata in Datadog to what is declared, and touches nothing else.
+"""Create, update and remove dashboards, monitors and metadata in Datadog, with one write per document.
 
-What is ours is known by its mark (`common/datadog/marks.py`). Every write is one that may have been cut off
-or answered in vain before: what was begun is found again and finished, never made twice.
+Each document carries a key, a dashboard as the last line of its description and a monitor as a tag:
+`fleetgauge:<document>:<instance>:<second>`, where the second is that of the write on Datadog's clock. It is
+ours if it was created no later than a minute after that second (a clone is created later), and edited if it
+was modified more than a minute after it. A process may be killed at any request: the next run reads what is
+there and continues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from common.datadog.client import ApplicationClient
-from common.datadog.documents import OURS, Document, metadata_document
-from common.datadog.marks import METADATA, MONITOR, OPEN, TAG, Kind, Mark, bare, difference, digest
-from common.errors import RefusedError
-from common.metric import Metric
+from common.datadog.diff import Change, changes
+from common.datadog.documents import Document
+from common.errors import ConfigurationError, DeliveryError, RefusedError
+from common.names import normalise_tag
+from common.net.retry import Deadline, TransientError, persist
 
-if TYPE_CHECKING:
-    from common.datadog.transport import HttpAnswer
+GRACE = 60  # seconds from the second in a key to the dates that Datadog gives the write
+PAGE = 100  # documents per page of a listing
+MANAGED = "managed_by:fleetgauge"  # tag of every monitor, by which they are listed
+MAX_INSTANCE = 100  # characters
+METADATA_PATH = "/api/v1/metrics"
 
-PAGE = 100  # objects of one answer
-_PERMISSIONS = {
-    "dashboard": ("dashboards_read", "dashboards_write"),
-    "monitor": ("monitors_read", "monitors_write"),
-    "metrics": ("metrics_read", "metrics_metadata_write"),
-}
+_KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
+_DESCRIBED = re.compile(r"(.*) \[fleetgauge:([0-9a-f]{8})\]", re.DOTALL)
+T = TypeVar("T")
 
-Read = Callable[[Any], Any]  # makes of a document what was asked for, or raises where it is something else
-Ours = list[tuple[Mark, Any]]  # Any: JSON
+
+class LostAnswerError(TransientError):
+    """A request without a usable answer: it may have been applied."""
+
+
+class Api(Protocol):
+    """Datadog's API: one request, tried once.
+
+    `read` checks the answer's JSON and returns what is needed of it. Raises RefusedError for a final status,
+    LostAnswerError where the request may have been applied, TransientError where it was not.
+    """
+
+    address: str
+
+    def request(
+        self, method: str, path: str, body: Document | None, read: Callable[[Any], T]
+    ) -> tuple[T, float | None]:
+        """Return the answer and the time of its `Date` header."""
+
+
+class Resource(NamedTuple):
+    """A kind of document: its path, and the fields with its title and its dates."""
+
+    name: str
+    path: str
+    title: str
+    created: str
+    modified: str
+
+
+DASHBOARD = Resource("dashboard", "/api/v1/dashboard", "title", "created_at", "modified_at")
+MONITOR = Resource("monitor", "/api/v1/monitor", "name", "created", "modified")
+
+
+class Owned(NamedTuple):
+    """A document of this instance, as Datadog shows it."""
+
+    document: str
+    id: str
+    title: str
+    created: float
+    modified: float
+    edited: bool
+    content: Mapping[str, Any]  # Any: JSON
 
 
 class Step(NamedTuple):
-    """One object, what is to become of it, and what a person should know of it."""
+    """What to do with one document: create, update, remove, or nothing (unchanged, edited)."""
 
-    kind: Kind
-    key: str
+    resource: Resource
+    document: str
     title: str
-    action: str  # create, change, finish, remove; keep (changed by hand), leave, foreign, absent
-    wanted: Document | None = None
+    action: str
+    wanted: Document
     id: str = ""
-    differs: Sequence[str] = ()
-    note: str = ""
+    modified: float = 0.0
+    changes: Sequence[Change] = ()
+    reason: str = ""
 
 
-class Provisioning(ApplicationClient):
-    """Asks what there is and writes what differs; `owner` is who: the service and the instance."""
+def instance_name(service: str, instance: str) -> str:
+    """Return the part of a key that identifies an installation, spelled as Datadog stores tags."""
+    joined = f"{service}/{instance}" if instance else service
+    if len(joined) > MAX_INSTANCE:
+        raise ConfigurationError(
+            f"DD_SERVICE and FLEETGAUGE_INSTANCE have {len(joined)} characters together; "
+            f"the key of a dashboard has room for {MAX_INSTANCE}"
+        )
+    return normalise_tag(f"i:{joined}").removeprefix("i:")
 
-    purpose = "Dashboards, monitors and metadata need an application key"
-    owner = ""
 
-    def request(self, method: str, path: str, body: Document | None = None, read: Read | None = None) -> Any:
-        """Ask until there is an answer that can be read."""
-        return self._asked(method, path, lambda ask: (read or _fields)(ask(method, path, body=body).document))
+class Provisioner:
+    """Plans and applies the documents of one instance."""
 
-    def _asked(self, method: str, path: str, read: Read) -> Any:
-        """What `read` makes of asking, by what it is given to ask with."""
-        found: list[Any] = []
+    def __init__(self, api: Api, instance: str, deadline: Deadline) -> None:
+        self._api = api
+        self._instance = instance
+        self._deadline = deadline
+        self._server_time: tuple[float, float] | None = None  # the last Date, and when it came
+
+    def request(
+        self, method: str, path: str, body: Document | None = None, read: Callable[[Any], Any] = dict
+    ) -> Any:
+        """Send a request until it is answered; DeliveryError where that fails."""
+        return self._retry(lambda: self._once(method, path, body, read))
+
+    def plan(self, resource: Resource, wanted: Mapping[str, Document]) -> Iterator[Step]:
+        """Yield a step for each wanted document, then for what this instance has besides them.
+
+        Of several copies of a document the oldest is used; younger ones are to be removed if unedited.
+        """
+        owned = self._owned(resource)
+        used = {one.document: one for one in reversed(owned)}
+        for document, content in wanted.items():
+            if document in used:
+                yield _update(resource, used[document], content)
+            else:
+                yield Step(resource, document, content[resource.title], "create", content)
+        for one in owned:
+            if one.document not in wanted:
+                yield _removal(resource, one, "no longer declared")
+            elif one is not used[one.document]:
+                yield _removal(resource, one, f"a younger copy of {used[one.document].id}")
+
+    def plan_removal(self, resource: Resource) -> Iterator[Step]:
+        """Yield a step that removes each document of this instance; edited ones stay."""
+        for one in self._owned(resource):
+            yield _removal(resource, one, "")
+
+    def apply(self, step: Step, *, overwrite: bool = False) -> bool:
+        """Do a step; False where the document was edited or taken away since it was planned.
+
+        With `overwrite` an edited document is updated, unless it was modified since it was planned.
+        """
+        if step.action == "create":
+            self._retry(self._creation(step))
+            return True
+        return self._retry(lambda: self._write(step, overwrite=overwrite))
+
+    def metadata(self, metric: str, wanted: Document) -> Document | None:
+        """Return the fields of a metric's metadata to write; None where Datadog has no such metric.
+
+        Empty fields are filled in, and of fields with a value only a description that we wrote is replaced.
+        """
         try:
-            self.ask(lambda client: found.append(read(client.ask)))
+            found = self.request("GET", f"{METADATA_PATH}/{metric}")
         except RefusedError as refused:
-            permission = _PERMISSIONS[path.split("/")[3].partition("?")[0]][method != "GET"]
-            raise self.blame(refused, permission) from None
-        return found[-1]
-
-    def plan(self, kind: Kind, wanted: Mapping[str, Document], *, force: bool) -> Iterator[Step]:
-        """What has to be done to have these objects by key, and what is left, without changing anything."""
-        every = [*_pages(kind, lambda path, read: self.request("GET", path, read=read))]
-        ours = self._ours(kind, every)
-        first = {mark.key: (mark, found) for mark, found in reversed(ours)}
-        mine = {str(found["id"]) for _, found in ours}
-        for key, document in wanted.items():
-            if key in first:
-                yield self._compared(kind, document, *first[key], force=force)
-                continue
-            title = document[kind.title]
-            same = [one["id"] for one in every if one.get(kind.title) == title and str(one["id"]) not in mine]
-            note = f"not ours, and left alone, though of the same name: {', '.join(map(str, same))}"
-            yield Step(kind, key, title, "create", document, note=note if same else "")
-        for mark, found in ours:
-            if mark.key not in wanted or found is not first[mark.key][1]:
-                why = "there is another one of it" if mark.key in wanted else "no longer declared"
-                note = f"{why}; --remove takes it away"
-                yield Step(kind, mark.key, str(found.get(kind.title)), "leave", note=note)
-
-    def removal(self, kind: Kind, *, force: bool) -> Iterator[Step]:
-        """What would be taken away."""
-        every = _pages(kind, lambda path, read: self.request("GET", path, read=read))
-        for mark, found in self._ours(kind, every):
-            whole = self._whole(kind, found)
-            by_hand = mark.answered not in {OPEN, kind.digest(whole)}
-            action = "keep" if by_hand and not force else "remove"
-            yield Step(kind, mark.key, str(whole.get(kind.title)), action, id=str(found["id"]))
-
-    def apply(self, step: Step) -> None:
-        """Do what a step says."""
-        if step.action == "remove":
-            self._remove(f"{step.kind.path}/{step.id}")
-        elif step.kind is METADATA:
-            self.request("PUT", f"{step.kind.path}/{step.key}", step.wanted)
-        elif step.wanted is not None and step.action in {"create", "change", "finish"}:
-            self._write(step.kind, step.key, step.wanted, step.id)
-
-    def _write(self, kind: Kind, key: str, wanted: Document, known: str) -> None:
-        """Write twice: what Datadog makes of it is only known once it has answered."""
-        mark = Mark(key, self.owner, known or OPEN, digest(wanted), OPEN)
-        body = kind.marked(wanted, mark)
-        if known:
-            answer = self.request("PUT", f"{kind.path}/{known}", body, _object)
-        else:
-            answer = self._create(kind, mark, body)
-        made = str(answer["id"])
-        if kind.mark(answer) != mark:  # never write to what somebody on the way takes for ours
-            raise RefusedError(f"{self.address} answered with another {kind.name} than was written: {made}")
-        closed = mark._replace(id=made, answered=kind.digest(answer))
-        self.request("PUT", f"{kind.path}/{made}", kind.marked(wanted, closed))
-
-    def _create(self, kind: Kind, mark: Mark, body: Document) -> Any:
-        """Create one; where the answer to that was lost, write what it made once more instead."""
-        tries = count()
-
-        def create(ask: Callable[..., HttpAnswer]) -> Any:
-            method, path = "POST", kind.path
-            if next(tries):
-                for one in _pages(kind, lambda path, read: read(ask("GET", path).document)):
-                    if kind.mark(one) == mark:
-                        method, path = "PUT", f"{kind.path}/{one['id']}"
-            return _object(ask(method, path, body=body).document)
-
-        return self._asked("POST", kind.path, create)
-
-    def _remove(self, path: str) -> None:
-        try:
-            self.request("DELETE", path)
-        except RefusedError as refused:
-            if refused.status != 404 or not refused.problems:  # otherwise somebody else took it away
-                raise
-
-    def _ours(self, kind: Kind, every: Iterable[Any]) -> Ours:
-        """What this owner made: before others what is finished, and then the older ones."""
-        marked = [(mark, one) for one in every if (mark := kind.mark(one)) is not None]
-        ours = [
-            (mark, one)
-            for mark, one in marked
-            if mark.owner == self.owner and mark.id in {OPEN, str(one["id"])}
-        ]
-        return sorted(ours, key=lambda pair: (pair[0].id == OPEN, _created(pair[1])))
-
-    def _whole(self, kind: Kind, found: Any) -> Any:
-        """A listed dashboard is only named; a listed monitor is all there."""
-        return found if kind is MONITOR else self.request("GET", f"{kind.path}/{found['id']}", read=_object)
-
-    def _compared(self, kind: Kind, wanted: Document, mark: Mark, found: Any, *, force: bool) -> Step:
-        whole = self._whole(kind, found)
-        if mark.answered == OPEN:
-            action = "finish"
-        elif kind.digest(whole) != mark.answered:
-            action = "change" if force else "keep"
-        else:
-            action = "leave" if mark.asked == digest(wanted) else "change"
-        shown = () if action == "leave" else difference(bare(whole), bare(kind.marked(wanted, mark)))
-        return Step(kind, mark.key, wanted[kind.title], action, wanted, str(found["id"]), shown)
-
-    def metadata(self, metric: Metric, *, force: bool, remove: bool) -> Step:
-        """What is to become of a metric's metadata; what is removed loses its words and keeps its unit."""
-        step = Step(METADATA, metric.name, "", "leave", metadata_document(metric))
-        try:
-            found = self.request("GET", f"{METADATA.path}/{metric.name}")
-        except RefusedError as refused:
-            if refused.status == 404 and refused.problems:
-                return step._replace(action="absent")
+            if _is_gone(refused):
+                return None
             raise
-        said = str(found.get("description") or "")
-        ours = said.endswith(OURS)
-        if remove and not ours:
-            return step
-        if said and not ours and not force:
-            return step._replace(action="foreign")
-        wanted = metadata_document(metric) | ({"description": "", "short_name": ""} if remove else {})
-        shown = difference({key: found.get(key) or "" for key in wanted}, wanted)
-        return step._replace(action="change", wanted=wanted, differs=shown) if shown else step
+        text = str(found.get("description") or "")
+        ours = _DESCRIBED.fullmatch(text)
+        fields = {key: value for key, value in wanted.items() if not found.get(key)}
+        if ours and ours[2] == _digest(ours[1]) and ours[1] != wanted["description"]:
+            fields["description"] = wanted["description"]
+        return fields
+
+    def write_metadata(self, metric: str, fields: Document) -> None:
+        """Write fields of a metric's metadata."""
+        text = fields.get("description")
+        stamped = {"description": f"{text} [fleetgauge:{_digest(text)}]"} if text else {}
+        self.request("PUT", f"{METADATA_PATH}/{metric}", {**fields, **stamped})
+
+    def _once(self, method: str, path: str, body: Document | None, read: Callable[[Any], Any]) -> Any:
+        answer, date = self._api.request(method, path, body, read)
+        if date is not None:
+            self._server_time = date, self._deadline.elapsed()
+        return answer
+
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        try:
+            return persist(attempt, self._deadline, self._deadline.sleep)
+        except TransientError as error:
+            raise DeliveryError(f"{self._api.address}: {error}") from error
+
+    def _owned(self, resource: Resource) -> list[Owned]:
+        """Return the documents of this instance, oldest first, each read by its id."""
+        owned = []
+        for identifier in self._retry(lambda: self._listed(resource)):
+            try:
+                shown = self.request("GET", f"{resource.path}/{identifier}", read=_read_document)
+            except RefusedError as refused:
+                if _is_gone(refused):
+                    continue
+                raise
+            owned.append(read_owned(resource, shown, self._instance))
+        return sorted(filter(None, owned), key=lambda one: (one.created, one.id))
+
+    def _listed(self, resource: Resource) -> dict[str, str]:
+        """Return the names of this instance's documents by id, from a listing read to its last page."""
+        found: dict[str, str] = {}
+        start = 0
+        for page in count():
+            query = f"count={PAGE}&start={start}"
+            if resource is MONITOR:
+                query = f"monitor_tags={MANAGED.replace(':', '%3A')}&page={page}&page_size={PAGE}"
+            rows = self._once("GET", f"{resource.path}?{query}", None, _read_page)
+            owned = (read_owned(resource, row, self._instance) for row in rows)
+            found |= {one.id: one.document for one in owned if one is not None}
+            start += len(rows)
+            if not rows:
+                break
+        return found
+
+    def _creation(self, step: Step) -> Callable[[], None]:
+        """Return an attempt to create; after a lost answer it lists once more and never creates again."""
+        lost = False
+
+        def attempt() -> None:
+            nonlocal lost
+            if not lost:
+                try:
+                    self._once("POST", step.resource.path, self._stamped(step), _read_document)
+                except LostAnswerError:
+                    lost = True
+                    raise
+            elif step.document not in self._listed(step.resource).values():
+                raise DeliveryError(
+                    "no answer to its creation, and it is not listed: it may still appear; "
+                    "run this again in a few minutes"
+                )
+
+        return attempt
+
+    def _write(self, step: Step, *, overwrite: bool) -> bool:
+        """Read the document, and update or remove it if it is still what was planned."""
+        path = f"{step.resource.path}/{step.id}"
+        try:
+            shown = self._once("GET", path, None, _read_document)
+            owned = read_owned(step.resource, shown, self._instance)
+            if owned is None or owned.document != step.document:
+                return False
+            if owned.edited and not (overwrite and owned.modified == step.modified):
+                return False
+            if step.action == "remove":
+                self._once("DELETE", path, None, dict)
+            else:
+                self._once("PUT", path, self._stamped(step), _read_document)
+        except RefusedError as refused:
+            if _is_gone(refused):
+                return step.action == "remove"
+            raise
+        return True
+
+    def _stamped(self, step: Step) -> Document:
+        """Return the document with its key, whose second is taken anew for each attempt."""
+        if self._server_time is None:
+            raise DeliveryError("Datadog's answers have no Date header; check HTTPS_PROXY")
+        date, at = self._server_time
+        second = int(date + self._deadline.elapsed() - at)
+        key = normalise_tag(f"fleetgauge:{step.document}:{self._instance}:{second}")
+        if step.resource is MONITOR:
+            return {**step.wanted, "tags": [*step.wanted["tags"], MANAGED, key]}
+        return {**step.wanted, "description": f"{step.wanted['description']}\n\n{key}"}
 
 
-def _pages(kind: Kind, get: Callable[[str, Read], list[Any]]) -> Iterator[Any]:
-    """Every dashboard, or the monitors of ours."""
-
-    def read(document: Any) -> list[Any]:
-        listed = document if kind is MONITOR else document["dashboards"]
-        if not isinstance(listed, list):
-            raise TypeError
-        return [*map(_object, listed)]
-
-    for number in count():
-        asked = f"count={PAGE}&start={number * PAGE}"
-        if kind is MONITOR:
-            asked = f"monitor_tags={TAG.replace(':', '%3A')}&page={number}&page_size={PAGE}"
-        page = get(f"{kind.path}?{asked}", read)
-        yield from page
-        if len(page) < PAGE:
-            return
+def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> Owned | None:
+    """Return a document of Datadog's as this instance's; None where it is not."""
+    texts = shown.get("tags") if resource is MONITOR else str(shown.get("description") or "").split()
+    keys = [key for text in texts or () if (key := _KEY.fullmatch(str(text)))]
+    if not keys or keys[-1][2] != instance:
+        return None
+    created = _time(shown[resource.created])
+    modified = _time(shown.get(resource.modified) or shown[resource.created])
+    latest = int(keys[-1][3]) + GRACE
+    if created > latest:
+        return None
+    title = str(shown.get(resource.title))
+    return Owned(keys[-1][1], str(shown["id"]), title, created, modified, modified > latest, shown)
 
 
-def _fields(document: Any) -> Any:
-    if not isinstance(document, dict):
+def _update(resource: Resource, owned: Owned, wanted: Document) -> Step:
+    differing = changes(_without_key(owned.content), wanted)
+    action = "unchanged" if not differing else "edited" if owned.edited else "update"
+    return Step(resource, owned.document, owned.title, action, wanted, owned.id, owned.modified, differing)
+
+
+def _removal(resource: Resource, owned: Owned, reason: str) -> Step:
+    action = "edited" if owned.edited else "remove"
+    return Step(resource, owned.document, owned.title, action, {}, owned.id, reason=reason)
+
+
+def _without_key(content: Mapping[str, Any]) -> Document:
+    """Return the content as it was before its key was added."""
+    tags = [tag for tag in content.get("tags") or () if tag != MANAGED and not _KEY.fullmatch(tag)]
+    return {**content, "tags": tags, "description": _KEY.sub("", str(content.get("description"))).strip()}
+
+
+def _is_gone(refused: RefusedError) -> bool:
+    """Return whether Datadog itself says that an object is absent; a proxy has no error document."""
+    return refused.status == 404 and bool(refused.problems)
+
+
+def _time(text: str) -> float:
+    """Return the time of an ISO date, in UTC where it names no zone."""
+    date = datetime.fromisoformat(text)
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]
+
+
+def _read_page(document: Any) -> list[Any]:
+    rows = document["dashboards"] if isinstance(document, dict) else document
+    if not isinstance(rows, list):
+        raise TypeError
+    return [_read_document(row) for row in rows]
+
+
+def _read_document(document: Any) -> Any:
+    if not isinstance(document, dict) or not isinstance(document["id"], str | int):
         raise TypeError
     return document
-
-
-def _object(document: Any) -> Any:
-    """An object of Datadog's: whatever has no id is none."""
-    if not isinstance(_fields(document)["id"], str | int):
-        raise TypeError
-    return document
-
-
-def _created(found: Any) -> str:
-    return str(found.get("created_at") or found.get("created") or "")

@@ -15,7 +15,7 @@ from datadog_api_client.v1.model.metric_metadata import MetricMetadata
 from datadog_api_client.v1.model.monitor import Monitor as MonitorModel
 
 from common.dashboard import Dashboard, Draw, Monitor
-from common.datadog.documents import Place, dashboard_document, metadata_document, monitor_document
+from common.datadog.documents import Target, dashboard_document, metadata_document, monitor_document
 from common.metric import Kind, Metric
 from scripts.datadog_documents import all_views, every_metric
 from support.monitor_queries import Query
@@ -24,7 +24,7 @@ from support.strict_models import findings
 METRICS = {metric.name: metric for metric in every_metric()}
 BOARDS = [board for views in all_views() for board in views.dashboards]
 MONITORS = [monitor for views in all_views() for monitor in views.monitors]
-PLACE = Place("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
+TARGET = Target("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
 VARIABLES = {"env", "service", "project", "user", "host"}
 
 on_every_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.key)
@@ -46,33 +46,28 @@ def keys_of(metric: Metric) -> set[str]:
 
 @on_every_board
 def test_a_dashboard_is_understood_to_the_last_field(board: Dashboard) -> None:
-    assert findings(dashboard_document(board, PLACE), DashboardModel) == []
+    assert findings(dashboard_document(board, TARGET), DashboardModel) == []
 
 
 @on_every_monitor
 def test_a_monitor_is_understood_to_the_last_field(monitor: Monitor) -> None:
-    assert findings(monitor_document(monitor, PLACE), MonitorModel) == []
+    assert findings(monitor_document(monitor, TARGET), MonitorModel) == []
 
 
-def test_metadata_are_understood_and_end_in_our_mark() -> None:
+def test_metadata_is_understood_and_leaves_room_for_the_digest() -> None:
     for metric in METRICS.values():
         made = metadata_document(metric)
         assert findings(made, MetricMetadata) == []
-        assert made["description"].endswith(" [fleetgauge]")
-        assert len(made["description"]) <= 400
+        assert len(made["description"]) <= 378
         assert made.get("unit", "") == metric.unit
-
-
-def test_a_description_that_is_too_long_for_datadog_is_cut() -> None:
     metric = next(iter(METRICS.values()))
-    for length, shown in ((387, "x" * 387), (388, "x" * 384 + "...")):
-        made = metadata_document(replace(metric, help="x" * length))
-        assert made["description"] == f"{shown} [fleetgauge]"
+    for length, shown in ((378, "x" * 378), (379, "x" * 375 + "...")):
+        assert metadata_document(replace(metric, help="x" * length))["description"] == shown
 
 
 @on_every_board
 def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboard) -> None:
-    document = dashboard_document(board, PLACE)
+    document = dashboard_document(board, TARGET)
     assert queries(document)
     assert {one["name"] for one in document["template_variables"]} <= VARIABLES
     for query in queries(document):
@@ -92,7 +87,7 @@ def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboa
 
 @on_every_board
 def test_widgets_lie_in_rows_of_twelve_columns_without_overlap(board: Dashboard) -> None:
-    document = dashboard_document(board, PLACE)
+    document = dashboard_document(board, TARGET)
     assert [group["definition"]["title"] for group in document["widgets"]][:2][0] == "About"
     bottom = 0
     for group in document["widgets"]:
@@ -112,7 +107,7 @@ def test_widgets_lie_in_rows_of_twelve_columns_without_overlap(board: Dashboard)
 
 @on_every_board
 def test_formulas_name_their_queries_and_carry_the_units_of_the_metrics(board: Dashboard) -> None:
-    made = dashboard_document(board, PLACE)
+    made = dashboard_document(board, TARGET)
     declared = [widget for widget in board.widgets() if widget.draw is not Draw.NOTE]
     drawn = [one["definition"] for one in widgets(made) if "requests" in one["definition"]]
     assert [one["title"] for one in drawn] == [widget.title for widget in declared]
@@ -134,7 +129,7 @@ def test_formulas_name_their_queries_and_carry_the_units_of_the_metrics(board: D
 def test_every_metric_and_tag_of_a_monitors_query_is_declared_and_its_threshold_is_the_querys(
     monitor: Monitor,
 ) -> None:
-    document = monitor_document(monitor, PLACE)
+    document = monitor_document(monitor, TARGET)
     query = Query.read(document["query"])
     metric = METRICS[query.metric]
     used = {*query.by, *(pair.partition(":")[0] for pair in query.scope)}
@@ -149,7 +144,7 @@ def test_every_metric_and_tag_of_a_monitors_query_is_declared_and_its_threshold_
 
 @on_every_monitor
 def test_a_message_says_what_why_what_to_do_the_page_and_the_recipients(monitor: Monitor) -> None:
-    message = monitor_document(monitor, PLACE)["message"]
+    message = monitor_document(monitor, TARGET)["message"]
     link = f"[{monitor.page}](https://git.example.com/fleetgauge/{monitor.page})"
     assert message == (
         f"{monitor.what}\n\nWhy it matters: {monitor.why}\n\nWhat to do: {monitor.todo}\n\n"
@@ -215,7 +210,7 @@ PLANTED: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
 def test_a_planted_error_of_a_dashboard_is_found(plant: Callable[[Any], object]) -> None:
-    document = dashboard_document(next(board for board in BOARDS if board.key == "sweeps"), PLACE)
+    document = dashboard_document(next(board for board in BOARDS if board.key == "sweeps"), TARGET)
     planted = copy.deepcopy(document)
     plant(planted)
     assert findings(planted, DashboardModel) != []
@@ -232,7 +227,7 @@ def test_a_planted_error_of_a_dashboard_is_found(plant: Callable[[Any], object])
     ],
 )
 def test_a_planted_error_of_a_monitor_is_found(plant: Callable[[Any], object]) -> None:
-    planted = copy.deepcopy(monitor_document(MONITORS[0], PLACE))
+    planted = copy.deepcopy(monitor_document(MONITORS[0], TARGET))
     plant(planted)
     assert findings(planted, MonitorModel) != []
 
@@ -251,11 +246,11 @@ def test_a_query_that_does_not_read_as_one_is_refused(text: str) -> None:
 
 
 def test_a_document_is_json_and_the_same_each_time() -> None:
-    made = [json.dumps([dashboard_document(board, PLACE) for board in BOARDS]) for _ in range(2)]
+    made = [json.dumps([dashboard_document(board, TARGET) for board in BOARDS]) for _ in range(2)]
     assert made[0] == made[1]
 
 
 def test_the_service_is_spelled_as_its_points_are() -> None:
-    document = monitor_document(MONITORS[0], Place("Ant Farm"))
+    document = monitor_document(MONITORS[0], Target("Ant Farm"))
     assert "{service:ant_farm" in document["query"]
     assert document["message"].endswith("`")  # nobody is told by default

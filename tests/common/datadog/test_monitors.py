@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from common.datadog.documents import Place, monitor_document
+from common.datadog.documents import Target, monitor_document
 from scripts.datadog_documents import all_views
 from support.monitor_queries import Query, Series, told
 
 MONITORS = {
-    monitor.key: monitor_document(monitor, Place()) for views in all_views() for monitor in views.monitors
+    monitor.key: monitor_document(monitor, Target()) for views in all_views() for monitor in views.monitors
 }
 Points = Mapping[int, float]
 
