@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.metric import Combine, Series, gauge
+from common.metric import Combine, Series, count, gauge
 from common.outcome import Outcome, Status
 from common.shards import ALONE, Shard
 
@@ -28,35 +28,29 @@ DURATION = gauge(
     *_TAGS,
     combines=Combine.MAX,
 )
-SAMPLES = gauge(
-    "collector.samples",
-    "item",
-    "Samples the collector yielded in the run.",
-    *_TAGS,
-    combines=Combine.SUM,
-)
-SENT = gauge(
-    "collector.points_sent",
-    "item",
-    "Points the intake accepted in the run.",
-    *_TAGS,
-    combines=Combine.SUM,
-)
-DROPPED = gauge(
+SAMPLES = count("collector.samples", "item", "Samples the collector yielded in the run.", *_TAGS)
+SENT = count("collector.points_sent", "item", "Points the intake accepted in the run.", *_TAGS)
+DROPPED = count(
     "collector.points_dropped",
     "item",
     "Records and points of the run that were not sent as they were, by reason; never counted as a failure.",
-    "collector",
-    "reason",
-    "shard",
-    combines=Combine.SUM,
-)
-REQUESTS = gauge(
-    "collector.requests",
-    "request",
-    "Requests the collector made to its source.",
     *_TAGS,
-    combines=Combine.SUM,
+    "reason",
+)
+UNITS_LOST = count(
+    "collector.units_lost",
+    "item",
+    "Units of a partial run that could not be read or sent, by reason: projects, files, pages, GPUs.",
+    *_TAGS,
+    "reason",
+)
+REQUESTS = count("collector.requests", "request", "Requests the collector made to its source.", *_TAGS)
+SHARDS = gauge(
+    "collector.shards",
+    "",
+    "Number of shards that the collector's runs are spread over (--shard).",
+    *_TAGS,
+    combines=Combine.MAX,
 )
 SKEW = gauge(  # ahead or behind: neither the highest nor the mean says how wrong the clocks are
     "collector.clock_skew_seconds",
@@ -82,7 +76,7 @@ GAP = gauge(
     combines=Combine.MAX,
 )
 
-METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, REQUESTS, SKEW, LAST_SUCCESS, GAP)
+METRICS = (UP, DURATION, SAMPLES, SENT, DROPPED, UNITS_LOST, REQUESTS, SKEW, LAST_SUCCESS, GAP, SHARDS)
 
 # Reported even when zero, so that a monitor on them has data to look at.
 REASONS = ("not_finite", "too_old", "in_future", "tag_collision", "series_cap")

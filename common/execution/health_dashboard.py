@@ -108,4 +108,8 @@ MONITORS = (
     ),
 )
 
-VIEWS = Views((ITSELF,), monitors=MONITORS)
+VIEWS = Views(
+    (ITSELF,),
+    monitors=MONITORS,
+    unseen={h.UNITS_LOST: "it is not sent yet", h.SHARDS: "it is not sent yet"},
+)

@@ -44,7 +44,7 @@ def test_every_number_of_the_run_is_reported_at_its_end() -> None:
         ("collector.points_dropped", ("collector:wandb", "reason:tag_collision"), 0),
         ("collector.points_dropped", ("collector:wandb", "reason:too_old"), 2),
     ]
-    assert {one.metric for one in every} == set(health.METRICS)
+    assert {one.metric for one in every} == set(health.METRICS) - {health.UNITS_LOST, health.SHARDS}
     assert {(*one.times, one.host) for one in every} == {(NOW, None)}
 
 
@@ -57,7 +57,9 @@ def test_it_is_up_only_when_everything_was_read_and_delivered(status: Status, up
 
 def test_what_is_not_known_is_absent_and_what_is_zero_is_not() -> None:
     names = {one.metric for one in reported(Outcome("host", Status.OK))}
-    assert names == set(health.METRICS) - {health.SKEW, health.LAST_SUCCESS, health.GAP}
+    assert names == set(health.METRICS) - {
+        *(health.SKEW, health.LAST_SUCCESS, health.GAP, health.UNITS_LOST, health.SHARDS)
+    }
     assert health.SKEW(0.0, NOW, collector="host") in reported(Outcome("host", Status.OK), clock_skew=0.0)
     assert health.GAP(0, NOW, collector="host") in reported(Outcome("host", Status.OK), gap=0)
 
