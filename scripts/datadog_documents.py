@@ -92,7 +92,7 @@ def _page() -> Iterator[str]:
         yield from _dashboard_part(board)
     yield "\n## Monitors"
     yield "A threshold is changed by its key: see [what can be changed](#what-can-be-changed).\n"
-    yield "| key | told when | why this threshold |"
+    yield "| key | alerts when | why this threshold |"
     yield "| --- | --- | --- |"
     for monitor in (monitor for views in found for monitor in views.monitors):
         key = f"[`{monitor.key}`](datadog/monitors/{monitor.key}.json)"
@@ -119,5 +119,6 @@ def _dashboard_part(board: Dashboard) -> Iterator[str]:
 
 def _condition(monitor: Monitor) -> str:
     silent = f", or nothing comes for {monitor.no_data} minutes" if monitor.no_data else ""
-    warned = f"; warns from {monitor.warning:g}" if monitor.warning is not None else ""
+    warning = monitor.condition.warning
+    warned = f"; warns from {warning:g}" if warning is not None else ""
     return f"`{monitor_query(monitor, 'fleetgauge')}`{silent}{warned}"

@@ -76,7 +76,13 @@ class Run:
         configuration = Configuration(environ, options.config)
         settings = configuration.table(ProvisionSettings, PROVISION_TABLE)
         core = configuration.core
-        target = Target(core.service, (*settings.notify, *options.notify), settings.documents or "")
+        wandb = environ.get("WANDB_BASE_URL", "").strip() or "https://wandb.ai"
+        target = Target(
+            core.service,
+            (*settings.notify, *options.notify),
+            settings.documents or "",
+            wandb.rstrip("/").replace("://api.wandb.ai", "://wandb.ai"),
+        )
         views = all_views()
         boards = [board for one in views for board in one.dashboards]
         monitors = settings.changed(monitor for one in views for monitor in one.monitors)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def made(provision: Provision, pushed: tuple[Any, Any]) -> Provision:
     """With everything made an hour ago."""
     documents = provision.documents
     documents.dashboards, documents.monitors = copy.deepcopy(pushed)
-    documents._numbers = iter(range(50_000, 99_999))  # type: ignore[assignment]  # ids are not given twice
+    documents.numbers = count(50_000)  # no id is given twice
     provision.now += 3600
     return provision
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MINUTES = {"30m": 30, "1h": 60, "2h": 120, "4h": 240, "1d": 1440, "1w": 10080}
+MISSING = "N/A"
 AUTO = 60  # seconds of a bucket where the query leaves it to Datadog
 TOKEN = re.compile(
     r"\s*(?:(?P<series>(?P<space>avg|sum|min|max):(?P<metric>[\w.]+)\{(?P<scope>[^{}]*)\}"
@@ -55,13 +56,11 @@ class SeriesQuery:
     seconds: int | None
 
     def select(self, series: Iterable[Series], variables: Mapping[str, str]) -> dict[Group, list[Series]]:
-        """Return the series in scope by group; a series without a tag of `by` has no group."""
+        """Return the series in scope by group, in which a tag that a series lacks is `N/A`."""
         found: dict[Group, list[Series]] = {}
         for one in series:
-            if one.metric != self.metric or not set(self.by) <= set(one.tags):
-                continue
-            if all(_matches(part, one.tags, variables) for part in self.scope):
-                found.setdefault(tuple(one.tags[key] for key in self.by), []).append(one)
+            if one.metric == self.metric and all(_matches(part, one.tags, variables) for part in self.scope):
+                found.setdefault(tuple(one.tags.get(key, MISSING) for key in self.by), []).append(one)
         return found
 
     def evaluate(
@@ -281,7 +280,14 @@ class MonitorQuery:
     def _reduced(self, series: Sequence[Series], start: int, end: int) -> dict[Group, float]:
         def resolve(node: Node) -> Term:
             found = node[1].evaluate(series, start, end, {})
-            return Term({(key, at): value for key, rows in found.items() for at, value in rows.items()})
+            return Term(
+                {
+                    (key, at): value
+                    for key, rows in found.items()
+                    if MISSING not in key  # a monitor cannot be trusted to alert on such a group
+                    for at, value in rows.items()
+                }
+            )
 
         term = compute(self.expression, resolve)
         assert isinstance(term, Term)

@@ -43,7 +43,7 @@ class Documents:
         self.dashboards: dict[str, Document] = {}
         self.monitors: dict[str, Document] = {}
         self.metadata: dict[str, Document] = {}
-        self._numbers = count(1000)
+        self.numbers = count(1000)  # of ids
         self._history: list[tuple[float, dict[str, Document]]] = []
 
     def handle(self, method: str, target: str, body: Any) -> tuple[int, Any]:
@@ -76,7 +76,7 @@ class Documents:
 
     def store(self, kind: str, name: str, body: Document) -> str:
         """Store a document as the API or a person at the screen does; without a name it is new."""
-        number = next(self._numbers)
+        number = next(self.numbers)
         stored = self.dashboards if kind == "dashboard" else self.monitors
         now = datetime.fromtimestamp(self.clock(), UTC).isoformat()
         document = {key: value for key, value in body.items() if value is not None}
@@ -136,7 +136,7 @@ class Documents:
                 definition["widgets"] = [*self._numbered(definition["widgets"])]
             elif "requests" in definition:
                 definition = {"title_size": "16", "title_align": "left", **definition}
-            yield {**widget, "definition": definition, "id": next(self._numbers)}
+            yield {**widget, "definition": definition, "id": next(self.numbers)}
 
     def _metric(self, method: str, name: str, body: Any) -> tuple[int, Any]:
         if name not in self.metadata:
