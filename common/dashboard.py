@@ -30,19 +30,8 @@ class Draw(StrEnum):
     NOTE = "note"
 
 
-class Colour(NamedTuple):
-    """The palette of a value that compares so."""
-
-    compare: str
-    value: float
-    palette: str
-
-
-class Link(NamedTuple):
-    """A link in the menu of a widget; `{{tag.value}}` in its URL is the tag's value of the group."""
-
-    label: str
-    url: str
+Colour = tuple[str, float, str]  # comparator, value, palette
+Link = tuple[str, str]  # label, URL; {{tag.value}} in it is the value of the widget's group
 
 
 class Style(NamedTuple):
@@ -126,30 +115,24 @@ class Condition:
     change: str = ""
 
 
-class Message(NamedTuple):
-    """What a monitor says: what happened, why it matters, what to do, and the page of the documentation."""
-
-    what: str
-    why: str
-    action: str
-    page: str
-
-
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """A condition and a message; `reason` is why the threshold is what it is.
+    """A condition, and the message: what happened, why it matters, what to do, and a page of documentation.
 
-    `no_data` are minutes without points that alert too. A monitor that does not notify has no recipients.
+    `reason` is why the threshold is what it is. `no_data` are minutes without points that alert too. A
+    monitor of priority 5 does not page: it has no recipients.
     """
 
     key: str
     title: str
     condition: Condition
     reason: str
-    message: Message
+    what: str
+    why: str
+    action: str
+    page: str
     no_data: int | None = None
     priority: int = 3
-    notifies: bool = True
 
     def __post_init__(self) -> None:
         condition = self.condition
@@ -212,16 +195,12 @@ def short_name(metric: Metric) -> str:
 
 def bad_above(limit: float) -> tuple[Colour, ...]:
     """Return colours of a value that is bad above a limit."""
-    return (Colour(">", limit, "white_on_red"), Colour("<=", limit, "white_on_green"))
+    return ((">", limit, "white_on_red"), ("<=", limit, "white_on_green"))
 
 
 def bad_below(limit: float, good: float) -> tuple[Colour, ...]:
     """Return colours of a value that is bad below a limit and good from another one on."""
-    return (
-        Colour("<", limit, "white_on_red"),
-        Colour("<", good, "white_on_yellow"),
-        Colour(">=", good, "white_on_green"),
-    )
+    return (("<", limit, "white_on_red"), ("<", good, "white_on_yellow"), (">=", good, "white_on_green"))
 
 
 # Any: the fields of a widget and of its style

@@ -6,7 +6,6 @@ from collectors.gpu_memory import metrics as m
 from common.dashboard import (
     Condition,
     Dashboard,
-    Message,
     Monitor,
     Section,
     Views,
@@ -68,12 +67,10 @@ MONITORS = (
         "A job ran out of GPU memory",
         Condition((m.OOM_DUMPS,), *("sum", "1h", ">", 0.0)),
         "each dump is a job that died",
-        Message(
-            "{{value}} out-of-memory dumps were written in the last hour.",
-            "The job ended at once, and what it did since its last checkpoint is lost.",
-            "Open the dump with `python -m fleetgauge.gpu_memory`: its page shows the last allocations.",
-            "docs/gpu-memory.md",
-        ),
+        "{{value}} out-of-memory dumps were written in the last hour.",
+        "The job ended at once, and what it did since its last checkpoint is lost.",
+        "Open the dump with `python -m fleetgauge.gpu_memory`: its page shows the last allocations.",
+        "docs/gpu-memory.md",
     ),
     *ingest_monitors("gpu_memory", m.INGEST),
 )

@@ -6,7 +6,6 @@ from collectors.host import metrics as m
 from common.dashboard import (
     Condition,
     Dashboard,
-    Message,
     Monitor,
     Section,
     Views,
@@ -112,7 +111,8 @@ def _gpu_monitor(
         *(key, f"{title} on {{{{host.name}}}}"),
         Condition((metric,), reduce, "1h", ">", 0.0, by=by, where=where),
         reason,
-        Message(*message, _README),
+        *message,
+        _README,
         priority=2,
     )
 
@@ -169,12 +169,10 @@ MONITORS = (
         "{{path.name}} of {{host.name}} fills up",
         Condition((m.DISK_USED,), *("min", "1h", ">", 95.0), warning=85.0, by=("host", "path")),
         "of a large file system 5 % are hours of checkpoints; an hour above it is no temporary file",
-        Message(
-            "The file system {{path.name}} of {{host.name}} is {{value}} % full.",
-            "Jobs that write to it fail, and so do checkpoints.",
-            "Remove old checkpoints and caches, or move jobs elsewhere.",
-            _README,
-        ),
+        "The file system {{path.name}} of {{host.name}} is {{value}} % full.",
+        "Jobs that write to it fail, and so do checkpoints.",
+        "Remove old checkpoints and caches, or move jobs elsewhere.",
+        _README,
     ),
 )
 

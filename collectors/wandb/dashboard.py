@@ -6,8 +6,6 @@ from collectors.wandb import metrics as m
 from common.dashboard import (
     Condition,
     Dashboard,
-    Link,
-    Message,
     Monitor,
     Section,
     Views,
@@ -22,10 +20,11 @@ from common.dashboard import (
 
 _PAGES = ("collectors/wandb/README.md", "docs/metrics.md")
 _PROJECT = ("entity", "project")
-_RUN_LINK = Link(
-    "Open the run in W&B", "https://wandb.ai/{{entity.value}}/{{project.value}}/runs/{{run_id.value}}"
+_RUN_LINK = (
+    "Open the run in W&B",
+    "https://wandb.ai/{{entity.value}}/{{project.value}}/runs/{{run_id.value}}",
 )
-_PROJECT_LINK = Link("Open the project in W&B", "https://wandb.ai/{{entity.value}}/{{project.value}}/table")
+_PROJECT_LINK = ("Open the project in W&B", "https://wandb.ai/{{entity.value}}/{{project.value}}/table")
 
 FLEET = Dashboard(
     "fleet",
@@ -257,14 +256,12 @@ MONITORS = (
             change="pct_change 1w",
         ),
         "runs of one config differ by a few percent from day to day; a tenth is a change of the code",
-        Message(
-            "Steps per second of config {{config.name}} in {{project.name}} are {{value}} % off those of a "
-            "week ago.",
-            "Every run of the team that uses this config takes longer and costs more from now on.",
-            "Compare the pushes to main since the drop, on the dashboard Push to main; bisect if that is not "
-            "enough.",
-            "collectors/wandb/README.md",
-        ),
+        "Steps per second of config {{config.name}} in {{project.name}} are {{value}} % off those of a "
+        "week ago.",
+        "Every run of the team that uses this config takes longer and costs more from now on.",
+        "Compare the pushes to main since the drop, on the dashboard Push to main; bisect if that is not "
+        "enough.",
+        "collectors/wandb/README.md",
         priority=2,
     ),
     Monitor(
@@ -272,12 +269,10 @@ MONITORS = (
         "Push-to-main runs of {{project.name}} fail",
         Condition((m.PUSH_SUCCESS,), *("max", "4h", "<", 80.0), warning=90.0, by=_PROJECT),
         "one failed run of five in a day is seldom chance; four hours let a single bad push be fixed first",
-        Message(
-            "Only {{value}} % of the push-to-main runs in {{project.name}} of the last day finished.",
-            "Main may be broken for everybody who starts from it.",
-            "Open the failed runs in W&B, find the first push that failed, and fix or revert it.",
-            "collectors/wandb/README.md",
-        ),
+        "Only {{value}} % of the push-to-main runs in {{project.name}} of the last day finished.",
+        "Main may be broken for everybody who starts from it.",
+        "Open the failed runs in W&B, find the first push that failed, and fix or revert it.",
+        "collectors/wandb/README.md",
         priority=2,
     ),
     Monitor(
@@ -285,14 +280,12 @@ MONITORS = (
         "Many runs of {{project.name}} crashed",
         Condition((m.CRASHED,), *("avg", "1h", ">", 10.0), by=_PROJECT, change="change 1d"),
         "ten more crashes than the day before are beyond what single mistakes make",
-        Message(
-            "{{value}} more runs of {{project.name}} crashed in the last day than in the day before.",
-            "So many at once are usually a node, a file system or a dependency, and every further run is "
-            "lost as well.",
-            "See on the dashboards Fleet and Hosts what the crashed runs have in common: a host, a user, a "
-            "version.",
-            "collectors/wandb/README.md",
-        ),
+        "{{value}} more runs of {{project.name}} crashed in the last day than in the day before.",
+        "So many at once are usually a node, a file system or a dependency, and every further run is "
+        "lost as well.",
+        "See on the dashboards Fleet and Hosts what the crashed runs have in common: a host, a user, a "
+        "version.",
+        "collectors/wandb/README.md",
     ),
     Monitor(
         "idle-gpus",
@@ -304,26 +297,21 @@ MONITORS = (
             formula="{} / 3600",
         ),
         "checkpoints, evaluations and downloads seldom take three hours",
-        Message(
-            "The GPUs of run {{run.name}} in {{project.name}}, started by {{user.name}}, have been idle for "
-            "{{value}} hours.",
-            "They cost as much as busy ones, and no other run can use them.",
-            "Ask {{user.name}} whether the run hangs or only waits, and end it if it is not needed.",
-            "collectors/wandb/README.md",
-        ),
+        "The GPUs of run {{run.name}} in {{project.name}}, started by {{user.name}}, have been idle for "
+        "{{value}} hours.",
+        "They cost as much as busy ones, and no other run can use them.",
+        "Ask {{user.name}} whether the run hangs or only waits, and end it if it is not needed.",
+        "collectors/wandb/README.md",
     ),
     Monitor(
         "queued-runs",
         "A run of {{project.name}} has been queued for long",
         Condition((m.OLDEST_PENDING,), *("min", "1h", ">", 4.0), by=_PROJECT, formula="{} / 3600"),
         "four hours are longer than most runs take, so that something should have become free",
-        Message(
-            "The oldest pending run of {{project.name}} was created {{value}} hours ago and has not started.",
-            "The queue is stuck, or the fleet is too small for its load.",
-            "See on the dashboard Fleet whether GPUs are idle or in use; look at the agents of the queue in "
-            "W&B.",
-            "collectors/wandb/README.md",
-        ),
+        "The oldest pending run of {{project.name}} was created {{value}} hours ago and has not started.",
+        "The queue is stuck, or the fleet is too small for its load.",
+        "See on the dashboard Fleet whether GPUs are idle or in use; look at the agents of the queue in W&B.",
+        "collectors/wandb/README.md",
     ),
 )
 

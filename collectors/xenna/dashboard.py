@@ -6,7 +6,6 @@ from collectors.xenna import metrics as m
 from common.dashboard import (
     Condition,
     Dashboard,
-    Message,
     Monitor,
     Section,
     Views,
@@ -117,13 +116,10 @@ MONITORS = (
         "Pipeline {{run_hash.name}} has stalled",
         Condition((m.STALLED,), *("min", "30m", ">", 0.0), by=_RUN),
         "a run counts as stalled after its own silence (stalled_after); two ticks in a row are no late file",
-        Message(
-            "The pipeline {{pipeline_kind.name}} {{run_hash.name}} has not ended and writes nothing any "
-            "more.",
-            "It holds its cluster, and its data will not be there when they are expected.",
-            "Look at the driver's log and Ray's dashboard: a dead actor, a full object store, a lost node.",
-            "docs/probes.md",
-        ),
+        "The pipeline {{pipeline_kind.name}} {{run_hash.name}} has not ended and writes nothing any more.",
+        "It holds its cluster, and its data will not be there when they are expected.",
+        "Look at the driver's log and Ray's dashboard: a dead actor, a full object store, a lost node.",
+        "docs/probes.md",
         priority=2,
     ),
     Monitor(
@@ -131,13 +127,11 @@ MONITORS = (
         "A pipeline ended in an error",
         Condition((m.ENDED,), *("sum", "1h", ">", 0.0), where=("status:error",)),
         "every pipeline that ends so leaves its outputs incomplete",
-        Message(
-            "{{value}} pipelines ended in an error in the last hour.",
-            "What they should have written is missing or partial.",
-            "Find the run on the dashboard Pipelines, read its last records and the driver's log, and start "
-            "it again.",
-            "docs/probes.md",
-        ),
+        "{{value}} pipelines ended in an error in the last hour.",
+        "What they should have written is missing or partial.",
+        "Find the run on the dashboard Pipelines, read its last records and the driver's log, and start "
+        "it again.",
+        "docs/probes.md",
     ),
     *ingest_monitors("xenna", m.INGEST),
 )

@@ -233,11 +233,11 @@ def monitor_document(monitor: Monitor, target: Target) -> Document:
     if monitor.condition.by:
         options["new_group_delay"] = DELAY
     parts = (
-        monitor.message.what,
-        f"Why it matters: {monitor.message.why}",
-        f"What to do: {monitor.message.action}",
-        f"Documentation: {target.page(monitor.message.page)}",
-        " ".join(target.notify) if monitor.notifies else "",
+        monitor.what,
+        f"Why it matters: {monitor.why}",
+        f"What to do: {monitor.action}",
+        f"Documentation: {target.page(monitor.page)}",
+        " ".join(target.notify) if monitor.priority < 5 else "",
     )
     return {
         "name": monitor.title,

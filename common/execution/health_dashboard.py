@@ -7,7 +7,6 @@ from dataclasses import replace
 from common.dashboard import (
     Condition,
     Dashboard,
-    Message,
     Monitor,
     Section,
     Views,
@@ -77,12 +76,10 @@ MONITORS = (
         "Collector {{collector.name}} is down or silent",
         Condition((h.UP,), *("max", "1h", "<", 1.0), by=_BY, where=("!collector:wandb", "!collector:host")),
         "four failed ticks in a row are no temporary failure of a source",
-        Message(
-            "No run of the collector {{collector.name}} succeeded in the last hour, or none ran.",
-            "Its data is missing on the dashboards.",
-            _LOG,
-            _PAGE,
-        ),
+        "No run of the collector {{collector.name}} succeeded in the last hour, or none ran.",
+        "Its data is missing on the dashboards.",
+        _LOG,
+        _PAGE,
         no_data=60,
         priority=2,
     ),
@@ -91,14 +88,12 @@ MONITORS = (
         "Collector {{collector.name}} on {{host.name}} is down or silent",
         Condition((h.UP,), *("max", "1h", "<", 1.0), by=(*_BY, "host"), where=("host:*",)),
         "four failed ticks in a row are no temporary failure; a silent node is down, or its pod is",
-        Message(
-            "No run of the collector {{collector.name}} on {{host.name}} succeeded in the last hour, or none "
-            "ran.",
-            "The data of that node is missing on the dashboards.",
-            "Look at the pod of fleetgauge on {{host.name}} and at its log. Resolve this by hand if the node "
-            "was removed on purpose.",
-            _PAGE,
-        ),
+        "No run of the collector {{collector.name}} on {{host.name}} succeeded in the last hour, or none "
+        "ran.",
+        "The data of that node is missing on the dashboards.",
+        "Look at the pod of fleetgauge on {{host.name}} and at its log. Resolve this by hand if the node "
+        "was removed on purpose.",
+        _PAGE,
         no_data=60,
         priority=2,
     ),
@@ -109,13 +104,10 @@ MONITORS = (
             (_SHARDS_UP, h.SHARDS), *("max", "1h", "<", 0.0), where=("collector:wandb",), formula="{} - {}"
         ),
         "in none of four ticks as many shards were up as there are",
-        Message(
-            "Shards of the W&B collector are down or silent: {{value}} (shards that are up, minus all).",
-            "The projects of the missing shards are missing on the dashboards.",
-            "Read the logs of the pods, then run the collector by hand: scripts/run_collector.py wandb "
-            "--check.",
-            _PAGE,
-        ),
+        "Shards of the W&B collector are down or silent: {{value}} (shards that are up, minus all).",
+        "The projects of the missing shards are missing on the dashboards.",
+        "Read the logs of the pods, then run the collector by hand: scripts/run_collector.py wandb --check.",
+        _PAGE,
         no_data=60,
         priority=2,
     ),
@@ -124,41 +116,34 @@ MONITORS = (
         "{{collector.name}} lost units: {{reason.name}}",
         Condition((h.UNITS_LOST,), *("sum", "1h", ">", 0.0), by=("collector", "reason")),
         "a lost unit is data that somebody asked for; the next tick may heal it, so that it does not page",
-        Message(
-            "The collector {{collector.name}} lost {{value}} units (projects, files, GPUs) in an hour: "
-            "{{reason.name}}.",
-            "Their data is missing or incomplete on the dashboards.",
-            "The log of its last run names each unit and the command that sends it later.",
-            _PAGE,
-        ),
+        "The collector {{collector.name}} lost {{value}} units (projects, files, GPUs) in an hour: "
+        "{{reason.name}}.",
+        "Their data is missing or incomplete on the dashboards.",
+        "The log of its last run names each unit and the command that sends it later.",
+        _PAGE,
         priority=5,
-        notifies=False,
     ),
     Monitor(
         "points-dropped",
         "{{collector.name}} drops points: {{reason.name}}",
         Condition((h.DROPPED,), *("sum", "1h", ">", 100.0), warning=0.0, by=("collector", "reason")),
         "a damaged line or two wakes nobody; a hundred in an hour is a source that has changed",
-        Message(
-            "The collector {{collector.name}} dropped {{value}} records or points for {{reason.name}} in an "
-            "hour.",
-            "They are missing on every dashboard, for good.",
-            "Run it with --verbose, which names the first of each reason; the reasons are in the collector's "
-            "README.",
-            _PAGE,
-        ),
+        "The collector {{collector.name}} dropped {{value}} records or points for {{reason.name}} in an "
+        "hour.",
+        "They are missing on every dashboard, for good.",
+        "Run it with --verbose, which names the first of each reason; the reasons are in the collector's "
+        "README.",
+        _PAGE,
     ),
     Monitor(
         "gap",
         "{{collector.name}} left a gap",
         Condition((h.GAP,), *("max", "1h", ">", 0.0), by=_BY, formula="{} / 3600"),
         "any gap is time without data; no data means that there is no store (FLEETGAUGE_STATE)",
-        Message(
-            "{{value}} hours before the last run of {{collector.name}} were missed: too old to be sent.",
-            "That time is empty on the dashboards.",
-            "Fill it with a backfill: scripts/run_collector.py {{collector.name}} --since ... --push.",
-            "docs/backfill.md",
-        ),
+        "{{value}} hours before the last run of {{collector.name}} were missed: too old to be sent.",
+        "That time is empty on the dashboards.",
+        "Fill it with a backfill: scripts/run_collector.py {{collector.name}} --since ... --push.",
+        "docs/backfill.md",
     ),
     Monitor(
         "clock",
@@ -170,13 +155,11 @@ MONITORS = (
             formula="({0} - {1} + abs({0} + {1})) / 2",  # the largest skew of all runs, ahead or behind
         ),
         "the intake takes what is up to ten minutes ahead; two minutes are no delay of the network",
-        Message(
-            "The clock of the machine that runs {{collector.name}} differs from Datadog's by {{value}} s.",
-            "Points are stamped with the wrong time, and beyond ten minutes ahead or an hour behind they are "
-            "dropped.",
-            "Repair the time service (NTP) of the node.",
-            _PAGE,
-        ),
+        "The clock of the machine that runs {{collector.name}} differs from Datadog's by {{value}} s.",
+        "Points are stamped with the wrong time, and beyond ten minutes ahead or an hour behind they are "
+        "dropped.",
+        "Repair the time service (NTP) of the node.",
+        _PAGE,
     ),
 )
 

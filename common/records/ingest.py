@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from common.dashboard import Condition, Message, Monitor, Section, bars, line
+from common.dashboard import Condition, Monitor, Section, bars, line
 from common.metric import Combine, Metric, Series, count, gauge
 
 _PAGE = "docs/records.md"
@@ -73,12 +73,10 @@ def ingest_monitors(name: str, metrics: IngestMetrics) -> tuple[Monitor, ...]:
             f"Records of {name} come late",
             Condition((metrics.lag,), *("min", "1h", ">", 900.0)),
             "half of the default lookback; records later than the lookback are not sent",
-            Message(
-                f"Records of {name} reach their files {{{{value}}}} s after the time they are from.",
-                "A run reads as far back as its lookback. What comes later is missing on the dashboards.",
-                f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{name.upper()}_LOOKBACK (at "
-                "most 1h). A backfill sends what is missing.",
-                _PAGE,
-            ),
+            f"Records of {name} reach their files {{{{value}}}} s after the time they are from.",
+            "A run reads as far back as its lookback. What comes later is missing on the dashboards.",
+            f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{name.upper()}_LOOKBACK (at "
+            "most 1h). A backfill sends what is missing.",
+            _PAGE,
         ),
     )

@@ -12,7 +12,6 @@ import pytest
 from common.dashboard import (
     Condition,
     Dashboard,
-    Message,
     Monitor,
     Section,
     Views,
@@ -31,7 +30,7 @@ LONGEST = gauge("jobs.longest", "second", "The longest.", "user", combines=Combi
 
 def monitor(compare: str = ">", **fields: Any) -> Monitor:
     condition = Condition((LONGEST,), "min", "1h", compare, 90.0, **fields)
-    return Monitor("high", "High", condition, "a", Message("a", "b", "c", "d"))
+    return Monitor("high", "High", condition, *"abcde")
 
 
 @pytest.mark.parametrize(
