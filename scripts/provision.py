@@ -27,7 +27,7 @@ try:
     from common.config.configuration import Configuration
     from common.config.file import DATADOG_TABLE, PROVISION_TABLE
     from common.config.settings import CoreSettings, DatadogSettings, refuse_unknown_variables
-    from common.datadog.application import ApplicationApi
+    from common.datadog.application import ProvisioningClient
     from common.datadog.diff import show
     from common.datadog.documents import Target, dashboard_document, metadata_document, monitor_document
     from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
@@ -91,8 +91,8 @@ class Run:
             MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
         }
         deadline = Deadline(_timeout(options.timeout))
-        api = ApplicationApi(configuration.table(ProvisioningKeys, DATADOG_TABLE), core, deadline)
-        self.datadog = Provisioner(api, instance_name(core.service, core.instance), deadline)
+        client = ProvisioningClient(configuration.table(ProvisioningKeys, DATADOG_TABLE), core, deadline)
+        self.datadog = Provisioner(client, instance_name(core.service, core.instance))
         self.options = options
         self.ask = ask
         self.counts: Counter[str] = Counter()
@@ -111,7 +111,7 @@ class Run:
         """Let Datadog validate every monitor."""
         for key, document in self.documents[MONITOR].items():
             try:
-                self.datadog.request("POST", f"{MONITOR.path}/validate", document)
+                self.datadog.validate(document)
                 say(f"monitor {key}: valid")
             except DeliveryError as error:
                 self.counts["failed"] += 1
@@ -168,13 +168,13 @@ class Run:
 
     def decide_edited(self, step: Step) -> None:
         """Show the changes to a document that somebody edited, and overwrite it if that is agreed to."""
-        if step.wanted and self.options.overwrite_edited:
+        if step.declared and self.options.overwrite_edited:
             self.apply(step)
             return
-        hint = " (--overwrite-edited updates it)" if step.wanted else ""
+        hint = " (--overwrite-edited updates it)" if step.declared else ""
         report(step, f"edited since the last push, left{hint}")
         self.counts["edited"] += 1
-        if not step.wanted or not self.options.push or self.options.yes:
+        if not step.declared or not self.options.push or self.options.yes:
             return
         if self.ask is None:
             self.counts["failed"] += 1

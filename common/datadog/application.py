@@ -1,55 +1,61 @@
-"""The endpoints of Datadog that need an application key, as `provisioning` sends its requests to them."""
+"""The Datadog client as `provisioning` uses it: one request at a time, with the application key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from common.datadog.client import ApplicationClient
-from common.datadog.documents import Document
-from common.datadog.provisioning import LostAnswerError
-from common.errors import RefusedError
-from common.net.retry import TransientError
+from common.errors import DeliveryError
+from common.net.http import UnavailableError
+from common.net.retry import TransientError, persist
 
 if TYPE_CHECKING:
-    from common.datadog.transport import Client
+    from common.datadog.transport import Client, HttpAnswer
 
 T = TypeVar("T")
 
-_PERMISSIONS = {
-    "dashboard": ("dashboards_read", "dashboards_write"),
-    "monitor": ("monitors_read", "monitors_write"),
-    "metrics": ("metrics_read", "metrics_metadata_write"),
-}
 
-
-class ApplicationApi(ApplicationClient):
-    """Implements `provisioning.Api` with the official client."""
+class ProvisioningClient(ApplicationClient):
+    """Implements `provisioning.Client`."""
 
     purpose = "Dashboards, monitors and metadata need an application key"
+    server_time: float | None = None
+    explain_refusal = ApplicationClient.blame
 
-    def request(
-        self, method: str, path: str, body: Document | None, read: Callable[[Any], T]
-    ) -> tuple[T, float | None]:
-        """Send one request; see `provisioning.Api`."""
+    def request(self, method: str, path: str, body: object = None) -> HttpAnswer:
+        """Send a request once and return its 2xx answer."""
         from common.datadog.transport import StatusError
 
-        answers: list[T] = []
+        answers: list[HttpAnswer] = []
         status: int | None = None
 
         def call(client: Client) -> None:
             nonlocal status
             try:
-                answers.append(read(client.ask(method, path, body=body).document))
+                answers.append(client.ask(method, path, body=body))  # type: ignore[arg-type]
             except StatusError as error:
                 status = error.answer.status
                 raise
 
         try:
-            date = self._once(call)
+            self.server_time = self._once(call)
         except TransientError as error:
-            raise error if status == 429 else LostAnswerError(str(error), error.wait) from None
-        except RefusedError as refused:
-            permission = _PERMISSIONS[path.split("/")[3].partition("?")[0]][method != "GET"]
-            raise self.blame(refused, permission) from None
-        return answers[0], date
+            raise error if status is None else UnavailableError(status, "", error.wait) from None
+        return answers[0]
+
+    def retry(self, call: Callable[[], T]) -> T:
+        """Call until it does not raise TransientError; an answer it cannot read is one."""
+
+        def attempt() -> T:
+            try:
+                return call()
+            except (TypeError, ValueError, LookupError):
+                raise TransientError(
+                    "this does not look like Datadog: check DD_SITE, FLEETGAUGE_DD_URL and HTTPS_PROXY"
+                ) from None
+
+        try:
+            return persist(attempt, self.deadline, self.deadline.sleep)
+        except TransientError as error:
+            raise DeliveryError(f"{self.address}: {error}") from error

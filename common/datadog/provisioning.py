@@ -20,36 +20,38 @@ from common.datadog.diff import Change, changes
 from common.datadog.documents import Document
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.names import normalise_tag
-from common.net.retry import Deadline, TransientError, persist
+from common.net.retry import Deadline, TransientError
 
 GRACE = 60  # seconds from the second in a key to the dates that Datadog gives the write
 PAGE = 100  # documents per page of a listing
 MANAGED = "managed_by:fleetgauge"  # tag of every monitor, by which they are listed
 MAX_INSTANCE = 100  # characters
 METADATA_PATH = "/api/v1/metrics"
+PERMISSIONS = {
+    "dashboard": ("dashboards_read", "dashboards_write"),
+    "monitor": ("monitors_read", "monitors_write"),
+    "metrics": ("metrics_read", "metrics_metadata_write"),
+}
 
 _KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
 _DESCRIBED = re.compile(r"(.*) \[fleetgauge:([0-9a-f]{8})\]", re.DOTALL)
 T = TypeVar("T")
 
 
-class LostAnswerError(TransientError):
-    """A request without a usable answer: it may have been applied."""
+class Client(Protocol):
+    """What is used of the Datadog client. Any: a response whose `document` is its JSON."""
 
+    deadline: Deadline
+    server_time: float | None  # `Date` of the last response
 
-class Api(Protocol):
-    """Datadog's API: one request, tried once.
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """Send a request once."""
 
-    `read` checks the answer's JSON and returns what is needed of it. Raises RefusedError for a final status,
-    LostAnswerError where the request may have been applied, TransientError where it was not.
-    """
+    def retry(self, call: Callable[[], T]) -> T:
+        """Call until it does not raise TransientError."""
 
-    address: str
-
-    def request(
-        self, method: str, path: str, body: Document | None, read: Callable[[Any], T]
-    ) -> tuple[T, float | None]:
-        """Return the answer and the time of its `Date` header."""
+    def explain_refusal(self, refused: RefusedError, permission: str) -> Exception:
+        """Return the error that names the key or the permission."""
 
 
 class Resource(NamedTuple):
@@ -71,7 +73,6 @@ class Owned(NamedTuple):
 
     document: str
     id: str
-    title: str
     created: float
     modified: float
     edited: bool
@@ -83,13 +84,16 @@ class Step(NamedTuple):
 
     resource: Resource
     document: str
-    title: str
     action: str
-    wanted: Document
-    id: str = ""
-    modified: float = 0.0
+    declared: Document | None
+    owned: Owned | None = None
     changes: Sequence[Change] = ()
     reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """The title that people see now."""
+        return str((self.owned.content if self.owned else self.declared or {}).get(self.resource.title))
 
 
 def instance_name(service: str, instance: str) -> str:
@@ -106,99 +110,97 @@ def instance_name(service: str, instance: str) -> str:
 class Provisioner:
     """Plans and applies the documents of one instance."""
 
-    def __init__(self, api: Api, instance: str, deadline: Deadline) -> None:
-        self._api = api
+    def __init__(self, client: Client, instance: str) -> None:
+        self._client = client
         self._instance = instance
-        self._deadline = deadline
-        self._server_time: tuple[float, float] | None = None  # the last Date, and when it came
+        self._server_time: tuple[float, float] | None = None  # the last Date, and when it was read
 
-    def request(
-        self, method: str, path: str, body: Document | None = None, read: Callable[[Any], Any] = dict
-    ) -> Any:
-        """Send a request until it is answered; DeliveryError where that fails."""
-        return self._retry(lambda: self._once(method, path, body, read))
-
-    def plan(self, resource: Resource, wanted: Mapping[str, Document]) -> Iterator[Step]:
-        """Yield a step for each wanted document, then for what this instance has besides them.
+    def plan(self, resource: Resource, declared: Mapping[str, Document]) -> Iterator[Step]:
+        """Yield a step for each declared document, then for what this instance has besides them.
 
         Of several copies of a document the oldest is used; younger ones are to be removed if unedited.
         """
-        owned = self._owned(resource)
-        used = {one.document: one for one in reversed(owned)}
-        for document, content in wanted.items():
+        found = self._owned(resource)
+        used = {owned.document: owned for owned in reversed(found)}
+        for document, content in declared.items():
             if document in used:
                 yield _update(resource, used[document], content)
             else:
-                yield Step(resource, document, content[resource.title], "create", content)
-        for one in owned:
-            if one.document not in wanted:
-                yield _removal(resource, one, "no longer declared")
-            elif one is not used[one.document]:
-                yield _removal(resource, one, f"a younger copy of {used[one.document].id}")
+                yield Step(resource, document, "create", content)
+        for owned in found:
+            if owned.document not in declared:
+                yield _removal(resource, owned, "no longer declared")
+            elif owned is not used[owned.document]:
+                yield _removal(resource, owned, f"a younger copy of {used[owned.document].id}")
 
     def plan_removal(self, resource: Resource) -> Iterator[Step]:
         """Yield a step that removes each document of this instance; edited ones stay."""
-        for one in self._owned(resource):
-            yield _removal(resource, one, "")
+        for owned in self._owned(resource):
+            yield _removal(resource, owned)
 
     def apply(self, step: Step, *, overwrite: bool = False) -> bool:
-        """Do a step; False where the document was edited or taken away since it was planned.
+        """Do a step; False where the document was edited or removed since it was planned.
 
         With `overwrite` an edited document is updated, unless it was modified since it was planned.
         """
-        if step.action == "create":
-            self._retry(self._creation(step))
-            return True
-        return self._retry(lambda: self._write(step, overwrite=overwrite))
+        planned = step.owned
+        if planned is None:
+            return self._create(step)
+        return self._client.retry(lambda: self._write(step, planned, overwrite=overwrite))
 
-    def metadata(self, metric: str, wanted: Document) -> Document | None:
+    def validate(self, monitor: Document) -> None:
+        """Let Datadog validate a monitor; RefusedError where it is not valid."""
+        self._client.retry(lambda: self._request("POST", f"{MONITOR.path}/validate", monitor, dict))
+
+    def metadata(self, metric: str, declared: Document) -> Document | None:
         """Return the fields of a metric's metadata to write; None where Datadog has no such metric.
 
         Empty fields are filled in, and of fields with a value only a description that we wrote is replaced.
         """
         try:
-            found = self.request("GET", f"{METADATA_PATH}/{metric}")
+            found = self._client.retry(lambda: self._request("GET", f"{METADATA_PATH}/{metric}", read=dict))
         except RefusedError as refused:
-            if _is_gone(refused):
+            if _is_absent(refused):
                 return None
             raise
-        text = str(found.get("description") or "")
-        ours = _DESCRIBED.fullmatch(text)
-        fields = {key: value for key, value in wanted.items() if not found.get(key)}
-        if ours and ours[2] == _digest(ours[1]) and ours[1] != wanted["description"]:
-            fields["description"] = wanted["description"]
+        fields = {key: value for key, value in declared.items() if not found.get(key)}
+        ours = _DESCRIBED.fullmatch(str(found.get("description")))
+        if ours and ours[2] == _digest(ours[1]) and ours[1] != declared["description"]:
+            fields["description"] = declared["description"]
         return fields
 
     def write_metadata(self, metric: str, fields: Document) -> None:
-        """Write fields of a metric's metadata."""
+        """Write fields of a metric's metadata, a description with its digest."""
         text = fields.get("description")
-        stamped = {"description": f"{text} [fleetgauge:{_digest(text)}]"} if text else {}
-        self.request("PUT", f"{METADATA_PATH}/{metric}", {**fields, **stamped})
+        body = {**fields, "description": f"{text} [fleetgauge:{_digest(text)}]"} if text else fields
+        self._client.retry(lambda: self._request("PUT", f"{METADATA_PATH}/{metric}", body, dict))
 
-    def _once(self, method: str, path: str, body: Document | None, read: Callable[[Any], Any]) -> Any:
-        answer, date = self._api.request(method, path, body, read)
-        if date is not None:
-            self._server_time = date, self._deadline.elapsed()
-        return answer
-
-    def _retry(self, attempt: Callable[[], T]) -> T:
+    def _request(
+        self, method: str, path: str, body: object = None, read: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Send a request once and return what `read` makes of its JSON; TypeError for another document."""
         try:
-            return persist(attempt, self._deadline, self._deadline.sleep)
-        except TransientError as error:
-            raise DeliveryError(f"{self._api.address}: {error}") from error
+            response = self._client.request(method, path, body)
+        except RefusedError as refused:
+            resource = re.split(r"[/?]", path)[3]
+            raise self._client.explain_refusal(refused, PERMISSIONS[resource][method != "GET"]) from None
+        if self._client.server_time is not None:
+            self._server_time = self._client.server_time, self._client.deadline.elapsed()
+        return (read or _read_document)(response.document)
 
     def _owned(self, resource: Resource) -> list[Owned]:
         """Return the documents of this instance, oldest first, each read by its id."""
-        owned = []
-        for identifier in self._retry(lambda: self._listed(resource)):
+        found = []
+        for identifier in self._client.retry(lambda: self._listed(resource)):
+            path = f"{resource.path}/{identifier}"
             try:
-                shown = self.request("GET", f"{resource.path}/{identifier}", read=_read_document)
+                shown = self._client.retry(lambda path=path: self._request("GET", path))  # type: ignore[misc]
             except RefusedError as refused:
-                if _is_gone(refused):
+                if _is_absent(refused):
                     continue
                 raise
-            owned.append(read_owned(resource, shown, self._instance))
-        return sorted(filter(None, owned), key=lambda one: (one.created, one.id))
+            found.append(read_owned(resource, shown, self._instance))
+        return sorted(filter(None, found), key=lambda owned: (owned.created, owned.id))
 
     def _listed(self, resource: Resource) -> dict[str, str]:
         """Return the names of this instance's documents by id, from a listing read to its last page."""
@@ -208,25 +210,26 @@ class Provisioner:
             query = f"count={PAGE}&start={start}"
             if resource is MONITOR:
                 query = f"monitor_tags={MANAGED.replace(':', '%3A')}&page={page}&page_size={PAGE}"
-            rows = self._once("GET", f"{resource.path}?{query}", None, _read_page)
+            rows = self._request("GET", f"{resource.path}?{query}", read=_read_page)
             owned = (read_owned(resource, row, self._instance) for row in rows)
-            found |= {one.id: one.document for one in owned if one is not None}
+            found |= {row.id: row.document for row in owned if row is not None}
             start += len(rows)
             if not rows:
                 break
         return found
 
-    def _creation(self, step: Step) -> Callable[[], None]:
-        """Return an attempt to create; after a lost answer it lists once more and never creates again."""
-        lost = False
+    def _create(self, step: Step) -> bool:
+        """Create a document; where the response is lost, list once more and never create it again."""
+        sent = False
 
         def attempt() -> None:
-            nonlocal lost
-            if not lost:
+            nonlocal sent
+            if not sent:
+                sent = True
                 try:
-                    self._once("POST", step.resource.path, self._stamped(step), _read_document)
-                except LostAnswerError:
-                    lost = True
+                    self._request("POST", step.resource.path, self._stamped(step))
+                except TransientError as error:
+                    sent = getattr(error, "status", None) != 429  # which is not applied
                     raise
             elif step.document not in self._listed(step.resource).values():
                 raise DeliveryError(
@@ -234,38 +237,38 @@ class Provisioner:
                     "run this again in a few minutes"
                 )
 
-        return attempt
+        self._client.retry(attempt)
+        return True
 
-    def _write(self, step: Step, *, overwrite: bool) -> bool:
-        """Read the document, and update or remove it if it is still what was planned."""
-        path = f"{step.resource.path}/{step.id}"
+    def _write(self, step: Step, planned: Owned, *, overwrite: bool) -> bool:
+        """Read the document, and update or remove it if it is still as it was planned."""
+        path = f"{step.resource.path}/{planned.id}"
         try:
-            shown = self._once("GET", path, None, _read_document)
-            owned = read_owned(step.resource, shown, self._instance)
+            owned = read_owned(step.resource, self._request("GET", path), self._instance)
             if owned is None or owned.document != step.document:
                 return False
-            if owned.edited and not (overwrite and owned.modified == step.modified):
+            if owned.edited and not (overwrite and owned.modified == planned.modified):
                 return False
             if step.action == "remove":
-                self._once("DELETE", path, None, dict)
+                self._request("DELETE", path, read=dict)
             else:
-                self._once("PUT", path, self._stamped(step), _read_document)
+                self._request("PUT", path, self._stamped(step))
         except RefusedError as refused:
-            if _is_gone(refused):
+            if _is_absent(refused):
                 return step.action == "remove"
             raise
         return True
 
     def _stamped(self, step: Step) -> Document:
         """Return the document with its key, whose second is taken anew for each attempt."""
-        if self._server_time is None:
-            raise DeliveryError("Datadog's answers have no Date header; check HTTPS_PROXY")
+        if self._server_time is None or step.declared is None:
+            raise DeliveryError("Datadog's responses have no Date header; check HTTPS_PROXY")
         date, at = self._server_time
-        second = int(date + self._deadline.elapsed() - at)
+        second = int(date + self._client.deadline.elapsed() - at)
         key = normalise_tag(f"fleetgauge:{step.document}:{self._instance}:{second}")
         if step.resource is MONITOR:
-            return {**step.wanted, "tags": [*step.wanted["tags"], MANAGED, key]}
-        return {**step.wanted, "description": f"{step.wanted['description']}\n\n{key}"}
+            return {**step.declared, "tags": [*step.declared["tags"], MANAGED, key]}
+        return {**step.declared, "description": f"{step.declared['description']}\n\n{key}"}
 
 
 def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> Owned | None:
@@ -279,19 +282,18 @@ def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> O
     latest = int(keys[-1][3]) + GRACE
     if created > latest:
         return None
-    title = str(shown.get(resource.title))
-    return Owned(keys[-1][1], str(shown["id"]), title, created, modified, modified > latest, shown)
+    return Owned(keys[-1][1], str(shown["id"]), created, modified, modified > latest, shown)
 
 
-def _update(resource: Resource, owned: Owned, wanted: Document) -> Step:
-    differing = changes(_without_key(owned.content), wanted)
+def _update(resource: Resource, owned: Owned, declared: Document) -> Step:
+    differing = changes(_without_key(owned.content), declared)
     action = "unchanged" if not differing else "edited" if owned.edited else "update"
-    return Step(resource, owned.document, owned.title, action, wanted, owned.id, owned.modified, differing)
+    return Step(resource, owned.document, action, declared, owned, differing)
 
 
-def _removal(resource: Resource, owned: Owned, reason: str) -> Step:
+def _removal(resource: Resource, owned: Owned, reason: str = "") -> Step:
     action = "edited" if owned.edited else "remove"
-    return Step(resource, owned.document, owned.title, action, {}, owned.id, reason=reason)
+    return Step(resource, owned.document, action, None, owned, reason=reason)
 
 
 def _without_key(content: Mapping[str, Any]) -> Document:
@@ -300,8 +302,8 @@ def _without_key(content: Mapping[str, Any]) -> Document:
     return {**content, "tags": tags, "description": _KEY.sub("", str(content.get("description"))).strip()}
 
 
-def _is_gone(refused: RefusedError) -> bool:
-    """Return whether Datadog itself says that an object is absent; a proxy has no error document."""
+def _is_absent(refused: RefusedError) -> bool:
+    """Return whether Datadog itself reports an object as absent; a proxy has no error document."""
     return refused.status == 404 and bool(refused.problems)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -18,13 +19,13 @@ from common.datadog.provisioning import (
     DASHBOARD,
     GRACE,
     MONITOR,
-    LostAnswerError,
     Provisioner,
     Resource,
     Step,
 )
 from common.errors import DeliveryError, RefusedError
-from common.net.retry import Deadline, TransientError
+from common.net.http import UnavailableError
+from common.net.retry import Deadline, TransientError, persist
 from support.servers.documents import Documents
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ class World:
     agreed: set[tuple[str, str]] = field(default_factory=set)
     kill_at: tuple[int, bool] | None = None  # the request, and whether it is applied before
     requests: int = 0
-    address = "model"
+    server_time: float | None = None
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -111,9 +112,16 @@ class World:
                 del self.stored(kind)[name]
                 self.store.remember()
 
-    def request(
-        self, method: str, path: str, body: Document | None, read: Callable[[Any], T]
-    ) -> tuple[T, float | None]:
+    def explain_refusal(self, refused: RefusedError, permission: str) -> Exception:
+        return refused
+
+    def retry(self, call: Callable[[], T]) -> T:
+        try:
+            return persist(call, self.deadline, self.wait)
+        except TransientError as error:
+            raise DeliveryError(str(error)) from error
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
         """Answer a request of a run, or fail it in one of the ways that happen."""
         self.requests += 1
         self.wait(self.random.choice([0.01, 0.2, 3.0]))
@@ -123,9 +131,9 @@ class World:
         if self.kill_at == (self.requests, False) or self.chance(0.01):
             raise Killed
         if self.chance(0.02):
-            raise TransientError("answered 429")
+            raise UnavailableError(429, "", None)
         if self.chance(0.03):
-            raise LostAnswerError("reset before the request arrived")
+            raise TransientError("reset before the request arrived")
         self.store.lag = self.random.choice([NO_LAG, 30, 400]) if self.faults else NO_LAG
         kind, _, name = path.removeprefix("/api/v1/").partition("?")[0].partition("/")
         if method in {"PUT", "DELETE"} and name in self.stored(kind):
@@ -135,10 +143,11 @@ class World:
         if self.kill_at == (self.requests, True) or self.chance(0.01):
             raise Killed
         if self.chance(0.05):
-            raise LostAnswerError("answered 503")
+            raise UnavailableError(503, "", None)
         if status >= 400:
             raise RefusedError(f"answered {status}", status=status, problems=("No.",))
-        return read(document), float(int(self.now))
+        self.server_time = float(int(self.now))
+        return SimpleNamespace(document=document)
 
     def note(self, method: str, kind: str, name: str, status: int, document: Any) -> None:
         """Remember what a request read or wrote."""
@@ -165,8 +174,8 @@ class World:
 
     def run(self, instance: str, version: int, *, remove: bool = False) -> list[Step]:
         """Run the command's steps once; the steps that were not unchanged."""
-        clock = Deadline(3600, lambda: self.now, self.wait)
-        datadog = Provisioner(self, instance, clock)
+        self.deadline = Deadline(3600, lambda: self.now, self.wait)
+        datadog = Provisioner(self, instance)
         for life in self.lives.values():
             life.read = None
         self.agreed.clear()
@@ -178,9 +187,9 @@ class World:
                     if step.action == "unchanged":
                         continue
                     done.append(step)
-                    overwrite = step.action == "edited" and bool(step.wanted) and self.chance(0.3)
-                    if overwrite:
-                        self.agreed.add((step.id, self.lives[step.id].modified))
+                    overwrite = step.action == "edited" and bool(step.declared) and self.chance(0.3)
+                    if overwrite and step.owned:
+                        self.agreed.add((step.owned.id, self.lives[step.owned.id].modified))
                     if step.action in {"create", "update", "remove"} or overwrite:
                         try:
                             datadog.apply(step, overwrite=overwrite)
