@@ -1,24 +1,25 @@
-"""How metrics are looked at, as declarations: dashboards of sections and widgets, and monitors.
+"""Declarations of dashboards and monitors: which metrics, under which title, grouped by which tags.
 
-Knows which metric stands where, under which title, grouped by what. One declaration makes the dashboard in
-Datadog, the layout of our own page and the documentation; how any of them is drawn is known elsewhere.
+One declaration makes the dashboard in Datadog, the sections of our own page, and the documentation. The
+queries are made in `common/datadog/documents.py`.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from common.metric import Combine, Metric
 
-ANYWHERE = ("env", "service")  # tags of every point
+ANYWHERE = ("env", "service", "host")  # tags that points of any metric may carry
 
 
 class Draw(StrEnum):
-    """What a widget looks like."""
+    """The kind of a widget."""
 
     LINE = "line"
     BARS = "bars"
@@ -29,13 +30,28 @@ class Draw(StrEnum):
     NOTE = "note"
 
 
+Colour = tuple[str, float, str]  # comparator, value, palette
+Link = tuple[str, str]  # label, URL; {{tag.value}} in it is the value of the widget's group
+
+
+class Style(NamedTuple):
+    """How a widget is drawn: its own time span, seconds shown as hours, colours and a link."""
+
+    span: str = ""
+    hours: bool = False
+    colours: tuple[Colour, ...] = ()
+    link: Link | None = None
+
+
+PLAIN = Style()
+
+
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """Some metrics under one title: one line, row or number for each metric and each value of `by`.
+    """Metrics under one title: one line, row or number for each metric and each value of `by`.
 
-    Several series combine as their metric declares. With `share_of` what is shown is 100 times the sum of
-    `metrics` by the sum of these: a percentage that is right for any number of series, where the mean of
-    their percentages is not. `where` keeps only series with these tags; `span` is a time of the widget's own.
+    Several series combine as their metric declares. With `share_of` the widget shows 100 times the sum of
+    `metrics` divided by the sum of these. `where` selects series by tags.
     """
 
     title: str
@@ -44,8 +60,8 @@ class Widget:
     by: tuple[str, ...] = ()
     share_of: tuple[Metric, ...] = ()
     where: tuple[str, ...] = ()
-    span: str = ""
     text: str = ""
+    style: Style = PLAIN
 
     def __post_init__(self) -> None:
         if bool(self.metrics) is (self.draw is Draw.NOTE) or bool(self.text) is not (self.draw is Draw.NOTE):
@@ -66,7 +82,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One page. `key` names its file, and is how it is found again; `about` says what the numbers mean."""
+    """One dashboard. `key` names its file and its key in Datadog; `about` explains the numbers."""
 
     key: str
     title: str
@@ -75,50 +91,62 @@ class Dashboard:
     pages: tuple[str, ...] = ()  # of the documentation
 
     def widgets(self) -> list[Widget]:
-        """Every widget, in order."""
+        """Return every widget, in order."""
         return [widget for section in self.sections for widget in section.widgets]
 
 
 @dataclass(frozen=True, slots=True)
-class Monitor:
-    """When somebody is told: once `reduce` over the last `window` of the metric is beyond `threshold`.
+class Condition:
+    """What a monitor compares: `reduce` over the last `window` of its metrics, with `threshold`.
 
-    With `change` it is the difference to that long ago, with `percent` in percent of what was then.
-    `reason` is why the threshold is what it is; the message is made of what happened, why it matters, what
-    to do, and the page of the documentation. With `no_data`, minutes of silence tell somebody, too.
+    `formula` has a `{}` for each metric. With `change`, such as `pct_change 1w`, the difference to that long
+    ago is compared.
     """
 
-    key: str
-    title: str
-    metric: Metric
+    metrics: tuple[Metric, ...]
     reduce: str
     window: str
     compare: str
     threshold: float
+    warning: float | None = None
+    by: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    formula: str = "{}"
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """A condition, and the message: what happened, why it matters, what to do, and a page of documentation.
+
+    `reason` is why the threshold is what it is. `no_data` are minutes without points that alert too. A
+    monitor of priority 5 does not page: it has no recipients.
+    """
+
+    key: str
+    title: str
+    condition: Condition
     reason: str
     what: str
     why: str
-    todo: str
+    action: str
     page: str
-    by: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    change: str = ""
-    percent: bool = False
-    absolute: bool = False
-    warning: float | None = None
     no_data: int | None = None
     priority: int = 3
 
     def __post_init__(self) -> None:
-        _check_tags(self.key, self.metric, self.by, self.where)
-        if self.warning is not None and (self.warning < self.threshold) is not (self.compare == ">"):
+        condition = self.condition
+        for metric in condition.metrics:
+            _check_tags(self.key, metric, condition.by, condition.where)
+        warning = condition.warning
+        if warning is not None and (warning < condition.threshold) is not (condition.compare == ">"):
             raise ValueError(f"{self.key}: the warning must come before the threshold")
 
 
 def _check_tags(title: str, metric: Metric, by: Iterable[str], where: Iterable[str]) -> None:
-    """Raise where a tag is not the metric's own, or more would be combined than can be."""
-    fixed = [pair.partition(":")[0] for pair in where]
-    known = {*metric.tags, *ANYWHERE, *(("host",) if metric.on_node else ())}
+    """Raise ValueError where a tag is not the metric's own, or more would be combined than can be."""
+    fixed = [pair.lstrip("!").partition(":")[0] for pair in where]
+    known = {*metric.tags, *ANYWHERE}
     if wrong := [key for key in (*by, *fixed) if key not in known]:
         raise ValueError(f"{title}: {metric.name} does not declare the tag {', '.join(wrong)}")
     if metric.combines is Combine.NONE and (over := set(metric.tags) - {*by, *fixed}):
@@ -127,7 +155,7 @@ def _check_tags(title: str, metric: Metric, by: Iterable[str], where: Iterable[s
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """How one collector is looked at: its dashboards, what it adds to *fleetgauge itself*, its monitors.
+    """The dashboards and monitors of one collector, and its sections of *fleetgauge itself*.
 
     A metric that is on no dashboard has the reason in `unseen`.
     """
@@ -137,15 +165,9 @@ class Views:
     monitors: tuple[Monitor, ...] = ()
     unseen: Mapping[Metric, str] = field(default_factory=dict)
 
-    def metrics(self) -> set[Metric]:
-        """Every metric that some widget shows."""
-        sections = [section for one in self.dashboards for section in one.sections] + [*self.itself]
-        widgets = [widget for section in sections for widget in section.widgets]
-        return {metric for widget in widgets for metric in (*widget.metrics, *widget.share_of)}
-
 
 def views_of(name: str, metrics: Iterable[Metric]) -> Views:
-    """What `collectors/<name>/dashboard.py` declares; without one, a chart for every metric."""
+    """Return what `collectors/<name>/dashboard.py` declares; without one, a chart for every metric."""
     try:
         found: Views = importlib.import_module(f"collectors.{name}.dashboard").VIEWS
     except ModuleNotFoundError as error:
@@ -158,26 +180,35 @@ def views_of(name: str, metrics: Iterable[Metric]) -> Views:
 
 
 def with_itself(own: Views, others: Iterable[Views]) -> Views:
-    """The runner's own views, to the one dashboard of which every collector adds its sections."""
+    """Return the runner's own views, with the sections that every collector adds to its dashboard."""
     [board] = own.dashboards
     added = (section for one in others for section in one.itself)
     return replace(own, dashboards=(replace(board, sections=(*board.sections, *added)),))
 
 
 def short_name(metric: Metric) -> str:
-    """The last part of its name in words; of a statistic, such as p95 or max, with what it is of."""
+    """Return the last part of a metric's name in words; of a statistic, such as p95, with what it is of."""
     *before, last = metric.name.split(".")
     words = last if len(last) > 3 or len(before) < 2 else f"{before[-1]}_{last}"
     return words.replace("_", " ")
 
 
-# Any: the other fields of a widget
-def _drawn(draw: Draw) -> Callable[..., Widget]:
-    def make(title: str, *metrics: Metric, **more: Any) -> Widget:
-        return Widget(title, draw, metrics, **more)
-
-    return make
+def bad_above(limit: float) -> tuple[Colour, ...]:
+    """Return colours of a value that is bad above a limit."""
+    return ((">", limit, "white_on_red"), ("<=", limit, "white_on_green"))
 
 
-line, bars, toplist, value = map(_drawn, (Draw.LINE, Draw.BARS, Draw.TOPLIST, Draw.VALUE))
-table, heat_map, note = map(_drawn, (Draw.TABLE, Draw.HEAT_MAP, Draw.NOTE))
+def bad_below(limit: float, good: float) -> tuple[Colour, ...]:
+    """Return colours of a value that is bad below a limit and good from another one on."""
+    return (("<", limit, "white_on_red"), ("<", good, "white_on_yellow"), (">=", good, "white_on_green"))
+
+
+# Any: the fields of a widget and of its style
+def _widget(draw: Draw, title: str, *metrics: Metric, **fields: Any) -> Widget:
+    style = Style(**{name: fields.pop(name) for name in Style._fields if name in fields})
+    return Widget(title, draw, metrics, style=style, **fields)
+
+
+line, bars, toplist = (partial(_widget, draw) for draw in (Draw.LINE, Draw.BARS, Draw.TOPLIST))
+value, table, heat_map = (partial(_widget, draw) for draw in (Draw.VALUE, Draw.TABLE, Draw.HEAT_MAP))
+note = partial(_widget, Draw.NOTE)

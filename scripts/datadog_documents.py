@@ -11,7 +11,7 @@ from pathlib import Path
 from common import registry
 from common.collector import load_collector
 from common.dashboard import Dashboard, Draw, Monitor, Views, short_name, views_of, with_itself
-from common.datadog.documents import Place, dashboard_document, monitor_document, monitor_query
+from common.datadog.documents import Target, dashboard_document, monitor_document, monitor_query
 from common.metric import Metric
 from common.run import health, health_dashboard
 from scripts.marked import renewed
@@ -39,13 +39,13 @@ def every_metric() -> list[Metric]:
 
 def documents() -> dict[Path, str]:
     """Every document, by the file it belongs into."""
-    place = Place()
+    target = Target()
     made = {}
     for views in all_views():
         for board in views.dashboards:
-            made[FOLDER / "dashboards" / f"{board.key}.json"] = _json(dashboard_document(board, place))
+            made[FOLDER / "dashboards" / f"{board.key}.json"] = _json(dashboard_document(board, target))
         for monitor in views.monitors:
-            made[FOLDER / "monitors" / f"{monitor.key}.json"] = _json(monitor_document(monitor, place))
+            made[FOLDER / "monitors" / f"{monitor.key}.json"] = _json(monitor_document(monitor, target))
     families: dict[str, list[Metric]] = {}
     for metric in every_metric():
         families.setdefault(metric.name.partition(".")[0], []).append(metric)
@@ -92,7 +92,7 @@ def _page() -> Iterator[str]:
         yield from _dashboard_part(board)
     yield "\n## Monitors"
     yield "A threshold is changed by its key: see [what can be changed](#what-can-be-changed).\n"
-    yield "| key | told when | why this threshold |"
+    yield "| key | alerts when | why this threshold |"
     yield "| --- | --- | --- |"
     for monitor in (monitor for views in found for monitor in views.monitors):
         key = f"[`{monitor.key}`](datadog/monitors/{monitor.key}.json)"
@@ -119,5 +119,6 @@ def _dashboard_part(board: Dashboard) -> Iterator[str]:
 
 def _condition(monitor: Monitor) -> str:
     silent = f", or nothing comes for {monitor.no_data} minutes" if monitor.no_data else ""
-    warned = f"; warns from {monitor.warning:g}" if monitor.warning is not None else ""
+    warning = monitor.condition.warning
+    warned = f"; warns from {warning:g}" if warning is not None else ""
     return f"`{monitor_query(monitor, 'fleetgauge')}`{silent}{warned}"

@@ -255,7 +255,8 @@ def values(intake: Intake) -> Iterator[tuple[str, list[str]]]:
 def keep(environment: Mapping[str, str], seconds: float) -> None:
     """Leave the servers running, and say how to reach them."""
     print("\nThe servers stay. Paste this into another terminal, then try for example")
-    print("scripts/run_collector.py wandb --since 1d --html .\n")
+    print("scripts/run_collector.py wandb --since 1d --html .")
+    print("scripts/provision.py --push\n")
     for name, value in environment.items():
         print(f"export {name}={shlex.quote(value)}")
     print(f"\nThey end with Ctrl-C, or after {seconds:,.0f} s.", flush=True)

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Bring dashboards, monitors and metadata in Datadog to what is declared: a dry run without `--push`."""
+"""Create, update and remove fleetgauge's dashboards, monitors and metric metadata in Datadog.
+
+A dry run by default: it shows what differs and changes nothing. `--push` writes. See docs/dashboards.md.
+"""
 
 from __future__ import annotations
 
@@ -7,167 +10,275 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON = ROOT / ".venv" / "bin" / "python"
+
+if __name__ == "__main__" and os.access(PYTHON, os.X_OK) and not Path(sys.prefix).samefile(ROOT / ".venv"):
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])  # noqa: S606  # called by another python3
 sys.path[0] = str(ROOT)
 
-from common import logs, registry, signals  # noqa: E402
-from common.cli import streams  # noqa: E402
-from common.cli.arguments import interval  # noqa: E402
-from common.cli.progress import watcher  # noqa: E402
-from common.config.file import DATADOG_TABLE, PROVISION_TABLE  # noqa: E402
-from common.config.settings import CoreSettings, DatadogSettings  # noqa: E402
-from common.config.sources import Configuration, refuse_unknown_variables  # noqa: E402
-from common.datadog.documents import Place, dashboard_document, monitor_document  # noqa: E402
-from common.datadog.marks import DASHBOARD, MONITOR, owner  # noqa: E402
-from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings  # noqa: E402
-from common.datadog.provisioning import Provisioning, Step  # noqa: E402
-from common.errors import FleetgaugeError, RefusedError  # noqa: E402
-from common.net.retry import Deadline  # noqa: E402
-from common.show.layout import wrap  # noqa: E402
-from common.text import visible  # noqa: E402
-from fleetgauge.pages.axes import plural  # noqa: E402
-from scripts.datadog_documents import all_views, every_metric  # noqa: E402
+try:
+    from common import logs, registry
+    from common.config.file import DATADOG_TABLE, PROVISION_TABLE
+    from common.config.settings import CoreSettings, DatadogSettings
+    from common.config.sources import Configuration, refuse_unknown_variables
+    from common.datadog.client import DatadogClient
+    from common.datadog.diff import show
+    from common.datadog.documents import Target, dashboard_document, metadata_document, monitor_document
+    from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
+    from common.datadog.provisioning import DASHBOARD, MONITOR, Provisioner, Step, instance_name
+    from common.errors import ConfigurationError, DeliveryError, FleetgaugeError
+    from common.net.retry import Deadline
+    from common.text import visible
+    from common.times import parse_duration
+    from scripts.datadog_documents import all_views, every_metric
+except ModuleNotFoundError as error:
+    sys.exit(f"provision.py: this Python lacks {error.name}: run {ROOT / 'scripts' / 'setup'} once")
 
 OK, FAILED, MISCONFIGURED = 0, 1, 2
-DONE = {"create": "created", "change": "changed", "finish": "finished", "remove": "removed"}
-SAID = {
-    "create": "would create",
-    "change": "would change",
-    "finish": "would finish, as it was cut off",
-    "remove": "would remove",
-    "keep": "changed by hand, left (--force overwrites it)",
-    "leave": "left as it is",
-}
+DONE = {"create": "created", "update": "updated", "remove": "removed", "edited": "overwritten"}
+SUMMARY = ("create", "update", "remove", "edited", "unchanged")
+Ask = Callable[[str], bool]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = argparse.ArgumentParser(prog="provision.py", description=__doc__, allow_abbrev=False)
-    add = made.add_argument
-    add("--push", action="store_true", help="do it; without, only what would be done is said")
+    """Return the command line's grammar."""
+    result = argparse.ArgumentParser(
+        prog="provision.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = result.add_argument
+    add("--push", action="store_true", help="write; without it nothing is changed")
     add("--check", action="store_true", help="let Datadog validate the monitors; nothing is written")
-    add("--remove", action="store_true", help="take away what this made (with --push)")
-    add("--force", action="store_true", help="also what somebody changed by hand")
-    add("--notify", action="append", default=[], metavar="@WHO", help="recipient of the monitors")
+    add("--remove", action="store_true", help="remove all that this made and nobody edited (with --push)")
+    add("--overwrite-edited", action="store_true", help="update documents that somebody edited, too")
+    add("--yes", action="store_true", help="do not ask: leave edited documents, remove what is listed")
+    add("--notify", action="append", default=[], metavar="@HANDLE", help="recipient of the monitors")
     add("--config", metavar="FILE", help="TOML file; its table [provision] changes thresholds")
-    add("--timeout", type=interval, default=600, metavar="TIME", help="deadline of all of it (default: 10m)")
-    return made
+    add("--timeout", default="10m", metavar="TIME", help="deadline of the run (default: 10m)")
+    return result
 
 
-class Command:
-    """One run, from the settings to what was said."""
+class Run:
+    """One run of the command; `ask` asks the person at the terminal, None where there is none."""
 
-    def __init__(self, options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: argparse.Namespace, environ: Mapping[str, str], ask: Ask | None) -> None:
         known = registry.names()
         own = {name: value for name, value in environ.items() if registry.owner(name, known) is None}
         refuse_unknown_variables(own, (CoreSettings, DatadogSettings, ProvisionSettings))
         configuration = Configuration(environ, options.config)
         settings = configuration.table(ProvisionSettings, PROVISION_TABLE)
         core = configuration.core
-        place = Place(core.service, (*settings.notify, *options.notify), settings.documents or "")
-        found = all_views()
-        self.boards = {one.key: dashboard_document(one, place) for views in found for one in views.dashboards}
-        changed = settings.changed(one for views in found for one in views.monitors)
-        self.monitors = {one.key: monitor_document(one, place) for one in changed}
+        wandb = environ.get("WANDB_BASE_URL", "").strip() or "https://wandb.ai"
+        target = Target(
+            core.service,
+            (*settings.notify, *options.notify),
+            settings.documents or "",
+            wandb.rstrip("/").replace("://api.wandb.ai", "://wandb.ai"),
+        )
+        views = all_views()
+        boards = [board for one in views for board in one.dashboards]
+        monitors = settings.changed(monitor for one in views for monitor in one.monitors)
+        self.documents = {
+            DASHBOARD: {board.key: dashboard_document(board, target) for board in boards},
+            MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
+        }
+        deadline = Deadline(_timeout(options.timeout))
         keys = configuration.table(ProvisioningKeys, DATADOG_TABLE)
-        self.datadog = Provisioning(keys, core, Deadline(options.timeout))
-        self.datadog.owner = owner(core.service, core.instance)
+        purpose = "Dashboards, monitors and metadata need an application key"
+        client = DatadogClient(keys, core, deadline, purpose=purpose)
+        self.datadog = Provisioner(client, instance_name(core.service, core.instance))
         self.options = options
-        self.failed = 0
+        self.ask = ask
+        self.counts: Counter[str] = Counter()
 
     def run(self) -> int:
-        """Do what was asked for; the exit code."""
+        """Do what the options say, print it, and return the exit code."""
         if self.options.check:
-            self.check()
+            self.validate()
+        elif self.options.remove:
+            self.remove([*self.steps()])
         else:
-            for step in self.steps():
-                self.do(step)
-            self.metadata()
-            if not self.options.push:
-                print("This was a dry run: nothing was changed. --push does it.")
-        return FAILED if self.failed else OK
+            self.provision([*self.steps()])
+        return FAILED if self.counts["failed"] else OK
 
-    def check(self) -> None:
+    def validate(self) -> None:
         """Let Datadog validate every monitor."""
-        self.datadog.client.validate()
-        for key, document in self.monitors.items():
+        for key, document in self.documents[MONITOR].items():
             try:
-                self.datadog.request("POST", f"{MONITOR.path}/validate", document)
-                print(f"monitor {key}: valid")
-            except RefusedError as refused:
-                self.failed += 1
-                print(f"monitor {key}: {visible(str(refused))}")
+                self.datadog.validate(document)
+                say(f"monitor {key}: valid")
+            except DeliveryError as error:
+                self.counts["failed"] += 1
+                say(f"monitor {key}: {error}")
 
     def steps(self) -> Iterator[Step]:
-        """Every dashboard and monitor, with what is to become of it."""
-        force = self.options.force
-        for kind, wanted in ((DASHBOARD, self.boards), (MONITOR, self.monitors)):
+        """Yield the steps of all dashboards and monitors."""
+        for resource, wanted in self.documents.items():
             if self.options.remove:
-                yield from self.datadog.removal(kind, force=force)
+                yield from self.datadog.plan_removal(resource)
             else:
-                yield from [*self.datadog.plan(kind, wanted, force=force)]
+                yield from self.datadog.plan(resource, wanted)
 
-    def do(self, step: Step) -> None:
-        """Say it, and do it where that was asked for."""
-        name = f"{step.kind.name} {step.key}" + (f" ({step.title})" if step.title else "")
-        said = SAID[step.action]
-        if self.options.push and step.action in DONE:
-            try:
-                self.datadog.apply(step)
-                said = DONE[step.action]
-            except RefusedError as refused:
-                self.failed += 1
-                said = f"failed: {refused}"
-        print(visible(f"{name}: {said}{f'; {step.note}' if step.note else ''}"))
-        for line in step.differs:
-            print(f"    {visible(line)}")
-
-    def metadata(self) -> None:
-        """Unit, description and short name of every metric that there is."""
-        left: dict[str, list[str]] = {"absent": [], "leave": [], "foreign": []}
-        metrics, watched = [*every_metric()], watcher(sys.stderr)
-        for number, metric in enumerate(metrics):
-            watched.progress("provision", "asking for metadata", number, len(metrics))
-            step = self.datadog.metadata(metric, force=self.options.force, remove=self.options.remove)
-            watched.close()
-            if step.action in DONE:
-                self.do(step)
+    def provision(self, steps: list[Step]) -> None:
+        """Create and update; then ask about documents that were edited or are no longer needed."""
+        for step in steps:
+            if step.action in {"create", "update"}:
+                self.apply(step)
+        for step in steps:
+            if step.action == "remove":
+                self.offer_removal(step)
+            elif step.action == "edited":
+                self.decide_edited(step)
             else:
-                left[step.action].append(metric.name)
-        print(f"metadata of {plural(len(left['leave']), 'metric')} left as it is")
-        for action, text in (
-            ("foreign", "described by somebody else, left (--force overwrites it)"),
-            ("absent", "not there yet, skipped until points have come"),
-        ):
-            if left[action]:
-                print(f"metadata of {plural(len(left[action]), 'metric')} {text}:")
-                print("\n".join(wrap(left[action], 100, indent=6)))
+                self.counts["unchanged"] += step.action == "unchanged"
+        self.summarise(self.metadata())
+
+    def remove(self, steps: list[Step]) -> None:
+        """List what is to be removed, ask, and remove it."""
+        removed = [step for step in steps if step.action == "remove"]
+        for step in steps:
+            report(step, "remove" if step in removed else "edited since the last push, left")
+        self.counts["edited"] = len(steps) - len(removed)
+        if not self.options.push:
+            self.counts["remove"] = len(removed)
+        elif removed and not self.options.yes and self.ask is None:
+            raise ConfigurationError("there is no terminal to ask at: add --yes to remove what is listed")
+        elif self.agreed(f"Remove {len(removed)} documents?"):
+            for step in removed:
+                self.apply(step)
+        self.summarise("")
+
+    def agreed(self, question: str) -> bool:
+        """Return whether `--yes` was given or the person at the terminal agrees."""
+        return self.options.yes or (self.ask is not None and self.ask(question))
+
+    def offer_removal(self, step: Step) -> None:
+        """Remove a document that is no longer needed, if that is agreed to."""
+        if self.options.push and self.agreed(f"Remove {step.title} ({step.reason})?"):
+            self.apply(step)
+        else:
+            self.counts["remove"] += 1
+            report(step, "left (--yes removes it)" if self.options.push else "remove")
+
+    def decide_edited(self, step: Step) -> None:
+        """Show the changes to a document that somebody edited, and overwrite it if that is agreed to."""
+        if step.declared and self.options.overwrite_edited:
+            self.apply(step)
+            return
+        hint = " (--overwrite-edited updates it)" if step.declared else ""
+        report(step, f"edited since the last push, left{hint}")
+        self.counts["edited"] += 1
+        if not step.declared or not self.options.push or self.options.yes:
+            return
+        if self.ask is None:
+            self.counts["failed"] += 1
+            say("    there is no terminal to ask at: --yes leaves it and exits with 0")
+        elif self.ask(f"Overwrite {step.title}?"):
+            self.counts["edited"] -= 1
+            self.apply(step._replace(changes=()))
+
+    def apply(self, step: Step) -> None:
+        """Do a step, in a dry run only show it; a document that is refused costs itself."""
+        if not self.options.push:
+            report(step, "overwrite" if step.action == "edited" else step.action)
+            self.counts[step.action] += 1
+            return
+        try:
+            done = self.datadog.apply(step, overwrite=step.action == "edited")
+        except DeliveryError as error:
+            self.counts["failed"] += 1
+            say(f"{step.resource.name} {step.document} ({step.title}): failed: {error}")
+            return
+        self.counts[step.action if done else "failed"] += 1
+        report(step, DONE[step.action] if done else "changed since it was read, left: run this again")
+
+    def metadata(self) -> str:
+        """Fill in the metadata of the metrics that Datadog knows; return a summary."""
+        counts: Counter[str] = Counter()
+        for metric in every_metric():
+            fields = self.datadog.metadata(metric.name, metadata_document(metric))
+            if fields is None:
+                counts["unknown"] += 1
+            elif fields:
+                counts["written"] += 1
+                try:
+                    if self.options.push:
+                        self.datadog.write_metadata(metric.name, fields)
+                except DeliveryError as error:
+                    self.counts["failed"] += 1
+                    say(f"metadata {metric.name}: failed: {error}")
+        unknown = f", {counts['unknown']} metrics not sent yet" if counts["unknown"] else ""
+        return f"; metadata of {counts['written']} metrics{unknown}"
+
+    def summarise(self, metadata: str) -> None:
+        """Print one line with the number of documents by action."""
+        done = "pushed" if self.options.push else "dry run, nothing changed (--push writes)"
+        parts = [f"{self.counts[action]} {action}" for action in SUMMARY if self.counts[action]]
+        parts += [f"{self.counts['failed']} failed"] if self.counts["failed"] else []
+        say(f"{done}: {', '.join(parts) or 'nothing to do'}{metadata}")
 
 
-def main(arguments: list[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run, and say what went wrong in one line."""
-    made = parser()
-    options = made.parse_args(arguments)
-    if options.check and (options.push or options.remove):
-        made.error("--check writes nothing: leave out --push and --remove")
-    logs.set_up("provision", verbose=False)
-    signals.install()
-    signals.advice = "run it again to finish"
+def report(step: Step, text: str) -> None:
+    """Print one step with its changes."""
+    reason = f" ({step.reason})" if step.reason else ""
+    say(f"{step.resource.name} {step.document} ({step.title}): {text}{reason}")
+    for line in show([*step.changes]):
+        say(f"    {line}")
+
+
+def say(text: str) -> None:
+    """Print a line; titles and answers are other people's text."""
+    print(visible(logs.redact(text)), flush=True)
+
+
+def prompt() -> Ask | None:
+    """Return a function that asks the person at the terminal; None where there is no terminal."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    return lambda question: input(f"{visible(question)} [y/N] ").strip().lower() in {"y", "yes"}
+
+
+def _timeout(text: str) -> int:
     try:
-        code = Command(options, environ).run()
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # whoever read the output has had enough
-        return 128 + signal.SIGPIPE
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--timeout: {error}") from None
+    if not 1 <= seconds <= 86_400:
+        raise ConfigurationError(f"--timeout: {text} is not between 1 s and 1 day")
+    return seconds
+
+
+def main(arguments: list[str], environ: Mapping[str, str] = os.environ, ask: Ask | None = None) -> int:
+    """Run the command and return its exit code; errors are one line on standard error."""
+    grammar = parser()
+    options = grammar.parse_args(arguments)
+    if options.check and (options.push or options.remove):
+        grammar.error("--check writes nothing: leave out --push and --remove")
+    logs.set_up("provision", verbose=False)
+    try:
+        return Run(options, environ, ask).run()
     except FleetgaugeError as error:
         print(f"provision.py: {visible(logs.redact(str(error)))}", file=sys.stderr)
         return MISCONFIGURED if error.configuration else FAILED
-    finally:
-        streams.give_up_unwritten()
+    except BrokenPipeError:  # the reader of the output has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    os.write(2, b"provision.py: stopped; run it again to continue\n")
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    sys.exit(main(sys.argv[1:], ask=prompt()))

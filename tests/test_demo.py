@@ -126,11 +126,28 @@ def test_the_readme_shows_the_demo_and_whoever_keeps_its_servers_can_use_them(tm
         checked = subprocess.run(
             ["/bin/sh", "-c", command], env=only, capture_output=True, text=True, check=False
         )
+        provision = f". {environment} && {ROOT}/scripts/provision.py"
+        pushed = [
+            subprocess.run(
+                ["/bin/sh", "-c", f"{provision} {options}"],
+                env=only,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for options in ("", "--push", "--push --yes", "--remove --push --yes")
+        ]
         [state] = re.findall(r"FLEETGAUGE_STATE=(\S+)", printed)
         was_there = Path(state).is_dir()
         kept.send_signal(signal.SIGINT)
         assert kept.wait(60) == 0
     assert checked.returncode == 0, checked.stderr
+    assert [ran.returncode for ran in pushed] == [0] * 4, [ran.stderr for ran in pushed]
+    dry, created, again, removed = (ran.stdout.splitlines()[-1] for ran in pushed)
+    assert re.match(r"dry run, nothing changed \(--push writes\): \d+ create; metadata of \d+ metrics", dry)
+    assert re.match(r"pushed: \d+ create; metadata of [1-9]", created)
+    assert re.match(r"pushed: \d+ unchanged; metadata of 0 metrics", again)
+    assert re.match(r"pushed: \d+ remove$", removed)
     assert was_there
     assert not Path(state).exists()
     [shown] = re.findall(r"```text\n(Embedded:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collectors.data_plane import metrics as m
-from common.dashboard import Dashboard, Section, Views, heat_map, line, table, toplist, value
+from common.dashboard import Dashboard, Section, Views, bad_above, heat_map, line, table, toplist, value
 from common.records.ingest import ingest_monitors, ingest_section
 
 _OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES = m.COUNTED
@@ -20,26 +20,32 @@ DATA_PLANE = Dashboard(
             "Overview",
             (
                 value("Operations", _OPS),
-                value("Operations that fail", _ERRORS, _TIMEOUTS, share_of=(_OPS, _ERRORS, _TIMEOUTS)),
+                value(
+                    "Error rate",
+                    _ERRORS,
+                    _TIMEOUTS,
+                    share_of=(_OPS, _ERRORS, _TIMEOUTS),
+                    colours=bad_above(1),
+                ),
                 value("Bytes outstanding", m.BYTES_OUTSTANDING),
             ),
         ),
         Section(
             "Operations",
             (
-                line("Operations by kind", _OPS, by=("op",)),
-                line("Errors and timeouts by kind", _ERRORS, _TIMEOUTS, by=("op",)),
-                line("Bytes moved by kind", _BYTES, by=("op",)),
-                line("Keys by kind", _KEYS, by=("op",)),
+                line("Operations by type", _OPS, by=("op",)),
+                line("Errors and timeouts by type", _ERRORS, _TIMEOUTS, by=("op",)),
+                line("Bytes moved by type", _BYTES, by=("op",)),
+                line("Keys by type", _KEYS, by=("op",)),
             ),
         ),
         Section(
-            "Time",
+            "Latency",
             (
-                line("Time of an operation", _P50, _P95, _P99, _MAX),
-                line("Slowest operations by kind", _P99, by=("op",)),
-                table("Mean time", _AVG, by=m.OPERATION_TAGS),
-                heat_map("Time by rank", _P95, by=("rank",)),
+                line("Latency p50/p95/p99/max", _P50, _P95, _P99, _MAX),
+                line("Latency p99 by operation", _P99, by=("op",)),
+                table("Latency mean", _AVG, by=m.OPERATION_TAGS),
+                heat_map("Latency p95 by rank", _P95, by=("rank",)),
             ),
         ),
         Section(
@@ -47,9 +53,9 @@ DATA_PLANE = Dashboard(
             (
                 line("Bytes outstanding by job", m.BYTES_OUTSTANDING, by=("job",)),
                 toplist("Bytes outstanding by partition", m.BYTES_OUTSTANDING, by=("job", "partition_id")),
-                line("Peak by job", m.PEAK_BYTES_OUTSTANDING, by=("job",)),
+                line("Peak bytes outstanding by job", m.PEAK_BYTES_OUTSTANDING, by=("job",)),
                 line("Keys outstanding by job", m.KEYS_OUTSTANDING, by=("job",)),
-                line("Doubts by job", m.FOREIGN_CLEARS, m.KEYS_OVERFLOWED, by=("job",)),
+                line("Incomplete data by job", m.FOREIGN_CLEARS, m.KEYS_OVERFLOWED, by=("job",)),
             ),
         ),
     ),

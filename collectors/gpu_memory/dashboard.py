@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from collectors.gpu_memory import metrics as m
-from common.dashboard import Dashboard, Monitor, Section, Views, bars, heat_map, line, table, toplist, value
+from common.dashboard import (
+    Condition,
+    Dashboard,
+    Monitor,
+    Section,
+    Views,
+    bad_above,
+    bars,
+    heat_map,
+    line,
+    table,
+    toplist,
+    value,
+)
 from common.records.ingest import ingest_monitors, ingest_section
 
 _ALLOCATED, _RESERVED, _USED, _TOTAL, _UTILIZATION = m.GAUGES.values()
@@ -19,9 +32,9 @@ GPU_MEMORY = Dashboard(
         Section(
             "Overview",
             (
-                value("Fullest device", _UTILIZATION),
-                value("Out-of-memory dumps", m.OOM_DUMPS),
-                value("Interrupted sessions", m.INTERRUPTED),
+                value("Device memory utilization max", _UTILIZATION, colours=bad_above(95)),
+                value("Out-of-memory dumps", m.OOM_DUMPS, colours=bad_above(0)),
+                value("Interrupted sessions", m.INTERRUPTED, colours=bad_above(0)),
             ),
         ),
         Section(
@@ -29,19 +42,19 @@ GPU_MEMORY = Dashboard(
             (
                 line("Allocated by job", _ALLOCATED, by=("job_id",)),
                 line("Reserved by job", _RESERVED, by=("job_id",)),
-                line("Utilisation by job", _UTILIZATION, by=("job_id",)),
-                heat_map("Utilisation of all devices", _UTILIZATION, by=_RANK),
-                table("Ranks", _ALLOCATED, _USED, _TOTAL, by=_RANK),
-                toplist("Most memory by rank", _ALLOCATED, by=("job_id", "rank")),
+                line("Utilization by job", _UTILIZATION, by=("job_id",)),
+                heat_map("Utilization by device", _UTILIZATION, by=_RANK),
+                table("Memory by rank", _ALLOCATED, _USED, _TOTAL, by=_RANK),
+                toplist("Allocated by rank", _ALLOCATED, by=("job_id", "rank")),
             ),
         ),
         Section(
-            "Trouble",
+            "Alerts",
             (
                 bars("Alerts by type", m.ALERTS, by=("type",)),
                 toplist("Alerts by job", m.ALERTS, by=("job_id",)),
                 line("Sessions by status", m.SESSIONS, by=("status",)),
-                bars("Dumps and interrupted sessions", m.OOM_DUMPS, m.INTERRUPTED),
+                bars("Out-of-memory dumps and interrupted sessions", m.OOM_DUMPS, m.INTERRUPTED),
             ),
         ),
     ),
@@ -52,12 +65,11 @@ MONITORS = (
     Monitor(
         "oom-dump",
         "A job ran out of GPU memory",
-        m.OOM_DUMPS,
-        *("sum", "1h", ">", 0.0),
+        Condition((m.OOM_DUMPS,), *("sum", "1h", ">", 0.0)),
         "each dump is a job that died",
         "{{value}} out-of-memory dumps were written in the last hour.",
         "The job ended at once, and what it did since its last checkpoint is lost.",
-        "Open the dump with `python -m fleetgauge.gpu_memory`: its page shows who held what when it ended.",
+        "Open the dump with `python -m fleetgauge.gpu_memory`: its page shows the last allocations.",
         "docs/gpu-memory.md",
     ),
     *ingest_monitors("gpu_memory", m.INGEST),

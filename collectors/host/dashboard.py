@@ -1,9 +1,22 @@
-"""How nodes and their GPUs are looked at, and when somebody is told of one."""
+"""The dashboard and the monitors of nodes and their GPUs."""
 
 from __future__ import annotations
 
 from collectors.host import metrics as m
-from common.dashboard import Dashboard, Monitor, Section, Views, bars, heat_map, line, table, toplist, value
+from common.dashboard import (
+    Condition,
+    Dashboard,
+    Monitor,
+    Section,
+    Views,
+    bad_above,
+    bars,
+    heat_map,
+    line,
+    table,
+    toplist,
+    value,
+)
 from common.metric import Metric
 
 _GPU = ("host", "gpu")
@@ -12,73 +25,75 @@ _README = "collectors/host/README.md"
 HOSTS = Dashboard(
     "hosts",
     "Hosts",
-    "Nodes and their GPUs, each measured by itself. What is 0 or 1 of a board adds up to how many boards it "
-    "holds for. Counters of errors run since the driver was loaded, those called aggregate since the board "
-    "was made.",
+    "Nodes and their GPUs, each measured by itself. Flags (0 or 1 per GPU) add up to the number of GPUs. "
+    "Error counters run since the driver was loaded, those called aggregate over the life of the GPU.",
     (
         Section(
             "Overview",
             (
                 value("Nodes", m.INFO),
-                value("GPUs that answer", m.GPU_COUNT),
-                value("Lost GPUs", m.GPU_LOST),
-                value("GPU utilisation", m.GPU_UTILIZATION),
-                value("Power", m.GPU_POWER),
-                value("Fullest file system", m.DISK_USED),
+                value("GPUs", m.GPU_COUNT),
+                value("Lost GPUs", m.GPU_LOST, colours=bad_above(0)),
+                value("GPU utilization", m.GPU_UTILIZATION),
+                value("GPU power", m.GPU_POWER),
+                value("Disk usage max", m.DISK_USED, colours=bad_above(95)),
             ),
         ),
         Section(
             "Nodes",
             (
-                line("CPU by host", m.CPU_UTILIZATION, by=("host",)),
-                line("Load by host", m.LOAD_1M, by=("host",)),
+                line("CPU utilization by host", m.CPU_UTILIZATION, by=("host",)),
+                line("Load (1 min) by host", m.LOAD_1M, by=("host",)),
                 line("Memory used by host", m.MEMORY_USED, by=("host",)),
-                line("Memory", m.MEMORY, m.MEMORY_AVAILABLE),
-                toplist("Fullest file systems", m.DISK_USED, by=("host", "path")),
-                line("Space left by host", m.DISK_FREE, by=("host",)),
-                table(
-                    "What the nodes are", m.INFO, by=("host", "kernel", "os", "gpu_type", "slurm_partition")
-                ),
-                table("CPUs and GPUs", m.CPU_COUNT, m.GPU_COUNT, m.GPU_COUNT_LISTED, by=("host",)),
+                line("Memory total and available", m.MEMORY, m.MEMORY_AVAILABLE),
+                toplist("Disk usage by file system", m.DISK_USED, by=("host", "path")),
+                line("Disk space free by host", m.DISK_FREE, by=("host",)),
+                table("Node inventory", m.INFO, by=("host", "kernel", "os", "gpu_type", "slurm_partition")),
+                table("CPUs and GPUs by host", m.CPU_COUNT, m.GPU_COUNT, m.GPU_COUNT_LISTED, by=("host",)),
             ),
         ),
         Section(
             "GPUs",
             (
-                heat_map("Utilisation of all boards", m.GPU_UTILIZATION, by=_GPU),
-                line("Utilisation by host", m.GPU_UTILIZATION, by=("host",)),
-                line("Memory traffic by host", m.GPU_MEMORY_UTILIZATION, by=("host",)),
-                line("Video engines by host", m.GPU_ENCODER, m.GPU_DECODER, by=("host",)),
-                line("Memory in use by host", m.GPU_MEMORY_USED, by=("host",)),
-                line("Memory of all boards", m.GPU_MEMORY, m.GPU_MEMORY_FREE, m.GPU_MEMORY_RESERVED),
-                toplist("Memory by job", m.GPU_JOB_MEMORY, by=("slurm_job", "pod_uid")),
+                heat_map("GPU utilization by GPU", m.GPU_UTILIZATION, by=_GPU),
+                line("GPU utilization by host", m.GPU_UTILIZATION, by=("host",)),
+                line("GPU memory bandwidth utilization by host", m.GPU_MEMORY_UTILIZATION, by=("host",)),
+                line("Encoder and decoder utilization by host", m.GPU_ENCODER, m.GPU_DECODER, by=("host",)),
+                line("GPU memory used by host", m.GPU_MEMORY_USED, by=("host",)),
+                line(
+                    "GPU memory total, free and reserved",
+                    m.GPU_MEMORY,
+                    m.GPU_MEMORY_FREE,
+                    m.GPU_MEMORY_RESERVED,
+                ),
+                toplist("GPU memory by job", m.GPU_JOB_MEMORY, by=("slurm_job", "pod_uid")),
             ),
         ),
         Section(
-            "Heat, power and clocks",
+            "Temperature, power and clocks",
             (
-                line("Temperature by host", m.GPU_TEMPERATURE, by=("host",)),
-                line("Temperature of the memory by host", m.GPU_MEMORY_TEMPERATURE, by=("host",)),
-                line("Power by host", m.GPU_POWER, by=("host",)),
-                line("Power limit by host", m.GPU_POWER_LIMIT, by=("host",)),
-                bars("Energy by host", m.GPU_ENERGY, by=("host",)),
-                line("Clocks by host", m.GPU_SM_CLOCK, m.GPU_MEMORY_CLOCK, by=("host",)),
-                line("Boards held down by reason", m.GPU_THROTTLED, by=("reason",)),
-                line("Boards slowed by host", m.GPU_SLOWED, by=("host",)),
+                line("GPU temperature by host", m.GPU_TEMPERATURE, by=("host",)),
+                line("GPU memory temperature by host", m.GPU_MEMORY_TEMPERATURE, by=("host",)),
+                line("GPU power by host", m.GPU_POWER, by=("host",)),
+                line("GPU power limit by host", m.GPU_POWER_LIMIT, by=("host",)),
+                bars("GPU energy by host", m.GPU_ENERGY, by=("host",)),
+                line("GPU clocks by host", m.GPU_SM_CLOCK, m.GPU_MEMORY_CLOCK, by=("host",)),
+                line("Throttled GPUs by reason", m.GPU_THROTTLED, by=("reason",)),
+                line("Slowed GPUs by host", m.GPU_SLOWED, by=("host",)),
             ),
         ),
         Section(
             "Errors",
             (
-                line("Lost boards by host", m.GPU_LOST, by=("host",)),
-                bars("XID errors by number", m.GPU_XID_ERRORS, by=("host", "xid")),
-                line("ECC errors by kind", m.GPU_ECC_ERRORS, by=("kind",)),
-                line("ECC errors in the boards' lives", m.GPU_ECC_ERRORS_AGGREGATE, by=("kind",)),
-                line("Remapped rows by kind", m.GPU_REMAPPED_ROWS, by=("kind",)),
-                line("Remapping pending or failed", m.GPU_REMAPPING_PENDING, m.GPU_REMAPPING_FAILED),
+                line("Lost GPUs by host", m.GPU_LOST, by=("host",)),
+                bars("XID errors by host", m.GPU_XID_ERRORS, by=("host", "xid")),
+                line("ECC errors by type", m.GPU_ECC_ERRORS, by=("kind",)),
+                line("ECC errors by type (aggregate)", m.GPU_ECC_ERRORS_AGGREGATE, by=("kind",)),
+                line("Remapped rows by type", m.GPU_REMAPPED_ROWS, by=("kind",)),
+                line("Row remapping pending or failed", m.GPU_REMAPPING_PENDING, m.GPU_REMAPPING_FAILED),
                 line("PCIe replays by host", m.GPU_PCIE_REPLAYS, by=("host",)),
-                line("NVLink errors by kind", m.GPU_NVLINK_ERRORS, by=("kind",)),
-                line("NVLink connections by host", m.GPU_NVLINKS_ACTIVE, by=("host",)),
+                line("NVLink errors by type", m.GPU_NVLINK_ERRORS, by=("kind",)),
+                line("Active NVLinks by host", m.GPU_NVLINKS_ACTIVE, by=("host",)),
             ),
         ),
     ),
@@ -86,74 +101,78 @@ HOSTS = Dashboard(
 )
 
 
-def _board(
-    key: str, title: str, metric: Metric, reason: str, what: str, why: str, todo: str, *where: str
+def _gpu_monitor(
+    key: str, title: str, metric: Metric, reason: str, message: tuple[str, str, str], *where: str
 ) -> Monitor:
-    """Told as soon as it holds for one board."""
+    """Return a monitor that alerts as soon as the metric is above 0 for one GPU."""
     by = (*_GPU, "xid") if "xid" in metric.tags else _GPU
     reduce = "sum" if metric.kind == "count" else "max"
     return Monitor(
-        *(key, f"{title} on {{{{host.name}}}}", metric, reduce, "1h", ">", 0.0),
-        *(reason, what, why, todo, _README),
-        by=by,
-        where=where,
+        *(key, f"{title} on {{{{host.name}}}}"),
+        Condition((metric,), reduce, "1h", ">", 0.0, by=by, where=where),
+        reason,
+        *message,
+        _README,
         priority=2,
     )
 
 
-_DRAIN = "Drain the node, reset the board (nvidia-smi -r), and send it in for repair where it comes back."
+_DRAIN = "Drain the node and reset the GPU (nvidia-smi -r); have it repaired if the error comes back."
 MONITORS = (
-    _board(
+    _gpu_monitor(
         "gpu-lost",
         "A GPU is lost",
         m.GPU_LOST,
-        "a board that fell off the bus does not come back by itself",
-        "GPU {{gpu.name}} of {{host.name}} does not answer any more.",
-        "The job on it has died or hangs, and the scheduler may still give the board out.",
-        "Drain the node and reboot it; send the board in for repair where it is lost again.",
+        "a GPU that fell off the bus does not come back by itself",
+        (
+            "GPU {{gpu.name}} of {{host.name}} does not answer any more.",
+            "The job on it has died or hangs, and the scheduler may still assign the GPU.",
+            "Drain the node and reboot it; have the GPU repaired if it is lost again.",
+        ),
     ),
-    _board(
+    _gpu_monitor(
         "gpu-ecc",
         "An uncorrectable ECC error",
         m.GPU_ECC_ERRORS,
         "one such error is wrong data in somebody's job",
-        "GPU {{gpu.name}} of {{host.name}} met {{value}} memory errors that could not be corrected.",
-        "What the job on it computed cannot be trusted, and further ones may follow.",
-        _DRAIN,
+        (
+            "GPU {{gpu.name}} of {{host.name}} has {{value}} memory errors that could not be corrected.",
+            "The results of the job on it cannot be trusted, and further errors may follow.",
+            _DRAIN,
+        ),
         "kind:uncorrected",
     ),
-    _board(
+    _gpu_monitor(
         "gpu-remap",
         "A row could not be remapped",
         m.GPU_REMAPPING_FAILED,
-        "the board has no spare rows left, which no reset mends",
-        "GPU {{gpu.name}} of {{host.name}} could not replace a row of its memory.",
-        "The next error in that row ends a job.",
-        "Drain the node and have the board exchanged.",
+        "the GPU has no spare rows left, which no reset repairs",
+        (
+            "GPU {{gpu.name}} of {{host.name}} could not replace a row of its memory.",
+            "The next error in that row ends a job.",
+            "Drain the node and have the GPU replaced.",
+        ),
     ),
-    _board(
+    _gpu_monitor(
         "gpu-xid",
         "XID {{xid.name}}",
         m.GPU_XID_ERRORS,
-        "the driver reports an XID only where something went wrong",
-        "The driver of {{host.name}} reported XID {{xid.name}} of GPU {{gpu.name}} {{value}} times in an "
-        "hour.",
-        "XIDs 13, 31, 43 and 45 are usually the job's own fault; 48, 63, 64, 74, 79, 94 and 95 are the "
-        "hardware's.",
-        "Look the number up in NVIDIA's list; for the hardware's, drain the node and reset the board.",
+        "the driver reports an XID only for errors",
+        (
+            "The driver of {{host.name}} reported XID {{xid.name}} of GPU {{gpu.name}} {{value}} times.",
+            "XIDs 13, 31, 43 and 45 are usually the job's fault; 48, 63, 64, 74, 79, 94 and 95 hardware's.",
+            "Look the number up in NVIDIA's list; for the hardware's, drain the node and reset the GPU.",
+        ),
     ),
     Monitor(
         "disk-full",
         "{{path.name}} of {{host.name}} fills up",
-        m.DISK_USED,
-        *("min", "1h", ">", 95.0),
+        Condition((m.DISK_USED,), *("min", "1h", ">", 95.0), warning=85.0, by=("host", "path")),
         "of a large file system 5 % are hours of checkpoints; an hour above it is no temporary file",
         "The file system {{path.name}} of {{host.name}} is {{value}} % full.",
         "Jobs that write to it fail, and so do checkpoints.",
         "Remove old checkpoints and caches, or move jobs elsewhere.",
         _README,
-        by=("host", "path"),
-        warning=85.0,
     ),
 )
 

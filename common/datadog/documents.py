@@ -1,11 +1,12 @@
-"""Dashboards, monitors and metadata as the documents that Datadog takes.
+"""Make the documents that Datadog takes for dashboards, monitors and metadata.
 
-Pure functions from declarations: the same declaration always makes the same document. Queries say outright
-how points become one in time (`rollup`) and how series become one over tags, so that no default decides it.
+Pure functions: the same declaration always makes the same document. Each query says how points combine in
+time (`rollup`, `as_count`) and over tags, so that no default decides it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,13 +16,13 @@ from common.dashboard import Dashboard, Draw, Monitor, Section, Widget, short_na
 from common.metric import Combine, Kind, Metric
 from common.names import normalise_tag
 
-# Seconds that each point of a chart stands for, at least: points of different hosts and runs lie up to a tick
-# apart, and in a shorter stretch a sum would miss some of them.
-STRETCH = 900
+# Seconds of a bucket in which several series combine: their points lie up to a tick apart, and in a shorter
+# bucket some of them would be missing.
+BUCKET = 900
 COLUMNS = 12
 DELAY = 300  # seconds that a point may come after the time it is true for
-OURS = "[fleetgauge]"  # ends every description of a metric that is ours
-MAX_DESCRIPTION = 400
+MAX_DESCRIPTION = 400 - len(" [fleetgauge:00000000]")  # which provisioning adds
+VARIABLES = ("project", "user", "host", "job", "job_id", "run", "run_hash", "rank")
 
 Document = dict[str, Any]  # Any: JSON
 
@@ -35,27 +36,29 @@ _TYPES = {
     Draw.TABLE: "query_table",
     Draw.HEAT_MAP: "heatmap",
 }
+_DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a unit; other numbers are whole
+_SCALED = ("byte", "second", "watt")  # units that Datadog may show as GiB, min or kW
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where documents are for: whose points, which recipients, and where the documentation is read."""
+class Target:
+    """What documents are made for: service of the points, recipients, URLs of documentation and W&B."""
 
     service: str = "fleetgauge"
     notify: tuple[str, ...] = ()
     documents: str = ""
+    wandb: str = "https://wandb.ai"
 
     def page(self, path: str) -> str:
-        """A page of the documentation, as a link where it is known where it stands."""
+        """Return a page of the documentation, as a link where its URL is known."""
         return f"[{path}]({self.documents.rstrip('/')}/{path})" if self.documents else f"`{path}`"
 
 
-def dashboard_document(board: Dashboard, place: Place) -> Document:
-    """What Datadog's API and its import take for a dashboard."""
+def dashboard_document(board: Dashboard, target: Target) -> Document:
+    """Return what Datadog's API and its import take for a dashboard."""
     metrics = {m for widget in board.widgets() for m in (*widget.metrics, *widget.share_of)}
-    names = [name for name in ("project", "user", "host") if any(_has(metric, name) for metric in metrics)]
-    variables = ["env", "service", *names]
-    pages = ", ".join(map(place.page, board.pages))
+    variables = [name for name in VARIABLES if any(_has(metric, name) for metric in metrics)]
+    pages = ", ".join(map(target.page, board.pages))
     about = f"{board.about}\n\nDocumentation: {pages}\n" if pages else board.about
     groups = [Section("About", (Widget(board.title, Draw.NOTE, text=about),)), *board.sections]
     return {
@@ -64,9 +67,10 @@ def dashboard_document(board: Dashboard, place: Place) -> Document:
         "layout_type": "ordered",
         "reflow_type": "fixed",
         "template_variables": [
-            {"name": name, "prefix": name, "available_values": [], "defaults": ["*"]} for name in variables
+            {"name": name, "prefix": name, "available_values": [], "defaults": ["*"]}
+            for name in ("env", "service", *variables)
         ],
-        "widgets": [*_stacked(groups, variables)],
+        "widgets": [*_groups(groups, target)],
     }
 
 
@@ -74,64 +78,80 @@ def _has(metric: Metric, variable: str) -> bool:
     return variable in metric.tags or (variable == "host" and metric.on_node)
 
 
-def _stacked(groups: Iterable[Section], variables: Iterable[str]) -> Iterator[Document]:
-    """Groups one below the other, each as high as what is in it."""
+def _groups(sections: Iterable[Section], target: Target) -> Iterator[Document]:
+    """Yield groups one below the other, each as high as its widgets need."""
     top = 0
-    for group in groups:
-        inside, height = _rows(group.widgets, variables)
+    for section in sections:
+        widgets, height = _rows(section.widgets, target)
         layout = {"x": 0, "y": top, "width": COLUMNS, "height": height + 1}
         definition = {
             "type": "group",
             "layout_type": "ordered",
-            "title": group.title,
+            "title": section.title,
             "show_title": True,
-            "widgets": inside,
+            "widgets": widgets,
         }
         yield {"definition": definition, "layout": layout}
         top += height + 1
 
 
-def _rows(widgets: Iterable[Widget], variables: Iterable[str]) -> tuple[list[Document], int]:
-    """Widgets side by side as long as there is room; the last of a row takes what is left of it."""
-    placed: list[Document] = []
+def _rows(widgets: Iterable[Widget], target: Target) -> tuple[list[Document], int]:
+    """Return widgets in rows, the last of a row as wide as there is room, and the height of the rows."""
+    rows: list[Document] = []
     x = y = tallest = 0
     for widget in widgets:
         width, height = _SIZES.get(widget.draw, (6, 4))
         if x + width > COLUMNS:
-            placed[-1]["layout"]["width"] += COLUMNS - x
+            rows[-1]["layout"]["width"] += COLUMNS - x
             x, y, tallest = 0, y + tallest, 0
         layout = {"x": x, "y": y, "width": width, "height": height}
-        placed.append({"definition": _definition(widget, variables), "layout": layout})
+        rows.append({"definition": _definition(widget, target), "layout": layout})
         x, tallest = x + width, max(tallest, height)
-    placed[-1]["layout"]["width"] += COLUMNS - x
-    return placed, y + tallest
+    rows[-1]["layout"]["width"] += COLUMNS - x
+    return rows, y + tallest
 
 
-def _definition(widget: Widget, variables: Iterable[str]) -> Document:
+def _definition(widget: Widget, target: Target) -> Document:
     if widget.draw is Draw.NOTE:
         return {"type": "note", "content": widget.text, "background_color": "white", "font_size": "14"}
-    made: Document = {
+    definition: Document = {
         "type": _TYPES[widget.draw],
         "title": widget.title,
-        "requests": [_request(widget, variables)],
+        "requests": [_request(widget)],
     }
-    if made["type"] == "timeseries":
-        made |= {"show_legend": True, "legend_layout": "auto", "legend_columns": ["avg", "max", "value"]}
-        made["yaxis"] = {"include_zero": True}
+    if definition["type"] == "timeseries":
+        definition |= {
+            "show_legend": True,
+            "legend_layout": "auto",
+            "legend_columns": ["avg", "max", "value"],
+        }
+        definition["yaxis"] = {"include_zero": True}
     if widget.draw is Draw.VALUE:
-        made |= {"autoscale": True, "precision": 1}
-    if widget.span:
-        made["time"] = {"live_span": widget.span}
-    return made
+        unit = _unit(widget, widget.metrics[0])
+        scaled = unit in _SCALED
+        definition |= {"autoscale": scaled, "precision": 1 if scaled else _DECIMALS.get(unit, 0)}
+    if widget.style.span:
+        definition["time"] = {"live_span": widget.style.span}
+    if widget.style.link:
+        label, url = widget.style.link
+        definition["custom_links"] = [{"label": label, "link": url.replace("https://wandb.ai", target.wandb)}]
+    return definition
 
 
-def _request(widget: Widget, variables: Iterable[str]) -> Document:
+def _unit(widget: Widget, metric: Metric) -> str:
+    """Return the unit that a widget shows a metric in."""
+    if widget.share_of:
+        return "percent"
+    return "hour" if widget.style.hours and metric.unit == "second" else metric.unit
+
+
+def _request(widget: Widget) -> Document:
     over_time = widget.draw in {Draw.LINE, Draw.BARS, Draw.HEAT_MAP}
-    asked = dict.fromkeys((*widget.metrics, *widget.share_of))
-    names = {metric: f"query{number}" for number, metric in enumerate(asked, start=1)}
+    metrics = dict.fromkeys((*widget.metrics, *widget.share_of))
+    names = {metric: f"query{number}" for number, metric in enumerate(metrics, start=1)}
     queries = []
     for metric, name in names.items():
-        query = {"data_source": "metrics", "name": name, "query": _query(metric, widget, variables)}
+        query = {"data_source": "metrics", "name": name, "query": _widget_query(metric, widget)}
         if not over_time:
             query["aggregator"] = "sum" if metric.kind is Kind.COUNT else "last"
         queries.append(query)
@@ -144,45 +164,62 @@ def _request(widget: Widget, variables: Iterable[str]) -> Document:
         request["display_type"] = widget.draw.value
     if widget.draw in {Draw.TOPLIST, Draw.TABLE}:
         request["sort"] = {"count": 25, "order_by": [{"type": "formula", "index": 0, "order": "desc"}]}
+    if widget.style.colours:
+        request["conditional_formats"] = [
+            {"comparator": compare, "value": value, "palette": palette}
+            for compare, value, palette in widget.style.colours
+        ]
     return request
 
 
 def _formulas(widget: Widget, names: Mapping[Metric, str]) -> Iterator[Document]:
+    """Yield a formula per metric, or one for a share; in a share and a value a missing count is 0."""
+    terms = {m: f"default_zero({name})" if m.kind is Kind.COUNT else name for m, name in names.items()}
     if widget.share_of:
-        part = " + ".join(names[metric] for metric in widget.metrics)
-        whole = " + ".join(names[metric] for metric in widget.share_of)
-        yield {"formula": f"100 * ({part}) / ({whole})", "alias": "share", **_unit("percent")}
+        part = " + ".join(terms[metric] for metric in widget.metrics)
+        total = " + ".join(terms[metric] for metric in widget.share_of)
+        yield {"formula": f"100 * ({part}) / ({total})", "alias": "share", **_number_format("percent")}
         return
     for metric in widget.metrics:
-        yield {"formula": names[metric], "alias": short_name(metric), **_unit(metric.unit)}
+        unit = _unit(widget, metric)
+        formula = (terms if widget.draw is Draw.VALUE else names)[metric]
+        alias = short_name(metric)
+        if unit != metric.unit:
+            formula, alias = f"{formula} / 3600", re.sub(r" s(econds)?$", " hours", alias)
+        yield {"formula": formula, "alias": alias, **_number_format(unit)}
 
 
-def _unit(name: str) -> Document:
-    if not name:
+def _number_format(unit: str) -> Document:
+    if not unit:
         return {}
-    return {"number_format": {"unit": {"type": "canonical_unit", "unit_name": name}}}
+    return {"number_format": {"unit": {"type": "canonical_unit", "unit_name": unit}}}
 
 
-def _query(metric: Metric, widget: Widget, variables: Iterable[str]) -> str:
-    own = [f"${name}" for name in variables if name in {"env", "service"} or _has(metric, name)]
-    rolled = ".as_count()"
-    if metric.kind is not Kind.COUNT:
-        how = metric.combines.value if metric.combines in {Combine.MAX, Combine.MIN} else "avg"
-        rolled = f".rollup({how}, {STRETCH})"
-    return _series(metric, [*own, *widget.where], widget.by) + rolled
+def _widget_query(metric: Metric, widget: Widget) -> str:
+    variables = [f"${name}" for name in ("env", "service", *VARIABLES)]
+    scope = [name for name in variables if name in {"$env", "$service"} or _has(metric, name[1:])]
+    series = _series(metric, [*scope, *widget.where], widget.by)
+    if metric.kind is Kind.COUNT:
+        return series
+    # A group of one series, and a span of its own, leave the bucket to Datadog, which returns 1,500 points.
+    fixed = {*widget.by, *(pair.partition(":")[0] for pair in widget.where)}
+    single = not metric.open_tags and {*metric.tags, *(["host"] if metric.on_node else [])} <= fixed
+    how = metric.combines.value if metric.combines in {Combine.MAX, Combine.MIN} else "avg"
+    return f"{series}.rollup({how})" if single or widget.style.span else f"{series}.rollup({how}, {BUCKET})"
 
 
 def _series(metric: Metric, scope: Iterable[str], by: Iterable[str]) -> str:
     aggregator = _AGGREGATORS.get(metric.combines, metric.combines.value)
     grouped = ",".join(by)
-    return f"{aggregator}:{metric.name}{{{','.join(scope)}}}" + (f" by {{{grouped}}}" if grouped else "")
+    series = f"{aggregator}:{metric.name}{{{','.join(scope)}}}" + (f" by {{{grouped}}}" if grouped else "")
+    return f"{series}.as_count()" if metric.kind is Kind.COUNT else series
 
 
-def monitor_document(monitor: Monitor, place: Place) -> Document:
-    """What Datadog's API and its import take for a monitor."""
-    thresholds = {"critical": monitor.threshold}
-    if monitor.warning is not None:
-        thresholds["warning"] = monitor.warning
+def monitor_document(monitor: Monitor, target: Target) -> Document:
+    """Return what Datadog's API and its import take for a monitor."""
+    thresholds = {"critical": monitor.condition.threshold}
+    if monitor.condition.warning is not None:
+        thresholds["warning"] = monitor.condition.warning
     options: Document = {
         "thresholds": thresholds,
         "require_full_window": False,
@@ -193,48 +230,43 @@ def monitor_document(monitor: Monitor, place: Place) -> Document:
     }
     if monitor.no_data is not None:
         options["no_data_timeframe"] = monitor.no_data
-    if monitor.by:
+    if monitor.condition.by:
         options["new_group_delay"] = DELAY
     parts = (
         monitor.what,
         f"Why it matters: {monitor.why}",
-        f"What to do: {monitor.todo}",
-        f"Documentation: {place.page(monitor.page)}",
-        " ".join(place.notify),
+        f"What to do: {monitor.action}",
+        f"Documentation: {target.page(monitor.page)}",
+        " ".join(target.notify) if monitor.priority < 5 else "",
     )
     return {
         "name": monitor.title,
         "type": "query alert",
-        "query": monitor_query(monitor, place.service),
+        "query": monitor_query(monitor, target.service),
         "message": "\n\n".join(filter(None, parts)),
-        "tags": [normalise_tag(f"service:{place.service}"), "integration:fleetgauge"],
+        "tags": [normalise_tag(f"service:{target.service}"), "integration:fleetgauge"],
         "priority": monitor.priority,
         "options": options,
     }
 
 
 def monitor_query(monitor: Monitor, service: str) -> str:
-    """The condition; `env` is always told apart, so that one that is quiet never hides another."""
-    scope = [normalise_tag(f"service:{service}"), *monitor.where]
-    series = _series(monitor.metric, scope, ("env", *monitor.by))
-    if monitor.metric.kind is Kind.COUNT:
-        series += ".as_count()"
-    if monitor.absolute:
-        series = f"abs({series})"
-    reduced = f"{monitor.reduce}(last_{monitor.window})"
-    if monitor.change:
-        reduced = f"{'pct_change' if monitor.percent else 'change'}({reduced},last_{monitor.change})"
-    return f"{reduced}:{series} {monitor.compare} {_number(monitor.threshold)}"
+    """Return the query of a monitor; it is always grouped by `env`, so that one never hides another."""
+    condition = monitor.condition
+    scope = [normalise_tag(f"service:{service}"), *condition.where]
+    series = [_series(metric, scope, ("env", *condition.by)) for metric in condition.metrics]
+    reduced = f"{condition.reduce}(last_{condition.window})"
+    if condition.change:
+        function, ago = condition.change.split()
+        reduced = f"{function}({reduced},last_{ago})"
+    threshold = f"{Decimal(repr(condition.threshold)):f}".removesuffix(".0")  # without an exponent
+    return f"{reduced}:{condition.formula.format(*series)} {condition.compare} {threshold}"
 
 
 def metadata_document(metric: Metric) -> Document:
-    """Unit, description and short name, as Datadog shows them."""
-    room = MAX_DESCRIPTION - len(OURS) - 1
-    text = metric.help if len(metric.help) <= room else metric.help[: room - 3].rstrip() + "..."
+    """Return unit, description and short name of a metric, as Datadog shows them."""
+    text = metric.help
+    if len(text) > MAX_DESCRIPTION:
+        text = text[: MAX_DESCRIPTION - 3].rstrip() + "..."
     unit = {"unit": metric.unit} if metric.unit else {}
-    return {"description": f"{text} {OURS}", "short_name": short_name(metric), **unit}
-
-
-def _number(value: float) -> str:
-    """As it is written in a query: without an exponent."""
-    return f"{Decimal(repr(value)):f}".removesuffix(".0")
+    return {"description": text, "short_name": short_name(metric), **unit}

@@ -55,7 +55,7 @@ class ProvisionSettings(Settings):
             asked = changes.get(key, MonitorChange())
             given = asked.model_dump(include={"threshold", "warning", "window"}, exclude_none=True)
             try:
-                made = replace(monitor, **given)
+                made = replace(monitor, condition=replace(monitor.condition, **given))
             except ValueError as error:
                 raise ConfigurationError(f"[provision.monitors.{key}]: {error}") from None
             if asked.enabled:

@@ -1,220 +1,330 @@
-"""Brings dashboards, monitors and metadata in Datadog to what is declared, and touches nothing else.
+"""Create, update and remove dashboards, monitors and metadata in Datadog, with one write per document.
 
-What is ours is known by its mark (`common/datadog/marks.py`). Every write is one that may have been cut off
-or answered in vain before: what was begun is found again and finished, never made twice.
+Each document carries a key, a dashboard as the last line of its description and a monitor as a tag:
+`fleetgauge:<document>:<instance>:<second>`, where the second is that of the write on Datadog's clock. It is
+ours if it was created no later than a minute after that second (a clone is created later), and edited if it
+was modified more than a minute after it. A process may be killed at any request: the next run reads what is
+there and continues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from common.config.settings import CoreSettings, DatadogSettings
-from common.datadog.client import DatadogClient
-from common.datadog.documents import OURS, Document, metadata_document
-from common.datadog.marks import METADATA, MONITOR, OPEN, TAG, Kind, Mark, bare, difference, digest
-from common.errors import RefusedError
-from common.metric import Metric
-from common.net.http import Reply
-from common.net.retry import Deadline
+from common.datadog.diff import Change, changes
+from common.datadog.documents import Document
+from common.errors import ConfigurationError, DeliveryError, RefusedError
+from common.names import normalise_tag
+from common.net.retry import Deadline, TransientError
 
-PAGE = 100  # objects of one answer
-_PERMISSIONS = {
+GRACE = 60  # seconds from the second in a key to the dates that Datadog gives the write
+PAGE = 100  # documents per page of a listing
+MANAGED = "managed_by:fleetgauge"  # tag of every monitor, by which they are listed
+MAX_INSTANCE = 100  # characters
+METADATA_PATH = "/api/v1/metrics"
+PERMISSIONS = {
     "dashboard": ("dashboards_read", "dashboards_write"),
     "monitor": ("monitors_read", "monitors_write"),
     "metrics": ("metrics_read", "metrics_metadata_write"),
 }
 
-Read = Callable[[Any], Any]  # makes of a document what was asked for, or raises where it is something else
-Ours = list[tuple[Mark, Any]]  # Any: JSON
+_KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
+_DESCRIBED = re.compile(r"(.*) \[fleetgauge:([0-9a-f]{8})\]", re.DOTALL)
+T = TypeVar("T")
+
+
+class Client(Protocol):
+    """What is used of the Datadog client. Any: a response whose `document` is its JSON."""
+
+    deadline: Deadline
+    server_time: float | None  # `Date` of the last response
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """Send a request once."""
+
+    def retry(self, call: Callable[[], T]) -> T:
+        """Call until it does not raise TransientError."""
+
+    def explain_refusal(self, refused: RefusedError, permission: str) -> Exception:
+        """Return the error that names the key or the permission."""
+
+
+class Resource(NamedTuple):
+    """A kind of document: its path, and the fields with its title and its dates."""
+
+    name: str
+    path: str
+    title: str
+    created: str
+    modified: str
+
+
+DASHBOARD = Resource("dashboard", "/api/v1/dashboard", "title", "created_at", "modified_at")
+MONITOR = Resource("monitor", "/api/v1/monitor", "name", "created", "modified")
+
+
+class Owned(NamedTuple):
+    """A document of this instance, as Datadog shows it."""
+
+    document: str
+    id: str
+    created: float
+    modified: float
+    edited: bool
+    content: Mapping[str, Any]  # Any: JSON
 
 
 class Step(NamedTuple):
-    """One object, what is to become of it, and what a person should know of it."""
+    """What to do with one document: create, update, remove, or nothing (unchanged, edited)."""
 
-    kind: Kind
-    key: str
-    title: str
-    action: str  # create, change, finish, remove; keep (changed by hand), leave, foreign, absent
-    wanted: Document | None = None
-    id: str = ""
-    differs: Sequence[str] = ()
-    note: str = ""
+    resource: Resource
+    document: str
+    action: str
+    declared: Document | None
+    owned: Owned | None = None
+    changes: Sequence[Change] = ()
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """The title that people see now."""
+        return str((self.owned.content if self.owned else self.declared or {}).get(self.resource.title))
 
 
-class Provisioning:
-    """Asks what there is and writes what differs; `owner` is who: the service and the instance."""
+def instance_name(service: str, instance: str) -> str:
+    """Return the part of a key that identifies an installation, spelled as Datadog stores tags."""
+    joined = f"{service}/{instance}" if instance else service
+    if len(joined) > MAX_INSTANCE:
+        raise ConfigurationError(
+            f"DD_SERVICE and FLEETGAUGE_INSTANCE have {len(joined)} characters together; "
+            f"the key of a dashboard has room for {MAX_INSTANCE}"
+        )
+    return normalise_tag(f"i:{joined}").removeprefix("i:")
 
-    owner = ""
 
-    def __init__(self, settings: DatadogSettings, core: CoreSettings, deadline: Deadline) -> None:
-        purpose = "Dashboards, monitors and metadata need an application key"
-        self.client = DatadogClient(settings, core, deadline, purpose=purpose)
+class Provisioner:
+    """Plans and applies the documents of one instance."""
 
-    def request(self, method: str, path: str, body: Document | None = None, read: Read | None = None) -> Any:
-        """Ask until there is an answer that can be read."""
-        return self._asked(method, path, lambda ask: (read or _fields)(ask(method, path, body=body).document))
+    def __init__(self, client: Client, instance: str) -> None:
+        self._client = client
+        self._instance = instance
+        self._server_time: tuple[float, float] | None = None  # the last Date, and when it was read
 
-    def _asked(self, method: str, path: str, read: Read) -> Any:
-        """What `read` makes of asking, by what it is given to ask with."""
+    def plan(self, resource: Resource, declared: Mapping[str, Document]) -> Iterator[Step]:
+        """Yield a step for each declared document, then for what this instance has besides them.
+
+        Of several copies of a document the oldest is used; younger ones are to be removed if unedited.
+        """
+        found = self._owned(resource)
+        used = {owned.document: owned for owned in reversed(found)}
+        for document, content in declared.items():
+            if document in used:
+                yield _update(resource, used[document], content)
+            else:
+                yield Step(resource, document, "create", content)
+        for owned in found:
+            if owned.document not in declared:
+                yield _removal(resource, owned, "no longer declared")
+            elif owned is not used[owned.document]:
+                yield _removal(resource, owned, f"a younger copy of {used[owned.document].id}")
+
+    def plan_removal(self, resource: Resource) -> Iterator[Step]:
+        """Yield a step that removes each document of this instance; edited ones stay."""
+        for owned in self._owned(resource):
+            yield _removal(resource, owned)
+
+    def apply(self, step: Step, *, overwrite: bool = False) -> bool:
+        """Do a step; False where the document was edited or removed since it was planned.
+
+        With `overwrite` an edited document is updated, unless it was modified since it was planned.
+        """
+        planned = step.owned
+        if planned is None:
+            return self._create(step)
+        return self._client.retry(lambda: self._write(step, planned, overwrite=overwrite))
+
+    def validate(self, monitor: Document) -> None:
+        """Let Datadog validate a monitor; RefusedError where it is not valid."""
+        self._client.retry(lambda: self._request("POST", f"{MONITOR.path}/validate", monitor, dict))
+
+    def metadata(self, metric: str, declared: Document) -> Document | None:
+        """Return the fields of a metric's metadata to write; None where Datadog has no such metric.
+
+        Empty fields are filled in, and of fields with a value only a description that we wrote is replaced.
+        """
         try:
-            return self.client.retry(lambda: read(self.client.request))
+            found = self._client.retry(lambda: self._request("GET", f"{METADATA_PATH}/{metric}", read=dict))
         except RefusedError as refused:
-            permission = _PERMISSIONS[path.split("/")[3].partition("?")[0]][method != "GET"]
-            raise self.client.explain_refusal(refused, permission) from None
-
-    def plan(self, kind: Kind, wanted: Mapping[str, Document], *, force: bool) -> Iterator[Step]:
-        """What has to be done to have these objects by key, and what is left, without changing anything."""
-        every = [*_pages(kind, lambda path, read: self.request("GET", path, read=read))]
-        ours = self._ours(kind, every)
-        first = {mark.key: (mark, found) for mark, found in reversed(ours)}
-        mine = {str(found["id"]) for _, found in ours}
-        for key, document in wanted.items():
-            if key in first:
-                yield self._compared(kind, document, *first[key], force=force)
-                continue
-            title = document[kind.title]
-            same = [one["id"] for one in every if one.get(kind.title) == title and str(one["id"]) not in mine]
-            note = f"not ours, and left alone, though of the same name: {', '.join(map(str, same))}"
-            yield Step(kind, key, title, "create", document, note=note if same else "")
-        for mark, found in ours:
-            if mark.key not in wanted or found is not first[mark.key][1]:
-                why = "there is another one of it" if mark.key in wanted else "no longer declared"
-                note = f"{why}; --remove takes it away"
-                yield Step(kind, mark.key, str(found.get(kind.title)), "leave", note=note)
-
-    def removal(self, kind: Kind, *, force: bool) -> Iterator[Step]:
-        """What would be taken away."""
-        every = _pages(kind, lambda path, read: self.request("GET", path, read=read))
-        for mark, found in self._ours(kind, every):
-            whole = self._whole(kind, found)
-            by_hand = mark.answered not in {OPEN, kind.digest(whole)}
-            action = "keep" if by_hand and not force else "remove"
-            yield Step(kind, mark.key, str(whole.get(kind.title)), action, id=str(found["id"]))
-
-    def apply(self, step: Step) -> None:
-        """Do what a step says."""
-        if step.action == "remove":
-            self._remove(f"{step.kind.path}/{step.id}")
-        elif step.kind is METADATA:
-            self.request("PUT", f"{step.kind.path}/{step.key}", step.wanted)
-        elif step.wanted is not None and step.action in {"create", "change", "finish"}:
-            self._write(step.kind, step.key, step.wanted, step.id)
-
-    def _write(self, kind: Kind, key: str, wanted: Document, known: str) -> None:
-        """Write twice: what Datadog makes of it is only known once it has answered."""
-        mark = Mark(key, self.owner, known or OPEN, digest(wanted), OPEN)
-        body = kind.marked(wanted, mark)
-        if known:
-            answer = self.request("PUT", f"{kind.path}/{known}", body, _object)
-        else:
-            answer = self._create(kind, mark, body)
-        made = str(answer["id"])
-        if kind.mark(answer) != mark:  # never write to what somebody on the way takes for ours
-            raise RefusedError(
-                f"{self.client.address} answered with another {kind.name} than was written: {made}"
-            )
-        closed = mark._replace(id=made, answered=kind.digest(answer))
-        self.request("PUT", f"{kind.path}/{made}", kind.marked(wanted, closed))
-
-    def _create(self, kind: Kind, mark: Mark, body: Document) -> Any:
-        """Create one; where the answer to that was lost, write what it made once more instead."""
-        tries = count()
-
-        def create(ask: Callable[..., Reply]) -> Any:
-            method, path = "POST", kind.path
-            if next(tries):
-                for one in _pages(kind, lambda path, read: read(ask("GET", path).document)):
-                    if kind.mark(one) == mark:
-                        method, path = "PUT", f"{kind.path}/{one['id']}"
-            return _object(ask(method, path, body=body).document)
-
-        return self._asked("POST", kind.path, create)
-
-    def _remove(self, path: str) -> None:
-        try:
-            self.request("DELETE", path)
-        except RefusedError as refused:
-            if refused.status != 404 or not refused.problems:  # otherwise somebody else took it away
-                raise
-
-    def _ours(self, kind: Kind, every: Iterable[Any]) -> Ours:
-        """What this owner made: before others what is finished, and then the older ones."""
-        marked = [(mark, one) for one in every if (mark := kind.mark(one)) is not None]
-        ours = [
-            (mark, one)
-            for mark, one in marked
-            if mark.owner == self.owner and mark.id in {OPEN, str(one["id"])}
-        ]
-        return sorted(ours, key=lambda pair: (pair[0].id == OPEN, _created(pair[1])))
-
-    def _whole(self, kind: Kind, found: Any) -> Any:
-        """A listed dashboard is only named; a listed monitor is all there."""
-        return found if kind is MONITOR else self.request("GET", f"{kind.path}/{found['id']}", read=_object)
-
-    def _compared(self, kind: Kind, wanted: Document, mark: Mark, found: Any, *, force: bool) -> Step:
-        whole = self._whole(kind, found)
-        if mark.answered == OPEN:
-            action = "finish"
-        elif kind.digest(whole) != mark.answered:
-            action = "change" if force else "keep"
-        else:
-            action = "leave" if mark.asked == digest(wanted) else "change"
-        shown = () if action == "leave" else difference(bare(whole), bare(kind.marked(wanted, mark)))
-        return Step(kind, mark.key, wanted[kind.title], action, wanted, str(found["id"]), shown)
-
-    def metadata(self, metric: Metric, *, force: bool, remove: bool) -> Step:
-        """What is to become of a metric's metadata; what is removed loses its words and keeps its unit."""
-        step = Step(METADATA, metric.name, "", "leave", metadata_document(metric))
-        try:
-            found = self.request("GET", f"{METADATA.path}/{metric.name}")
-        except RefusedError as refused:
-            if refused.status == 404 and refused.problems:
-                return step._replace(action="absent")
+            if _is_absent(refused):
+                return None
             raise
-        said = str(found.get("description") or "")
-        ours = said.endswith(OURS)
-        if remove and not ours:
-            return step
-        if said and not ours and not force:
-            return step._replace(action="foreign")
-        wanted = metadata_document(metric) | ({"description": "", "short_name": ""} if remove else {})
-        shown = difference({key: found.get(key) or "" for key in wanted}, wanted)
-        return step._replace(action="change", wanted=wanted, differs=shown) if shown else step
+        fields = {key: value for key, value in declared.items() if not found.get(key)}
+        ours = _DESCRIBED.fullmatch(str(found.get("description")))
+        if ours and ours[2] == _digest(ours[1]) and ours[1] != declared["description"]:
+            fields["description"] = declared["description"]
+        return fields
+
+    def write_metadata(self, metric: str, fields: Document) -> None:
+        """Write fields of a metric's metadata, a description with its digest."""
+        text = fields.get("description")
+        body = {**fields, "description": f"{text} [fleetgauge:{_digest(text)}]"} if text else fields
+        self._client.retry(lambda: self._request("PUT", f"{METADATA_PATH}/{metric}", body, dict))
+
+    def _request(
+        self, method: str, path: str, body: object = None, read: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Send a request once and return what `read` makes of its JSON; TypeError for another document."""
+        try:
+            response = self._client.request(method, path, body)
+        except RefusedError as refused:
+            resource = re.split(r"[/?]", path)[3]
+            raise self._client.explain_refusal(refused, PERMISSIONS[resource][method != "GET"]) from None
+        if self._client.server_time is not None:
+            self._server_time = self._client.server_time, self._client.deadline.elapsed()
+        return (read or _read_document)(response.document)
+
+    def _owned(self, resource: Resource) -> list[Owned]:
+        """Return the documents of this instance, oldest first, each read by its id."""
+        found = []
+        for identifier in self._client.retry(lambda: self._listed(resource)):
+            path = f"{resource.path}/{identifier}"
+            try:
+                shown = self._client.retry(lambda path=path: self._request("GET", path))  # type: ignore[misc]
+            except RefusedError as refused:
+                if _is_absent(refused):
+                    continue
+                raise
+            found.append(read_owned(resource, shown, self._instance))
+        return sorted(filter(None, found), key=lambda owned: (owned.created, owned.id))
+
+    def _listed(self, resource: Resource) -> dict[str, str]:
+        """Return the names of this instance's documents by id, from a listing read to its last page."""
+        found: dict[str, str] = {}
+        start = 0
+        for page in count():
+            query = f"count={PAGE}&start={start}"
+            if resource is MONITOR:
+                query = f"monitor_tags={MANAGED.replace(':', '%3A')}&page={page}&page_size={PAGE}"
+            rows = self._request("GET", f"{resource.path}?{query}", read=_read_page)
+            owned = (read_owned(resource, row, self._instance) for row in rows)
+            found |= {row.id: row.document for row in owned if row is not None}
+            start += len(rows)
+            if not rows:
+                break
+        return found
+
+    def _create(self, step: Step) -> bool:
+        """Create a document; where the response is lost, list once more and never create it again."""
+        sent = False
+
+        def attempt() -> None:
+            nonlocal sent
+            if not sent:
+                sent = True
+                try:
+                    self._request("POST", step.resource.path, self._stamped(step))
+                except TransientError as error:
+                    sent = getattr(error, "status", None) != 429  # which is not applied
+                    raise
+            elif step.document not in self._listed(step.resource).values():
+                raise DeliveryError(
+                    "no answer to its creation, and it is not listed: it may still appear; "
+                    "run this again in a few minutes"
+                )
+
+        self._client.retry(attempt)
+        return True
+
+    def _write(self, step: Step, planned: Owned, *, overwrite: bool) -> bool:
+        """Read the document, and update or remove it if it is still as it was planned."""
+        path = f"{step.resource.path}/{planned.id}"
+        try:
+            owned = read_owned(step.resource, self._request("GET", path), self._instance)
+            if owned is None or owned.document != step.document:
+                return False
+            if owned.edited and not (overwrite and owned.modified == planned.modified):
+                return False
+            if step.action == "remove":
+                self._request("DELETE", path, read=dict)
+            else:
+                self._request("PUT", path, self._stamped(step))
+        except RefusedError as refused:
+            if _is_absent(refused):
+                return step.action == "remove"
+            raise
+        return True
+
+    def _stamped(self, step: Step) -> Document:
+        """Return the document with its key, whose second is taken anew for each attempt."""
+        if self._server_time is None or step.declared is None:
+            raise DeliveryError("Datadog's responses have no Date header; check HTTPS_PROXY")
+        date, at = self._server_time
+        second = int(date + self._client.deadline.elapsed() - at)
+        key = normalise_tag(f"fleetgauge:{step.document}:{self._instance}:{second}")
+        if step.resource is MONITOR:
+            return {**step.declared, "tags": [*step.declared["tags"], MANAGED, key]}
+        return {**step.declared, "description": f"{step.declared['description']}\n\n{key}"}
 
 
-def _pages(kind: Kind, get: Callable[[str, Read], list[Any]]) -> Iterator[Any]:
-    """Every dashboard, or the monitors of ours."""
-
-    def read(document: Any) -> list[Any]:
-        listed = document if kind is MONITOR else document["dashboards"]
-        if not isinstance(listed, list):
-            raise TypeError
-        return [*map(_object, listed)]
-
-    for number in count():
-        asked = f"count={PAGE}&start={number * PAGE}"
-        if kind is MONITOR:
-            asked = f"monitor_tags={TAG.replace(':', '%3A')}&page={number}&page_size={PAGE}"
-        page = get(f"{kind.path}?{asked}", read)
-        yield from page
-        if len(page) < PAGE:
-            return
+def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> Owned | None:
+    """Return a document of Datadog's as this instance's; None where it is not."""
+    texts = shown.get("tags") if resource is MONITOR else str(shown.get("description") or "").split()
+    keys = [key for text in texts or () if (key := _KEY.fullmatch(str(text)))]
+    if not keys or keys[-1][2] != instance:
+        return None
+    created = _time(shown[resource.created])
+    modified = _time(shown.get(resource.modified) or shown[resource.created])
+    latest = int(keys[-1][3]) + GRACE
+    if created > latest:
+        return None
+    return Owned(keys[-1][1], str(shown["id"]), created, modified, modified > latest, shown)
 
 
-def _fields(document: Any) -> Any:
-    if not isinstance(document, dict):
+def _update(resource: Resource, owned: Owned, declared: Document) -> Step:
+    differing = changes(_without_key(owned.content), declared)
+    action = "unchanged" if not differing else "edited" if owned.edited else "update"
+    return Step(resource, owned.document, action, declared, owned, differing)
+
+
+def _removal(resource: Resource, owned: Owned, reason: str = "") -> Step:
+    action = "edited" if owned.edited else "remove"
+    return Step(resource, owned.document, action, None, owned, reason=reason)
+
+
+def _without_key(content: Mapping[str, Any]) -> Document:
+    """Return the content as it was before its key was added."""
+    tags = [tag for tag in content.get("tags") or () if tag != MANAGED and not _KEY.fullmatch(tag)]
+    return {**content, "tags": tags, "description": _KEY.sub("", str(content.get("description"))).strip()}
+
+
+def _is_absent(refused: RefusedError) -> bool:
+    """Return whether Datadog itself reports an object as absent; a proxy has no error document."""
+    return refused.status == 404 and bool(refused.problems)
+
+
+def _time(text: str) -> float:
+    """Return the time of an ISO date, in UTC where it names no zone."""
+    date = datetime.fromisoformat(text)
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]
+
+
+def _read_page(document: Any) -> list[Any]:
+    rows = document["dashboards"] if isinstance(document, dict) else document
+    if not isinstance(rows, list):
+        raise TypeError
+    return [_read_document(row) for row in rows]
+
+
+def _read_document(document: Any) -> Any:
+    if not isinstance(document, dict) or not isinstance(document["id"], str | int):
         raise TypeError
     return document
-
-
-def _object(document: Any) -> Any:
-    """An object of Datadog's: whatever has no id is none."""
-    if not isinstance(_fields(document)["id"], str | int):
-        raise TypeError
-    return document
-
-
-def _created(found: Any) -> str:
-    return str(found.get("created_at") or found.get("created") or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from common.dashboard import Monitor, Section, line
+from common.dashboard import Condition, Monitor, Section, bars, line
 from common.metric import Combine, Metric, Series, count, gauge
 
 _PAGE = "docs/records.md"
@@ -54,12 +54,12 @@ def ingest_metrics(kind: str) -> IngestMetrics:
 
 
 def ingest_section(title: str, metrics: IngestMetrics) -> Section:
-    """Return how the reading of one collector's files is looked at."""
+    """Return the widgets about reading one collector's files."""
     return Section(
         title,
         (
-            line("Lag", metrics.lag),
-            line("Records", metrics.records, metrics.bad_records, metrics.other_kind),
+            line("Record lag", metrics.lag),
+            bars("Records read", metrics.records, metrics.bad_records, metrics.other_kind),
             line("Files", metrics.files),
         ),
     )
@@ -71,13 +71,12 @@ def ingest_monitors(name: str, metrics: IngestMetrics) -> tuple[Monitor, ...]:
         Monitor(
             f"{name.replace('_', '-')}-late",
             f"Records of {name} come late",
-            metrics.lag,
-            *("min", "1h", ">", 900.0),
+            Condition((metrics.lag,), *("min", "1h", ">", 900.0)),
             "half of the default lookback; records later than the lookback are not sent",
             f"Records of {name} reach their files {{{{value}}}} s after the time they are from.",
-            "A run reads only as far back as its lookback. What comes later is missing on the dashboards.",
-            f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{name.upper()}_LOOKBACK (at most "
-            "1h). A backfill sends what is missing.",
+            "A run reads as far back as its lookback. What comes later is missing on the dashboards.",
+            f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{name.upper()}_LOOKBACK (at "
+            "most 1h). A backfill sends what is missing.",
             _PAGE,
         ),
     )

@@ -41,7 +41,7 @@ DROPPED = count(
     "reason",
     "shard",
 )
-LOST = count(
+UNITS_LOST = count(
     "collector.units_lost",
     "item",
     "Units (projects, files, pages, GPUs) that the run could not read or send, by reason.",
@@ -72,7 +72,7 @@ GAP = gauge(
     combines=Combine.MAX,
 )
 
-METRICS = (UP, SHARDS, DURATION, SAMPLES, SENT, DROPPED, LOST, REQUESTS, SKEW, LAST_SUCCESS, GAP)
+METRICS = (UP, SHARDS, DURATION, SAMPLES, SENT, DROPPED, UNITS_LOST, REQUESTS, SKEW, LAST_SUCCESS, GAP)
 
 # Sent even when zero, so that a monitor on them has data.
 DROP_REASONS = ("not_finite", "too_old", "in_future", "tag_collision", "series_cap")
@@ -113,7 +113,7 @@ def self_metrics(
                 yield metric(value, at, on_host=host, **tags)
     for metric, known, found in (
         (DROPPED, DROP_REASONS, outcome.dropped),
-        (LOST, LOSS_REASONS, outcome.lost_by_reason),
+        (UNITS_LOST, LOSS_REASONS, outcome.lost_by_reason),
     ):
         for reason in sorted({*known, *found}):
             yield metric(found.get(reason, 0), began, on_host=host, reason=reason, **tags)

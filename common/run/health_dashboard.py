@@ -1,26 +1,47 @@
-"""How fleetgauge itself is looked at, and when somebody is told that its numbers cannot be trusted."""
+"""The dashboard and the monitors of fleetgauge itself."""
 
 from __future__ import annotations
 
-from common.dashboard import Dashboard, Monitor, Section, Views, bars, line, note, toplist, value
+from dataclasses import replace
+
+from common.dashboard import (
+    Condition,
+    Dashboard,
+    Monitor,
+    Section,
+    Views,
+    bad_above,
+    bad_below,
+    bars,
+    line,
+    note,
+    toplist,
+    value,
+)
+from common.metric import Combine
 from common.run import health as h
 
 _BY = ("collector",)
-_OF_A_RUN = (*_BY, "shard")
+_RUN = (*_BY, "shard")
+_SHARDS_UP = replace(h.UP, combines=Combine.SUM)
 _PAGE = "docs/troubleshooting.md"
+_LOG = (
+    "Read the log of its last run, then run it by hand: scripts/run_collector.py {{collector.name}} --check."
+)
 
 ITSELF = Dashboard(
     "fleetgauge-itself",
     "fleetgauge itself",
-    "Whether the numbers on the other dashboards are there, complete and on time. A collector is up unless "
-    "its run failed. A live run sends one point per series, so that points "
+    "Whether the numbers on the other dashboards are complete and on time. A collector is down where a run "
+    "failed; a partial run reports the units it lost. A live run sends one point per series, so that points "
     "sent are what it costs in custom metrics.",
     (
         Section(
             "Overview",
             (
-                value("Every collector is up", h.UP),
-                value("Longest gap", h.GAP),
+                value("Collectors up (min)", h.UP, colours=bad_below(1, 1)),
+                value("Gap max", h.GAP, hours=True, colours=bad_above(0)),
+                value("Units lost", h.UNITS_LOST, colours=bad_above(0)),
                 value("Points dropped", h.DROPPED),
             ),
         ),
@@ -28,21 +49,20 @@ ITSELF = Dashboard(
             "Health",
             (
                 line("Up by collector", h.UP, by=_BY),
-                line("Time since the last success", h.LAST_SUCCESS, by=_BY),
-                line("Gap by collector", h.GAP, by=_BY),
-                bars("Drops by reason", h.DROPPED, by=("collector", "reason")),
-                bars("Units lost by reason", h.LOST, by=("collector", "reason")),
-                line("Shards", h.SHARDS, by=_BY),
-                line("Clock ahead of the intake's", h.SKEW, by=_OF_A_RUN),
-                line("Duration by collector", h.DURATION, by=_BY),
+                line("Time since the last success", h.LAST_SUCCESS, by=_BY, hours=True),
+                line("Gap by collector", h.GAP, by=_BY, hours=True),
+                bars("Units lost by reason", h.UNITS_LOST, by=("collector", "reason")),
+                bars("Points dropped by reason", h.DROPPED, by=("collector", "reason")),
+                line("Clock skew", h.SKEW, by=_RUN),
+                line("Run duration by collector", h.DURATION, by=_BY),
             ),
         ),
         Section(
             "Cost",
             (
-                line("Points sent by collector", h.SENT, by=_BY),
+                bars("Points sent by collector", h.SENT, by=_BY),
                 toplist("Samples by collector", h.SAMPLES, by=_BY),
-                line("Requests by collector", h.REQUESTS, by=_BY),
+                bars("Requests by collector", h.REQUESTS, by=_BY),
                 note("What a series costs", text="FLEETGAUGE_SERIES_CAP bounds the series of one collector."),
             ),
         ),
@@ -54,60 +74,95 @@ MONITORS = (
     Monitor(
         "collector-down",
         "Collector {{collector.name}} is down or silent",
-        h.UP,
-        *("max", "1h", "<", 1.0),
-        "four ticks in a row without one that is whole are no passing trouble of a source",
-        "No run of the collector {{collector.name}} read and delivered everything in the last hour; or none "
-        "ran.",
-        "What the dashboards show of it is missing or incomplete, and nobody can tell from them.",
-        "Read the log of its last run, then run it by hand: scripts/run_collector.py {{collector.name}} "
-        "--check.",
+        Condition((h.UP,), *("max", "1h", "<", 1.0), by=_BY, where=("!collector:wandb", "!collector:host")),
+        "four failed ticks in a row are no temporary failure of a source",
+        "No run of the collector {{collector.name}} succeeded in the last hour, or none ran.",
+        "Its data is missing on the dashboards.",
+        _LOG,
         _PAGE,
-        by=_OF_A_RUN,  # or the other shards would hide one that is silent
         no_data=60,
         priority=2,
     ),
     Monitor(
+        "collector-down-node",
+        "Collector {{collector.name}} on {{host.name}} is down or silent",
+        Condition((h.UP,), *("max", "1h", "<", 1.0), by=(*_BY, "host"), where=("host:*",)),
+        "four failed ticks in a row are no temporary failure; a silent node is down, or its pod is",
+        "No run of the collector {{collector.name}} on {{host.name}} succeeded in the last hour, or none "
+        "ran.",
+        "The data of that node is missing on the dashboards.",
+        "Look at the pod of fleetgauge on {{host.name}} and at its log. Resolve this by hand if the node "
+        "was removed on purpose.",
+        _PAGE,
+        no_data=60,
+        priority=2,
+    ),
+    Monitor(
+        "collector-down-wandb",
+        "The W&B collector is down or silent, in part or completely",
+        Condition(
+            (_SHARDS_UP, h.SHARDS), *("max", "1h", "<", 0.0), where=("collector:wandb",), formula="{} - {}"
+        ),
+        "in none of four ticks as many shards were up as there are",
+        "Shards of the W&B collector are down or silent: {{value}} (shards that are up, minus all).",
+        "The projects of the missing shards are missing on the dashboards.",
+        "Read the logs of the pods, then run the collector by hand: scripts/run_collector.py wandb --check.",
+        _PAGE,
+        no_data=60,
+        priority=2,
+    ),
+    Monitor(
+        "units-lost",
+        "{{collector.name}} lost units: {{reason.name}}",
+        Condition((h.UNITS_LOST,), *("sum", "1h", ">", 0.0), by=("collector", "reason")),
+        "a lost unit is data that somebody asked for; the next tick may heal it, so that it does not page",
+        "The collector {{collector.name}} lost {{value}} units (projects, files, GPUs) in an hour: "
+        "{{reason.name}}.",
+        "Their data is missing or incomplete on the dashboards.",
+        "The log of its last run names each unit and the command that sends it later.",
+        _PAGE,
+        priority=5,
+    ),
+    Monitor(
         "points-dropped",
         "{{collector.name}} drops points: {{reason.name}}",
-        h.DROPPED,
-        *("sum", "1h", ">", 100.0),
-        "a damaged line or two is nothing to wake for; a hundred in an hour is a source that has changed",
+        Condition((h.DROPPED,), *("sum", "1h", ">", 100.0), warning=0.0, by=("collector", "reason")),
+        "a damaged line or two wakes nobody; a hundred in an hour is a source that has changed",
         "The collector {{collector.name}} dropped {{value}} records or points for {{reason.name}} in an "
         "hour.",
         "They are missing on every dashboard, for good.",
         "Run it with --verbose, which names the first of each reason; the reasons are in the collector's "
         "README.",
         _PAGE,
-        by=("collector", "reason"),
-        warning=0.0,
     ),
     Monitor(
         "gap",
         "{{collector.name}} left a gap",
-        h.GAP,
-        *("max", "1h", ">", 0.0),
-        "any gap is time of which nothing is known",
-        "{{value}} s before the last run of {{collector.name}} were missed, and are too old to be sent by a "
-        "live run.",
+        Condition((h.GAP,), *("max", "1h", ">", 0.0), by=_BY, formula="{} / 3600"),
+        "any gap is time without data; no data means that there is no store (FLEETGAUGE_STATE)",
+        "{{value}} hours before the last run of {{collector.name}} were missed: too old to be sent.",
         "That time is empty on the dashboards.",
         "Fill it with a backfill: scripts/run_collector.py {{collector.name}} --since ... --push.",
         "docs/backfill.md",
-        by=_BY,
     ),
     Monitor(
         "clock",
         "The clock of {{collector.name}} is off",
-        h.SKEW,
-        *("min", "1h", ">", 120.0),
+        Condition(
+            (replace(h.SKEW, combines=Combine.MAX), replace(h.SKEW, combines=Combine.MIN)),
+            *("min", "1h", ">", 120.0),
+            by=_BY,
+            formula="({0} - {1} + abs({0} + {1})) / 2",  # the largest skew of all runs, ahead or behind
+        ),
         "the intake takes what is up to ten minutes ahead; two minutes are no delay of the network",
-        "The machine that runs {{collector.name}} has a clock that differs from Datadog's by {{value}} s.",
-        "Points stand at the wrong time, and beyond ten minutes ahead or an hour behind they are dropped.",
-        "Mend the time service (NTP) of the node.",
+        "The clock of the machine that runs {{collector.name}} differs from Datadog's by {{value}} s.",
+        "Points are stamped with the wrong time, and beyond ten minutes ahead or an hour behind they are "
+        "dropped.",
+        "Repair the time service (NTP) of the node.",
         _PAGE,
-        by=_OF_A_RUN,
-        absolute=True,
     ),
 )
 
-VIEWS = Views((ITSELF,), monitors=MONITORS)
+VIEWS = Views(
+    (ITSELF,), monitors=MONITORS, unseen={h.SHARDS: "the monitor collector-down-wandb compares it with up"}
+)

@@ -9,22 +9,28 @@ from typing import Any
 
 import pytest
 
-from common.dashboard import Dashboard, Monitor, Section, Views, line, note, short_name, views_of, with_itself
+from common.dashboard import (
+    Condition,
+    Dashboard,
+    Monitor,
+    Section,
+    Views,
+    line,
+    note,
+    short_name,
+    views_of,
+    with_itself,
+)
 from common.metric import Combine, gauge
 
 BUSY = gauge("jobs.busy", "gpu", "GPUs that work.", "user", combines=Combine.SUM, on_node=True)
 SHARE = gauge("jobs.share_pct", "percent", "Share that works.", "user", "job")
 LONGEST = gauge("jobs.longest", "second", "The longest.", "user", combines=Combine.MAX)
-HIGH: dict[str, Any] = {
-    "key": "high",
-    "title": "High",
-    "metric": LONGEST,
-    "reduce": "min",
-    "window": "1h",
-    "compare": ">",
-    "threshold": 90.0,
-    **dict.fromkeys(("reason", "what", "why", "todo", "page"), "a"),
-}
+
+
+def monitor(compare: str = ">", **fields: Any) -> Monitor:
+    condition = Condition((LONGEST,), "min", "1h", compare, 90.0, **fields)
+    return Monitor("high", "High", condition, *"abcde")
 
 
 @pytest.mark.parametrize(
@@ -36,20 +42,17 @@ HIGH: dict[str, Any] = {
         (lambda: note("A", BUSY, text="b"), "A: a note has a text, and every other widget has metrics"),
         (lambda: line("A", BUSY, by=("job",)), "A: jobs.busy does not declare the tag job"),
         (lambda: line("A", BUSY, where=("job:1", "x:2")), "A: jobs.busy does not declare the tag job, x"),
-        (lambda: line("A", LONGEST, by=("host",)), "A: jobs.longest does not declare the tag host"),
         (lambda: line("A", SHARE), "A: jobs.share_pct does not combine over job, user"),
         (lambda: line("A", SHARE, by=("job",)), "A: jobs.share_pct does not combine over user"),
         (
             lambda: line("A", BUSY, share_of=(LONGEST,)),
             "A: jobs.longest does not add up, so it has no share",
         ),
-        (lambda: Monitor(**HIGH, warning=90.0), "high: the warning must come before the threshold"),
-        (lambda: Monitor(**HIGH, warning=91.0), "high: the warning must come before the threshold"),
-        (
-            lambda: Monitor(**{**HIGH, "compare": "<"}, warning=89.0),
-            "high: the warning must come before the threshold",
-        ),
-        (lambda: Monitor(**HIGH, by=("job",)), "high: jobs.longest does not declare the tag job"),
+        (lambda: monitor(warning=90.0), "high: the warning must come before the threshold"),
+        (lambda: monitor(warning=91.0), "high: the warning must come before the threshold"),
+        (lambda: monitor("<", warning=89.0), "high: the warning must come before the threshold"),
+        (lambda: monitor(by=("job",)), "high: jobs.longest does not declare the tag job"),
+        (lambda: monitor(where=("!job:a",)), "high: jobs.longest does not declare the tag job"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(make: Any, wrong: str) -> None:
@@ -63,10 +66,9 @@ def test_what_can_be_drawn_is_declared() -> None:
     assert (widget.metrics, widget.by, widget.share_of) == ((BUSY,), ("host", "env"), (BUSY,))
     assert line("A", SHARE, by=("user",), where=("job:1",)).where == ("job:1",)
     assert note("A", text="b").text == "b"
-    assert Monitor(**HIGH, warning=89.0).warning == 89
-    assert Monitor(**{**HIGH, "compare": "<"}, warning=91.0).warning == 91
-    plain = Monitor(**HIGH)
-    assert (plain.percent, plain.absolute, plain.warning, plain.priority) == (False, False, None, 3)
+    assert line("A", LONGEST, hours=True, span="1mo").style.hours
+    assert monitor(warning=89.0).condition.warning == 89
+    assert monitor("<", warning=91.0).condition.warning == 91
 
 
 @pytest.mark.parametrize(
@@ -108,5 +110,3 @@ def test_collectors_add_their_sections_to_the_one_dashboard_of_the_runner() -> N
     own = Views((Dashboard("itself", "Itself", "x", (busy,)),))
     both = with_itself(own, [Views(itself=(longest,)), Views()])
     assert both == replace(own, dashboards=(replace(own.dashboards[0], sections=(busy, longest)),))
-    shares = Section("Share", (line("C", BUSY, share_of=(BUSY,)),))
-    assert Views((Dashboard("a", "A", "x", (longest,)),), (shares,)).metrics() == {LONGEST, BUSY}

@@ -1,4 +1,4 @@
-"""scripts/provision.py against an API that keeps things as the real one does: always the right state."""
+"""scripts/provision.py against Datadog's API on loopback."""
 
 from __future__ import annotations
 
@@ -11,210 +11,172 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.datadog_documents import all_views, every_metric
+from scripts.datadog_documents import all_views
 from scripts.provision import main
 from support.project import ROOT
+from support.servers.datadog import Intake
 from support.servers.faults import Fault
 from support.servers.loopback import Request
-from support.standins import APP_KEY, KEY
-
-from .provisioned import ProvisioningApi
+from support.standins import APP_KEY, KEY, NOW
 
 BOARDS = [board for views in all_views() for board in views.dashboards]
 MONITORS = [monitor for views in all_views() for monitor in views.monitors]
-METADATA = {
-    "collector.up": {},
-    "host.load_1m": {"description": "Load, as we know it.", "unit": "process"},
-}
+DASHBOARD_PATH, MONITOR_PATH = "/api/v1/dashboard", "/api/v1/monitor"
 FOREIGN = {"title": "Fleet", "layout_type": "ordered", "description": "Mine.", "widgets": []}
 
 
 class Provision:
-    """The command, and the API it talks to."""
+    """The command, and the API it talks to, whose clock is set by the test."""
 
-    def __init__(self, api: ProvisioningApi, folder: Path) -> None:
+    def __init__(self, api: Intake, folder: Path) -> None:
         self.api, self.folder = api, folder
-        self.environ = {
-            "PATH": os.environ["PATH"],
-            "DD_API_KEY": KEY,
-            "DD_APP_KEY": APP_KEY,
-            "FLEETGAUGE_DD_URL": api.url,
-        }
-
-    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, str(ROOT / "scripts" / "provision.py"), *arguments],
-            env={**self.environ, **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.documents = api.documents
+        self.now = float(NOW)
+        api.clock = lambda: self.now
+        self.environ = {"DD_API_KEY": KEY, "DD_APP_KEY": APP_KEY, "FLEETGAUGE_DD_URL": api.url}
 
     def run(
         self,
         *arguments: str,
         code: int = 0,
         environ: Mapping[str, str] | None = None,
-        said: io.StringIO | None = None,
+        ask: Callable[[str], bool] | None = None,
     ) -> str:
-        """All that is said, by the command in this process: starting another one costs seconds."""
-        said = said or io.StringIO()
+        """Run the command in this process and return what it prints; no secret may be in it."""
+        output = io.StringIO()
         root = logging.getLogger()
         handlers, level = [*root.handlers], root.level
+        self.api.requests.clear()
         try:
-            with redirect_stdout(said), redirect_stderr(said):
-                found = main([*arguments], {**self.environ, **(environ or {})})
+            with redirect_stdout(output), redirect_stderr(output):
+                found = main([*arguments], {**self.environ, **(environ or {})}, ask)
         except SystemExit as error:
             found = int(str(error.code))
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)
-        assert found == code, said.getvalue()
-        assert KEY not in said.getvalue()
-        assert APP_KEY not in said.getvalue()
-        return said.getvalue()
+        text = output.getvalue()
+        assert found == code, text
+        assert KEY not in text
+        assert APP_KEY not in text
+        return text
 
-    def configured(self, text: str) -> str:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "scripts" / "provision.py"), *arguments],
+            env={"PATH": os.environ["PATH"], **self.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def writes(self) -> list[str]:
+        """Return the requests of the last run that could change anything."""
+        return [f"{one.method} {one.path}" for one in self.api.requests if one.method != "GET"]
+
+    def config(self, text: str) -> str:
         path = self.folder / "fleetgauge.toml"
         path.write_text(text)
         return str(path)
 
-    def titles(self) -> list[str]:
-        return sorted(board["title"] for board in self.api.dashboards.values())
+    def board(self, key: str) -> dict[str, Any]:
+        found = [one for one in self.documents.dashboards.values() if f":{key}:" in one["description"]]
+        return min(found, key=lambda one: str(one["created_at"]))
 
     def monitor(self, key: str) -> dict[str, Any]:
-        [found] = [
-            one for one in self.api.monitors.values() if any(f"mark:{key}/" in tag for tag in one["tags"])
-        ]
+        [found] = [one for one in self.documents.monitors.values() if f":{key}:" in "".join(one["tags"])]
         return found
 
-    def board(self, key: str) -> dict[str, Any]:
-        [found] = [one for one in self.api.dashboards.values() if f"mark:{key}/" in one["description"]]
-        return found
+    def edit(self, kind: str, document: dict[str, Any], **fields: object) -> None:
+        """Change a document as a person does, an hour later."""
+        self.now += 3600
+        self.documents.store(kind, str(document["id"]), {**document, **fields})
 
 
 @pytest.fixture
 def provision(tmp_path: Path) -> Iterator[Provision]:
-    with ProvisioningApi(KEY, APP_KEY) as api:
-        api.metadata |= copy.deepcopy(METADATA)
+    with Intake(KEY, app_key=APP_KEY) as api:
         yield Provision(api, tmp_path)
 
 
-State = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
-
-
 @pytest.fixture(scope="module")
-def pushed(tmp_path_factory: pytest.TempPathFactory) -> State:
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     """What there is after one push."""
-    with ProvisioningApi(KEY, APP_KEY) as api:
-        api.metadata |= copy.deepcopy(METADATA)
+    with Intake(KEY, app_key=APP_KEY) as api:
         Provision(api, tmp_path_factory.mktemp("pushed")).run("--push")
-        return api.dashboards, api.monitors, api.metadata
+        return api.documents.dashboards, api.documents.monitors
 
 
 @pytest.fixture
-def made(provision: Provision, pushed: State) -> Provision:
-    """With everything made, and nothing of it in the log of changes."""
-    api = provision.api
-    api.dashboards, api.monitors, api.metadata = copy.deepcopy(pushed)
+def made(provision: Provision, pushed: tuple[Any, Any]) -> Provision:
+    """With everything made an hour ago."""
+    documents = provision.documents
+    documents.dashboards, documents.monitors = copy.deepcopy(pushed)
+    documents.numbers = count(50_000)  # no id is given twice
+    provision.now += 3600
     return provision
 
 
-def whole(provision: Provision) -> None:
-    """Every dashboard and every monitor is there once, and its mark is closed."""
-    assert provision.titles() == sorted(board.title for board in BOARDS)
-    assert len(provision.api.monitors) == len(MONITORS)
-    provision.api.requests.clear()
-    assert "changed by hand" not in provision.run("--push")
-    assert provision.api.changes() == []
+def assert_complete(provision: Provision) -> None:
+    """Every document exists once, and another push writes nothing."""
+    titles = [one["title"] for one in provision.documents.dashboards.values()]
+    assert sorted(titles) == sorted(board.title for board in BOARDS)
+    assert len(provision.documents.monitors) == len(MONITORS)
+    provision.run("--push")
+    assert provision.writes() == []
 
 
-def test_a_dry_run_says_what_it_would_create_and_changes_nothing(provision: Provision) -> None:
-    said = provision.run()
-    assert "dashboard fleet (Fleet): would create\n" in said
-    assert "monitor collector-down (Collector {{collector.name}} is down or silent): would create\n" in said
-    assert (
-        "metadata collector.up: would change\n"
-        '    - description: ""\n'
-        '    + description: "0 when the run failed, 1 otherwise; collector.units_lost says what a partial run lacks. '
-        '[fleetgauge]"\n'
-        '    - short_name: ""\n'
-        '    + short_name: "up"\n'
-        "metadata of 0 metrics left as it is\n"
-        "metadata of 1 metric described by somebody else, left (--force overwrites it):\n"
-        "      host.load_1m\n"
-    ) in said
-    assert f"metadata of {len(every_metric()) - 2} metrics not there yet, skipped" in said
-    assert said.endswith("This was a dry run: nothing was changed. --push does it.\n")
-    assert provision.api.changes() == []
+def test_dry_run_lists_what_it_would_create_and_writes_nothing(provision: Provision) -> None:
+    output = provision.run()
+    assert "dashboard fleet (Fleet): create\n" in output
+    total = len(BOARDS) + len(MONITORS)
+    assert output.splitlines()[-1].startswith(
+        f"dry run, nothing changed (--push writes): {total} create; metadata of 0 metrics"
+    )
+    assert provision.writes() == []
 
 
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_person_sees_how_many_metrics_were_asked_for(
-    provision: Provision, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    said = provision.run(said=Screen())
-    total = len([*every_metric()])
-    for number in (1, total - 1):
-        assert f"provision: asking for metadata, {number} of {total}" in said
-    assert "asking for metadata" not in provision.run()
-
-
-@pytest.mark.slow
-def test_what_is_created_is_left_alone_the_next_time(provision: Provision) -> None:
-    said = provision.run("--push")
-    assert "dashboard fleet (Fleet): created\n" in said
-    whole(provision)
-    assert provision.api.metadata["collector.up"] == {
-        "description": "0 when the run failed, 1 otherwise; collector.units_lost says what a partial run lacks. [fleetgauge]",
-        "short_name": "up",
+def test_push_creates_with_one_write_each_and_again_writes_nothing(provision: Provision) -> None:
+    output = provision.run("--push")
+    assert output.splitlines()[-1].startswith(f"pushed: {len(BOARDS) + len(MONITORS)} create")
+    assert len(provision.writes()) == len(BOARDS) + len(MONITORS)
+    assert provision.board("fleet")["description"].endswith(f"\n\nfleetgauge:fleet:fleetgauge:{NOW}")
+    assert {"managed_by:fleetgauge", f"fleetgauge:gap:fleetgauge:{NOW}"} <= {
+        *provision.monitor("gap")["tags"]
     }
-    assert provision.api.metadata["host.load_1m"]["description"] == "Load, as we know it."
-    assert "dashboard fleet (Fleet): left as it is\n" in provision.run()
+    assert_complete(provision)
 
 
-def test_a_changed_declaration_changes_that_object_alone_and_shows_how(made: Provision) -> None:
-    config = made.configured("[provision.monitors.disk-full]\nthreshold = 97.0\n")
+def test_changed_declaration_updates_one_document_and_shows_the_diff(made: Provision) -> None:
+    config = made.config("[provision.monitors.disk-full]\nthreshold = 97.0\n")
     dry = made.run("--config", config)
-    assert "monitor disk-full ({{path.name}} of {{host.name}} fills up): would change\n" in dry
-    shown = dry.partition("fills up): would change\n")[2].partition("\nmonitor")[0].splitlines()
+    shown = dry.partition("fills up): update\n")[2].partition("dry run")[0].splitlines()
     query = "min(last_1h):max:host.disk.used_pct{service:fleetgauge} by {env,host,path} > "
     assert shown == [
-        f'    - query: "{query}95"',
-        f'    + query: "{query}97"',
-        "    - options.thresholds.critical: 95",
-        "    + options.thresholds.critical: 97",
+        "    query:",
+        f'      - "{query}95"',
+        f'      + "{query}97"',
+        "    options.thresholds.critical: 95.0 -> 97.0",
     ]
-    assert made.api.changes() == []
+    assert made.writes() == []
     made.run("--push", "--config", config)
     monitor = made.monitor("disk-full")
-    assert made.api.changes() == [f"PUT /api/v1/monitor/{monitor['id']}"] * 2
+    assert made.writes() == [f"PUT {MONITOR_PATH}/{monitor['id']}"]
     assert monitor["options"]["thresholds"]["critical"] == 97
-    assert monitor["query"].endswith("> 97")
-    made.api.requests.clear()
     made.run("--push", "--config", config)
-    assert made.api.changes() == []
+    assert made.writes() == []
 
 
-@pytest.mark.slow
-def test_recipients_are_told_and_links_lead_somewhere(made: Provision) -> None:
-    config = made.configured(
-        '[provision]\nnotify = ["@slack-ants"]\ndocuments = "https://git.example.com/x"\n'
-    )
-    dry = made.run("--config", config)
-    assert "gap ({{collector.name}} left a gap): would change\n    - message: Documentation: `docs" in dry
+def test_recipients_and_links_are_in_the_message(made: Provision) -> None:
+    config = made.config('[provision]\nnotify = ["@slack-ants"]\ndocuments = "https://git.example.com/x"\n')
     made.run("--push", "--config", config, "--notify", "@pagerduty-bees")
     message = made.monitor("gap")["message"]
     assert message.endswith(
@@ -222,330 +184,268 @@ def test_recipients_are_told_and_links_lead_somewhere(made: Provision) -> None:
     )
 
 
-def test_a_monitor_that_is_switched_off_is_not_made(provision: Provision) -> None:
-    provision.run("--push", "--config", provision.configured("[provision.monitors.gap]\nenabled = false\n"))
-    assert len(provision.api.monitors) == len(MONITORS) - 1
-
-
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        (
-            "[provision.monitors.disk-ful]\nthreshold = 1.0\n",
-            "there is no such monitor (did you mean 'disk-full'?)",
-        ),
+        ("[provision.monitors.disk-ful]\nthreshold = 1.0\n", "did you mean 'disk-full'?"),
         ("[provision.monitors.disk-full]\nwarning = 99.0\n", "the warning must come before the threshold"),
-        (
-            "[provision.monitors.disk-full]\ntreshold = 9.0\n",
-            "monitors in [provision]: disk-full.treshold: Extra",
-        ),
+        ("[provision.monitors.disk-full]\ntreshold = 9.0\n", "disk-full.treshold: Extra"),
         ("[provision.monitors.gap]\nthreshold = nan\n", "gap.threshold: Input should be a finite number"),
         ("[provision]\nnotfy = []\n", "notfy"),
     ],
 )
-def test_a_bad_configuration_is_named_before_anything_is_asked(
-    provision: Provision, text: str, wrong: str
+def test_wrong_configuration_is_named_before_any_request(provision: Provision, text: str, wrong: str) -> None:
+    assert wrong in provision.run("--push", "--config", provision.config(text), code=2)
+    assert provision.api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "wrong"),
+    [
+        (["--push"], {"DD_APP_KEY": ""}, "DD_APP_KEY is not set; looked in: the environment"),
+        ([], {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}, "did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?"),
+        ([], {"FLEETGAUGE_INSTANCE": "x" * 200}, "FLEETGAUGE_INSTANCE have 211 characters"),
+        (["--timeout", "soon"], {}, "--timeout: 'soon' is not a duration"),
+        (["--check", "--push"], {}, "--check writes nothing"),
+    ],
+)
+def test_wrong_options_and_variables_are_named_before_any_request(
+    provision: Provision, arguments: list[str], environ: dict[str, str], wrong: str
 ) -> None:
-    assert wrong in provision.run("--push", "--config", provision.configured(text), code=2)
+    assert wrong in provision.run(*arguments, code=2, environ=environ)
     assert provision.api.requests == []
 
 
-def test_a_misspelt_variable_is_named_and_those_of_collectors_are_theirs(provision: Provision) -> None:
-    misspelt = {"FLEETGAUGE_PROVISION_NOTFY": "@ants"}
-    said = provision.run(code=2, environ=misspelt)
-    assert "FLEETGAUGE_PROVISION_NOTFY (did you mean 'FLEETGAUGE_PROVISION_NOTIFY'?)" in said
-    assert provision.api.requests == []
-    provision.run("--check", environ={"FLEETGAUGE_WANDB_DAYS": "7"})
-
-
-def test_what_was_changed_by_hand_is_named_and_kept_and_overwritten_by_force(made: Provision) -> None:
-    made.board("fleet")["widgets"][1]["definition"]["widgets"][0]["definition"]["title"] = "GPUs, says Ann"
-    made.monitor("gap")["message"] = "Never mind."
-    said = made.run("--push")
-    assert "dashboard fleet (Fleet): changed by hand, left (--force overwrites it)\n" in said
-    assert '- widgets[1].definition.widgets[0].definition.title: "GPUs, says Ann"' in said
-    assert "monitor gap ({{collector.name}} left a gap): changed by hand, left" in said
-    assert made.api.changes() == []
+def test_edited_documents_are_shown_and_left_unless_it_is_agreed(made: Provision) -> None:
+    made.edit("dashboard", made.board("fleet"), title="Fleet of Ann")
+    made.edit("monitor", made.monitor("gap"), message="Never mind.")
+    output = made.run("--push", "--yes")
+    assert "dashboard fleet (Fleet of Ann): edited since the last push, left (--overwrite-edited" in output
+    assert '    title: "Fleet of Ann" -> "Fleet"\n' in output
+    assert output.splitlines()[-1].startswith("pushed: 2 edited, ")
+    assert "there is no terminal to ask at" in made.run("--push", code=1)
+    assert "2 edited" in made.run("--push", ask=lambda _: False)
+    assert made.writes() == []
+    assert "dashboard fleet (Fleet of Ann): overwrite\n" in made.run("--overwrite-edited")
+    assert made.writes() == []
+    made.run("--push", ask=lambda question: question == "Overwrite Fleet of Ann?")
+    assert made.board("fleet")["title"] == "Fleet"
     assert made.monitor("gap")["message"] == "Never mind."
-    made.run("--push", "--force")
-    assert made.monitor("gap")["message"] != "Never mind."
-    made.api.requests.clear()
-    made.run("--push")
-    assert made.api.changes() == []
+    made.run("--push", "--overwrite-edited", "--yes")
+    assert made.writes() == [f"PUT {MONITOR_PATH}/{made.monitor('gap')['id']}"]
+    assert_complete(made)
 
 
-def test_a_widget_added_by_hand_and_one_taken_away_are_seen(made: Provision) -> None:
-    made.board("fleet")["widgets"].append(copy.deepcopy(made.board("fleet")["widgets"][0]))
-    made.board("hosts")["widgets"].pop()
-    said = made.run("--push")
-    assert "dashboard fleet (Fleet): changed by hand" in said
-    assert "dashboard hosts (Hosts): changed by hand" in said
+def test_edit_after_the_question_is_not_overwritten(made: Provision) -> None:
+    made.edit("monitor", made.monitor("gap"), message="Never mind.")
+
+    def agree(_: str) -> bool:
+        made.edit("monitor", made.monitor("gap"), message="Really.")
+        return True
+
+    assert "changed since it was read, left" in made.run("--push", code=1, ask=agree)
+    assert made.monitor("gap")["message"] == "Really."
 
 
-def test_saved_views_and_locks_of_a_person_are_kept(made: Provision) -> None:
-    made.board("fleet")["template_variable_presets"] = [{"name": "Ants", "template_variables": []}]
-    made.board("hosts")["restricted_roles"] = ["00000000-0000-4000-8000-000000000000"]
-    made.monitor("gap")["options"]["silenced"] = {"*": None}
-    said = made.run("--push", "--config", made.configured('[provision]\ndocuments = "https://x.example"\n'))
-    for name in ("dashboard fleet (Fleet)", "dashboard hosts (Hosts)", "monitor gap"):
-        assert re.search(rf"{re.escape(name)}.*: changed by hand, left", said), name
+def test_edit_that_changes_no_declared_field_needs_no_write(made: Provision) -> None:
+    board = made.board("fleet")
+    made.edit("dashboard", board, template_variable_presets=[{"name": "Ants", "template_variables": []}])
+    made.edit("monitor", made.monitor("gap"), restricted_roles=["ants"])
+    assert "edited" not in made.run("--push")
+    assert made.writes() == []
+    config = made.config('[provision]\ndocuments = "https://x.example"\n')
+    output = made.run("--push", "--yes", "--config", config)
+    assert re.search(r"monitor gap .*: edited since the last push, left", output)
     assert made.board("fleet")["template_variable_presets"] == [{"name": "Ants", "template_variables": []}]
 
 
-def test_states_dates_and_authors_are_no_change_by_hand(made: Provision) -> None:
-    for one in made.api.monitors.values():
-        one |= {
-            "overall_state": "Alert",
-            "modified": "2026-11-17T00:00:00+00:00",
-            "creator": {"email": "x@y.z"},
-        }
-    for one in made.api.dashboards.values():
-        one |= {
-            "modified_at": "2026-11-17T00:00:00+00:00",
-            "author_handle": "x@y.z",
-            "url": "/dashboard/other",
-            "restricted_roles": None,
-        }
-    made.run("--push")
-    assert made.api.changes() == []
+def test_clones_other_instances_and_same_titles_are_never_touched(made: Provision) -> None:
+    documents = made.documents
+    foreign = documents.store("dashboard", "", FOREIGN)
+    clones = [documents.store("dashboard", "", made.board(key)) for key in ("fleet", "hosts")]
+    clones.append(documents.store("monitor", "", made.monitor("gap")))
+    made.run("--push", environ={"DD_SERVICE": "other-team"})
+    made.run("--push", environ={"FLEETGAUGE_INSTANCE": "Blue"})
+    kept = copy.deepcopy({**documents.dashboards, **documents.monitors})
+    assert len(kept) == 3 * (len(BOARDS) + len(MONITORS)) + 4
+    made.run("--push", "--yes", "--overwrite-edited")
+    assert made.writes() == []
+    for environ in ({}, {"DD_SERVICE": "other-team"}, {"FLEETGAUGE_INSTANCE": "Blue"}):
+        made.run("--remove", "--push", "--yes", environ=environ)
+    left = {**documents.dashboards, **documents.monitors}
+    assert left == {key: kept[key] for key in (foreign, *clones)}
 
 
-def test_what_it_made_is_removed_and_nothing_else(made: Provision) -> None:
-    foreign = made.api.add_dashboard(FOREIGN)
-    made.board("hosts")["title"] = "Hosts, says Ann"
+def test_remove_lists_asks_and_leaves_edited_documents(made: Provision) -> None:
+    made.edit("dashboard", made.board("hosts"), title="Hosts of Ann")
     dry = made.run("--remove")
-    assert "dashboard fleet (Fleet): would remove\n" in dry
-    assert made.api.changes() == []
-    assert "dashboard hosts (Hosts, says Ann): changed by hand, left" in made.run("--remove", "--push")
-    assert made.titles() == ["Fleet", "Hosts, says Ann"]
-    assert made.api.monitors == {}
-    assert made.api.metadata["collector.up"]["description"] == ""
-    made.api.requests.clear()
-    made.run("--remove", "--push", "--force")
-    assert [*made.api.dashboards] == [foreign]
-    assert made.api.changes() == [request for request in made.api.changes() if "dashboard" in request]
-    assert made.api.metadata == {
-        "collector.up": {"description": "", "short_name": ""},
-        "host.load_1m": METADATA["host.load_1m"],
-    }
+    assert "dashboard fleet (Fleet): remove\n" in dry
+    assert "dashboard hosts (Hosts of Ann): edited since the last push, left\n" in dry
+    made.run("--remove", "--push", ask=lambda _: False)
+    assert "add --yes" in made.run("--remove", "--push", code=2)
+    assert made.writes() == []
+    made.run("--remove", "--push", ask=lambda _: True)
+    assert [one["title"] for one in made.documents.dashboards.values()] == ["Hosts of Ann"]
+    assert made.documents.monitors == {}
 
 
-def test_a_removal_that_is_refused_is_said_and_what_is_gone_already_is_gone(made: Provision) -> None:
-    first, second = sorted(made.api.dashboards)[:2]
-    for name, status in ((first, 400), (second, 404)):
-        path = f"/api/v1/dashboard/{name}"
-        made.api.faults.add(Fault(), match=path)  # reading it
-        made.api.faults.add(
-            Fault(status=status, body='{"errors": ["No."]}', applied=status == 404), match=path
-        )
-    said = made.run("--remove", "--push", code=1)
-    assert said.count("failed: ") == 1
-    assert [*made.api.dashboards] == [first]
-
-
-def test_of_two_that_were_made_at_once_one_is_kept_and_both_are_removed(made: Provision) -> None:
-    first = made.board("fleet")
-    second = first | {"id": "two-000-two", "created_at": "2027-01-01T00:00:00+00:00"}
-    second["description"] = first["description"].replace(first["id"], second["id"])
-    made.api.dashboards["two-000-two"] = second
-    said = made.run("--push")
-    assert "dashboard fleet (Fleet): left as it is\n" in said
-    assert (
-        "dashboard fleet (Fleet): left as it is; there is another one of it; --remove takes it away\n" in said
-    )
-    assert made.api.changes() == []
-    made.run("--remove", "--push")
-    assert made.api.dashboards == {}
-
-
-def test_clones_and_other_teams_copies_are_not_ours(made: Provision) -> None:
-    for key in ("fleet", "hosts"):
-        made.api.dashboards[f"clo-{key}"] = copy.deepcopy(made.board(key)) | {"id": f"clo-{key}"}
-    made.api.dashboards["clo-fleet"]["title"] = "Fleet (clone)"
-    kept = copy.deepcopy({key: made.api.dashboards[key] for key in ("clo-fleet", "clo-hosts")})
-    for environ in ({"DD_SERVICE": "other-team"}, {"FLEETGAUGE_INSTANCE": "blue"}):
-        said = made.run("--push", environ=environ)
-        assert "dashboard fleet (Fleet): created; not ours, and left alone, though of the same name: " in said
-    assert made.titles().count("Fleet") == 3
-    made.run("--remove", "--push", environ={"DD_SERVICE": "other-team"})
-    assert made.titles().count("Fleet") == 2
-    made.run("--remove", "--push")
-    assert made.titles().count("Fleet") == 1  # of the instance blue
-    made.run("--remove", "--push", environ={"FLEETGAUGE_INSTANCE": "blue"})
-    assert made.api.dashboards == kept
-
-
-def test_ours_are_found_among_the_monitors_of_many_instances(made: Provision) -> None:
-    one = made.monitor("gap")
-    for number in range(120):  # found before ours are
-        made.api.monitors[f"{number}"] = one | {"id": number, "created": "2026-01-01", "tags": one["tags"]}
-    made.api.monitors = dict(sorted(made.api.monitors.items(), key=lambda pair: int(pair[0])))
-    assert "would" not in made.run().replace("metadata", "")
-    made.run("--remove", "--push")
-    assert len(made.api.monitors) == 120
-
-
-def test_a_name_that_is_taken_is_said_and_its_owner_is_left_alone(provision: Provision) -> None:
-    foreign = provision.api.add_dashboard(FOREIGN)
-    before = copy.deepcopy(provision.api.dashboards[foreign])
-    said = provision.run("--push")
-    assert (
-        f"dashboard fleet (Fleet): created; not ours, and left alone, though of the same name: {foreign}\n"
-        in said
-    )
-    assert provision.api.dashboards[foreign] == before
-
-
-def test_ours_are_found_among_three_hundred_foreign_dashboards(made: Provision) -> None:
-    foreign = {made.api.add_dashboard(FOREIGN | {"title": f"Other {n}"}) for n in range(300)}
-    before = copy.deepcopy({name: made.api.dashboards[name] for name in foreign})
+def test_of_twins_the_oldest_is_used_and_unedited_younger_ones_go(made: Provision) -> None:
+    made.documents.lag = 1e9  # the listing does not show what is there
     made.run("--push")
-    assert made.api.changes() == []
-    made.run("--remove", "--push")
-    assert made.api.dashboards == before
+    made.documents.lag = 0
+    made.now += 3600
+    assert len(made.documents.monitors) == 2 * len(MONITORS)
+    younger = [one for one in made.documents.dashboards.values() if one["title"] == "Hosts"][-1]
+    made.edit("dashboard", younger, title="Hosts of Ann")
+    oldest = made.board("fleet")["id"]
+    output = made.run()
+    assert f"dashboard fleet (Fleet): remove (a younger copy of {oldest})\n" in output
+    assert "dashboard hosts (Hosts of Ann): edited since the last push, left (a younger copy" in output
+    made.run("--push")
+    assert made.writes() == []
+    made.run("--push", "--yes")
+    assert {method.partition(" ")[0] for method in made.writes()} == {"DELETE"}
+    assert len(made.documents.monitors) == len(MONITORS)
+    assert made.board("fleet")["id"] == oldest
+    assert made.documents.dashboards[younger["id"]]["title"] == "Hosts of Ann"
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 16, 17, 40])
-def test_killed_in_the_middle_it_is_finished_the_next_time(provision: Provision, number: int) -> None:
-    changes = iter(range(1, 1000))
+def test_undeclared_document_is_offered_for_removal(made: Provision) -> None:
+    config = made.config("[provision.monitors.gap]\nenabled = false\n")
+    assert "left (--yes removes it) (no longer declared)" in made.run("--push", "--config", config)
+    assert made.writes() == []
+    made.run("--push", "--config", config, ask=lambda _: True)
+    assert len(made.documents.monitors) == len(MONITORS) - 1
+
+
+def test_ours_are_found_on_the_last_page_of_a_listing(made: Provision) -> None:
+    for number in range(250):
+        made.documents.store("dashboard", "", FOREIGN | {"title": f"Other {number}"})
+        made.documents.store("monitor", "", {**made.monitor("gap"), "tags": ["managed_by:fleetgauge"]})
+    made.documents.monitors = dict(reversed(made.documents.monitors.items()))
+    made.run("--push")
+    assert made.writes() == []
+
+
+def test_lost_answer_to_a_creation_makes_no_second_document(provision: Provision) -> None:
+    for path in (DASHBOARD_PATH, MONITOR_PATH):
+        provision.api.faults.add(Fault(), match=path)  # the listing
+        provision.api.faults.add(Fault(reset="after", applied=True), match=path)
+    provision.run("--push")
+    assert_complete(provision)
+
+
+def test_lost_answer_and_lagging_listing_make_no_second_document(provision: Provision) -> None:
+    provision.documents.lag = 300
+    provision.api.faults.add(Fault(), match=DASHBOARD_PATH)
+    provision.api.faults.add(Fault(status=503, applied=True), match=DASHBOARD_PATH)
+    output = provision.run("--push", code=1)
+    assert "failed: no answer to its creation, and it is not listed" in output
+    assert len(provision.documents.dashboards) == len(BOARDS)
+    provision.now += 301
+    assert_complete(provision)
+
+
+def test_rate_limit_is_retried(provision: Provision) -> None:
+    provision.api.faults.add(Fault(status=429, headers={"X-RateLimit-Reset": "0.01"}), times=4)
+    provision.run("--push")
+    assert_complete(provision)
+
+
+def test_refused_document_costs_itself(provision: Provision) -> None:
+    provision.api.faults.add(Fault(), match=MONITOR_PATH)
+    provision.api.faults.add(Fault(status=400, body='{"errors": ["No."]}'), match=MONITOR_PATH)
+    output = provision.run("--push", code=1)
+    assert output.count(": failed: ") == 1
+    assert "it said: No." in output
+    assert len(provision.documents.monitors) == len(MONITORS) - 1
+    provision.run("--push")
+    assert_complete(provision)
+
+
+def test_refused_key_and_missing_permission_are_named(provision: Provision) -> None:
+    output = provision.run("--push", code=2, environ={"DD_APP_KEY": "another-application-key"})
+    assert "check that DD_APP_KEY is valid" in output
+    assert "dashboards_read" in output
+    output = provision.run("--push", code=2, environ={"DD_API_KEY": "another-api-key"})
+    assert "check that DD_API_KEY is valid" in output
+    provision.documents.permissions.discard("monitors_write")
+    assert "has the permission monitors_write;" in provision.run("--push", code=2)
+
+
+def test_datadog_validates_the_monitors_and_nothing_is_written(provision: Provision) -> None:
+    output = provision.run("--check")
+    assert output == "".join(f"monitor {monitor.key}: valid\n" for monitor in MONITORS)
+    assert provision.documents.monitors == {}
+    provision.api.faults.add(Fault(status=400, body='{"errors": ["The query is invalid."]}'))
+    assert "it said: The query is invalid." in provision.run("--check", code=1)
+
+
+def test_metadata_fills_empty_fields_and_replaces_only_our_description(provision: Provision) -> None:
+    provision.documents.metadata = {
+        "collector.duration_seconds": {},
+        "host.load_1m": {"description": "Load, as we know it.", "unit": "process"},
+        "host.info": {"unit": "host"},
+    }
+    assert "metadata of 3 metrics" in provision.run().splitlines()[-1]
+    assert provision.writes() == []
+    provision.run("--push")
+    found = copy.deepcopy(provision.documents.metadata)
+    assert re.fullmatch(
+        r"How long the run of the collector took\. \[fleetgauge:[0-9a-f]{8}\]",
+        found["collector.duration_seconds"]["description"],
+    )
+    assert found["collector.duration_seconds"]["unit"] == "second"
+    assert found["host.load_1m"] == {
+        "description": "Load, as we know it.",
+        "unit": "process",
+        "short_name": "load 1m",
+    }
+    assert found["host.info"]["unit"] == "host"
+    provision.run("--push")
+    assert provision.writes() == []
+    edited, outdated = "collector.duration_seconds", "host.info"
+    digest = "d1429210"  # of "Older."
+    provision.documents.metadata[edited]["description"] = "Runs. [fleetgauge:00000000]"
+    provision.documents.metadata[outdated]["description"] = f"Older. [fleetgauge:{digest}]"
+    provision.run("--push")
+    assert provision.writes() == [f"PUT /api/v1/metrics/{outdated}"]
+    assert provision.documents.metadata[outdated] == found[outdated]
+
+
+@pytest.mark.parametrize("body", ["<html>Sign in</html>", "null", "{}", '{"dashboards": [1]}'])
+def test_answer_that_is_not_datadogs_is_an_error(provision: Provision, body: str) -> None:
+    provision.api.faults.add(Fault(body=body), times=None)
+    assert "does not look like Datadog" in provision.run("--push", "--timeout", "2s", code=1)
+
+
+@pytest.mark.parametrize("number", [1, len(BOARDS) + 2])
+def test_killed_at_a_write_the_next_run_completes(provision: Provision, number: int) -> None:
+    writes = iter(range(1, 1000))
     running: list[subprocess.Popen[str]] = []
 
-    def kill(request: Any) -> None:
-        if request.method in {"POST", "PUT"} and next(changes) == number:
+    def kill(request: Request) -> None:
+        if request.method == "POST" and next(writes) == number:
             running[0].kill()
 
     provision.api.on("applied", kill)
     running.append(provision.start("--push"))
     running[0].communicate(timeout=60)
     assert running[0].returncode == -signal.SIGKILL
-    said = provision.run("--push")
-    assert "changed by hand" not in said
-    whole(provision)
-
-
-def test_a_lost_answer_to_a_creation_makes_no_second_one(provision: Provision) -> None:
-    for path in ("/api/v1/dashboard", "/api/v1/monitor"):
-        provision.api.faults.add(Fault(), match=path)  # the list
-        provision.api.faults.add(Fault(reset="after", applied=True), match=path)
     provision.run("--push")
-    whole(provision)
+    assert_complete(provision)
 
 
-def test_too_many_requests_are_tried_again_as_asked(provision: Provision) -> None:
-    provision.api.faults.add(Fault(status=429, headers={"X-RateLimit-Reset": "0.01"}), times=5)
-    provision.run("--push")
-    whole(provision)
-
-
-def test_without_the_application_key_nothing_is_asked(provision: Provision) -> None:
-    said = provision.run("--push", code=2, environ={"DD_APP_KEY": ""})
-    assert "DD_APP_KEY is not set; looked in: the environment" in said
-    assert provision.api.requests == []
-
-
-def test_a_refused_application_key_is_told_from_a_refused_api_key(provision: Provision) -> None:
-    said = provision.run("--push", code=2, environ={"DD_APP_KEY": "another-application-key"})
-    assert "though DD_API_KEY is good: check that DD_APP_KEY is valid" in said
-    assert "dashboards_read" in said
-    assert provision.api.changes() == []
-    said = provision.run("--push", code=2, environ={"DD_API_KEY": "another-api-key"})
-    assert "check that DD_API_KEY is valid" in said
-
-
-def test_a_missing_permission_is_named(provision: Provision) -> None:
-    for permission in ("monitors_write", "metrics_read", "dashboards_read"):
-        provision.api.permissions.discard(permission)
-        assert f"has the permission {permission};" in provision.run("--push", code=2)
-        if permission == "monitors_write":
-            assert provision.titles() == sorted(board.title for board in BOARDS)
-            provision.api.permissions.add(permission)
-
-
-def test_datadog_validates_the_monitors_and_nothing_is_made(provision: Provision) -> None:
-    said = provision.run("--check")
-    assert said == "".join(f"monitor {monitor.key}: valid\n" for monitor in MONITORS)
-    assert provision.api.changes() == []
-    provision.api.faults.add(Fault(status=400, body='{"errors": ["The query is invalid."]}'))
-    assert "it said: The query is invalid." in provision.run("--check", code=1)
-
-
-def test_one_that_is_refused_costs_itself(provision: Provision) -> None:
-    provision.api.faults.add(Fault(), times=2, match="/api/v1/monitor")
-    provision.api.faults.add(Fault(status=400, body='{"errors": ["No."]}'), match="/api/v1/monitor")
-    said = provision.run("--push", code=1)
-    assert said.count(": failed: ") == 1
-    assert "it said: No." in said
-    assert len(provision.api.monitors) == len(MONITORS) - 1
-    provision.run("--push")
-    whole(provision)
-
-
-def test_what_is_interrupted_says_so(provision: Provision) -> None:
-    provision.api.faults.add(Fault(), times=12)
-    provision.api.faults.add(Fault(status=503), times=None)
+def test_signal_ends_the_run_at_once_with_one_line(provision: Provision) -> None:
+    provision.api.faults.add(Fault(hang=True), times=None)
     running = provision.start("--push")
-
-    def stop(request: Request) -> None:
-        if request.status == 503:
-            running.send_signal(signal.SIGTERM)
-
-    provision.api.on("answered", stop)
+    provision.api.on("read", lambda _: running.send_signal(signal.SIGTERM))
     _, err = running.communicate(timeout=60)
     assert running.returncode == 143
-    assert "run it again to finish" in err
+    assert err == "provision.py: stopped; run it again to continue\n"
 
 
-def test_what_is_no_longer_declared_is_named_and_left(made: Provision) -> None:
-    said = made.run("--push", "--config", made.configured("[provision.monitors.gap]\nenabled = false\n"))
-    assert (
-        "monitor gap ({{collector.name}} left a gap): left as it is; no longer declared; --remove takes"
-        in said
-    )
-    assert made.api.changes() == []
-
-
-@pytest.mark.parametrize(
-    "body", ["<html>Sign in</html>", "null", "{}", "[]", '{"dashboards": [1]}', '[{"id": 1}]']
-)
-def test_somebody_who_answers_for_datadog_is_not_believed(provision: Provision, body: str) -> None:
-    provision.api.faults.add(Fault(body=body), times=None)
-    said = provision.run("--push", "--timeout", "2s", code=1)
-    assert "does not look like Datadog" in said
-    assert "Traceback" not in said
-
-
-@pytest.mark.parametrize("body", ["[]", "{}", '{"id": null}'])
-def test_an_answer_to_a_write_that_is_none_is_asked_for_again(provision: Provision, body: str) -> None:
-    provision.api.faults.add(Fault(), match="/api/v1/dashboard")  # the list
-    provision.api.faults.add(Fault(body=body), match="/api/v1/dashboard")
-    provision.run("--push")
-    whole(provision)
-
-
-def test_an_answer_to_a_write_about_another_object_is_not_written_to(provision: Provision) -> None:
-    foreign = provision.api.add_dashboard(FOREIGN)
-    before = copy.deepcopy(provision.api.dashboards[foreign])
-    provision.api.faults.add(Fault(), match="/api/v1/dashboard")  # the list
-    provision.api.faults.add(Fault(body=json.dumps(before)), match="/api/v1/dashboard")
-    said = provision.run("--push", code=1)
-    assert f"failed: {provision.api.url} answered with another dashboard than was written: {foreign}" in said
-    assert provision.api.dashboards.pop(foreign) == before
-    provision.run("--push")
-    whole(provision)
-
-
-def test_metadata_that_is_refused_costs_itself(provision: Provision) -> None:
-    provision.api.metadata["collector.samples"] = {}
-    refused = Fault(status=400, body='{"errors": ["No."]}')
-    provision.api.faults.add(Fault(), match="/api/v1/metrics/collector.samples")
-    provision.api.faults.add(refused, match="/api/v1/metrics/collector.samples")
-    said = provision.run("--push", code=1)
-    assert "metadata collector.samples: failed: " in said
-    assert "metadata collector.up: changed\n" in said
-    assert provision.api.metadata["collector.samples"] == {}
-
-
-def test_whoever_reads_only_the_beginning_sees_no_traceback(provision: Provision) -> None:
+def test_closed_output_ends_without_a_traceback(provision: Provision) -> None:
     running = provision.start()
     assert running.stdout is not None
     assert running.stderr is not None
@@ -555,6 +455,14 @@ def test_whoever_reads_only_the_beginning_sees_no_traceback(provision: Provision
     assert running.wait(60) == 128 + signal.SIGPIPE
 
 
-def test_check_and_push_do_not_go_together(provision: Provision) -> None:
-    assert "--check writes nothing: leave out --push" in provision.run("--check", "--push", code=2)
-    assert provision.api.requests == []
+def test_another_python_runs_the_environment_of_the_project(provision: Provision) -> None:
+    bare = [sys._base_executable, "-S", str(ROOT / "scripts" / "provision.py"), "--check"]  # type: ignore[attr-defined]
+    environ = {"PATH": "/usr/bin:/bin", **provision.environ}
+    ran = subprocess.run(bare, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count(": valid\n") == len(MONITORS)
+
+
+def test_documents_in_the_repository_are_what_is_pushed(made: Provision) -> None:
+    written = json.loads((ROOT / "docs" / "datadog" / "dashboards" / "fleet.json").read_text())
+    assert made.board("fleet")["description"].partition("\n\n")[0] == written["description"]

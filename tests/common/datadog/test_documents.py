@@ -15,17 +15,17 @@ from datadog_api_client.v1.model.metric_metadata import MetricMetadata
 from datadog_api_client.v1.model.monitor import Monitor as MonitorModel
 
 from common.dashboard import Dashboard, Draw, Monitor
-from common.datadog.documents import Place, dashboard_document, metadata_document, monitor_document
+from common.datadog.documents import Target, dashboard_document, metadata_document, monitor_document
 from common.metric import Kind, Metric
 from scripts.datadog_documents import all_views, every_metric
-from support.monitor_queries import Query
+from support.queries import MonitorQuery, parse, queries
 from support.strict_models import findings
 
 METRICS = {metric.name: metric for metric in every_metric()}
 BOARDS = [board for views in all_views() for board in views.dashboards]
 MONITORS = [monitor for views in all_views() for monitor in views.monitors]
-PLACE = Place("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
-VARIABLES = {"env", "service", "project", "user", "host"}
+TARGET = Target("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
+VARIABLES = {"env", "service", "project", "user", "host", "job", "job_id", "run", "run_hash", "rank"}
 
 on_every_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.key)
 on_every_monitor = pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.key)
@@ -35,64 +35,109 @@ def widgets(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for group in document["widgets"] for one in group["definition"]["widgets"]]
 
 
-def queries(document: dict[str, Any]) -> list[str]:
-    requests = [ask for one in widgets(document) for ask in one["definition"].get("requests", [])]
-    return [query["query"] for ask in requests for query in ask["queries"]]
+def requests(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [ask for one in widgets(document) for ask in one["definition"].get("requests", [])]
 
 
 def keys_of(metric: Metric) -> set[str]:
-    return {*metric.tags, "env", "service", *(["host"] if metric.on_node else [])}
+    return {*metric.tags, "env", "service", "host"}
 
 
 @on_every_board
 def test_a_dashboard_is_understood_to_the_last_field(board: Dashboard) -> None:
-    assert findings(dashboard_document(board, PLACE), DashboardModel) == []
+    assert findings(dashboard_document(board, TARGET), DashboardModel) == []
 
 
 @on_every_monitor
 def test_a_monitor_is_understood_to_the_last_field(monitor: Monitor) -> None:
-    assert findings(monitor_document(monitor, PLACE), MonitorModel) == []
+    assert findings(monitor_document(monitor, TARGET), MonitorModel) == []
 
 
-def test_metadata_are_understood_and_end_in_our_mark() -> None:
+def test_metadata_is_understood_and_leaves_room_for_the_digest() -> None:
     for metric in METRICS.values():
         made = metadata_document(metric)
         assert findings(made, MetricMetadata) == []
-        assert made["description"].endswith(" [fleetgauge]")
-        assert len(made["description"]) <= 400
+        assert len(made["description"]) <= 378
         assert made.get("unit", "") == metric.unit
-
-
-def test_a_description_that_is_too_long_for_datadog_is_cut() -> None:
     metric = next(iter(METRICS.values()))
-    for length, shown in ((387, "x" * 387), (388, "x" * 384 + "...")):
-        made = metadata_document(replace(metric, help="x" * length))
-        assert made["description"] == f"{shown} [fleetgauge]"
+    for length, shown in ((378, "x" * 378), (379, "x" * 375 + "...")):
+        assert metadata_document(replace(metric, help="x" * length))["description"] == shown
 
 
 @on_every_board
 def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboard) -> None:
-    document = dashboard_document(board, PLACE)
-    assert queries(document)
-    assert {one["name"] for one in document["template_variables"]} <= VARIABLES
-    for query in queries(document):
-        found = re.fullmatch(
-            r"(avg|sum|min|max):([\w.]+)\{([^{}]*)\}(?: by \{([\w,]+)\})?"
-            r"(\.as_count\(\)|\.rollup\((?:avg|max|min), 900\))",
-            query,
+    document = dashboard_document(board, TARGET)
+    variables = {one["name"] for one in document["template_variables"]}
+    assert variables <= VARIABLES
+    for query in (query for ask in requests(document) for query in ask["queries"]):
+        [series] = queries(parse(query["query"]))
+        metric = METRICS[series.metric]
+        used = {part.lstrip("$").partition(":")[0] for part in series.scope}
+        assert {*used, *series.by} <= keys_of(metric), query
+        assert {part[1:] for part in series.scope if part.startswith("$")} == variables & (
+            {"env", "service", *metric.tags} | ({"host"} if metric.on_node else set())
         )
-        assert found is not None, query
-        metric = METRICS[found[2]]
-        used = [part.lstrip("$").partition(":")[0] for part in found[3].split(",")]
-        assert {*used, *filter(None, (found[4] or "").split(","))} <= keys_of(metric), query
-        assert (found[5] == ".as_count()") is (metric.kind is Kind.COUNT)
-        assert found[1] == {"mean": "avg", "none": "avg"}.get(metric.combines, metric.combines)
-        assert query.count("(") == query.count(")")
+        assert series.is_count is (metric.kind is Kind.COUNT)
+        assert series.space == {"mean": "avg", "none": "avg"}.get(metric.combines, metric.combines)
+
+
+def test_several_series_combine_in_buckets_of_a_tick_and_one_in_datadogs_own() -> None:
+    for board in BOARDS:
+        made = [one["definition"] for one in widgets(dashboard_document(board, TARGET))]
+        for widget, definition in zip(board.widgets(), made[1:], strict=True):
+            for query in (query for ask in definition.get("requests", ()) for query in ask["queries"]):
+                [series] = queries(parse(query["query"]))
+                metric = METRICS[series.metric]
+                fixed = {*series.by, *(pair.partition(":")[0] for pair in widget.where)}
+                single = {*metric.tags, *(["host"] if metric.on_node else [])} <= fixed
+                auto = series.is_count or widget.style.span or (single and not metric.open_tags)
+                assert (series.seconds is None) is bool(auto), (widget.title, query)
+                if widget.style.span == "1mo":
+                    assert series.seconds is None
+
+
+def test_rolling_24_hour_values_are_never_bars_and_counts_are_never_averaged() -> None:
+    for widget in (widget for board in BOARDS for widget in board.widgets()):
+        if widget.draw is Draw.BARS:
+            assert {metric.kind for metric in widget.metrics} == {Kind.COUNT}, widget.title
+
+
+def test_whole_numbers_have_no_decimals_and_durations_are_hours() -> None:
+    for board in BOARDS:
+        for one in widgets(dashboard_document(board, TARGET)):
+            definition = one["definition"]
+            if definition["type"] == "query_value" and not definition["autoscale"]:
+                format_ = definition["requests"][0]["formulas"][0].get("number_format", {})
+                unit = format_.get("unit", {}).get("unit_name", "")
+                decimals = {"percent": 1, "hour": 1, "dollar": 2}.get(unit, 0)
+                assert definition["precision"] == decimals, definition["title"]
+    [idle] = [widget for board in BOARDS for widget in board.widgets() if widget.title == "Idle runs"]
+    board = next(board for board in BOARDS if idle in board.widgets())
+    [made] = [
+        one["definition"]
+        for one in widgets(dashboard_document(board, replace(TARGET, wandb="https://wandb.ants.dev")))
+        if one["definition"].get("title") == "Idle runs"
+    ]
+    assert made["requests"][0]["formulas"][1] == {
+        "formula": "query2 / 3600",
+        "alias": "run hours",
+        "number_format": {"unit": {"type": "canonical_unit", "unit_name": "hour"}},
+    }
+    [link] = made["custom_links"]
+    assert link["link"].startswith("https://wandb.ants.dev/{{entity.value}}/{{project.value}}/runs/")
+    assert {"entity", "project", "run_id"} <= {*idle.by}
+
+
+def test_every_overview_but_that_of_sweeps_has_colours() -> None:
+    for board in BOARDS:
+        overview = board.sections[0]
+        assert overview.title == "Overview"
+        assert any(widget.style.colours for widget in overview.widgets), board.key
 
 
 @on_every_board
 def test_widgets_lie_in_rows_of_twelve_columns_without_overlap(board: Dashboard) -> None:
-    document = dashboard_document(board, PLACE)
+    document = dashboard_document(board, TARGET)
     assert [group["definition"]["title"] for group in document["widgets"]][:2][0] == "About"
     bottom = 0
     for group in document["widgets"]:
@@ -112,7 +157,7 @@ def test_widgets_lie_in_rows_of_twelve_columns_without_overlap(board: Dashboard)
 
 @on_every_board
 def test_formulas_name_their_queries_and_carry_the_units_of_the_metrics(board: Dashboard) -> None:
-    made = dashboard_document(board, PLACE)
+    made = dashboard_document(board, TARGET)
     declared = [widget for widget in board.widgets() if widget.draw is not Draw.NOTE]
     drawn = [one["definition"] for one in widgets(made) if "requests" in one["definition"]]
     assert [one["title"] for one in drawn] == [widget.title for widget in declared]
@@ -127,20 +172,19 @@ def test_formulas_name_their_queries_and_carry_the_units_of_the_metrics(board: D
                 one.get("number_format", {}).get("unit", {}).get("unit_name", "")
                 for one in request["formulas"]
             ]
-            assert units == [metric.unit for metric in widget.metrics]
+            hours = {"second": "hour"} if widget.style.hours else {}
+            assert units == [hours.get(metric.unit, metric.unit) for metric in widget.metrics]
 
 
 @on_every_monitor
-def test_every_metric_and_tag_of_a_monitors_query_is_declared_and_its_threshold_is_the_querys(
-    monitor: Monitor,
-) -> None:
-    document = monitor_document(monitor, PLACE)
-    query = Query.read(document["query"])
-    metric = METRICS[query.metric]
-    used = {*query.by, *(pair.partition(":")[0] for pair in query.scope)}
-    assert used <= keys_of(metric)
-    assert "service:ant-farm" in query.scope
-    assert query.by[0] == "env"
+def test_monitor_query_is_declared_and_has_its_threshold(monitor: Monitor) -> None:
+    document = monitor_document(monitor, TARGET)
+    query = MonitorQuery.read(document["query"])
+    for series in queries(query.expression):
+        used = {part.lstrip("!").partition(":")[0] for part in series.scope}
+        assert {*series.by, *used} <= keys_of(METRICS[series.metric])
+        assert "service:ant-farm" in series.scope
+        assert series.by[0] == "env"
     assert query.limit == document["options"]["thresholds"]["critical"]
     assert 1 <= document["priority"] <= 5
     named = set(re.findall(r"\{\{(\w+)\.name\}\}", document["name"] + document["message"]))
@@ -148,13 +192,12 @@ def test_every_metric_and_tag_of_a_monitors_query_is_declared_and_its_threshold_
 
 
 @on_every_monitor
-def test_a_message_says_what_why_what_to_do_the_page_and_the_recipients(monitor: Monitor) -> None:
-    message = monitor_document(monitor, PLACE)["message"]
+def test_message_says_what_why_what_to_do_and_the_page(monitor: Monitor) -> None:
+    message = monitor_document(monitor, TARGET)["message"]
     link = f"[{monitor.page}](https://git.example.com/fleetgauge/{monitor.page})"
-    assert message == (
-        f"{monitor.what}\n\nWhy it matters: {monitor.why}\n\nWhat to do: {monitor.todo}\n\n"
-        f"Documentation: {link}\n\n@slack-ants"
-    )
+    parts = [monitor.what, f"Why it matters: {monitor.why}", f"What to do: {monitor.action}"]
+    recipients = ["@slack-ants"] if monitor.key != "units-lost" else []
+    assert message == "\n\n".join([*parts, f"Documentation: {link}", *recipients])
 
 
 def test_keys_and_titles_are_each_used_once() -> None:
@@ -215,7 +258,7 @@ PLANTED: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
 def test_a_planted_error_of_a_dashboard_is_found(plant: Callable[[Any], object]) -> None:
-    document = dashboard_document(next(board for board in BOARDS if board.key == "sweeps"), PLACE)
+    document = dashboard_document(next(board for board in BOARDS if board.key == "sweeps"), TARGET)
     planted = copy.deepcopy(document)
     plant(planted)
     assert findings(planted, DashboardModel) != []
@@ -232,7 +275,7 @@ def test_a_planted_error_of_a_dashboard_is_found(plant: Callable[[Any], object])
     ],
 )
 def test_a_planted_error_of_a_monitor_is_found(plant: Callable[[Any], object]) -> None:
-    planted = copy.deepcopy(monitor_document(MONITORS[0], PLACE))
+    planted = copy.deepcopy(monitor_document(MONITORS[0], TARGET))
     plant(planted)
     assert findings(planted, MonitorModel) != []
 
@@ -247,15 +290,15 @@ def test_a_planted_error_of_a_monitor_is_found(plant: Callable[[Any], object]) -
 )
 def test_a_query_that_does_not_read_as_one_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a query of ours"):
-        Query.read(text)
+        MonitorQuery.read(text)
 
 
 def test_a_document_is_json_and_the_same_each_time() -> None:
-    made = [json.dumps([dashboard_document(board, PLACE) for board in BOARDS]) for _ in range(2)]
+    made = [json.dumps([dashboard_document(board, TARGET) for board in BOARDS]) for _ in range(2)]
     assert made[0] == made[1]
 
 
 def test_the_service_is_spelled_as_its_points_are() -> None:
-    document = monitor_document(MONITORS[0], Place("Ant Farm"))
+    document = monitor_document(MONITORS[0], Target("Ant Farm"))
     assert "{service:ant_farm" in document["query"]
-    assert document["message"].endswith("`")  # nobody is told by default
+    assert document["message"].endswith("`")  # without recipients by default

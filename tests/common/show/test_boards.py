@@ -28,4 +28,4 @@ def test_a_metric_that_does_not_combine_has_a_line_for_each_series() -> None:
     lines = {chart.title: chart.by for _, charts in fleet.sections for chart in charts}
     assert lines["GPUs in use"] == ()
     assert lines["GPUs in use by user"] == ("user",)
-    assert lines["Utilisation of each project"] is None
+    assert lines["GPU utilization by project"] is None

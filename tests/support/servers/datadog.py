@@ -1,7 +1,7 @@
 """A Datadog intake: the door metrics are pushed through, and what a dashboard would show afterwards.
 
 Takes what the real one takes, refuses what it refuses, and drops points outside the time window without a
-word as it does, counting them. Of all that needs an application key only historical ingestion is here.
+word as it does, counting them. With the application key: historical ingestion, `documents`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from support.servers.documents import Documents
 from support.servers.loopback import Answer, LoopbackServer, Request
 from support.servers.series import RejectedError, Series, decoded, normalised, parsed, series_of
 
@@ -81,6 +82,7 @@ class Intake(LoopbackServer[Push]):
         self.units: dict[str, str | None] = {}
         self.dropped = 0
         self.notes: list[str] = []
+        self.documents = Documents(lambda: self.clock())
         self._lock = threading.RLock()
         super().__init__(clock)
 
@@ -136,7 +138,15 @@ class Intake(LoopbackServer[Push]):
                 except RejectedError as rejected:
                     return Answer.json(rejected.status, {"errors": list(rejected.errors)})
                 return Answer.json(202, {"errors": self.accepted_errors})
-        return Answer.json(404, {"errors": ["Not Found"]})
+        if not request.path.startswith(("/api/v1/dashboard", "/api/v1/monitor", "/api/v1/metrics/")):
+            return Answer.json(404, {"errors": ["Not Found"]})
+        if request.headers.get("DD-APPLICATION-KEY") != self.app_key:
+            return Answer.json(403, {"errors": ["Forbidden"]})
+        with self._lock:
+            for name in self.names():
+                self.documents.metadata.setdefault(name, {})
+            body = json.loads(request.body) if request.body else None
+            return Answer.json(*self.documents.handle(request.method, request.target, body))
 
     def _configure(self, request: Push, name: str) -> Answer:
         # That a key is refused is documented for no operation here: it is what the API does everywhere.
