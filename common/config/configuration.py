@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -29,6 +30,8 @@ AWS_CREDENTIALS = (
     "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 )
 
+log = logging.getLogger(__name__)
+
 M = TypeVar("M", bound=Settings)
 S = TypeVar("S", bound=CollectorSettings)
 
@@ -42,6 +45,11 @@ class Configuration:
         self._file = ConfigurationFile.read(path)
         self._file.refuse_unknown_tables(registry.names())
         self.core = load(CoreSettings, None, environ=environ, file=self._file)
+        if self.core.allow_plain_http:
+            log.warning(
+                "plain http is allowed to %s: keys can be read on the way (FLEETGAUGE_ALLOW_PLAIN_HTTP)",
+                self.core.allow_plain_http,
+            )
         self._secrets = AwsSecrets(self.core)
         self._datadog: DatadogSettings | None = None
 
@@ -50,7 +58,7 @@ class Configuration:
         """Where Datadog is by the environment and the file, which a dry run sees as a push does."""
         table = self._file.tables.get(DATADOG_TABLE, {})
         said = {key: value for key, value in table.items() if key in DatadogAddress.model_fields}
-        file = ConfigurationFile(self._file.path, {DATADOG_TABLE: said})
+        file = ConfigurationFile(self._file.path, {**self._file.tables, DATADOG_TABLE: said})
         return load(DatadogAddress, DATADOG_TABLE, environ=self._environ, file=file).address
 
     def datadog(self) -> DatadogSettings:

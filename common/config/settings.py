@@ -84,9 +84,21 @@ def _require_tls(url: str) -> str:
         raise ValueError("a query string or fragment does not belong here: write the address alone")
     if not url.isprintable() or " " in url:
         raise ValueError("it holds a space, a line break or a character that cannot be seen")
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise ValueError("plain http is allowed to loopback only: use https")
+    if parts.scheme == "http" and not (is_loopback(parts.hostname or "") or _allows_plain_http(parts)):
+        raise ValueError("plain http is allowed to loopback and FLEETGAUGE_ALLOW_PLAIN_HTTP only: use https")
     return url.rstrip("/")
+
+
+def _allows_plain_http(parts: SplitResult) -> bool:
+    """Whether FLEETGAUGE_ALLOW_PLAIN_HTTP, a host or host:port, names the host of this URL."""
+    host, port = parts.hostname or "", parts.port or 80
+    return _plain_http.get().lower() in {host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}"}
+
+
+def _host_and_port(value: str) -> str:
+    if _parts(f"http://{value}", "http://host").netloc != value or "@" in value:
+        raise ValueError("write a host or host:port, such as proxy.monitoring.svc:8080")
+    return value
 
 
 def _remember_proxy_password(value: SecretStr) -> SecretStr:
@@ -114,6 +126,7 @@ Secret = Annotated[SecretStr, BeforeValidator(_credential), _FromSecret()]
 Text = Annotated[str, BeforeValidator(_strip)]
 Url = Annotated[Text, AfterValidator(_require_tls)]
 Site = Annotated[Text, AfterValidator(_site)]
+HostAndPort = Annotated[Text, AfterValidator(_host_and_port)]
 ProxyUrl = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember_proxy_password)]
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Duration = Annotated[
@@ -186,6 +199,11 @@ class CoreSettings(Settings):
     )
     aws_endpoint_url: Url | None = Field(
         None, validation_alias="AWS_ENDPOINT_URL", description="Another AWS endpoint, for tests and proxies."
+    )
+    allow_plain_http: HostAndPort | None = Field(
+        None,
+        description="A host, or host:port, inside the cluster that URLs may name with plain http; "
+        "warned of at each start.",
     )
     state: Text | None = Field(
         None,
@@ -261,6 +279,7 @@ class SecretReader(Protocol):
 
 M = TypeVar("M", bound=Settings)
 _sources: ContextVar[tuple[PydanticBaseSettingsSource, ...]] = ContextVar("_sources", default=())
+_plain_http: ContextVar[str] = ContextVar("_plain_http", default="")
 
 
 class _Environment(EnvSettingsSource):
@@ -323,6 +342,8 @@ def load(
     in_file = InitSettingsSource(model, {names[key]: value for key, value in given.items()})
     sources = (_Environment(model, environ), found, in_file)
     token = _sources.set(tuple(source for source in sources if source is not None))
+    allowed = environ.get("FLEETGAUGE_ALLOW_PLAIN_HTTP") or file.tables.get("allow_plain_http") or ""
+    allowing = _plain_http.set(str(allowed).strip())
     try:
         settings = model()
         settings._looked = tuple(looked)
@@ -338,6 +359,7 @@ def load(
         raise _explain(error, looked, origins) from None
     finally:
         _sources.reset(token)
+        _plain_http.reset(allowing)
 
 
 # Any: TOML values

@@ -32,6 +32,16 @@ THREE = {"xenna": RECORDS, "data_plane": RECORDS}
             },
             "aws.region: set the region of the secrets and of state in S3",
         ),
+        ({"datadog": {"url": "http://intake:8080"}}, "datadog.url: write https; plain http to a host"),
+        (
+            {"datadog": {"url": "http://intake:8080", "allowPlainHttp": "intake:8081"}},
+            "datadog.url: write https",
+        ),
+        ({"aws": {"endpointUrl": "http://localhost.example"}}, "aws.endpointUrl: write https; plain http"),
+        (
+            {"collectors": {"wandb": {"settings": {"base_url": "http://wandb"}}}},
+            "collectors.wandb.settings.base_url: write https; plain http to a host inside the cluster",
+        ),
         ({"collectors": {"wandb": {"enabled": False}}}, "collectors: none is enabled"),
         (
             {"daemonSet": {"enabled": True}, "collectors": {"host": {"enabled": True}}},
@@ -137,6 +147,13 @@ def test_values_that_do_not_go_together_are_explained(values: dict[str, Any], sa
 def test_all_that_is_wrong_is_said_at_once() -> None:
     said = refusal({"image": {"tag": "latest"}, "aws": {"region": ""}})
     assert len([line for line in said if line.startswith("- ")]) == 2
+
+
+@pytest.mark.parametrize("allowed", ["intake", "intake:8080"])
+def test_plain_http_to_a_named_host_is_accepted(allowed: str) -> None:
+    datadog = {"url": "http://intake:8080/api", "allowPlainHttp": allowed}
+    for template in pod_templates(render(scenario("default"), {"datadog": datadog})).values():
+        assert variables(template)["FLEETGAUGE_ALLOW_PLAIN_HTTP"] == allowed
 
 
 def test_what_goes_together_after_all_is_not_refused() -> None:

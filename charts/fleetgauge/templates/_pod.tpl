@@ -88,6 +88,7 @@ volumes:
   (list "DD_VERSION" (include "fleetgauge.version" .root))
   (list "DD_SITE" $values.datadog.site)
   (list "FLEETGAUGE_DD_URL" $values.datadog.url)
+  (list "FLEETGAUGE_ALLOW_PLAIN_HTTP" $values.datadog.allowPlainHttp)
   (list "FLEETGAUGE_SECRET_PREFIX" $values.aws.secretPrefix)
   (list "AWS_REGION" $values.aws.region)
   (list "AWS_ENDPOINT_URL" $values.aws.endpointUrl)

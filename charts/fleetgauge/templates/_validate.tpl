@@ -21,6 +21,15 @@
 {{- if and (or $values.aws.secretPrefix $values.state.s3) (not $values.aws.region) }}
 {{- $wrong = append $wrong "aws.region: set the region of the secrets and of state in S3" }}
 {{- end }}
+{{- $urls := dict "datadog.url" $values.datadog.url "aws.endpointUrl" $values.aws.endpointUrl
+  "collectors.wandb.settings.base_url" (dig "wandb" "settings" "base_url" "" $values.collectors) }}
+{{- range $key, $url := $urls }}
+{{- $host := regexFind "^http://[^/]+" ($url | default "") | trimPrefix "http://" }}
+{{- $allowed := list $host (regexReplaceAll ":[0-9]+$" $host "") | has $values.datadog.allowPlainHttp }}
+{{- if and $host (not $allowed) (not (regexMatch "^(localhost|127[.][0-9.]+|\\[::1\\])(:[0-9]+)?$" $host)) }}
+{{- $wrong = append $wrong (printf "%s: write https; plain http to a host inside the cluster is allowed by datadog.allowPlainHttp: %s" $key $host) }}
+{{- end }}
+{{- end }}
 {{- if not (or $enabled $values.daemonSet.enabled $values.backfill.enabled) }}
 {{- $wrong = append $wrong "collectors: none is enabled, so nothing would run" }}
 {{- end }}

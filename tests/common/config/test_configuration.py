@@ -47,6 +47,35 @@ def test_the_address_of_datadog_is_known_without_a_key(tmp_path: Path) -> None:
     assert Configuration(elsewhere, str(config)).address == "http://127.0.0.1:9"
 
 
+@pytest.mark.parametrize(
+    ("allowed", "url", "accepted"),
+    [
+        ("intake.monitoring.svc", "http://intake.monitoring.svc:8080", True),
+        ("Intake.monitoring.svc:8080", "http://intake.monitoring.svc:8080/v1", True),
+        ("intake:80", "http://intake", True),
+        ("[fd00::1]:8080", "http://[fd00::1]:8080", True),
+        ("intake:8080", "http://intake:8081", False),
+        ("intake", "http://intake.example.com", False),
+        ("", "http://intake", False),
+    ],
+)
+@pytest.mark.parametrize("in_file", [False, True])
+def test_plain_http_reaches_only_the_host_that_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, allowed: str, url: str, accepted: bool, in_file: bool
+) -> None:
+    config = tmp_path / "fleetgauge.toml"
+    config.write_text(f'allow_plain_http = "{allowed}"\n[datadog]\nurl = "{url}"\n')
+    environ = {"FLEETGAUGE_ALLOW_PLAIN_HTTP": allowed, "FLEETGAUGE_DD_URL": url}
+    configuration = Configuration({}, str(config)) if in_file else Configuration(environ, None)
+    if accepted:
+        assert configuration.address == url
+    else:
+        with pytest.raises(ConfigurationError, match="use https"):
+            assert configuration.address
+    warned = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [allowed in record.getMessage() for record in warned] == ([True] if allowed else [])
+
+
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"])
 def test_a_credential_that_no_header_carries_is_refused_before_the_aws_client_quotes_it(name: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
