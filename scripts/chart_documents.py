@@ -33,29 +33,24 @@ from scripts.marked import renewed
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "fleetgauge"
 RUN_BY_DEFAULT = {"wandb"}  # another one is enabled by whoever installs the chart
+DURATION = "^([0-9]+|([0-9]+[smhdw])+)$"
+MAX_LINE = 118
 MAX_NAME_LENGTH = 15  # it ends the name of a CronJob: see templates/_names.tpl
 TAKEN_NAMES = {"all", "datadog", "tmp", "state"}  # by the command line, the settings and the pod's volumes
+PAIRS = {"gpu_prices"}  # lists of key=value that values may also hold as a map
 HEADER = """
-# A collector runs when it is enabled: with the others, or at its own schedule. What its settings leave out is
-# taken from its secret, or is the default.
+# A collector runs when it is enabled: with the others, or in a CronJob of its own where it has a `schedule`,
+# and then with its own `timeout`. `volume` is a persistentVolumeClaim, nfs, csi or, on nodes, hostPath, and
+# is mounted read-only at /records/<collector>. `settings` are those of docs/settings.md.
 collectors:
 """
 VALUES = """\
-  # {summary}
+  # {summary} Settings: {keys}.
   {name}:
-    # {whether}
     enabled: {enabled}
-    # Schedule of its own, in a CronJob of its own; with the others when empty.
     schedule: ""
-    # With its own schedule: the grid that its points stand on; what follows from that schedule when empty.
-    step: ""
-    # With its own schedule: seconds after which Kubernetes ends the run.
-    activeDeadlineSeconds:
-    # With its own schedule: seconds that it has.
     timeout:
-    # Volume to read, as persistentVolumeClaim, csi or, on nodes, hostPath; read-only at /records/{name}.
     volume: {{}}
-    # Settings, which docs/settings.md describes: {keys}.
     settings: {settings}
 """
 
@@ -89,13 +84,6 @@ def values(collectors: Collectors) -> str:
 
 
 def _collector_values(collector: Collector[Any]) -> str:
-    whether = "Whether it runs."
-    if _reads_records(collector):
-        whether = "Whether it runs; it needs a volume, or paths in S3."
-    elif collector.per_node:
-        whether = (
-            "Whether it runs, on the node that the CronJob happens to be on; see `daemonSet` for all nodes."
-        )
     fields = _settable(collector.settings)
     # The chart decides where a volume is mounted, so that it can say where to look.
     settings = {"paths": [f"/records/{collector.name}"]} if _reads_records(collector) else {}
@@ -103,7 +91,6 @@ def _collector_values(collector: Collector[Any]) -> str:
     text = VALUES.format(
         name=collector.name,
         summary=registry.declaration(collector.name).summary,
-        whether=whether,
         enabled=json.dumps(collector.name in RUN_BY_DEFAULT),
         keys=", ".join(f"{key} (required)" if key in required else key for key in fields) or "none",
         settings=json.dumps(settings),
@@ -160,11 +147,43 @@ def schema(collectors: Collectors) -> str:
         name for name, collector in collectors.items() if collector.per_node or _reads_records(collector)
     ]
     document["properties"]["daemonSet"]["properties"]["collectors"]["items"]["enum"] = of_nodes
-    return json.dumps(document, indent=2) + "\n"
+    _allow_removed(document)
+    return _compact(document) + "\n"
+
+
+def _allow_removed(document: dict[str, Any]) -> None:  # Any: a JSON schema holds any JSON.
+    """Let removed values pass the schema: templates/_validate.tpl refuses them with their replacement."""
+    removed: dict[str, list[str]] = {}
+    for path in yaml.safe_load((CHART / "files" / "removed.yaml").read_text(encoding="utf-8")):
+        section, _, key = path.rpartition(".")
+        removed.setdefault(section, []).append(key)
+    collectors = document["properties"]["collectors"]["properties"]
+    for section, keys in removed.items():
+        allowed = {f"^({'|'.join(keys)})$": True}
+        if section == "collectors.*":
+            for collector in collectors.values():
+                collector["patternProperties"] = allowed
+        else:
+            owner = document["properties"][section] if section else document
+            owner["patternProperties"] = allowed
+
+
+def _compact(value: object, indent: str = "") -> str:
+    """Return JSON with every object and list that fits on a line on one line."""
+    line = json.dumps(value)
+    if len(indent) + len(line) <= MAX_LINE or not isinstance(value, dict | list) or not value:
+        return line
+    inner = indent + "  "
+    if isinstance(value, list):
+        parts = [inner + _compact(each, inner) for each in value]
+    else:
+        parts = [f"{inner}{json.dumps(key)}: {_compact(each, inner)}" for key, each in value.items()]
+    first, last = "[]" if isinstance(value, list) else "{}"
+    return f"{first}\n" + ",\n".join(parts) + f"\n{indent}{last}"
 
 
 def _collector_schema(model: type[Settings]) -> dict[str, object]:
-    names = ("enabled", "schedule", "step", "activeDeadlineSeconds", "timeout", "shards", "volume")
+    names = ("enabled", "schedule", "timeout", "volume")
     fixed = {name: {"$ref": f"#/definitions/collector/properties/{name}"} for name in names}
     properties = {**fixed, "settings": _settings_schema(model)}
     return {"type": "object", "additionalProperties": False, "properties": properties}
@@ -172,24 +191,26 @@ def _collector_schema(model: type[Settings]) -> dict[str, object]:
 
 def _settings_schema(model: type[Settings]) -> dict[str, object]:
     described = model.model_json_schema(by_alias=False)["properties"]
-    fields = {key: _field_schema(info, described[key]) for key, info in _settable(model).items()}
+    fields = {key: _field_schema(key, info, described[key]) for key, info in _settable(model).items()}
     return {"type": "object", "additionalProperties": False, "properties": fields}
 
 
 # Any: a JSON schema holds any JSON.
-def _field_schema(info: FieldInfo, described: Mapping[str, Any]) -> dict[str, object]:
-    """One setting as pydantic describes it, without what a person need not write and with units for times."""
+def _field_schema(key: str, info: FieldInfo, described: Mapping[str, Any]) -> dict[str, object]:
+    """Return the type, limits and form of one setting, as pydantic describes it, with units for times."""
     [form] = [form for form in described.get("anyOf", [described]) if form["type"] != "null"]
     # pydantic writes the limits of an optional duration as `ge` and `le`
     known = {"type": "type", "minimum": "minimum", "maximum": "maximum", "ge": "minimum", "le": "maximum"}
-    found = {"description": info.description} | {known[key]: form[key] for key in known if key in form}
+    found: dict[str, object] = {known[name]: form[name] for name in known if name in form}
     if form["type"] == "array":
         found["items"] = {"type": "string", "pattern": "^[^,]+$"}  # a variable separates them by commas
+    if key in PAIRS:
+        found |= {"type": ["array", "object"], "additionalProperties": {"type": ["number", "string"]}}
     if get_args(Url)[-1] in info.metadata:
         found["pattern"] = "^https?://[^@]+$"  # without credentials
     optional = [each for form in get_args(info.annotation) for each in get_args(form)]  # of `Duration | None`
     if get_args(Duration)[-1] in [*info.metadata, *optional]:
-        return {**found, "type": ["integer", "string"], "pattern": "^([0-9]+|([0-9]+[smhdw])+)$"}
+        return {**found, "type": ["integer", "string"], "pattern": DURATION}
     return found
 
 
@@ -206,11 +227,15 @@ def readme(source: str) -> str:
 
 # Any: the nodes of PyYAML are not typed, and values are any JSON.
 def _rows(node: Any, values: Any, lines: list[str], prefix: str = "") -> Iterator[tuple[str, object, str]]:
-    """Every value, in the order of the file; one without a comment is an error."""
+    """Yield path, default and comment of every value, in the order of the file.
+
+    A mapping whose keys have no comments is one value; any other value without a comment is a ValueError.
+    """
     for key, value in node.value:
         path = f"{prefix}{key.value}"
         comment = _comment_above(lines, key.start_mark.line)
-        if isinstance(value, yaml.MappingNode) and not value.flow_style:
+        block = isinstance(value, yaml.MappingNode) and not value.flow_style
+        if block and any(_comment_above(lines, inner.start_mark.line) for inner, _ in value.value):
             if comment:
                 yield path, None, comment
             yield from _rows(value, values[key.value], lines, f"{path}.")

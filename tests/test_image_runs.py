@@ -137,7 +137,7 @@ def test_the_rendered_backfill_delivers_every_part_of_the_past(engine: Engine, r
 def test_with_the_intake_down_it_fails_within_the_deadline(engine: Engine, release: Release) -> None:
     release.fill()
     release.intake.close()
-    short = {"timeout": 5, "activeDeadlineSeconds": 80}
+    short = {"timeout": 5, "schedule": "*/5 * * * *"}
     [job] = [cron["spec"]["jobTemplate"]["spec"] for cron in of_kind(release.render(short), "CronJob")]
     with running(engine, job["template"], secrets=SECRETS, claims=release.claims) as pod:
         assert pod.wait(job["activeDeadlineSeconds"]) == 1
