@@ -179,7 +179,11 @@ def test_schema_names_unknown_keys_and_wrong_forms(values: dict[str, Any], key: 
             "daemonSet.every",
             "25 minutes",
         ),
-        (on_nodes("host", host={"enabled": True}), "collectors.host.enabled", "DaemonSet"),
+        (
+            on_nodes("host", host={"enabled": True, "settings": {"gpu_uuid": True}}),
+            "collectors.host.enabled",
+            "DaemonSet",
+        ),
         (on_nodes("xenna"), "collectors.xenna.volume", "hostPath"),
         (on_nodes("xenna", xenna={"volume": CLAIM}), "collectors.xenna.volume", "hostPath"),
         (

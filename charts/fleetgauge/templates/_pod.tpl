@@ -4,6 +4,7 @@ state (FLEETGAUGE_STATE), restartPolicy, resources, placement, env (more variabl
 records), hostRoot (mount the node's /) and ready (the file of the readiness probe).
 */}}
 {{- define "fleetgauge.podTemplate" -}}
+{{- include "fleetgauge.validate" .root }}
 {{- $values := .root.Values }}
 {{- $resources := .resources | default $values.resources }}
 {{- $env := include "fleetgauge.env" . | fromJsonArray }}
