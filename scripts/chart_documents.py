@@ -1,7 +1,7 @@
-"""The parts of the chart that are made from declarations: what it knows of collectors, its table of values.
+"""Generate the parts of the chart that follow from declarations.
 
-A collector and its settings are declared once, in its folder; the chart learns its values, their schema and
-the variables from there. A value is described once, in values.yaml; the chart's README learns it from there.
+Values, schema and variables of collectors come from their settings models, and the tables of values in the
+chart's README from the comments in values.yaml.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fleetgauge import __version__
 from scripts.marked import renewed
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "fleetgauge"
-RUN_BY_DEFAULT = {"wandb"}  # another one is enabled by whoever installs the chart
+RUN_BY_DEFAULT = {"wandb"}  # others are enabled by the operator
 DURATION = "^([0-9]+|([0-9]+[smhdw])+)$"
 MAX_LINE = 118
 MAX_NAME_LENGTH = 15  # it ends the name of a CronJob: see templates/_names.tpl
@@ -59,14 +59,14 @@ Collectors = Mapping[str, Collector[Any]]
 
 
 def found_collectors() -> Collectors:
-    """Every collector, by name."""
+    """Return every collector by name."""
     for name in registry.names():
         refuse_bad_name(name)
     return {name: load_collector(name) for name in registry.names()}
 
 
 def refuse_bad_name(name: str) -> None:
-    """A collector's name becomes part of others, of objects and of variables, and must not be one of them."""
+    """Raise SystemExit for a name that an object, a volume or a variable cannot have."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > MAX_NAME_LENGTH:
         raise SystemExit(
             f"collectors/{name}: name it in at most {MAX_NAME_LENGTH} small letters, digits and single _"
@@ -78,7 +78,7 @@ def refuse_bad_name(name: str) -> None:
 
 
 def values(collectors: Collectors) -> str:
-    """values.yaml, with what it says of collectors renewed."""
+    """Return values.yaml with its section of collectors renewed."""
     made = "".join(_collector_values(collector) for collector in collectors.values())
     return renewed(CHART / "values.yaml", "collectors", HEADER + made)
 
@@ -103,13 +103,13 @@ def _reads_records(collector: Collector[Any]) -> bool:
 
 
 def _settable(model: type[Settings]) -> dict[str, FieldInfo]:
-    """What values may hold for one collector: its settings but for secrets, which belong in no file."""
+    """Return the settings of a model without its secrets, which belong in no file."""
     secrets = secret_variables(model)
     return {key: info for key, info in model.model_fields.items() if info.validation_alias not in secrets}
 
 
 def _wrapped(line: str) -> str:
-    """A line of YAML; where it is a long comment, as several lines."""
+    """Return a line of YAML, with a long comment wrapped."""
     indent, mark, comment = line.partition("# ")
     if not mark:
         return f"{line}\n"
@@ -117,7 +117,7 @@ def _wrapped(line: str) -> str:
 
 
 def settings_file(collectors: Collectors) -> str:
-    """files/settings.yaml: what templates must know of a collector to run it with its settings."""
+    """Return files/settings.yaml: what templates need to run a collector with its settings."""
     found = {
         name: {
             "per_node": collector.per_node,
@@ -136,7 +136,7 @@ def settings_file(collectors: Collectors) -> str:
 
 
 def schema(collectors: Collectors) -> str:
-    """values.schema.json, with what it says of collectors renewed."""
+    """Return values.schema.json with its schemas of collectors renewed."""
     document = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     document["properties"]["collectors"]["properties"] = {
         name: _collector_schema(collector.settings) for name, collector in collectors.items()
@@ -215,7 +215,7 @@ def _field_schema(key: str, info: FieldInfo, described: Mapping[str, Any]) -> di
 
 
 def readme(source: str) -> str:
-    """README.md with the tables of values renewed, one for each group that values.yaml has a heading for."""
+    """Return README.md with a table of values for every heading of values.yaml."""
     tables = []
     for heading, group in re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", source, flags=re.MULTILINE):
         tables.append(f"\n### {heading}\n\n| value | default | meaning |\n| --- | --- | --- |\n")
@@ -255,7 +255,7 @@ def _comment_above(lines: list[str], number: int) -> str:
 
 
 def chart(source: str) -> str:
-    """Chart.yaml with both of its versions renewed: chart and image are released with the project."""
+    """Return Chart.yaml with the version of the project as both of its versions."""
     text, count = re.subn(r"^(version|appVersion):.*$", rf"\1: {__version__}", source, flags=re.MULTILINE)
     if count != 2:
         raise SystemExit(f"{CHART}/Chart.yaml: write one line `version:` and one `appVersion:`")
@@ -263,7 +263,7 @@ def chart(source: str) -> str:
 
 
 def documents() -> Mapping[Path, str]:
-    """Every generated file of the chart, with what it should hold."""
+    """Return the content of every generated file of the chart."""
     collectors = found_collectors()
     return {
         CHART / "Chart.yaml": chart((CHART / "Chart.yaml").read_text(encoding="utf-8")),

@@ -144,7 +144,7 @@ def test_another_template_is_another_job_because_a_job_cannot_change(name: str, 
     assert first == again != other
 
 
-def test_dashboards_are_pushed_once_and_by_schedule_and_never_overwrite_edits() -> None:
+def test_dashboards_are_pushed_at_install_and_by_schedule() -> None:
     documents = render(scenario("dashboards"))
     found = {
         name: template for name, template in pod_templates(documents).items() if "fleetgauge-dash" in name
@@ -192,7 +192,7 @@ def test_host_is_mounted_read_only_and_only_on_request() -> None:
     template = pod("DaemonSet", scenario("daemonset"), {"daemonSet": {"hostRoot": True}})
     assert variables(template)["FLEETGAUGE_HOST_ROOT"] == "/host"
     assert variables(template)["NVIDIA_VISIBLE_DEVICES"] == "all"
-    [mount] = [one for one in container(template)["volumeMounts"] if one["mountPath"] == "/host"]
+    [mount] = [each for each in container(template)["volumeMounts"] if each["mountPath"] == "/host"]
     assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
     assert {"name": mount["name"], "hostPath": {"path": "/"}} in template["spec"]["volumes"]
     plain = pod("DaemonSet", scenario("daemonset"))
@@ -203,7 +203,7 @@ def test_pod_of_a_node_is_ready_after_a_good_tick() -> None:
     template = pod("DaemonSet", scenario("daemonset"))
     file = variables(template)["FLEETGAUGE_READY_FILE"]
     assert container(template)["readinessProbe"] == {"exec": {"command": ["test", "-e", file]}}
-    assert any(file.startswith(one["mountPath"]) for one in container(template)["volumeMounts"])
+    assert any(file.startswith(mount["mountPath"]) for mount in container(template)["volumeMounts"])
 
 
 @pytest.mark.parametrize("source", [{"csi": {"driver": "local.csi.example.com"}}, None])

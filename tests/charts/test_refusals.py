@@ -272,21 +272,21 @@ def test_backfill_and_nodes_offer_only_collectors_that_can_run_there() -> None:
     assert found["daemonSet"] == [name for name in registry.names() if name != "wandb"]
 
 
-def test_every_value_of_0_2_0_still_exists_or_is_refused_with_its_replacement() -> None:
+def test_value_of_0_2_0_exists_or_is_refused_with_its_replacement() -> None:
     old = json.loads((ROOT / "tests" / "data" / "chart-0.2.0.json").read_text(encoding="utf-8"))["values"]
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     replacements = yaml.safe_load((CHART / "files" / "removed.yaml").read_text(encoding="utf-8"))
-    gone = [path for path in old if not exists(values, path.split("."))]
-    assert {"timeZone", "backfill.again", "checkpoints.s3", "collectors.xenna.step"} <= {*gone}
+    removed = [path for path in old if not exists(values, path.split("."))]
+    assert {"timeZone", "backfill.again", "checkpoints.s3", "collectors.xenna.step"} <= {*removed}
     changes: dict[str, Any] = {}
-    for path in gone:
+    for path in removed:
         *parents, key = path.split(".")
         section = changes
         for parent in parents:
             section = section.setdefault(parent, {})
         section[key] = 1
     lines = dict(line.split(": ", 1) for line in refused(changes))
-    for path in gone:
+    for path in removed:
         [reason] = [lines[key] for key in prefixes(path) if key in lines]
         assert reason.removeprefix("removed; ") in replacements.values()
 

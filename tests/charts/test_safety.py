@@ -62,8 +62,8 @@ def against_restricted(pod: Document) -> Iterator[str]:
         yield "ports of the host, sysctls or proc"
 
 
-def has_host_port(one: Document) -> bool:
-    return any("hostPort" in port for port in one.get("ports", []))
+def has_host_port(container: Document) -> bool:
+    return any("hostPort" in port for port in container.get("ports", []))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -86,7 +86,7 @@ def test_every_pod_satisfies_pod_security_restricted_and_more(name: str) -> None
         assert container(template)["resources"]["limits"]["memory"] in {"128Mi", "384Mi"}
 
 
-def test_an_assertion_about_pod_security_that_lets_all_pass_would_be_noticed() -> None:
+def test_weak_security_context_violates_pod_security() -> None:
     weak = {
         "podSecurityContext": {"runAsNonRoot": False, "seccompProfile": {"type": "Unconfined"}},
         "securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"drop": ["CHOWN"]}},
@@ -108,7 +108,7 @@ def walk(value: object) -> Iterator[tuple[str, object]]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_words_that_kubernetes_chooses_from_are_its_own(name: str) -> None:
+def test_enumerated_fields_hold_values_of_kubernetes(name: str) -> None:
     for document in render(scenario(name)):
         for key, value in walk(document):
             assert key not in ENUMS or value in ENUMS[key], key
@@ -118,12 +118,12 @@ def test_words_that_kubernetes_chooses_from_are_its_own(name: str) -> None:
     ("schedule", "seconds"),
     [("*/15 * * * *", 900), ("7 * * * *", 3600), ("0,50 * * * *", 600), ("0 6 * * 1-5", 86400)],
 )
-def test_how_often_a_schedule_fires(schedule: str, seconds: int) -> None:
+def test_interval_of_a_schedule(schedule: str, seconds: int) -> None:
     assert interval(schedule) == seconds
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_run_is_over_before_the_next_one_and_never_cut_short(name: str) -> None:
+def test_deadline_of_a_run_is_after_its_timeouts_and_before_the_next_run(name: str) -> None:
     for cron in of_kind(render(scenario(name)), "CronJob"):
         if cron["metadata"]["labels"]["app.kubernetes.io/component"] == "dashboards":
             continue
@@ -151,7 +151,7 @@ def test_a_run_is_over_before_the_next_one_and_never_cut_short(name: str) -> Non
     ],
 )
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_names_fit_whatever_the_release_is_called(name: str, release: str) -> None:
+def test_names_of_objects_are_short_enough_for_any_release(name: str, release: str) -> None:
     documents = render(scenario(name), {"fullnameOverride": ""}, release=release)
     names = [(document["kind"], document["metadata"]["name"]) for document in documents]
     assert len(set(names)) == len(names)
@@ -166,16 +166,16 @@ def test_names_fit_whatever_the_release_is_called(name: str, release: str) -> No
             )
 
 
-def test_two_long_releases_that_begin_alike_share_no_name() -> None:
-    one, other = (
+def test_long_releases_with_the_same_prefix_share_no_name() -> None:
+    first, second = (
         {document["metadata"]["name"] for document in render(scenario("schedules"), release="a" * 52 + last)}
         for last in "bc"
     )
-    assert not one & other
+    assert not first & second
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_everything_carries_the_standard_labels_and_its_namespace(name: str) -> None:
+def test_every_object_has_the_standard_labels_and_its_namespace(name: str) -> None:
     for document in render(scenario(name), {"extraManifests": []}, release="one"):
         labels = document["metadata"]["labels"]
         assert document["metadata"]["namespace"] == "monitoring"

@@ -67,7 +67,9 @@ def test_chart_computes_the_interval_of_a_schedule_as_cron_does() -> None:
         "extraManifests": [f"kind: Intervals\nmetadata: {{name: a}}\nfound:\n{made}"],
     }
     [intervals] = of_kind(render(scenario("default"), changes), "Intervals")
-    assert dict(zip(schedules, intervals["found"], strict=True)) == {one: interval(one) for one in schedules}
+    assert dict(zip(schedules, intervals["found"], strict=True)) == {
+        each: interval(each) for each in schedules
+    }
 
 
 @pytest.mark.parametrize(

@@ -79,20 +79,20 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
     secrets = secret_variables(model)
     assert set(described) == {key for key, each in variables_of(model).items() if each not in secrets}
     examples = {key: another(key, described[key], model.model_fields[key].default) for key in described}
-    chosen = {
+    values = {
         "enabled": True,
         "volume": CLAIM,
         "settings": {key: given for key, (given, _) in examples.items()},
     }
     others = {other: {"enabled": False} for other in registry.names()}
-    template = pod_of({"collectors": others | {name: chosen}})
+    template = pod_of({"collectors": others | {name: values}})
     settings = Configuration(environment(template), None).collector(name, model)
     assert {key: getattr(settings, key) for key in examples} == {
         key: seen for key, (_, seen) in examples.items()
     }
 
 
-def test_large_numbers_and_units_arrive_as_they_were_meant() -> None:
+def test_large_numbers_and_durations_are_passed_exactly() -> None:
     settings = {"max_runs": 1_000_000, "window": "1h30m", "pause": 0, "assumed_gpus": 0}
     found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
     assert found["FLEETGAUGE_WANDB_MAX_RUNS"] == "1000000"
@@ -135,9 +135,9 @@ def test_settings_of_a_run_reach_it() -> None:
     assert datadog.app_key is None
 
 
-def test_every_setting_of_a_run_has_its_place_in_the_chart() -> None:
-    places = [CHART / "templates" / name for name in ("_pod.tpl", "daemonset.yaml")]
-    pods = "".join(place.read_text(encoding="utf-8") for place in places)
+def test_chart_sets_every_setting_of_a_run() -> None:
+    templates = [CHART / "templates" / name for name in ("_pod.tpl", "daemonset.yaml")]
+    pods = "".join(path.read_text(encoding="utf-8") for path in templates)
     known = [*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()]
     absent = [name for name in known if not re.search(rf"\b{name}\b", pods)]
     assert absent == ["DD_APP_KEY"], "which only a backfill and dashboards have"
