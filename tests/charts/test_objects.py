@@ -288,6 +288,8 @@ def egress(*changes: dict[str, Any], name: str = "default") -> list[Document]:
         ({}, []),
         ({"datadog": {"url": "https://intake.example.com:8443/api"}}, [8443]),
         ({"datadog": {"url": "http://intake", "allowPlainHttp": "intake"}}, [80]),
+        ({"datadog": {"url": "http://intake/api", "allowPlainHttp": "intake:80"}}, [80]),
+        ({"datadog": {"url": "http://intake:8080", "allowPlainHttp": "intake:8080"}}, [8080]),
         ({"collectors": {"wandb": {"settings": {"base_url": "https://wandb.example.com:8444"}}}}, [8444]),
         ({"aws": {"endpointUrl": "https://[fd00::1]:8445"}}, [8445]),
         ({"proxy": {"url": "http://proxy:3128/"}}, [3128]),

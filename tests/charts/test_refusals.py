@@ -68,6 +68,7 @@ def test_without_values_one_line_names_all_that_must_be_set() -> None:
         ({"serviceAccount": {"roleArn": "fleetgauge"}}, "serviceAccount.roleArn"),
         ({"datadog": {"site": "https://datadoghq.eu"}}, "datadog.site"),
         ({"datadog": {"allowPlainHttp": "http://host"}}, "datadog.allowPlainHttp"),
+        ({"datadog": {"allowPlainHttp": ":80"}}, "datadog.allowPlainHttp"),
         ({"proxy": {"url": "http://proxy:65536"}}, "proxy.url"),
         ({"resources": {"limits": {"memory": "lots"}}}, "resources.limits.memory"),
         ({"backfill": {"since": "last week"}}, "backfill.since"),

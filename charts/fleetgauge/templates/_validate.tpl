@@ -48,7 +48,7 @@
 {{- range $key, $url := dict "datadog.url" $values.datadog.url "aws.endpointUrl" $values.aws.endpointUrl
   "collectors.wandb.settings.base_url" (dig "wandb" "settings" "base_url" "" $plan.collectors) }}
 {{- $host := regexFind "^http://[^/]+" ($url | default "") | trimPrefix "http://" }}
-{{- $allowed := list $host (regexReplaceAll ":[0-9]+$" $host "") | has $values.datadog.allowPlainHttp }}
+{{- $allowed := list $host (regexReplaceAll ":[0-9]+$" $host "") (printf "%s:80" $host) | has $values.datadog.allowPlainHttp }}
 {{- if and $host (not $allowed) (not (regexMatch "^(localhost|127[.][0-9.]+|\\[::1\\])(:[0-9]+)?$" $host)) }}
 {{- $wrong = append $wrong (printf "%s: write https; plain http to a host inside the cluster is allowed by datadog.allowPlainHttp: %s" $key $host) }}
 {{- end }}
