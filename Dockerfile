@@ -1,4 +1,4 @@
-# The service as an image: its arguments alone choose the job. docs/deploying.md says how to build it.
+# The service as an image: its arguments choose the job; the chart starts scripts/provision.py from it, too.
 # checkov:skip=CKV_DOCKER_2:a job that ends by itself has no health to ask for; Kubernetes ignores HEALTHCHECK
 ARG PYTHON=docker.io/library/python:3.13-slim-trixie
 ARG DIGEST=
@@ -14,7 +14,7 @@ COPY scripts/trim_image.py /build/
 COPY collectors /app/collectors
 COPY common /app/common
 COPY fleetgauge /app/fleetgauge
-COPY scripts/run_collector.py /app/scripts/
+COPY scripts/run_collector.py scripts/provision.py scripts/datadog_documents.py scripts/marked.py /app/scripts/
 # Compiled once and never checked again: nothing in the image changes. Readable for all, however it was
 # checked out. The directory is where state can be mounted.
 RUN python3 /build/trim_image.py /opt/venv/lib/python3.*/site-packages /app \

@@ -65,7 +65,8 @@ def tick(engine: Engine, release: Release, limit: int) -> Tick:
     """Run every collector once, from the start of its records, under a limit."""
     for path in (release.folder / "state").iterdir():
         path.unlink()
-    memory = {"resources": {"limits": {"memory": f"{limit}Mi"}}, "timeout": 170}
+    resources = {"requests": {"memory": "16Mi"}, "limits": {"memory": f"{limit}Mi"}}
+    memory = {"resources": resources, "timeout": 170}
     template = release.template("CronJob", memory)
     with running(engine, template, secrets=SECRETS, claims=release.claims) as pod:
         group = Group(pod)

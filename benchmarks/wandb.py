@@ -235,7 +235,7 @@ def ours(url: str, projects: str, connections: str, parts: str = "") -> dict[str
     from common.net.retry import Deadline
     from common.window import due
 
-    gc.set_threshold(100_000)  # as in common.process.child_work
+    gc.set_threshold(100_000)  # as in common.cli.main
     environ = {
         "WANDB_API_KEY": KEY,
         "WANDB_PROJECTS": projects,

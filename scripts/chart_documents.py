@@ -1,7 +1,7 @@
-"""The parts of the chart that are made from declarations: what it knows of collectors, its table of values.
+"""Generate the parts of the chart that follow from declarations.
 
-A collector and its settings are declared once, in its folder; the chart learns its values, their schema and
-the variables from there. A value is described once, in values.yaml; the chart's README learns it from there.
+Values, schema and variables of collectors come from their settings models, and the tables of values in the
+chart's README from the comments in values.yaml.
 """
 
 from __future__ import annotations
@@ -32,30 +32,25 @@ from fleetgauge import __version__
 from scripts.marked import renewed
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "fleetgauge"
-RUN_BY_DEFAULT = {"wandb"}  # another one is enabled by whoever installs the chart
+RUN_BY_DEFAULT = {"wandb"}  # others are enabled by the operator
+DURATION = "^([0-9]+|([0-9]+[smhdw])+)$"
+MAX_LINE = 118
 MAX_NAME_LENGTH = 15  # it ends the name of a CronJob: see templates/_names.tpl
 TAKEN_NAMES = {"all", "datadog", "tmp", "state"}  # by the command line, the settings and the pod's volumes
+PAIRS = {"gpu_prices"}  # lists of key=value that values may also hold as a map
 HEADER = """
-# A collector runs when it is enabled: with the others, or at its own schedule. What its settings leave out is
-# taken from its secret, or is the default.
+# A collector runs when it is enabled: with the others, or in a CronJob of its own where it has a `schedule`,
+# and then with its own `timeout`. `volume` is a persistentVolumeClaim, nfs, csi or, on nodes, hostPath, and
+# is mounted read-only at /records/<collector>. `settings` are those of docs/settings.md.
 collectors:
 """
 VALUES = """\
-  # {summary}
+  # {summary} Settings: {keys}.
   {name}:
-    # {whether}
     enabled: {enabled}
-    # Schedule of its own, in a CronJob of its own; with the others when empty.
     schedule: ""
-    # With its own schedule: the grid that its points stand on; what follows from that schedule when empty.
-    step: ""
-    # With its own schedule: seconds after which Kubernetes ends the run.
-    activeDeadlineSeconds:
-    # With its own schedule: seconds that it has.
     timeout:
-    # Volume to read, as persistentVolumeClaim, csi or, on nodes, hostPath; read-only at /records/{name}.
     volume: {{}}
-    # Settings, which docs/settings.md describes: {keys}.
     settings: {settings}
 """
 
@@ -64,14 +59,14 @@ Collectors = Mapping[str, Collector[Any]]
 
 
 def found_collectors() -> Collectors:
-    """Every collector, by name."""
+    """Return every collector by name."""
     for name in registry.names():
         refuse_bad_name(name)
     return {name: load_collector(name) for name in registry.names()}
 
 
 def refuse_bad_name(name: str) -> None:
-    """A collector's name becomes part of others, of objects and of variables, and must not be one of them."""
+    """Raise SystemExit for a name that an object, a volume or a variable cannot have."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > MAX_NAME_LENGTH:
         raise SystemExit(
             f"collectors/{name}: name it in at most {MAX_NAME_LENGTH} small letters, digits and single _"
@@ -83,19 +78,12 @@ def refuse_bad_name(name: str) -> None:
 
 
 def values(collectors: Collectors) -> str:
-    """values.yaml, with what it says of collectors renewed."""
+    """Return values.yaml with its section of collectors renewed."""
     made = "".join(_collector_values(collector) for collector in collectors.values())
     return renewed(CHART / "values.yaml", "collectors", HEADER + made)
 
 
 def _collector_values(collector: Collector[Any]) -> str:
-    whether = "Whether it runs."
-    if _reads_records(collector):
-        whether = "Whether it runs; it needs a volume, or paths in S3."
-    elif registry.declaration(collector.name).per_node:
-        whether = (
-            "Whether it runs, on the node that the CronJob happens to be on; see `daemonSet` for all nodes."
-        )
     fields = _settable(collector.settings)
     # The chart decides where a volume is mounted, so that it can say where to look.
     settings = {"paths": [f"/records/{collector.name}"]} if _reads_records(collector) else {}
@@ -103,7 +91,6 @@ def _collector_values(collector: Collector[Any]) -> str:
     text = VALUES.format(
         name=collector.name,
         summary=registry.declaration(collector.name).summary,
-        whether=whether,
         enabled=json.dumps(collector.name in RUN_BY_DEFAULT),
         keys=", ".join(f"{key} (required)" if key in required else key for key in fields) or "none",
         settings=json.dumps(settings),
@@ -116,13 +103,13 @@ def _reads_records(collector: Collector[Any]) -> bool:
 
 
 def _settable(model: type[Settings]) -> dict[str, FieldInfo]:
-    """What values may hold for one collector: its settings but for secrets, which belong in no file."""
+    """Return the settings of a model without its secrets, which belong in no file."""
     secrets = secret_variables(model)
     return {key: info for key, info in model.model_fields.items() if info.validation_alias not in secrets}
 
 
 def _wrapped(line: str) -> str:
-    """A line of YAML; where it is a long comment, as several lines."""
+    """Return a line of YAML, with a long comment wrapped."""
     indent, mark, comment = line.partition("# ")
     if not mark:
         return f"{line}\n"
@@ -130,7 +117,7 @@ def _wrapped(line: str) -> str:
 
 
 def settings_file(collectors: Collectors) -> str:
-    """files/settings.yaml: what templates must know of a collector to run it with its settings."""
+    """Return files/settings.yaml: what templates need to run a collector with its settings."""
     found = {
         name: {
             "per_node": registry.declaration(name).per_node,
@@ -149,7 +136,7 @@ def settings_file(collectors: Collectors) -> str:
 
 
 def schema(collectors: Collectors) -> str:
-    """values.schema.json, with what it says of collectors renewed."""
+    """Return values.schema.json with its schemas of collectors renewed."""
     document = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     document["properties"]["collectors"]["properties"] = {
         name: _collector_schema(collector.settings) for name, collector in collectors.items()
@@ -162,11 +149,43 @@ def schema(collectors: Collectors) -> str:
         if registry.declaration(name).per_node or _reads_records(collector)
     ]
     document["properties"]["daemonSet"]["properties"]["collectors"]["items"]["enum"] = of_nodes
-    return json.dumps(document, indent=2) + "\n"
+    _allow_removed(document)
+    return _compact(document) + "\n"
+
+
+def _allow_removed(document: dict[str, Any]) -> None:  # Any: a JSON schema holds any JSON.
+    """Let removed values pass the schema: templates/_validate.tpl refuses them with their replacement."""
+    removed: dict[str, list[str]] = {}
+    for path in yaml.safe_load((CHART / "files" / "removed.yaml").read_text(encoding="utf-8")):
+        section, _, key = path.rpartition(".")
+        removed.setdefault(section, []).append(key)
+    collectors = document["properties"]["collectors"]["properties"]
+    for section, keys in removed.items():
+        allowed = {f"^({'|'.join(keys)})$": True}
+        if section == "collectors.*":
+            for collector in collectors.values():
+                collector["patternProperties"] = allowed
+        else:
+            owner = document["properties"][section] if section else document
+            owner["patternProperties"] = allowed
+
+
+def _compact(value: object, indent: str = "") -> str:
+    """Return JSON with every object and list that fits on a line on one line."""
+    line = json.dumps(value)
+    if len(indent) + len(line) <= MAX_LINE or not isinstance(value, dict | list) or not value:
+        return line
+    inner = indent + "  "
+    if isinstance(value, list):
+        parts = [inner + _compact(each, inner) for each in value]
+    else:
+        parts = [f"{inner}{json.dumps(key)}: {_compact(each, inner)}" for key, each in value.items()]
+    first, last = "[]" if isinstance(value, list) else "{}"
+    return f"{first}\n" + ",\n".join(parts) + f"\n{indent}{last}"
 
 
 def _collector_schema(model: type[Settings]) -> dict[str, object]:
-    names = ("enabled", "schedule", "step", "activeDeadlineSeconds", "timeout", "shards", "volume")
+    names = ("enabled", "schedule", "timeout", "volume")
     fixed = {name: {"$ref": f"#/definitions/collector/properties/{name}"} for name in names}
     properties = {**fixed, "settings": _settings_schema(model)}
     return {"type": "object", "additionalProperties": False, "properties": properties}
@@ -174,29 +193,31 @@ def _collector_schema(model: type[Settings]) -> dict[str, object]:
 
 def _settings_schema(model: type[Settings]) -> dict[str, object]:
     described = model.model_json_schema(by_alias=False)["properties"]
-    fields = {key: _field_schema(info, described[key]) for key, info in _settable(model).items()}
+    fields = {key: _field_schema(key, info, described[key]) for key, info in _settable(model).items()}
     return {"type": "object", "additionalProperties": False, "properties": fields}
 
 
 # Any: a JSON schema holds any JSON.
-def _field_schema(info: FieldInfo, described: Mapping[str, Any]) -> dict[str, object]:
-    """One setting as pydantic describes it, without what a person need not write and with units for times."""
+def _field_schema(key: str, info: FieldInfo, described: Mapping[str, Any]) -> dict[str, object]:
+    """Return the type, limits and form of one setting, as pydantic describes it, with units for times."""
     [form] = [form for form in described.get("anyOf", [described]) if form["type"] != "null"]
     # pydantic writes the limits of an optional duration as `ge` and `le`
     known = {"type": "type", "minimum": "minimum", "maximum": "maximum", "ge": "minimum", "le": "maximum"}
-    found = {"description": info.description} | {known[key]: form[key] for key in known if key in form}
+    found: dict[str, object] = {known[name]: form[name] for name in known if name in form}
     if form["type"] == "array":
         found["items"] = {"type": "string", "pattern": "^[^,]+$"}  # a variable separates them by commas
+    if key in PAIRS:
+        found |= {"type": ["array", "object"], "additionalProperties": {"type": ["number", "string"]}}
     if get_args(Url)[-1] in info.metadata:
         found["pattern"] = "^https?://[^@]+$"  # without credentials
     optional = [each for form in get_args(info.annotation) for each in get_args(form)]  # of `Duration | None`
     if get_args(Duration)[-1] in [*info.metadata, *optional]:
-        return {**found, "type": ["integer", "string"], "pattern": "^([0-9]+|([0-9]+[smhdw])+)$"}
+        return {**found, "type": ["integer", "string"], "pattern": DURATION}
     return found
 
 
 def readme(source: str) -> str:
-    """README.md with the tables of values renewed, one for each group that values.yaml has a heading for."""
+    """Return README.md with a table of values for every heading of values.yaml."""
     tables = []
     for heading, group in re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", source, flags=re.MULTILINE):
         tables.append(f"\n### {heading}\n\n| value | default | meaning |\n| --- | --- | --- |\n")
@@ -208,11 +229,15 @@ def readme(source: str) -> str:
 
 # Any: the nodes of PyYAML are not typed, and values are any JSON.
 def _rows(node: Any, values: Any, lines: list[str], prefix: str = "") -> Iterator[tuple[str, object, str]]:
-    """Every value, in the order of the file; one without a comment is an error."""
+    """Yield path, default and comment of every value, in the order of the file.
+
+    A mapping whose keys have no comments is one value; any other value without a comment is a ValueError.
+    """
     for key, value in node.value:
         path = f"{prefix}{key.value}"
         comment = _comment_above(lines, key.start_mark.line)
-        if isinstance(value, yaml.MappingNode) and not value.flow_style:
+        block = isinstance(value, yaml.MappingNode) and not value.flow_style
+        if block and any(_comment_above(lines, inner.start_mark.line) for inner, _ in value.value):
             if comment:
                 yield path, None, comment
             yield from _rows(value, values[key.value], lines, f"{path}.")
@@ -232,7 +257,7 @@ def _comment_above(lines: list[str], number: int) -> str:
 
 
 def chart(source: str) -> str:
-    """Chart.yaml with both of its versions renewed: chart and image are released with the project."""
+    """Return Chart.yaml with the version of the project as both of its versions."""
     text, count = re.subn(r"^(version|appVersion):.*$", rf"\1: {__version__}", source, flags=re.MULTILINE)
     if count != 2:
         raise SystemExit(f"{CHART}/Chart.yaml: write one line `version:` and one `appVersion:`")
@@ -240,7 +265,7 @@ def chart(source: str) -> str:
 
 
 def documents() -> Mapping[Path, str]:
-    """Every generated file of the chart, with what it should hold."""
+    """Return the content of every generated file of the chart."""
     collectors = found_collectors()
     return {
         CHART / "Chart.yaml": chart((CHART / "Chart.yaml").read_text(encoding="utf-8")),

@@ -1,9 +1,9 @@
 """Take out of the image's packages what the service can never reach: run by the Dockerfile, nowhere else.
 
 The Datadog client has a module per model, of which few can be imported from here; botocore describes every
-service of AWS; a package may bring its tests. What is kept of the first is found by following import
-statements, also those inside functions and those only for type checkers, so that a module may be kept in vain
-but never missed.
+service of AWS; pygments, which rich needs, has a lexer per language; a package may bring its tests. What is
+kept of the first is found by following import statements, also those inside functions and those only for type
+checkers, so that a module may be kept in vain but never missed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 CLIENT = "datadog_api_client"
 # Ours, and those that botocore itself calls to obtain credentials.
 SERVICES = {"s3", "secretsmanager", "signin", "sso", "sso-oidc", "sts"}
+LEXERS = {"__init__.py", "_mapping.py"}  # what importing rich loads; no code is highlighted
 
 
 def imported(source: Path) -> Iterator[str]:
@@ -70,6 +71,9 @@ def trim(packages: Path, service: Path) -> None:
         raise ValueError(f"botocore does not know {', '.join(sorted(missing))}")
     for name in services.keys() - SERVICES:
         shutil.rmtree(services[name])
+    for lexer in (packages / "pygments" / "lexers").glob("*.py"):
+        if lexer.name not in LEXERS:
+            lexer.unlink()
     for tests in [path for path in packages.rglob("tests") if path.is_dir()]:
         shutil.rmtree(tests)
     print(f"{CLIENT}: kept {len(kept)} of {len(modules)} modules")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 from support.containers import USER, Engine, needs_containers, running
 from support.growing_file import KEY
-from support.release import SECRETS, Release
-from support.rendering import container
+from support.release import PREFIX, SECRETS, Release
+from support.rendering import CHART, Document, container, of_kind, pod_templates, render
 from support.servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
 from support.servers.datadog import Intake
 from support.servers.loopback import Answer, LoopbackServer, Request
@@ -29,6 +30,37 @@ def release(image: str, intake: Intake, aws: Aws, tmp_path: Path) -> Iterator[Re
         made = Release(image, intake, wandb, aws, tmp_path)
         made.fill()
         yield made
+
+
+def test_install_of_the_readme_runs_to_exit_0(engine: Engine, release: Release) -> None:
+    installed: Document = {}
+    for path, value in re.findall(r"--set ([\w.]+)=(\S+)", (CHART / "README.md").read_text(encoding="utf-8")):
+        section, key = path.split(".")
+        installed.setdefault(section, {})[key] = value
+    assert installed["aws"]["secretPrefix"] == PREFIX
+    wandb = release.values["collectors"]["wandb"]["settings"]["base_url"]
+    keys = {"WANDB_API_KEY": KEY, "WANDB_PROJECTS": "acme/ants", "WANDB_BASE_URL": wandb}
+    release.aws.put_secret(f"{PREFIX}/wandb", keys)
+    loopback = {key: release.values[key] for key in ("image", "datadog", "aws", "extraEnv")}
+    [template] = pod_templates(of_kind(render(installed, loopback), "CronJob")).values()
+    with running(engine, template, secrets=SECRETS) as pod:
+        assert pod.wait(120) == 0, pod.log()
+    assert release.intake.value("wandb.runs.total_recent", ["project:ants", "env:production"])
+
+
+def test_dashboards_are_pushed_under_the_key_of_the_release(engine: Engine, release: Release) -> None:
+    changes = {"dashboards": {"enabled": True, "appKeySecret": {"name": "app-key", "key": "key"}}}
+    secrets = {**SECRETS, "app-key": {"key": release.intake.app_key}}
+    for again in (False, True):
+        with running(engine, release.template("Job", changes), secrets=secrets) as pod:
+            assert pod.wait(240) == 0, pod.log()
+            assert release.intake.app_key not in pod.log()
+        boards = release.intake.documents.dashboards.values()
+        assert boards
+        assert all("monitoring/fleetgauge" in board["description"] for board in boards)
+        if not again:
+            first = {board["id"] for board in boards}
+        assert {board["id"] for board in boards} == first
 
 
 def test_a_backfill_whose_job_is_made_again_sends_the_same_points(engine: Engine, release: Release) -> None:

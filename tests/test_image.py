@@ -72,6 +72,11 @@ def test_it_runs_as_a_user_without_a_name_and_says_what_it_is(engine: Engine, im
     assert (labels["name"], labels["digest"]) == (base_reference()[1], "")  # of the base
 
 
+def test_it_provisions_dashboards_too(engine: Engine, image: str) -> None:
+    ran = run(engine, image, "/app/scripts/provision.py", "--help", entrypoint="/opt/venv/bin/python")
+    assert ran.startswith("usage: provision.py")
+
+
 def test_it_says_its_version(engine: Engine, image: str) -> None:
     assert run(engine, image, "--version") == f"{__version__}\n"
 
@@ -91,7 +96,9 @@ def test_of_the_project_it_holds_the_service_and_nothing_else(files: Path) -> No
         text=True,
         check=True,
     ).stdout.split()
-    wanted = {name for name in listed if not name.endswith(".md")} | {"scripts/run_collector.py"}
+    scripts = ("run_collector", "provision", "datadog_documents", "marked")
+    wanted = {name for name in listed if not name.endswith(".md")}
+    wanted |= {f"scripts/{name}.py" for name in scripts}
     held = {str(path.relative_to(files / "app")) for path in (files / "app").rglob("*") if path.is_file()}
     assert {name for name in held if "__pycache__" not in name} == wanted
 

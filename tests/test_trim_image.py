@@ -39,6 +39,9 @@ def packages(tmp_path: Path) -> Path:
         (root / "botocore" / "data" / service).mkdir(parents=True)
     (root / "botocore" / "data" / "endpoints.json").write_text("{}")
     (root / "certifi" / "tests").mkdir(parents=True)
+    (root / "pygments" / "lexers").mkdir(parents=True)
+    for name in ("__init__", "_mapping", "cobol"):
+        (root / "pygments" / "lexers" / f"{name}.py").write_text("")
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "sink.py").write_text(
         "def send():\n    from datadog_api_client.v2.api.metrics_api import MetricsApi\n"
@@ -61,6 +64,7 @@ def test_what_the_service_can_import_however_late_stays_and_the_rest_goes(packag
     data = {path.name for path in (packages / "botocore" / "data").iterdir()}
     assert data == {*SERVICES, "endpoints.json"} - {"ec2"}
     assert not (packages / "certifi" / "tests").exists()
+    assert {path.stem for path in (packages / "pygments" / "lexers").iterdir()} == {"__init__", "_mapping"}
     assert ran.stdout.splitlines() == [
         "datadog_api_client: kept 9 of 11 modules",
         "botocore: kept 6 of 7 services",

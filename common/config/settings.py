@@ -99,7 +99,7 @@ def _split_url(url: str, example: str) -> SplitResult:
     return parts
 
 
-def _require_tls(url: str) -> str:
+def _check_url(url: str) -> str:
     parts = _split_url(url, "https://host")
     if parts.username or parts.password:
         raise ValueError("credentials do not belong in a URL")
@@ -107,9 +107,21 @@ def _require_tls(url: str) -> str:
         raise ValueError("a query string or fragment does not belong here: write the address alone")
     if not url.isprintable() or " " in url:
         raise ValueError("it holds a space, a line break or a character that cannot be seen")
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise ValueError("plain http is allowed to loopback only: use https")
     return url.rstrip("/")
+
+
+def is_plain_http(url: str, allowed: str) -> bool:
+    """Return whether a URL is plain http to another host than this machine and `allowed`, a host[:port]."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 80
+    hosts = {host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}"}
+    return parts.scheme == "http" and not is_loopback(host) and allowed.lower() not in hosts
+
+
+def _check_host_and_port(value: str) -> str:
+    if _split_url(f"http://{value}", "http://host").netloc != value or "@" in value:
+        raise ValueError("write a host or host:port, such as proxy.monitoring.svc:8080")
+    return value
 
 
 def _remember_proxy_password(value: SecretStr) -> SecretStr:
@@ -149,8 +161,9 @@ NonBlankSecret = Annotated[
     SecretStr, BeforeValidator(_credential), AfterValidator(_refuse_blank), _SecretMark(blank_is_error=True)
 ]
 Text = Annotated[str, BeforeValidator(_strip)]
-Url = Annotated[Text, AfterValidator(_require_tls)]
+Url = Annotated[Text, AfterValidator(_check_url)]
 Site = Annotated[Text, AfterValidator(_check_site)]
+HostAndPort = Annotated[Text, AfterValidator(_check_host_and_port)]
 ProxyUrl = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember_proxy_password)]
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_texts)]
 Duration = Annotated[int, BeforeValidator(_parse_duration)]
@@ -230,6 +243,11 @@ class CoreSettings(Settings):
     )
     aws_endpoint_url: Url | None = Field(
         None, validation_alias="AWS_ENDPOINT_URL", description="Another AWS endpoint, for tests and proxies."
+    )
+    allow_plain_http: HostAndPort | None = Field(
+        None,
+        description="A host, or host:port, inside the cluster that URLs may name with plain http; "
+        "warned of at each start.",
     )
     state: Text | None = Field(
         None,

@@ -28,6 +28,7 @@ from common.config.settings import (
     DatadogSettings,
     Settings,
     credential_flaw,
+    is_plain_http,
     secret_variables,
     variables,
 )
@@ -43,6 +44,7 @@ AWS_CREDENTIALS = (  # which the AWS client reads itself
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
     "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 )
+ALLOW_PLAIN_HTTP = "FLEETGAUGE_ALLOW_PLAIN_HTTP"
 RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE", "checkpoints": "state"}
 
 _ACCESS_DENIED = {
@@ -70,6 +72,12 @@ class Configuration:
         self._file = ConfigurationFile(path, read_tables(path) if path else {})
         _check_tables(self._file, registry.names())
         self.core = load(CoreSettings, None, environ=environ, file=self._file)
+        if self.core.allow_plain_http:
+            log.warning(
+                "plain http is allowed to %s: keys can be read on the way (%s)",
+                self.core.allow_plain_http,
+                ALLOW_PLAIN_HTTP,
+            )
         self._secrets = AwsSecrets(self.core) if self.core.secret_prefix else None
 
     @cached_property
@@ -157,11 +165,26 @@ def load(
         settings = model(**{name: value.content for name, value in values.items()})
     except ValidationError as error:
         raise _explain(error, searched, values) from None
+    _refuse_plain_http(settings, values, environ.get(ALLOW_PLAIN_HTTP) or file.tables.get("allow_plain_http"))
     settings._searched = tuple(searched)
     settings._origins = {name: value.origin for name, value in values.items()}
     for name, value in values.items():
         log.debug("%s is from %s", name, value.origin)
     return settings
+
+
+def _refuse_plain_http(settings: Settings, values: Mapping[str, _Value], allowed: object) -> None:
+    """Refuse URLs with plain http to hosts that are not allowed by name."""
+    wrong = [
+        f"{values[variable].label}: plain http is allowed to loopback and {ALLOW_PLAIN_HTTP} only: use https"
+        for name, variable in variables(type(settings)).items()
+        if variable in values
+        and isinstance(url := getattr(settings, name), str)
+        and url.startswith("http://")
+        and is_plain_http(url, str(allowed or "").strip())
+    ]
+    if wrong:
+        raise ConfigurationError("; ".join(wrong))
 
 
 class _Variables(EnvSettingsSource):

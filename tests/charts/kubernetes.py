@@ -1,6 +1,6 @@
 """An API server of Kubernetes on loopback: enough of one for Helm to install, upgrade and uninstall.
 
-It stores objects, selects them by label, and refuses what a real one refuses of this chart: changes of a
+It stores objects, selects them by label, and refuses what a real server refuses of this chart: changes of a
 Job's pods. Every Job succeeds.
 """
 
@@ -74,7 +74,7 @@ class Kubernetes(LoopbackServer[Request]):
                 return (
                     _refused(409, "AlreadyExists", name)
                     if known
-                    else self._keep("created", kind, name, content)
+                    else self._store("created", kind, name, content)
                 )
             if known is None:
                 return _refused(404, "NotFound", name)
@@ -87,9 +87,9 @@ class Kubernetes(LoopbackServer[Request]):
             changed = content if request.method == "PUT" else _patched(known, content)
             if _fixed(changed) != _fixed(known):
                 return _refused(422, "Invalid", f"{kind}/{name}: field is immutable")
-            return self._keep("changed", kind, name, changed)
+            return self._store("changed", kind, name, changed)
 
-    def _keep(self, verb: str, kind: str, name: str, content: Object) -> Answer:
+    def _store(self, verb: str, kind: str, name: str, content: Object) -> Answer:
         self._version += 1
         content["metadata"] |= {"resourceVersion": str(self._version), "uid": f"uid-{name}"}
         if kind == "Job":
@@ -103,11 +103,12 @@ class Kubernetes(LoopbackServer[Request]):
             self.done.append((verb, f"{kind}/{name}"))
 
     def _listed(self, kind: str, version: str, target: str) -> Answer:
-        asked = parse_qs(urlsplit(target).query)
-        if "watch" in asked:
+        query = parse_qs(urlsplit(target).query)
+        if "watch" in query:
             return Answer(200, b"", {"Content-Type": "application/json"})
-        labels = dict(one.split("=", 1) for one in ",".join(asked.get("labelSelector", [])).split(",") if one)
-        name = asked.get("fieldSelector", [""])[0].removeprefix("metadata.name=")
+        selector = ",".join(query.get("labelSelector", []))
+        labels = dict(part.split("=", 1) for part in selector.split(",") if part)
+        name = query.get("fieldSelector", [""])[0].removeprefix("metadata.name=")
         items = [
             item
             for (its_kind, its_name), item in self.objects.items()
@@ -187,13 +188,13 @@ def _patched(known: Object, patch: Mapping[str, Any]) -> Object:
         elif (
             isinstance(value, list)
             and value
-            and all(isinstance(one, dict) and "name" in one for one in value)
+            and all(isinstance(item, dict) and "name" in item for item in value)
         ):
-            named = {one["name"]: one for one in found.get(key, [])}
-            for one in value:
-                named[one["name"]] = _patched(named.get(one["name"], {}), one)
-            gone = {one["name"] for one in value if one.get("$patch") == "delete"}
-            found[key] = [one for name, one in named.items() if name not in gone]
+            named = {item["name"]: item for item in found.get(key, [])}
+            for item in value:
+                named[item["name"]] = _patched(named.get(item["name"], {}), item)
+            deleted = {item["name"] for item in value if item.get("$patch") == "delete"}
+            found[key] = [item for name, item in named.items() if name not in deleted]
         else:
             found[key] = value
     return found

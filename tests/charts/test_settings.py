@@ -48,12 +48,14 @@ def environment(template: Document) -> dict[str, str]:
     return found
 
 
-LISTS = {"group_by": ["kind", "tag:team="], "gpu_prices": ["h100=2.49", "default=1.20"]}
+LISTS = {"group_by": ["kind", "tag:team="]}
 
 
 def another(key: str, described: Document, default: object) -> tuple[object, object]:
     """A value that is not the default: as an operator writes it, and as the collector should see it."""
     kind = described["type"]
+    if "object" in kind:
+        return {"h100": 2.49, "default": 1}, ("default=1", "h100=2.49")
     if kind == "array":
         texts = LISTS.get(key, ["acme/one", "acme/two"])
         return texts, tuple(texts)
@@ -77,20 +79,20 @@ def test_every_setting_of_a_collector_reaches_it(name: str) -> None:
     secrets = secret_variables(model)
     assert set(described) == {key for key, each in variables_of(model).items() if each not in secrets}
     examples = {key: another(key, described[key], model.model_fields[key].default) for key in described}
-    chosen = {
+    values = {
         "enabled": True,
         "volume": CLAIM,
         "settings": {key: given for key, (given, _) in examples.items()},
     }
     others = {other: {"enabled": False} for other in registry.names()}
-    template = pod_of({"collectors": others | {name: chosen}})
+    template = pod_of({"collectors": others | {name: values}})
     settings = Configuration(environment(template), None).collector(name, model)
     assert {key: getattr(settings, key) for key in examples} == {
         key: seen for key, (_, seen) in examples.items()
     }
 
 
-def test_large_numbers_and_units_arrive_as_they_were_meant() -> None:
+def test_large_numbers_and_durations_are_passed_exactly() -> None:
     settings = {"max_runs": 1_000_000, "window": "1h30m", "pause": 0, "assumed_gpus": 0}
     found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
     assert found["FLEETGAUGE_WANDB_MAX_RUNS"] == "1000000"
@@ -117,7 +119,7 @@ def test_settings_of_a_run_reach_it() -> None:
             "aws": {"region": "eu-west-1", "endpointUrl": "https://aws.example.com"},
             "state": {"s3": "s3://bucket/prefix"},
             "image": {"tag": "1.2.3"},
-            "step": "5m",
+            "schedule": "*/5 * * * *",
             "seriesCap": 1_000_000,
             "proxy": {"url": "http://proxy:3128", "noProxy": ".internal"},
         }
@@ -133,12 +135,18 @@ def test_settings_of_a_run_reach_it() -> None:
     assert datadog.app_key is None
 
 
-def test_every_setting_of_a_run_has_its_place_in_the_chart() -> None:
-    places = [CHART / "templates" / name for name in ("_pod.tpl", "daemonset.yaml")]
-    pods = "".join(place.read_text(encoding="utf-8") for place in places)
+def test_chart_sets_every_setting_of_a_run() -> None:
+    templates = [CHART / "templates" / name for name in ("_pod.tpl", "daemonset.yaml")]
+    pods = "".join(path.read_text(encoding="utf-8") for path in templates)
     known = [*variables_of(CoreSettings).values(), *variables_of(DatadogSettings).values()]
     absent = [name for name in known if not re.search(rf"\b{name}\b", pods)]
-    assert absent == ["DD_APP_KEY"], "which only a backfill has"
+    assert absent == ["DD_APP_KEY"], "which only a backfill and dashboards have"
+
+
+def test_gpu_prices_may_be_a_list_too() -> None:
+    settings = {"gpu_prices": ["h100=2.49", "default=1.20"]}
+    found = variables(pod_of({"collectors": {"wandb": {"settings": settings}}}))
+    assert found["FLEETGAUGE_WANDB_GPU_PRICES"] == "h100=2.49,default=1.20"
 
 
 def test_only_what_is_referred_to_by_name_comes_from_the_existing_secret() -> None:
@@ -158,11 +166,13 @@ def test_from_aws_a_pod_has_the_prefix_and_no_key() -> None:
     assert not [name for name in found if name.endswith("_KEY")]
 
 
-def test_only_the_backfill_has_the_application_key() -> None:
-    for name, template in pod_templates(render(scenario("backfill"))).items():
+@pytest.mark.parametrize("component", ["backfill", "dashboards"])
+def test_no_other_pod_has_the_application_key(component: str) -> None:
+    for template in pod_templates(render(scenario(component))).values():
         reference = variables(template).get("DD_APP_KEY")
         key = {"secretKeyRef": {"name": "datadog-app-key", "key": "DD_APP_KEY"}}
-        assert reference == (key if name.startswith("Job/") else None)
+        owner = template["metadata"]["labels"]["app.kubernetes.io/component"] == component
+        assert reference == (key if owner else None)
 
 
 def test_the_values_mention_every_collector_and_no_other() -> None:

@@ -41,17 +41,13 @@ the name of an Indexed Job is part of a host's, which may have none.
 {{- end }}
 {{- end }}
 
-{{/* The names of secrets for the registry, as a JSON list; others' charts write them as objects. */}}
+{{/* The secrets for the registry, as a JSON list; the charts of others write them as names or as objects. */}}
 {{- define "fleetgauge.pullSecrets" -}}
-{{- $names := .Values.image.pullSecrets }}
-{{- range .Values.global.imagePullSecrets }}
-{{- if kindIs "map" . }}
-{{- $names = append $names .name }}
-{{- else }}
-{{- $names = append $names . }}
+{{- $secrets := list }}
+{{- range concat .Values.image.pullSecrets (.Values.global.imagePullSecrets | default list) }}
+{{- $secrets = append $secrets (kindIs "map" . | ternary . (dict "name" .)) }}
 {{- end }}
-{{- end }}
-{{- uniq $names | toJson }}
+{{- uniq $secrets | toJson }}
 {{- end }}
 
 {{/* What a pod is found by; it may never change. */}}
@@ -86,4 +82,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 {{- merge (deepCopy .root.Values.podLabels) $labels | toYaml }}
+{{- end }}
+
+{{/* Where the runs of a CronJob keep their state: in S3, on the claim at /state, or nowhere. */}}
+{{- define "fleetgauge.state" -}}
+{{- empty .Values.state.existingClaim | ternary .Values.state.s3 "/state" }}
 {{- end }}

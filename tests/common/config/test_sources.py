@@ -389,3 +389,32 @@ class TestFile:
                 if info.validation_alias not in environ:
                     assert (name, getattr(settings, name)) == (name, info.default)
             assert {*(tables[table] if table else tables)} >= {*model.model_fields} - {"user_hash_key"}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "url", "accepted"),
+    [
+        ("intake.monitoring.svc", "http://intake.monitoring.svc:8080", True),
+        ("Intake.monitoring.svc:8080", "http://intake.monitoring.svc:8080/v1", True),
+        ("intake:80", "http://intake", True),
+        ("[fd00::1]:8080", "http://[fd00::1]:8080", True),
+        ("intake:8080", "http://intake:8081", False),
+        ("intake", "http://intake.example.com", False),
+        ("", "http://intake", False),
+    ],
+)
+@pytest.mark.parametrize("in_file", [False, True])
+def test_plain_http_reaches_only_the_host_that_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, allowed: str, url: str, accepted: bool, in_file: bool
+) -> None:
+    config = tmp_path / "fleetgauge.toml"
+    config.write_text(f'allow_plain_http = "{allowed}"\n[datadog]\nurl = "{url}"\n')
+    environ = {"FLEETGAUGE_ALLOW_PLAIN_HTTP": allowed, "FLEETGAUGE_DD_URL": url}
+    configuration = Configuration({}, str(config)) if in_file else Configuration(environ, None)
+    if accepted:
+        assert configuration.address == url
+    else:
+        with pytest.raises(ConfigurationError, match="use https"):
+            assert configuration.address
+    warned = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [allowed in record.getMessage() for record in warned] == ([True] if allowed else [])
