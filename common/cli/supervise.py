@@ -266,6 +266,8 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
     cache, stamp = Cache(), _stamp(options.config)
     while True:
         outcome = run(name, options, environ, cache=cache)
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()  # what was printed: the parent ends this process once it has the outcome
         os.write(output, outcome.encode())
         if options.every is None:
             return 0
