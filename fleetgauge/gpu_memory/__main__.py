@@ -1,4 +1,4 @@
-"""The command: pictures of a recording in one line, with or without W&B."""
+"""The command: a page or W&B runs of a recording."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from fleetgauge.pages.axes import plural
 from fleetgauge.pages.page import file_of
 
 from .attribution import attribution_files
-from .download import at_hand
-from .loader import Loaded, LoadedSession, load_recording
+from .loader import LoadedRecording, LoadedSession, load_recording
 from .page import recording_title, render_recording
 from .recording import RecordingError, open_recording
 from .wandb_export import WandbExportConfig, export_tracking_run_to_wandb
@@ -60,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "--attribution", action="store_true", help="log which tensors held the memory, if known"
     )
     report = commands.add_parser("report", help="write one HTML page")
-    report.add_argument("sink", help=f"{what}; or s3://bucket/prefix of one, where boto3 is installed")
+    report.add_argument("sink", type=Path, help=what)
     where = "the page to write, or a directory where its title names it; here by default"
     report.add_argument("-o", "--output", type=Path, default=Path(), help=where)
     return parser
@@ -71,12 +70,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "report":
-            with at_hand(options.sink) as sink:
-                loaded = _load(sink)
-                page = render_recording(loaded, script=True)
-                output = file_of(options.output, recording_title(loaded))
+            loaded = _load(options.sink)
+            output = file_of(options.output, recording_title(loaded))
             with atomic_file(output) as file:
-                file.write(page)
+                file.write(render_recording(loaded, script=True))
             _say(f"{output}: {_counted(loaded)}")
         else:
             _export(options, _load(options.sink))
@@ -86,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _load(path: Path) -> Loaded:
+def _load(path: Path) -> LoadedRecording:
     progress = ProgressLine(open_recording(path).size, sys.stderr)
     loaded = load_recording(path, progress)
     progress.done()
@@ -97,7 +94,7 @@ def _load(path: Path) -> Loaded:
     return loaded
 
 
-def _export(options: argparse.Namespace, loaded: Loaded) -> None:
+def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
     config = WandbExportConfig(
         enabled=True,
         project=options.project,
@@ -107,7 +104,7 @@ def _export(options: argparse.Namespace, loaded: Loaded) -> None:
         log_attribution=options.attribution,
     )
     for session in loaded.sessions:
-        progress = ProgressLine(session.size, sys.stderr)
+        progress = ProgressLine(2 * session.size, sys.stderr)  # the export reads twice
         export_tracking_run_to_wandb(
             config,
             command_name=_COMMAND,
@@ -123,14 +120,14 @@ def _export(options: argparse.Namespace, loaded: Loaded) -> None:
     _say(f"exported {_counted(loaded)}")
 
 
-def _dump_of(session: LoadedSession, loaded: Loaded) -> Path | None:
+def _dump_of(session: LoadedSession, loaded: LoadedRecording) -> Path | None:
     """The latest OOM dump of a session."""
     dumps = {dump.session.session_id: dump.path for dump in loaded.oom_dumps if dump.session is not None}
     return dumps.get(session.summary.session_id)
 
 
-def _counted(loaded: Loaded) -> str:
-    events = sum(session.profile.statistics.events for session in loaded.sessions)
+def _counted(loaded: LoadedRecording) -> str:
+    events = sum(session.profile.totals.events for session in loaded.sessions)
     return f"{plural(len(loaded.sessions), 'session')}, {plural(events, 'event')}"
 
 

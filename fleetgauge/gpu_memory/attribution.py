@@ -11,10 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fleetgauge.pages.page import render_document, render_table
-
 from .documents import integer, read_object
-from .page_style import STYLE
 from .wandb_tracking import log_artifact
 
 ANNOTATED_NAME = "cuda_allocator_state_history_annotated.html"
@@ -71,6 +68,10 @@ def log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts:
 
 def attribution_page(rows: list[TensorRow], recorded: object) -> str:
     """The largest storages as a page without scripts; the annotated history itself is in the artifact."""
+    from fleetgauge.pages.page import render_document, render_table  # large, and needed here only
+
+    from .page_style import STYLE
+
     history = "unknown" if not isinstance(recorded, bool) else "recorded" if recorded else "not recorded"
     shown = f"{len(rows):,} storages, the largest {min(len(rows), _MAX_ROWS_SHOWN)} shown"
     cells = [

@@ -7,12 +7,14 @@ module turns any of them, as a mapping or as an object, into one typed value. It
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 # Most severe first. A peak is worth a mark although nothing is wrong.
 ALERT_TYPES = ("critical", "error", "warning", "peak")
 _SCHEMA_VERSIONS = (2, 3, 4)
 _MAX_NUMBER = 2**63
+_NO_METADATA: Mapping[str, object] = MappingProxyType({})
 _TELLING = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
 
 
@@ -50,14 +52,14 @@ class MemoryEvent(NamedTuple):
         return self.event_type in ALERT_TYPES
 
     @property
-    def device_used_or_held(self) -> int | None:
+    def effective_device_used(self) -> int | None:
         """Used memory of the device, at least what its allocator holds where the device does not tell."""
         return used_memory(self.device_used, self.memory_allocated, self.memory_reserved)
 
     @property
     def utilization_percent(self) -> float | None:
         """Used memory as a share of the device's capacity."""
-        return utilization(self.device_used_or_held, self.device_total)
+        return utilization(self.effective_device_used, self.device_total)
 
 
 class Measurement(NamedTuple):
@@ -91,9 +93,10 @@ def utilization(used: int | None, total: int | None) -> float | None:
 
 def read_event(event: object) -> MemoryEvent:
     """Read an event given by a caller. Never raises: what cannot be understood is unknown."""
-    if isinstance(event, MemoryEvent):
-        return event
-    get = _reader(event)
+    return event if isinstance(event, MemoryEvent) else _read(_reader(event))
+
+
+def _read(get: Callable[[str], object]) -> MemoryEvent:
     metadata = get("metadata")
     return MemoryEvent(  # in the order of its fields: by name takes three times as long
         str(get("event_type") or get("type") or "sample"),
@@ -111,7 +114,7 @@ def read_event(event: object) -> MemoryEvent:
         _integer(get("world_size")),
         _text(get("host")),
         _integer(get("pid")),
-        metadata if type(metadata) is dict or isinstance(metadata, Mapping) else {},
+        metadata if type(metadata) is dict or isinstance(metadata, Mapping) else _NO_METADATA,
     )
 
 
@@ -120,7 +123,7 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
 
     An event without a session of its own (v2, legacy) belongs to `default_session_id`.
     """
-    event = read_event(_checked(record))
+    event = _read(_checked(record).get)
     return event if event.session_id else event._replace(session_id=default_session_id)
 
 
@@ -147,12 +150,18 @@ def _checked(record: object) -> Mapping[str, object]:
         raise BadEventError("not_an_object")
     version = record.get("schema_version")
     if version is None:
-        record = _modern(record)
+        record = _upgrade_legacy(record)
     elif version not in _SCHEMA_VERSIONS:
         raise BadEventError("unknown_version")
     if record.get("event_type") is None and all(record.get(name) is None for name in _TELLING):
         raise BadEventError("not_an_event")
     return record
+
+
+def event_type(event: object) -> str:
+    """Return the type of an event, `sample` where it has none."""
+    get = _reader(event)
+    return str(get("event_type") or get("type") or "sample")
 
 
 def event_value(event: object, name: str) -> object:
@@ -200,7 +209,7 @@ def _text(found: object) -> str | None:
     return found if found is None or isinstance(found, str) else str(found)
 
 
-def _modern(record: Mapping[str, object]) -> Mapping[str, object]:
+def _upgrade_legacy(record: Mapping[str, object]) -> Mapping[str, object]:
     """A record from before schema versions, with the names of today beside its own."""
     metadata = dict(given) if isinstance(given := record.get("metadata"), Mapping) else {}
     metadata |= {key.removeprefix("metadata_"): record[key] for key in record if key.startswith("metadata_")}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .documents import read_object, words
+from .documents import read_object, text_or_none
 from .sessions import MANIFEST_NAME, SessionSummary, parse_session
 
 EVENTS_NAME = "events.json"
@@ -55,9 +55,9 @@ def read_oom_dump(directory: Path) -> OomDump:
     return OomDump(
         path=directory,
         created_at=dump_created_at(directory.name, manifest),
-        reason=words(manifest.get("reason")) or words(metadata.get("reason")),
-        backend=words(manifest.get("backend")) or words(metadata.get("backend")),
-        message=words(metadata.get("exception_message")),
+        reason=text_or_none(manifest.get("reason")) or text_or_none(metadata.get("reason")),
+        backend=text_or_none(manifest.get("backend")) or text_or_none(metadata.get("backend")),
+        message=text_or_none(metadata.get("exception_message")),
         session=parse_session(manifest.get("session")) or parse_session(metadata.get("session")),
         complete=bool(manifest),
     )

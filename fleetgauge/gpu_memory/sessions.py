@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .documents import integer, read_document, words
+from .documents import integer, read_document, text_or_none
 from .events import MemoryEvent
 
 MANIFEST_NAME = "manifest.json"
@@ -105,13 +105,13 @@ def _summary(entry: Mapping[str, object], *, session_id: str, status: str) -> Se
         status=status,
         started_at_ns=integer(entry.get("started_at_ns")),
         ended_at_ns=integer(entry.get("ended_at_ns")),
-        host=words(entry.get("host")),
+        host=text_or_none(entry.get("host")),
         pid=integer(entry.get("pid")),
-        job_id=words(entry.get("job_id")),
+        job_id=text_or_none(entry.get("job_id")),
         rank=integer(entry.get("rank")) or 0,
         local_rank=integer(entry.get("local_rank")) or 0,
         world_size=max(1, integer(entry.get("world_size")) or 1),
-        source=words(entry.get("source")) or "unknown",
+        source=text_or_none(entry.get("source")) or "unknown",
     )
 
 
@@ -122,4 +122,4 @@ def _nanoseconds(seconds: float | None) -> int | None:
 def _segment(entry: object) -> tuple[str, str | None] | None:
     if not isinstance(entry, Mapping) or not isinstance(name := entry.get("filename"), str):
         return None
-    return name, words(entry.get("session_id"))
+    return name, text_or_none(entry.get("session_id"))

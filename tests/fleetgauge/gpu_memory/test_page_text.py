@@ -9,17 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from fleetgauge.gpu_memory import PageSession, SessionProfile, SessionSummary, load_recording, read_event
+from fleetgauge.gpu_memory import SessionSummary, load_recording
+from fleetgauge.gpu_memory.events import read_event
 from fleetgauge.gpu_memory.oom import OomDump
-from fleetgauge.gpu_memory.page import MAX_COMPARED, MAX_DRAWN, recording_title, render_page, render_recording
-from fleetgauge.gpu_memory.profiles import MAX_ALERTS
+from fleetgauge.gpu_memory.page import (
+    MAX_COMPARED,
+    MAX_DRAWN,
+    PageSession,
+    recording_title,
+    render_page,
+    render_recording,
+)
+from fleetgauge.gpu_memory.profiles import MAX_ALERTS, SessionProfile
 from fleetgauge.pages.hover import HINT
 
 
 def profile(*events: dict[str, object]) -> SessionProfile:
     made = SessionProfile()
     for event in events:
-        made.add(read_event(event))
+        made.add([read_event(event)])
     return made
 
 
