@@ -30,7 +30,7 @@ PUBLIC = {
         file_name identity lines read resolve_path
     """,
     "fleetgauge.xenna": """
-        XennaObservabilityConfig XennaWandbStatsHook flatten_stats make_xenna_wandb_stats_hook
+        XennaObservabilityConfig XennaWandbStatsHook flatten_stats make_xenna_wandb_stats_hook xenna_stats
     """,
     "fleetgauge.wandb_logger": "WandbLogger",
 }
