@@ -25,7 +25,9 @@ from collectors.wandb.settings import WandbSettings
 from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.execution import health
 from common.process import cli
-from fleetgauge.compute import Gpu, Host, collect_compute_metadata
+from fleetgauge.compute import collect_compute_metadata
+from fleetgauge.compute.gpu import Gpu
+from fleetgauge.compute.metadata import Host
 from fleetgauge.data_plane import MetricsDataPlaneClient, log_event
 from fleetgauge.gpu_memory import SessionSummary, WandbExportConfig, export_tracking_run_to_wandb
 from fleetgauge.gpu_memory.__main__ import main as gpu_memory_command

@@ -1,9 +1,9 @@
 """What a process runs on: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings.
 
-Holds the rules, in which order sources are asked and how they bound each other; what each source says is
-parsed next door. Nothing is imported beyond the standard library: the GPU driver's library is asked by
-itself, `pynvml` and `psutil` are used where they are installed, `torch` only where the process itself has
-initialised CUDA with it.
+The rules: in which order sources are read, and how they limit each other. What each source states is parsed
+in the modules beside this one. Nothing is imported beyond the standard library: the GPU driver's library is
+called by ctypes, `psutil` only where the system has no other total of memory, `torch` only where the process
+itself has initialised CUDA with it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,14 @@ from typing import Any, TypeVar
 
 from fleetgauge.compute import slurm
 from fleetgauge.compute.cgroup import Limits, read_limits
-from fleetgauge.compute.gpu import Gpu, Visible, allocated, devices, hidden_by_environment, text
-from fleetgauge.compute.nvml import (
-    DEADLINE_SECONDS,
-    DriverAnswer,
-    GpuReading,
-    ask_driver,
-    read_board,
-    unread_board,
-)
-from fleetgauge.compute.once import left_out
-from fleetgauge.compute.pci import lists_gpus
-from fleetgauge.compute.slurm import Answer
-from fleetgauge.compute.user_config import model_section, runtime_section, wandb_ready
+from fleetgauge.compute.gpu import Gpu, VisibleGpus, allocated, devices, text, visible_by_environment
+from fleetgauge.compute.nvml import DEADLINE_SECONDS, read_inventory
+from fleetgauge.compute.slurm import Detected
+from fleetgauge.compute.user_config import debug_once, model_section, runtime_section, wandb_ready
 
 _GIB = 2**30
+_PCI_VENDORS = ("0x10de", "0x1002")  # NVIDIA, and AMD's graphics
+_PCI_CLASSES = ("0x03", "0x12")  # display controllers and processing accelerators
 _USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 T = TypeVar("T")
@@ -74,7 +67,7 @@ def collect_compute_metadata(
     environment = os.environ if env is None else env
     machine = read_host(root=root) if host is None else host
     limits = _attempt("cgroup", lambda: read_limits(Path(root)), Limits(None, None))
-    visible = _attempt("gpu", lambda: see_gpus(environment, machine), _NOBODY_ASKED)
+    visible = _attempt("gpu", lambda: detect_gpus(environment, machine), _UNKNOWN_GPUS)
     metadata: dict[str, Any] = {}
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "system": lambda: _section("system", _system(environment)),
@@ -92,75 +85,73 @@ def collect_compute_metadata(
     return ready
 
 
-def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Answer:
+def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
     """The CPUs this process may use: Slurm's word, else the least of affinity, quota and what is there."""
     if allotted := slurm.cpus_for_task(env):
-        return Answer(min(allotted.value, host.os_cpus), allotted.source)
-    candidates = [Answer(host.os_cpus, "system")]
+        return Detected(min(allotted.value, host.os_cpus), allotted.source)
+    candidates = [Detected(host.os_cpus, "system")]
     if host.affinity is not None:
-        candidates.append(Answer(host.affinity, "affinity"))
+        candidates.append(Detected(host.affinity, "affinity"))
     if limits.cpus is not None:
-        candidates.append(Answer(math.ceil(limits.cpus), "cgroup"))
+        candidates.append(Detected(math.ceil(limits.cpus), "cgroup"))
     least = min(candidates, key=lambda candidate: candidate.value)
-    return Answer(max(least.value, 1), least.source)
+    return Detected(max(least.value, 1), least.source)
 
 
-def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Answer | None:
+def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Detected | None:
     """The bytes this process may use: the cgroup's limit, else Slurm's word, else what is there."""
     total = host.memory_bytes if host.memory_bytes > 0 else None
     # A limit that the machine could never reach limits nothing.
     if limits.memory_bytes is not None and (total is None or limits.memory_bytes <= total):
-        return Answer(limits.memory_bytes, "cgroup")
+        return Detected(limits.memory_bytes, "cgroup")
     allotted = slurm.memory_bytes(env, gpus)
     if allotted is not None and allotted.value:
-        return Answer(min(allotted.value, total or allotted.value), allotted.source)
+        return Detected(min(allotted.value, total or allotted.value), allotted.source)
     if total is None:
         return None
-    return Answer(total, allotted.source if allotted else "system")
+    return Detected(total, allotted.source if allotted else "system")
 
 
-def see_gpus(env: Mapping[str, str], host: Host) -> Visible:
+def detect_gpus(env: Mapping[str, str], host: Host) -> VisibleGpus:
     """The GPUs this process sees: by the runtime's variables, else by Slurm, else all there are.
 
     None there are where a driver says so, or where none can be loaded and the bus lists no board for it.
     """
-    if visible := hidden_by_environment(env, host.gpus):
+    if visible := visible_by_environment(env, host.gpus):
         return visible if host.gpus is not None else _as_torch_sees(visible, host.torch_gpus)
     inventory = host.gpus if host.gpus is not None else host.torch_gpus
     if allotted := slurm.gpus_on_node(env):
         return allocated(allotted.value, allotted.source, slurm.gpu_indices(env), inventory)
     if inventory is None:
-        return Visible(0, "pci", ()) if host.pci_lists_gpus is False else _NOBODY_ASKED
+        return VisibleGpus(0, "pci", ()) if host.pci_lists_gpus is False else _UNKNOWN_GPUS
     present = devices(inventory)
-    return Visible(len(present), "nvml" if host.gpus is not None else "torch", present)
+    return VisibleGpus(len(present), "nvml" if host.gpus is not None else "torch", present)
 
 
 def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str] = "/") -> Host:
     """Ask this machine. The driver gets `deadline` seconds."""
     affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
-    unanswered: DriverAnswer[GpuReading] = DriverAnswer()
-    driver = _attempt("NVML", lambda: ask_driver(read_board, unread_board, deadline=deadline), unanswered)
-    boards = driver.boards
-    gpus = None if boards is None else tuple(gpu for board in boards for gpu in (board.gpu, *board.instances))
+    unread: tuple[tuple[Gpu, ...] | None, bool] = (None, True)
+    gpus, library_loads = _attempt("NVML", lambda: read_inventory(deadline), unread)
     return Host(
         os_cpus=os.cpu_count() or affinity or 1,
         affinity=affinity,
         memory_bytes=_attempt("memory total", _total_memory, 0),
         gpus=gpus,
         torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
-        pci_lists_gpus=None if driver.library_loads else lists_gpus(Path(root)),
+        pci_lists_gpus=None if library_loads else _pci_lists_gpus(Path(root)),
     )
 
 
-_NOBODY_ASKED = Visible(None, "unknown", None)
+_UNKNOWN_GPUS = VisibleGpus(None, "unknown", None)
 
 
-def _as_torch_sees(visible: Visible, torch_gpus: tuple[Gpu, ...] | None) -> Visible:
+def _as_torch_sees(visible: VisibleGpus, torch_gpus: tuple[Gpu, ...] | None) -> VisibleGpus:
     """Without a driver to ask, CUDA itself bounds the variable and, where they agree, fills in the rest."""
     if torch_gpus is None or visible.count is None:
         return visible
     count = min(visible.count, len(torch_gpus))
-    return Visible(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
+    return VisibleGpus(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
 
 
 def _cpu_figures(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
@@ -173,19 +164,21 @@ def _cpu_figures(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str
     return figures
 
 
-def _memory_figures(env: Mapping[str, str], limits: Limits, host: Host, visible: Visible) -> dict[str, Any]:
+def _memory_figures(
+    env: Mapping[str, str], limits: Limits, host: Host, visible: VisibleGpus
+) -> dict[str, Any]:
     memory = measure_memory(env, limits, host, visible.count or 0)
     if memory is None:
         return {}
     return {"compute.memory_gb": gib(memory.value), "compute.memory_source": memory.source}
 
 
-def _gpu_figures(visible: Visible) -> dict[str, Any]:
+def _gpu_figures(visible: VisibleGpus) -> dict[str, Any]:
     figures: dict[str, Any] = {"compute.gpu_source": visible.source}
     return figures if visible.count is None else {"compute.gpu_count": visible.count, **figures}
 
 
-def _gpu_details(visible: Visible) -> dict[str, Any]:
+def _gpu_details(visible: VisibleGpus) -> dict[str, Any]:
     """The visible devices; on a mixed node the type is the first one's, and all types are listed."""
     if not visible.gpus:
         return {}
@@ -258,6 +251,23 @@ def _torch_gpus() -> tuple[Gpu, ...] | None:
     return tuple(gpus)
 
 
+def _pci_lists_gpus(root: Path) -> bool | None:
+    """Return whether the bus lists an accelerator of NVIDIA or AMD; None where it cannot be read.
+
+    A bus lists the boards of a machine inside a container too, whether or not anything there can use them.
+    """
+
+    def is_gpu(function: Path) -> bool:
+        vendor, kind = ((function / name).read_text().strip() for name in ("vendor", "class"))
+        return vendor in _PCI_VENDORS and kind.startswith(_PCI_CLASSES)
+
+    try:
+        functions = list((root / "sys/bus/pci/devices").iterdir())
+        return any(map(is_gpu, functions)) if functions else None
+    except OSError:
+        return None
+
+
 def _section(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: fields} if fields else {}
 
@@ -271,5 +281,5 @@ def _attempt(part: str, collect: Callable[[], T], otherwise: T) -> T:
     try:
         return collect()
     except Exception as error:
-        left_out(part, error)
+        debug_once(part, error)
         return otherwise

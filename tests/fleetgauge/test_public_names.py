@@ -10,10 +10,7 @@ import pytest
 from support.project import ROOT
 
 PUBLIC = {
-    "fleetgauge.compute": """
-        Answer Gpu GpuReading Host Limits Visible collect_compute_metadata count_cpus measure_memory
-        read_gpus read_host read_limits see_gpus
-    """,
+    "fleetgauge.compute": "collect_compute_metadata",
     "fleetgauge.data_plane": """
         BUCKET_ENDS_MS DataPlaneEvent DataPlaneStats EventSink EventStatus JsonlEvents
         MetricsDataPlaneClient OpCounts OperationTotals WandbEvents chain log_event

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetgauge.compute import Gpu, GpuReading, read_gpus, read_host
-from fleetgauge.compute.nvml import Questions, ask_driver, read_board, unread_board
-from support.nvml.recorded import Driver, binding, recording
+from fleetgauge.compute.gpu import Gpu
+from fleetgauge.compute.metadata import read_host
+from fleetgauge.compute.nvml import Device, GpuReading, read_boards, read_gpus
+from support.nvml.recorded import Driver, recording
+from support.nvml.recorded import probe_binding as binding
 
 H100 = "NVIDIA H100 80GB HBM3"
 H100_BYTES = 85520809984
@@ -303,15 +305,15 @@ def test_a_host_without_a_thread_to_spare_is_still_described(
 def test_a_number_is_one_that_is_available(
     answer: object, field: str | int | None, number: int | None
 ) -> None:
-    ask = Questions(SimpleNamespace(told=lambda _: answer), "board")
-    assert ask.number("told", field=field) == number
+    ask = Device(SimpleNamespace(told=lambda _: answer), "board")
+    assert ask.get_number("told", field=field) == number
 
 
 def test_of_a_board_that_does_not_say_whether_it_is_divided_no_instances_are_asked_for() -> None:
     answers = {"nvmlDeviceGetMaxMigDeviceCount": lambda _: 2}
     answers["nvmlDeviceGetMigDeviceHandleByIndex"] = lambda *_: 1
-    assert Questions(SimpleNamespace(**answers), "board").instances() == []
-    divided = Questions(SimpleNamespace(nvmlDeviceGetMigMode=lambda _: (1, 0), **answers), "board")
+    assert Device(SimpleNamespace(**answers), "board").instances() == []
+    divided = Device(SimpleNamespace(nvmlDeviceGetMigMode=lambda _: (1, 0), **answers), "board")
     assert [part.handle for part in divided.instances()] == [1, 1]
 
 
@@ -332,14 +334,14 @@ def test_a_library_that_cannot_be_loaded_is_told_from_a_driver_that_refuses(
     def refuse() -> None:
         raise error
 
-    answer = ask_driver(read_board, unread_board, deadline=30, nvml=SimpleNamespace(nvmlInit=refuse))
+    answer = read_boards(lambda nvml, index: index, int, deadline=30, nvml=SimpleNamespace(nvmlInit=refuse))
     assert (answer.boards, answer.library_loads, answer.error) == (None, loads, error)
 
 
 def test_a_driver_without_boards_says_so() -> None:
     empty = SimpleNamespace(nvmlInit=int, nvmlDeviceGetCount=int, nvmlShutdown=int)
     assert read_gpus(nvml=empty) == ()
-    answer = ask_driver(read_board, unread_board, deadline=30, nvml=empty)
+    answer = read_boards(lambda nvml, index: index, int, deadline=30, nvml=empty)
     assert (answer.boards, answer.library_loads, answer.error) == ([], True, None)
 
 
@@ -362,7 +364,10 @@ def test_multiprocessors_are_cores_by_those_of_each(
         nvmlDeviceGetCudaComputeCapability=lambda _: capability,
         nvmlDeviceGetNumGpuCores=lambda _: 1280,
     )
-    gpu = read_board(board, 0).gpu
+    board.nvmlInit = board.nvmlShutdown = lambda: None
+    board.nvmlDeviceGetCount = lambda: 1
+    [reading] = read_gpus(nvml=board) or ()
+    gpu = reading.gpu
     assert (gpu.major, gpu.minor, gpu.multi_processor_count) == (*capability, processors)
 
 
@@ -373,5 +378,5 @@ def test_a_board_is_lost_by_what_it_answers(code: int, lost: str | None) -> None
     def refuse(_: object) -> None:
         raise error
 
-    ask = Questions(SimpleNamespace(told=refuse), "board")
-    assert (ask.answer("told"), ask.lost, ask.codes) == (None, lost, {"told": code})
+    ask = Device(SimpleNamespace(told=refuse), "board")
+    assert (ask.get("told"), ask.lost, ask.codes) == (None, lost, {"told": code})
