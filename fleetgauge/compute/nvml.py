@@ -107,15 +107,6 @@ class NvmlLibrary:
             return f"NVML error {code}"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
-    """One board. `instances` are its parts where MIG has divided it; `error` is why it was not read."""
-
-    gpu: Gpu
-    instances: tuple[Gpu, ...] = ()
-    error: str | None = None
-
-
 @dataclass
 class DriverReading(Generic[Board]):
     """The boards, in the driver's order: None where it did not answer, or its library cannot be loaded.
@@ -128,23 +119,14 @@ class DriverReading(Generic[Board]):
     error: Exception | None = None
 
 
-def read_gpus(
-    *,
-    deadline: float = DEADLINE_SECONDS,
-    nvml: Any = None,  # Any: neither binding has types
-    wait: Callable[[threading.Thread, float], object] = threading.Thread.join,
-) -> tuple[GpuReading, ...] | None:
-    """Describe every board, in the driver's order; None where there is no driver."""
-    boards = read_boards(_read_board, _late_board, deadline=deadline, nvml=nvml, wait=wait).boards
-    return None if boards is None else tuple(boards)
+def read_inventory(deadline: float = DEADLINE_SECONDS) -> tuple[tuple[Gpu, ...] | None, bool]:
+    """Return every board, each followed by its MIG instances, and whether the library can be loaded.
 
-
-def read_inventory(deadline: float) -> tuple[tuple[Gpu, ...] | None, bool]:
-    """Return every board, each followed by its MIG instances, and whether the library can be loaded."""
-    reading = read_boards(_read_board, _late_board, deadline=deadline)
-    if reading.boards is None:
-        return None, reading.library_loads
-    return tuple(gpu for board in reading.boards for gpu in (board.gpu, *board.instances)), True
+    The first is None where there is no driver. A board that could not be read has its index only.
+    """
+    reading = read_boards(_read_board, lambda index: [Gpu(index)], deadline=deadline)
+    boards = reading.boards
+    return None if boards is None else tuple(gpu for board in boards for gpu in board), reading.library_loads
 
 
 def read_boards(
@@ -255,20 +237,14 @@ class Device:
         return self._values[key]
 
 
-def _late_board(index: int) -> GpuReading:
-    return GpuReading(Gpu(index), error=LATE)
-
-
-def _read_board(nvml: Any, index: int) -> GpuReading:
+def _read_board(nvml: Any, index: int) -> list[Gpu]:
     try:
         device = Device(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
-        gpu = _describe(device, index)
-        return GpuReading(
-            gpu, tuple(_describe_instance(part, index) for part in device.instances()), device.lost
-        )
+        board = _describe(device, index)
+        return [board, *(_describe_instance(part, index) for part in device.instances())]
     except Exception as error:
         debug_once(f"GPU {index}", error)
-        return GpuReading(Gpu(index), error=str(error))
+        return [Gpu(index)]
 
 
 def _describe(device: Device, index: int) -> Gpu:

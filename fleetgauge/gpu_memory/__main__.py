@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
-from typing import TextIO
 
 from fleetgauge.pages.atomic_file import atomic_file
 from fleetgauge.pages.axes import plural
@@ -15,34 +13,10 @@ from fleetgauge.pages.page import file_of
 from .attribution import attribution_files
 from .loader import LoadedRecording, LoadedSession, load_recording
 from .page import recording_title, render_recording
-from .recording import RecordingError, open_recording
+from .recording import RecordingError
 from .wandb_export import WandbExportConfig, export_tracking_run_to_wandb
 
 _COMMAND = "gpu-memory-export"
-_BYTES_BETWEEN_LINES = 4 * 2**20
-
-
-class ProgressLine:
-    """Says on a terminal how far reading has come; silent elsewhere."""
-
-    def __init__(self, total: int, stream: TextIO) -> None:
-        self._total, self._stream, self._read = total, stream, 0
-        self._next = 0.0 if stream.isatty() and total > 0 else math.inf
-
-    def __call__(self, size: int) -> None:
-        """So many more bytes were read."""
-        self._read += size
-        if self._read >= self._next:
-            self._next = self._read + _BYTES_BETWEEN_LINES
-            share = min(1.0, self._read / self._total)
-            self._stream.write(f"\rreading {self._read / 2**20:,.0f} MiB, {share:4.0%} ")
-            self._stream.flush()
-
-    def done(self) -> None:
-        """Leave a clean line."""
-        if self._next < math.inf:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,9 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _load(path: Path) -> LoadedRecording:
-    progress = ProgressLine(open_recording(path).size, sys.stderr)
-    loaded = load_recording(path, progress)
-    progress.done()
+    loaded = load_recording(path)
     for note in loaded.notes:
         _say(f"note: {note}")
     for reason, count in sorted(loaded.losses.items()):
@@ -104,19 +76,17 @@ def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
         log_attribution=options.attribution,
     )
     for session in loaded.sessions:
-        progress = ProgressLine(2 * session.size, sys.stderr)  # the export reads twice
         export_tracking_run_to_wandb(
             config,
             command_name=_COMMAND,
             session_summary=session.summary,
             stats=session.stats,
-            events=session.events(progress),
+            events=session.events(),
             output_path=loaded.path,
             telemetry_sink_dir=loaded.path,
             oom_dump_path=_dump_of(session, loaded),
             attribution_bundle_dir=loaded.path if attribution_files(loaded.path) else None,
         )
-        progress.done()
     _say(f"exported {_counted(loaded)}")
 
 

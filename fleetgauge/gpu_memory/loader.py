@@ -13,7 +13,7 @@ from pathlib import Path
 from .events import MemoryEvent
 from .oom import OomDump
 from .profiles import SessionProfile
-from .recording import OnRead, Part, Recording, RecordingError, open_recording, read_part
+from .recording import Part, Recording, RecordingError, open_recording, read_part
 from .sessions import SessionSummary, infer_session
 
 MAX_SESSIONS = 1000
@@ -25,12 +25,11 @@ class SessionEvents:
 
     session_id: str
     parts: Sequence[Part]
-    progress: OnRead | None
 
     def __iter__(self) -> Iterator[MemoryEvent]:
         ignored: Counter[str] = Counter()
         for part in self.parts:
-            for batch in read_part(part, ignored, self.progress):
+            for batch in read_part(part, ignored):
                 yield from (event for event in batch if event.session_id == self.session_id)
 
 
@@ -56,14 +55,9 @@ class LoadedSession:
             stats["pruned_segment_count"] = self.recording.pruned_segments
         return stats
 
-    @property
-    def size(self) -> int:
-        """The size in bytes of the files that its events are in."""
-        return sum(part.size for part in self.parts)
-
-    def events(self, progress: OnRead | None = None) -> SessionEvents:
+    def events(self) -> SessionEvents:
         """Return its events, to be iterated any number of times."""
-        return SessionEvents(self.summary.session_id, self.parts, progress)
+        return SessionEvents(self.summary.session_id, self.parts)
 
 
 @dataclass(frozen=True)
@@ -77,17 +71,17 @@ class LoadedRecording:
     notes: tuple[str, ...]
 
 
-def load_recording(path: str | Path, progress: OnRead | None = None) -> LoadedRecording:
+def load_recording(path: str | Path) -> LoadedRecording:
     """Read a sink directory, a track file, an OOM dump or a directory of sinks.
 
-    Raises `RecordingError` where there is nothing to read. `progress` is called with bytes as they are read.
+    Raises `RecordingError` where there is nothing to read.
     """
     recording = open_recording(Path(path))
     losses: Counter[str] = Counter()
     profiles = {name: SessionProfile(summary) for name, summary in recording.sessions.items()}
     parts: dict[str, list[Part]] = {}
     for part in recording.parts:
-        for batch in read_part(part, losses, progress):
+        for batch in read_part(part, losses):
             by_session: dict[str, list[MemoryEvent]] = {}
             for event in batch:
                 by_session.setdefault(event.session_id or part.session_id, []).append(event)

@@ -226,19 +226,13 @@ def _chart(rank: RankProfile, script: bool) -> str:
 
 
 def _alert_table(rank: RankProfile, chart: str) -> str:
-    shown, small = rank.latest_alerts(), rank.small_peaks
-    if not shown and not small.count:
-        return "<h3>Alerts</h3><p>There were none.</p>"
+    shown = rank.latest_alerts()
     rows = [_alert_row(event, rank.totals.first_at, chart) for event in shown]
-    missing = rank.totals.alerts - len(shown) - small.count
-    more = f"<p>{missing:,} earlier alerts are not listed.</p>" if missing else ""
-    if small.count:
-        until = f", the last at {_clock(small.last_at)} UTC" if small.last_at is not None else ""
-        more += (
-            f"<p>{small.count:,} new peaks were each less than {format_bytes(MIN_PEAK_BYTES)} above the last,"
-            f" {format_bytes(small.growth)} together{until}.</p>"
-        )
-    return f"<h3>Alerts</h3>{more}{render_table(rows, 'listed') if rows else ''}"
+    missing = rank.totals.alerts - len(shown)
+    small = f"earlier ones, and new peaks of less than {format_bytes(MIN_PEAK_BYTES)}"
+    more = f"<p>{plural(missing, 'alert')} not listed: {small}.</p>" if missing else ""
+    none = "" if rows or missing else "<p>There were none.</p>"
+    return f"<h3>Alerts</h3>{more}{none}{render_table(rows, 'listed') if rows else ''}"
 
 
 def _alert_row(event: MemoryEvent, start: float | None, chart: str) -> Row:

@@ -25,7 +25,7 @@ MAX_BINS = 300
 MAX_RANKS = 128
 MAX_ALERTS = 50
 MAX_CONTEXT = 500
-MIN_PEAK_BYTES = 2**20  # a new peak that is less above the previous one is only summed up
+MIN_PEAK_BYTES = 2**20  # a tracker of a process reports every page that it grows by as a new peak
 _MIN_BIN_SECONDS = 0.001
 _BATCH = 512
 _START = ""  # the key in a bin for the time of its first event
@@ -219,33 +219,13 @@ class Totals:
             self.latest[name] = found
 
 
-@dataclass
-class SmallPeaks:
-    """New peaks that each grew by little: how many, by how many bytes in sum, and the time of the last."""
-
-    count: int = 0
-    growth: int = 0
-    last_at: float | None = None
-
-    def add(self, event: MemoryEvent) -> None:
-        """Add a peak."""
-        self.count += 1
-        self.growth += event.memory_change or 0
-        times = [at for at in (self.last_at, event.timestamp) if at is not None]
-        self.last_at = max(times, default=None)
-
-
 class RankProfile:
-    """One rank of a session: its totals, its lines, the latest alerts of each kind, and its small peaks.
-
-    A tracker of a process reports every page that it grows by as a new peak.
-    """
+    """One rank of a session: its totals, its lines, and the latest alerts of each kind but small peaks."""
 
     def __init__(self, rank: int | None) -> None:
         self.rank = rank
         self.totals = Totals()
         self.bins = Bins()
-        self.small_peaks = SmallPeaks()
         self._latest = {kind: deque[MemoryEvent](maxlen=MAX_ALERTS) for kind in ALERT_TYPES}
 
     def add(self, batch: Sequence[MemoryEvent]) -> None:
@@ -256,13 +236,11 @@ class RankProfile:
         self.totals.add(batch, timed, columns)
         self.bins.add(timed, columns)
         for event in batch:
-            if event.event_type in ALERT_TYPES:
-                change = event.memory_change
-                if event.event_type == "peak" and change is not None and 0 <= change < MIN_PEAK_BYTES:
-                    self.small_peaks.add(event)
-                else:
-                    context = event.context[:MAX_CONTEXT] if event.context else event.context
-                    self._latest[event.event_type].append(event._replace(metadata={}, context=context))
+            change = event.memory_change
+            is_small_peak = event.event_type == "peak" and change is not None and change < MIN_PEAK_BYTES
+            if event.event_type in ALERT_TYPES and not is_small_peak:
+                context = event.context[:MAX_CONTEXT] if event.context else event.context
+                self._latest[event.event_type].append(event._replace(metadata={}, context=context))
 
     def latest_alerts(self) -> list[MemoryEvent]:
         """Return the latest alerts in time order, those without a time last."""

@@ -13,7 +13,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -30,8 +30,6 @@ _EVENT_ARRAYS = ("events", "telemetry_events")
 _MAX_DEPTH = 3
 _MAX_SINKS = 1024
 _DUMP_PLACES = ("", "oom_dumps")
-
-OnRead = Callable[[int], object]  # told how many more bytes were read
 
 
 class RecordingError(ValueError):
@@ -108,23 +106,17 @@ def segments(directory: Path) -> list[tuple[int, Path]]:
     return sorted((int(match.group(1)), path) for match, path in found if match and path.is_file())
 
 
-def read_part(part: Part, losses: Counter[str], on_read: OnRead | None = None) -> Iterator[list[MemoryEvent]]:
+def read_part(part: Part, losses: Counter[str]) -> Iterator[list[MemoryEvent]]:
     """Yield the events of one file in batches. What is lost is counted; a file that is gone is one loss."""
     if part.records is not None:
         for records in batches(part.records):
             yield _parse(records, part.session_id, losses)
-        if on_read:
-            on_read(part.size)
         return
     try:
         with part.path.open("rb") as file:
-            before = 0
             is_table = part.path.suffix.lower() == ".csv"
             for lines in batches(_rows(file, losses)) if is_table else _blocks(part.size, file, losses):
                 yield _parse(lines, part.session_id, losses)
-                if on_read:
-                    on_read(file.tell() - before)
-                    before = file.tell()
     except OSError:
         losses["unreadable_file"] += 1
 

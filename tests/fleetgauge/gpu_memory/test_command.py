@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleetgauge.gpu_memory.__main__ import ProgressLine, main
+from fleetgauge.gpu_memory.__main__ import main
 
 Calls = list[tuple[Any, ...]]  # whatever W&B was given
 ROOT = Path(__file__).parents[3]
@@ -182,41 +181,3 @@ def test_a_bundle_that_lies_in_the_sink_is_found(
     (tmp_path / "sink" / "cuda_native_debug_metadata.json").write_text('{"history_recorded": true}')
     assert main(["export", str(tmp_path / "sink"), "--project", "p", "--attribution"]) == 0
     assert ("summary", {"stormlog_attribution_history_recorded": True}) in calls
-
-
-class Terminal(io.StringIO):
-    """A stream that a person looks at."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_shown_on_a_terminal_and_nowhere_else() -> None:
-    terminal, pipe = Terminal(), io.StringIO()
-    for stream in (terminal, pipe):
-        progress = ProgressLine(100 * 2**20, stream)
-        for _ in range(100):
-            progress(2**20)
-        progress.done()
-    assert pipe.getvalue() == ""
-    shown = terminal.getvalue().split("\r")
-    assert shown[1:3] == ["reading 1 MiB,   1% ", "reading 5 MiB,   5% "]
-    assert shown[-2:] == ["reading 97 MiB,  97% ", "\x1b[K"]
-    assert len(shown) == 27
-
-
-def test_progress_is_exact_and_never_more_than_all() -> None:
-    terminal = Terminal()
-    progress = ProgressLine(2, terminal)
-    progress(0)
-    ProgressLine(2, terminal)(1)
-    ProgressLine(1, terminal)(3)  # a file that grew meanwhile
-    assert terminal.getvalue() == "\rreading 0 MiB,   0% \rreading 0 MiB,  50% \rreading 0 MiB, 100% "
-
-
-def test_progress_through_nothing_is_silent() -> None:
-    terminal = Terminal()
-    progress = ProgressLine(0, terminal)
-    progress(0)
-    progress.done()
-    assert terminal.getvalue() == ""

@@ -79,7 +79,6 @@ def test_sessions_of_one_sink_are_told_apart_whatever_became_of_them(samples: Pa
     ]
     assert loaded.losses == {"torn_line": 1}
     assert [len(session.parts) for session in loaded.sessions] == [1, 1, 1, 1]
-    assert loaded.sessions[3].size == 31164
 
 
 def test_a_sink_torn_at_any_byte_of_its_last_two_lines_loses_no_earlier_event(
@@ -293,13 +292,6 @@ def test_below_a_sink_no_other_is_looked_for(tmp_path: Path) -> None:
     assert times(tmp_path) == [1.0]
 
 
-def test_a_line_of_one_byte_is_torn_and_progress_adds_up_to_the_file(tmp_path: Path) -> None:
-    sink(tmp_path, line(1) + line(2) + "[]\n{")
-    read: list[int] = []
-    assert load_recording(tmp_path, read.append).losses == {"not_an_object": 1, "torn_line": 1}
-    assert sum(read) == len(line(1)) + len(line(2)) + 4
-
-
 def test_sessions_and_ranks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetgauge.gpu_memory.loader.MAX_SESSIONS", 2)
     monkeypatch.setattr("fleetgauge.gpu_memory.profiles.MAX_RANKS", 1)
@@ -424,27 +416,3 @@ def test_dumps_beside_a_sink_are_found_and_their_events_not_read_twice(tmp_path:
     assert len(list(loaded.sessions[0].events())) == 2
     assert list(find_oom_dumps(first)) == [first]
     assert list(find_oom_dumps(tmp_path / "none")) == []
-
-
-def test_progress_is_told_in_bytes(samples: Path) -> None:
-    read: list[int] = []
-    load_recording(samples / "gpu-sink", read.append)
-    assert sum(read) == 499462
-    read.clear()
-    with pytest.raises(RecordingError, match="it holds no event"):
-        load_recording(samples / "gpu-stats.json", read.append)
-    assert read == [(samples / "gpu-stats.json").stat().st_size]
-
-
-@pytest.mark.parametrize("name", ["track.json", "track.csv"])
-def test_progress_through_a_track_file_ends_at_its_size(name: str, tmp_path: Path) -> None:
-    rows = [json.loads(line(number)) for number in range(2000)]
-    text = (
-        json.dumps(rows)
-        if name.endswith("json")
-        else "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)])
-    )
-    (tmp_path / name).write_text(text)
-    read: list[int] = []
-    load_recording(tmp_path / name, read.append)
-    assert sum(read) == len(text)
