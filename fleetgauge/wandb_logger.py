@@ -98,22 +98,22 @@ class WandbLogger:
             return
         mode = self._settings["mode"]
         if mode == "disabled":
-            self._lose("W&B is switched off, so this run is not logged", None)
+            self._warn_lost("W&B is switched off, so this run is not logged", None)
             return
         name = self._name or f"{self._settings['project']}-{self.stage}-{self._now():%Y%m%d-%H%M%S}"
         if self.run_id is not None:
             name = f"{name}-{self.run_id}"
-        _say(f"[wandb] Starting run: {name} (mode={mode}, dir={self._settings.get('dir', os.curdir)})")
+        _print(f"[wandb] Starting run: {name} (mode={mode}, dir={self._settings.get('dir', os.curdir)})")
         try:
             if "dir" in self._settings:
                 Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)
             self._wandb = wandb_package.load()
             self.run = self._init(name, mode)
         except Exception as error:
-            self._lose("the W&B run could not be started, and the job goes on without it", error)
+            self._warn_lost("the W&B run could not be started, and the job goes on without it", error)
             return
         self._log_compute_metadata()
-        _say(f"[wandb] ✓ Run started: {name} ({_STARTED.get(mode, mode)})")
+        _print(f"[wandb] ✓ Run started: {name} ({_STARTED.get(mode, mode)})")
 
     def finish(self, exit_code: int = 0) -> None:
         """Finish the run; W&B calls it failed where the exit code is not 0."""
@@ -123,7 +123,7 @@ class WandbLogger:
         try:
             run.finish(exit_code=exit_code)
         except Exception as error:
-            self._lose("the W&B run could not be finished", error)
+            self._warn_lost("the W&B run could not be finished", error)
 
     def log_metrics(
         self, metrics: Mapping[str, Any], step: int | None = None, commit: bool | None = None
@@ -238,7 +238,7 @@ class WandbLogger:
                 present = {key: value for key, value in present.items() if key not in _OF_MACHINE} | own
             self.run.config.update(merge(nested, present), allow_val_change=True)
             cpus, gpus = (metadata.get(f"compute.{unit}_count", "unknown") for unit in ("cpu", "gpu"))
-            _say(f"[wandb] ✓ Logged compute metadata: {cpus} CPUs, {gpus} GPUs")
+            _print(f"[wandb] ✓ Logged compute metadata: {cpus} CPUs, {gpus} GPUs")
 
         self._attempt("compute metadata", update)
 
@@ -253,9 +253,9 @@ class WandbLogger:
         try:
             action()
         except Exception as error:
-            self._lose(f"{what} could not be logged to W&B", error)
+            self._warn_lost(f"{what} could not be logged to W&B", error)
 
-    def _lose(self, what: str, error: Exception | None) -> None:
+    def _warn_lost(self, what: str, error: Exception | None) -> None:
         """Warn once; what else is lost after that is the same story."""
         reason = f": {type(error).__name__}: {error}" if error is not None else ""
         if key := self._env.get("WANDB_API_KEY"):
@@ -271,10 +271,10 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
-        place = nested
+        level = nested
         for name in path:
-            place = place.setdefault(name, {})
-        place[last] = value
+            level = level.setdefault(name, {})
+        level[last] = value
     return nested
 
 
@@ -317,7 +317,7 @@ def _exit_code(error: BaseException | None) -> int:
     return 1
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     """Print a line, in ASCII where the terminal knows no more, or nothing where there is no terminal."""
     try:
         encoding = sys.stdout.encoding or "ascii"

@@ -66,11 +66,11 @@ def parse_mounts(text: str) -> list[Mount]:
     mounts = []
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
-        place, kind = before.split(" "), after.split(" ")
-        if len(place) >= 6 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
+        mount, kind = before.split(" "), after.split(" ")
+        if len(mount) >= 6 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
             version = 2 if kind[0] == "cgroup2" else 1
             controllers = frozenset(kind[2].split(",")) if version == 1 else frozenset({""})
-            mounts.append(Mount(_unescape(place[3]), _unescape(place[4]), version, controllers))
+            mounts.append(Mount(_unescape(mount[3]), _unescape(mount[4]), version, controllers))
     return mounts
 
 

@@ -111,10 +111,10 @@ def allocated(
         return VisibleGpus(len(present), source, present)
     if len(listed) == count and all(index < len(present) for index in listed):
         return VisibleGpus(count, source, tuple(present[index] for index in listed))
-    return VisibleGpus(count, source, alike(present, count))
+    return VisibleGpus(count, source, same_kind(present, count))
 
 
-def alike(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
+def same_kind(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
     """`count` of these, whichever they are, if all are of one kind: then only their indices are unknown."""
     kinds = {replace(gpu, index=None, uuid=None) for gpu in gpus}
     return tuple(kinds) * count if len(kinds) == 1 else None
@@ -130,15 +130,15 @@ def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visib
         boards = sum(not gpu.is_instance for gpu in inventory)
         room = boards * (_INSTANCES_PER_BOARD if kind == "MIG-" else 1)
         return VisibleGpus(min(len(entries), room), source, None)
-    chosen: list[int] = []
+    selected: list[int] = []
     for entry in entries:
         position = _position(entry, inventory)
         if position is None:
             break
-        if position in chosen:
+        if position in selected:
             return VisibleGpus(0, source, ())
-        chosen.append(position)
-    return VisibleGpus(len(chosen), source, tuple(inventory[position] for position in chosen))
+        selected.append(position)
+    return VisibleGpus(len(selected), source, tuple(inventory[position] for position in selected))
 
 
 def _position(entry: int | str, inventory: tuple[Gpu, ...]) -> int | None:

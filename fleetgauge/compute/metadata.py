@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the operating system and the driver answer: the machine's totals, before any allotment.
+    """What the operating system and the driver text_found: the machine's totals, before any allotment.
 
     `gpus` is None where the driver cannot be asked, which is not the same as a machine without any.
     `torch_gpus` are those that a process which has initialised CUDA already sees, numbered its own way.
@@ -60,7 +60,7 @@ def collect_compute_metadata(
 ) -> dict[str, Any]:
     """Describe what this process runs on, ready for JSON.
 
-    Never raises: what cannot be found out is left out, and said once at debug level. The figures of
+    Never raises: what cannot be found out is left out, and said once at debug level. The values of
     `compute` are keys with dots, `compute.cpu_count`; the rest are mappings. `compute.gpu_source` is always
     there: `unknown` where nobody could say how many GPUs there are, and there is no `compute.gpu_count`.
     """
@@ -71,10 +71,10 @@ def collect_compute_metadata(
     metadata: dict[str, Any] = {}
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "system": lambda: _section("system", _system(environment)),
-        "cpu": lambda: _cpu_figures(environment, limits, machine),
-        "gpu count": lambda: _gpu_figures(visible),
+        "cpu": lambda: _cpu_values(environment, limits, machine),
+        "gpu count": lambda: _gpu_values(visible),
         "gpu details": lambda: _gpu_details(visible),
-        "memory": lambda: _memory_figures(environment, limits, machine, visible),
+        "memory": lambda: _memory_values(environment, limits, machine, visible),
         "slurm": lambda: _section("slurm", slurm.job_section(environment)),
         "model": lambda: _section("model", model_section(cfg)),
         "runtime": lambda: _section("runtime", runtime_section(cfg)),
@@ -147,24 +147,24 @@ _UNKNOWN_GPUS = VisibleGpus(None, "unknown", None)
 
 
 def _as_torch_sees(visible: VisibleGpus, torch_gpus: tuple[Gpu, ...] | None) -> VisibleGpus:
-    """Without a driver to ask, CUDA itself bounds the variable and, where they agree, fills in the rest."""
+    """Without a driver to read, CUDA itself bounds the variable and, where they agree, fills in the rest."""
     if torch_gpus is None or visible.count is None:
         return visible
     count = min(visible.count, len(torch_gpus))
     return VisibleGpus(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
 
 
-def _cpu_figures(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
+def _cpu_values(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
     cpus = count_cpus(env, limits, host)
-    figures: dict[str, Any] = {"compute.cpu_count": cpus.value, "compute.cpu_source": cpus.source}
+    values: dict[str, Any] = {"compute.cpu_count": cpus.value, "compute.cpu_source": cpus.source}
     if architecture := _attempt("cpu architecture", lambda: os.uname().machine, ""):
-        figures["compute.cpu_architecture"] = architecture
+        values["compute.cpu_architecture"] = architecture
     if job := slurm.cpus_of_job(env):
-        figures["compute.cpu_count_job"] = job
-    return figures
+        values["compute.cpu_count_job"] = job
+    return values
 
 
-def _memory_figures(
+def _memory_values(
     env: Mapping[str, str], limits: Limits, host: Host, visible: VisibleGpus
 ) -> dict[str, Any]:
     memory = measure_memory(env, limits, host, visible.count or 0)
@@ -173,22 +173,22 @@ def _memory_figures(
     return {"compute.memory_gb": gib(memory.value), "compute.memory_source": memory.source}
 
 
-def _gpu_figures(visible: VisibleGpus) -> dict[str, Any]:
-    figures: dict[str, Any] = {"compute.gpu_source": visible.source}
-    return figures if visible.count is None else {"compute.gpu_count": visible.count, **figures}
+def _gpu_values(visible: VisibleGpus) -> dict[str, Any]:
+    values: dict[str, Any] = {"compute.gpu_source": visible.source}
+    return values if visible.count is None else {"compute.gpu_count": visible.count, **values}
 
 
 def _gpu_details(visible: VisibleGpus) -> dict[str, Any]:
     """The visible devices; on a mixed node the type is the first one's, and all types are listed."""
     if not visible.gpus:
         return {}
-    figures: dict[str, Any] = {"compute.gpus": [_detail(gpu) for gpu in visible.gpus]}
+    values: dict[str, Any] = {"compute.gpus": [_detail(gpu) for gpu in visible.gpus]}
     types = list(dict.fromkeys(text(gpu.name) for gpu in visible.gpus if gpu.name))
     if types:
-        figures["compute.gpu_type"] = types[0]
+        values["compute.gpu_type"] = types[0]
     if len(types) > 1:
-        figures["compute.gpu_types"] = types
-    return figures
+        values["compute.gpu_types"] = types
+    return values
 
 
 def _detail(gpu: Gpu) -> dict[str, Any]:
@@ -205,22 +205,22 @@ def _detail(gpu: Gpu) -> dict[str, Any]:
 
 def _system(env: Mapping[str, str]) -> dict[str, Any]:
     """Field by field. Not from `platform`, which runs `uname -p` in a child: a job may not be forked."""
-    fields: dict[str, Callable[[], str]] = {
+    readers: dict[str, Callable[[], str]] = {
         "platform": _platform,
         "python_version": lambda: sys.version.split()[0],
         "hostname": lambda: os.uname().nodename,
         "user": lambda: _user(env),
     }
-    answers = {name: _attempt(name, ask, "") for name, ask in fields.items()}
-    return {name: answer for name, answer in answers.items() if answer}
+    found = {name: _attempt(name, read, "") for name, read in readers.items()}
+    return {name: value for name, value in found.items() if value}
 
 
 def _platform() -> str:
-    """As `platform.platform()` words it."""
+    """Return what `platform.platform()` returns."""
     system = os.uname()
     libc = _attempt("libc", lambda: os.confstr("CS_GNU_LIBC_VERSION"), None)
-    words = [system.sysname, system.release, system.machine]
-    return "-".join(words + (["with", libc.replace(" ", "")] if libc else []))
+    names = [system.sysname, system.release, system.machine]
+    return "-".join(names + (["with", libc.replace(" ", "")] if libc else []))
 
 
 def _user(env: Mapping[str, str]) -> str:
@@ -277,9 +277,9 @@ def gib(size: int) -> float:
     return round(size / _GIB, 2)
 
 
-def _attempt(part: str, collect: Callable[[], T], otherwise: T) -> T:
+def _attempt(part: str, collect: Callable[[], T], default: T) -> T:
     try:
         return collect()
     except Exception as error:
         debug_once(part, error)
-        return otherwise
+        return default

@@ -48,11 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
             output = file_of(options.output, recording_title(loaded))
             with atomic_file(output) as file:
                 file.write(render_recording(loaded, script=True))
-            _say(f"{output}: {_counted(loaded)}")
+            _print(f"{output}: {_counted(loaded)}")
         else:
             _export(options, _load(options.sink))
     except (RecordingError, OSError, ImportError) as error:
-        _say(f"error: {error}")
+        _print(f"error: {error}")
         return 2
     return 0
 
@@ -60,9 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _load(path: Path) -> LoadedRecording:
     loaded = load_recording(path)
     for note in loaded.notes:
-        _say(f"note: {note}")
+        _print(f"note: {note}")
     for reason, count in sorted(loaded.losses.items()):
-        _say(f"note: {count:,} left out: {reason.replace('_', ' ')}")
+        _print(f"note: {count:,} left out: {reason.replace('_', ' ')}")
     return loaded
 
 
@@ -87,7 +87,7 @@ def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
             oom_dump_path=_dump_of(session, loaded),
             attribution_bundle_dir=loaded.path if attribution_files(loaded.path) else None,
         )
-    _say(f"exported {_counted(loaded)}")
+    _print(f"exported {_counted(loaded)}")
 
 
 def _dump_of(session: LoadedSession, loaded: LoadedRecording) -> Path | None:
@@ -101,7 +101,7 @@ def _counted(loaded: LoadedRecording) -> str:
     return f"{plural(len(loaded.sessions), 'session')}, {plural(events, 'event')}"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 

@@ -15,7 +15,7 @@ ALERT_TYPES = ("critical", "error", "warning", "peak")
 _SCHEMA_VERSIONS = (2, 3, 4)
 _MAX_NUMBER = 2**63
 _NO_METADATA: Mapping[str, object] = MappingProxyType({})
-_TELLING = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
+_EVENT_FIELDS = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
 
 
 class BadEventError(ValueError):
@@ -153,7 +153,7 @@ def _checked(record: object) -> Mapping[str, object]:
         record = _upgrade_legacy(record)
     elif version not in _SCHEMA_VERSIONS:
         raise BadEventError("unknown_version")
-    if record.get("event_type") is None and all(record.get(name) is None for name in _TELLING):
+    if record.get("event_type") is None and all(record.get(name) is None for name in _EVENT_FIELDS):
         raise BadEventError("not_an_event")
     return record
 
@@ -190,18 +190,18 @@ def _reader(event: object) -> Callable[[str], object]:
 def _seconds(seconds: object, nanoseconds: object) -> float | None:
     if isinstance(seconds, int | float) and not isinstance(seconds, bool):
         return float(seconds) if abs(seconds) < _MAX_NUMBER else None  # neither infinite nor not a number
-    whole = _integer(nanoseconds)
-    return None if whole is None else whole / 1_000_000_000.0
+    integer = _integer(nanoseconds)
+    return None if integer is None else integer / 1_000_000_000.0
 
 
 def _integer(found: object, other: object = None) -> int | None:
-    """The first of two that is a whole number within bounds."""
-    one = other if found is None else found
-    if type(one) is int and -_MAX_NUMBER < one < _MAX_NUMBER:
-        return one  # nearly every one
-    for one in (found, other):
-        if isinstance(one, int) and -_MAX_NUMBER < one < _MAX_NUMBER and not isinstance(one, bool):
-            return int(one)
+    """The first of two that is an integer within bounds."""
+    number = other if found is None else found
+    if type(number) is int and -_MAX_NUMBER < number < _MAX_NUMBER:
+        return number  # nearly every one
+    for number in (found, other):
+        if isinstance(number, int) and -_MAX_NUMBER < number < _MAX_NUMBER and not isinstance(number, bool):
+            return int(number)
     return None
 
 

@@ -66,11 +66,11 @@ def read_oom_dump(directory: Path) -> OomDump:
 def dump_created_at(name: str, manifest: Mapping[str, object]) -> datetime | None:
     """When a dump was written, by its manifest or else by its name."""
     named = _NAME.match(name)
-    told = _moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ")
-    return told or (_moment(named.group(1), "%Y%m%dT%H%M%SZ") if named else None)
+    created = _parse_time(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ")
+    return created or (_parse_time(named.group(1), "%Y%m%dT%H%M%SZ") if named else None)
 
 
-def _moment(text: object, form: str) -> datetime | None:
+def _parse_time(text: object, form: str) -> datetime | None:
     try:
         return datetime.strptime(str(text), form).replace(tzinfo=UTC)
     except ValueError:

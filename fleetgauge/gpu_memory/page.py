@@ -101,9 +101,9 @@ def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str
         {str(session.summary.job_id) for session in sessions if getattr(session.summary, "job_id", None)}
     )
     events = sum(section.rank.totals.events for section in sections)
-    words = [plural(len(sessions), "session"), plural(events, "event")]
-    words += [f"job {', '.join(jobs[:8])}"] if jobs else []
-    return html.escape(" · ".join(words))
+    scope = [plural(len(sessions), "session"), plural(events, "event")]
+    scope += [f"job {', '.join(jobs[:8])}"] if jobs else []
+    return html.escape(" · ".join(scope))
 
 
 def _overview(sections: Sequence[_Section], script: bool) -> str:
@@ -117,25 +117,22 @@ def _overview(sections: Sequence[_Section], script: bool) -> str:
 def _side_by_side(sections: Sequence[_Section], script: bool) -> str:
     """What sessions had allocated, from the beginning of each; of many, those that reached highest."""
     known = [
-        one
-        for one in sections
-        if one.rank.totals.first_at is not None and "allocated" in one.rank.totals.peaks
+        section
+        for section in sections
+        if section.rank.totals.first_at is not None and "allocated" in section.rank.totals.peaks
     ]
-    chosen = sorted(known, key=lambda one: -one.rank.totals.peaks["allocated"])[:MAX_COMPARED]
-    if len(chosen) < 2:
+    compared = sorted(known, key=lambda section: -section.rank.totals.peaks["allocated"])[:MAX_COMPARED]
+    if len(compared) < 2:
         return ""
-    lines = [
-        Line(
-            f"{_name(one.summary)}, rank {_rank(one)}",
-            f"s{place}",
-            [(when - (one.rank.totals.first_at or 0), size) for when, size in one.rank.bins.points(0)],
-        )
-        for place, one in enumerate(sorted(chosen, key=lambda one: one.number), start=1)
-    ]
-    longest = max(one.rank.totals.duration or 0.0 for one in chosen)
-    highest = max(one.rank.totals.peaks["allocated"] for one in chosen)
-    text = f"Allocated memory of {len(chosen)} of {len(sections)} sessions and ranks, side by side"
-    reading = Reading("elapsed", "byte", max(one.rank.bins.seconds for one in chosen))
+    lines = []
+    for number, section in enumerate(sorted(compared, key=lambda section: section.number), start=1):
+        start = section.rank.totals.first_at or 0
+        points = [(when - start, size) for when, size in section.rank.bins.points(0)]
+        lines.append(Line(f"{_name(section.summary)}, rank {_rank(section)}", f"s{number}", points))
+    longest = max(section.rank.totals.duration or 0.0 for section in compared)
+    highest = max(section.rank.totals.peaks["allocated"] for section in compared)
+    text = f"Allocated memory of {len(compared)} of {len(sections)} sessions and ranks, side by side"
+    reading = Reading("elapsed", "byte", max(section.rank.bins.seconds for section in compared))
     chart = draw_chart(
         *(time_axis(longest), byte_axis(highest), lines, (), (), text), reading=reading if script else None
     )
@@ -280,9 +277,9 @@ def _rank(section: _Section) -> str:
 def _status(section: _Section) -> str:
     status = str(getattr(section.summary, "status", "unknown"))
     text = f"{status}: no end was recorded" if status in ("running", "incomplete") else status
-    heard = _clock(section.rank.totals.last_at)
+    last = _clock(section.rank.totals.last_at)
     # A process that was killed says it is running for ever.
-    return f"{text}, nothing heard since {heard} UTC" if status == "running" and heard else text
+    return f"{text}, nothing recorded since {last} UTC" if status == "running" and last else text
 
 
 def _percent(value: float | None) -> str:

@@ -69,10 +69,10 @@ class Bins:
                     low_at, high_at = (times[column.index(value, first)] for value in (low, high))
                     _widen(found, series, (low, low_at), (high, -high_at))
             first = end
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             if event.event_type in ALERT_TYPES:
-                at = times[place]
-                height = next((column[place] for column in columns if column[place] is not None), None) or 0
+                at = times[index]
+                height = next((column[index] for column in columns if column[index] is not None), None) or 0
                 _widen(self._bins[int(at // self.seconds)], event.event_type, (height, at), (height, -at))
         while len(self._bins) > MAX_BINS:
             self._merge()

@@ -29,7 +29,7 @@ _SEGMENT = re.compile(r"segment-(\d+)\.jsonl")
 _EVENT_ARRAYS = ("events", "telemetry_events")
 _MAX_DEPTH = 3
 _MAX_SINKS = 1024
-_DUMP_PLACES = ("", "oom_dumps")
+_DUMP_DIRECTORIES = ("", "oom_dumps")
 
 
 class RecordingError(ValueError):
@@ -77,11 +77,11 @@ def open_recording(path: Path) -> Recording:
     opened = _open_directory(path)
     merged = Recording(
         path,
-        tuple(part for one in opened for part in one.parts),
-        {name: session for one in opened for name, session in one.sessions.items()},
-        tuple(dump for one in opened for dump in one.oom_dumps),
-        sum(one.pruned_segments for one in opened),
-        tuple(note for one in opened for note in one.notes),
+        tuple(part for found in opened for part in found.parts),
+        {name: session for found in opened for name, session in found.sessions.items()},
+        tuple(dump for found in opened for dump in found.oom_dumps),
+        sum(found.pruned_segments for found in opened),
+        tuple(note for found in opened for note in found.notes),
     )
     if not merged.parts and not merged.sessions and not merged.oom_dumps:
         hint = "a telemetry sink, a track file (.json, .csv) or an OOM dump is expected"
@@ -208,7 +208,7 @@ def _open_sink(directory: Path) -> Recording:
         directory,
         tuple(_part(path, session_of.get(path.name, f"legacy-{directory.name}")) for _, path in numbered),
         {session.session_id: session for session in (manifest.sessions if manifest else ())},
-        tuple(read_oom_dump(dump) for place in _DUMP_PLACES for dump in find_oom_dumps(directory / place)),
+        tuple(read_oom_dump(dump) for name in _DUMP_DIRECTORIES for dump in find_oom_dumps(directory / name)),
         pruned,
         tuple(notes),
     )

@@ -57,13 +57,13 @@ class TimelineIndex:
         if any(times[after] < times[before] for before, after in pairwise(order)):
             order = sorted(order, key=times.__getitem__)
         alerts = {index: self._alerts[at] for index, at in enumerate(order) if at in self._alerts}
-        chosen = {order[index]: index for index in _choose(len(order), alerts)}
+        selected = {order[index]: index for index in _choose(len(order), alerts)}
         if isinstance(events, Sequence):
-            found = {at: events[at] for at in chosen}
+            found = {at: events[at] for at in selected}
         else:
-            found = {at: event for at, event in enumerate(events) if at in chosen}
+            found = {at: event for at, event in enumerate(events) if at in selected}
         return [
-            _row(index, times[at] - times[order[0]], read_event(found[at])) for at, index in chosen.items()
+            _row(index, times[at] - times[order[0]], read_event(found[at])) for at, index in selected.items()
         ]
 
 
@@ -92,23 +92,23 @@ def _choose(count: int, alerts: Mapping[int, str]) -> Sequence[int]:
         pinned = {0, last} | _most_severe(alerts, MAX_ROWS - _MIN_OTHER_ROWS - 2)
     others = [at for at in range(count) if at not in pinned and at not in alerts]
     stride = max(1, math.ceil(len(others) / (MAX_ROWS - len(pinned))))
-    chosen = pinned | set(others[::stride])
+    selected = pinned | set(others[::stride])
     # Where ordinary rows are few, their room goes to more alerts.
-    remaining = {at: kind for at, kind in alerts.items() if at not in chosen}
-    return sorted(chosen | _most_severe(remaining, MAX_ROWS - len(chosen)))
+    remaining = {at: kind for at, kind in alerts.items() if at not in selected}
+    return sorted(selected | _most_severe(remaining, MAX_ROWS - len(selected)))
 
 
 def _most_severe(alerts: Mapping[int, str], room: int) -> set[int]:
     """Return as many alerts as there is room for, severe kinds before others, each spread evenly."""
-    chosen: set[int] = set()
+    selected: set[int] = set()
     for kind in ALERT_TYPES:
         of_kind = [at for at, found in alerts.items() if found == kind]
-        chosen |= set(_spread(of_kind, room - len(chosen)))
-    return chosen
+        selected |= set(_spread(of_kind, room - len(selected)))
+    return selected
 
 
 def _spread(items: Sequence[int], room: int) -> Iterable[int]:
-    """Return evenly chosen items, the first and the last among them."""
+    """Return evenly selected items, the first and the last among them."""
     if len(items) <= room:
         return items
     if room < 2:

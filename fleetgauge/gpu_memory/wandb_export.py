@@ -130,8 +130,8 @@ def export_tracking_run_to_wandb(
             _update_summary(run, fields)
         if config.log_artifacts:
             same = bundle is not None and oom_dump is not None and bundle.samefile(oom_dump)
-            kept = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
-            for kind, path in (kept | {"attribution-bundle": None if same else bundle}).items():
+            artifacts = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
+            for kind, path in (artifacts | {"attribution-bundle": None if same else bundle}).items():
                 if path is not None:
                     log_artifact(wandb, run, f"stormlog-{kind}", slug, path)
         attribution = bundle or oom_dump
@@ -174,7 +174,7 @@ def _run(wandb: Any, config: WandbExportConfig, command: str, session: Any) -> I
         yield active
         return
     name = command if session is None else f"{command}-{str(session.session_id)[:8]}"
-    wanted = {
+    options = {
         "project": config.project or "stormlog",
         "entity": config.entity,
         "mode": config.mode,
@@ -184,7 +184,7 @@ def _run(wandb: Any, config: WandbExportConfig, command: str, session: Any) -> I
         "id": config.run_id,
         "resume": None if config.run_id is None else "allow",
     }
-    run = wandb.init(**{key: value for key, value in wanted.items() if value is not None})
+    run = wandb.init(**{key: value for key, value in options.items() if value is not None})
     try:
         yield run
     finally:

@@ -26,7 +26,7 @@ def page(samples: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 GPU = pytest.mark.parametrize("page", ["gpu-sink"], indirect=True)
 ALL = pytest.mark.parametrize("page", ["gpu-sink", "cpu-sink", "torn-running-sink"], indirect=True)
-DIED = "running: no end was recorded, nothing heard since 2026-11-15 23:45:00.961 UTC"
+DIED = "running: no end was recorded, nothing recorded since 2026-11-15 23:45:00.961 UTC"
 NASTY = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>&amp;\"'" + "w" * 3000
 
 
@@ -311,7 +311,7 @@ def test_a_session_that_died_says_since_when_nothing_was_heard() -> None:
     profile = SessionProfile()
     profile.add([read_event({"timestamp": 1_794_787_200, "memory_allocated": 1})])
     text = render_page("page", [PageSession(profile, SessionSummary("s", "running"))])
-    assert "running: no end was recorded, nothing heard since 2026-11-16 00:00:00.000 UTC" in text
+    assert "running: no end was recorded, nothing recorded since 2026-11-16 00:00:00.000 UTC" in text
     ended = render_page("page", [PageSession(profile, SessionSummary("s", "completed"))])
     assert "nothing heard" not in ended
 

@@ -131,7 +131,7 @@ def test_a_session_that_tells_little_says_what_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        ("running", "running: no end was recorded, nothing heard since 1970-01-01 00:00:05.000 UTC"),
+        ("running", "running: no end was recorded, nothing recorded since 1970-01-01 00:00:05.000 UTC"),
         ("incomplete", "incomplete: no end was recorded"),
         ("completed", "completed"),
     ],
