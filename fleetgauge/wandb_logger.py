@@ -52,7 +52,7 @@ class WandbLogger:
         run_config: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
-        id: str | None = None,  # noqa: A002  # W&B's own word
+        id: str | None = None,  # noqa: A002  # W&B's own name
         resume: str | bool | None = None,
         env: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -179,7 +179,7 @@ class WandbLogger:
         self,
         artifact_path: str | os.PathLike[str],
         name: str,
-        type: str = "dataset",  # noqa: A002  # W&B's own word
+        type: str = "dataset",  # noqa: A002  # W&B's own name
     ) -> None:
         """Log a file or a directory as an artifact."""
         self._attempt(
@@ -211,7 +211,7 @@ class WandbLogger:
         }
         options = {key: self._settings.get(key) for key in ("project", "entity", "dir", "group", "tags")}
         options["id"] = self._id
-        # Without a word on it W&B would begin a run that exists anew. Offline there is nothing to continue.
+        # By default W&B would begin a run that exists anew. Offline there is nothing to continue.
         resume = "allow" if self._resume is None and self._id is not None else self._resume
         options["resume"] = resume if mode != "offline" else None
         # Beside a run that is not ours: W&B would hand us that one, and we would finish it.
@@ -243,7 +243,7 @@ class WandbLogger:
         self._attempt("compute metadata", update)
 
     def _present(self, keys: Iterable[str]) -> dict[str, Any]:
-        """What the run's configuration holds under these keys: W&B replaces a key whole."""
+        """What the run's configuration holds under these keys: W&B does not merge them."""
         config = self.run.config.as_dict()
         return {key: config[key] for key in keys if key in config}
 
@@ -291,7 +291,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
-    """What `cfg.wandb` says, else W&B's own variables."""
+    """Return the settings of `cfg.wandb`, else of W&B's own variables."""
     section = fields(field(cfg, "wandb"), ("enabled", "tags", *_SETTINGS, *_SAMPLING))
     settings: dict[str, Any] = {key: str(section[key]) for key in _SETTINGS if section.get(key, "") != ""}
     for key in ("project", "entity", "mode", "dir", "group"):
@@ -309,7 +309,7 @@ def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _exit_code(error: BaseException | None) -> int:
-    """0 as long as nothing went wrong; `sys.exit` has a say of its own."""
+    """Return 0 without an error, the code of `sys.exit`, and 1 for any other."""
     if error is None:
         return 0
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):

@@ -21,7 +21,7 @@ Entry = TypeVar("Entry", int, str)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device as its driver describes it. What the driver would not say is None."""
+    """One device as its driver describes it. What the driver does not report is None."""
 
     index: int | None
     name: str | bytes | None = None
@@ -66,7 +66,7 @@ def parse_visible_devices(value: str) -> tuple[int, ...] | tuple[str, ...]:
 
 
 def _index(entry: str) -> int | None:
-    """As `strtoul` reads it: `1gpu` is 1, and a word is no index."""
+    """Return the index as `strtoul` reads it: `1gpu` is 1, `gpu` is none."""
     match = _LEADING_INTEGER.match(entry.strip())
     return int(match[0]) if match and int(match[0]) >= 0 else None
 
@@ -103,7 +103,7 @@ def visible_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | 
 def allocated(
     count: int, source: str, listed: tuple[int, ...], inventory: tuple[Gpu, ...] | None
 ) -> VisibleGpus:
-    """What a scheduler's count leaves visible; `listed` are the indices of its devices, where it says."""
+    """Return the devices of a scheduler's count; `listed` are their indices, where it lists them."""
     if inventory is None:
         return VisibleGpus(count, source, None)
     present = devices(inventory)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the operating system and the driver text_found: the machine's totals, before any allotment.
+    """What the operating system and the driver report: the machine's totals, before any allotment.
 
     `gpus` is None where the driver cannot be asked, which is not the same as a machine without any.
     `torch_gpus` are those that a process which has initialised CUDA already sees, numbered its own way.
@@ -60,7 +60,7 @@ def collect_compute_metadata(
 ) -> dict[str, Any]:
     """Describe what this process runs on, ready for JSON.
 
-    Never raises: what cannot be found out is left out, and said once at debug level. The values of
+    Never raises: what cannot be found out is left out, and logged once at debug level. The values of
     `compute` are keys with dots, `compute.cpu_count`; the rest are mappings. `compute.gpu_source` is always
     there: `unknown` where nobody could say how many GPUs there are, and there is no `compute.gpu_count`.
     """
@@ -86,7 +86,7 @@ def collect_compute_metadata(
 
 
 def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
-    """The CPUs this process may use: Slurm's word, else the least of affinity, quota and what is there."""
+    """Return the CPUs this process may use: Slurm's number, else the least of affinity, quota and total."""
     if allotted := slurm.cpus_for_task(env):
         return Detected(min(allotted.value, host.os_cpus), allotted.source)
     candidates = [Detected(host.os_cpus, "system")]
@@ -99,7 +99,7 @@ def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
 
 
 def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Detected | None:
-    """The bytes this process may use: the cgroup's limit, else Slurm's word, else what is there."""
+    """Return the bytes this process may use: the cgroup's limit, else Slurm's, else the total."""
     total = host.memory_bytes if host.memory_bytes > 0 else None
     # A limit that the machine could never reach limits nothing.
     if limits.memory_bytes is not None and (total is None or limits.memory_bytes <= total):
@@ -239,7 +239,7 @@ def _total_memory() -> int:
 
 
 def _torch_gpus() -> tuple[Gpu, ...] | None:
-    """The devices of a CUDA that is already up: asking any earlier would bring it up, and break forking."""
+    """Return the devices of an initialised CUDA: an earlier call would initialise it, and break fork."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None

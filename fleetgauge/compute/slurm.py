@@ -1,4 +1,4 @@
-"""What Slurm tells a job about itself, through the environment.
+"""The allotment of a Slurm job, from its environment.
 
 Knows the grammar of Slurm's variables and nothing of the machine. Every function is total: what is empty
 or garbage answers None, and the caller goes on to its next source.
@@ -44,7 +44,7 @@ class Detected(NamedTuple):
 
 
 def job_section(env: Mapping[str, str]) -> dict[str, str]:
-    """The white-listed variables as they stand, or nothing outside a job.
+    """Return the white-listed variables unchanged, or nothing outside a job.
 
     Only a job's id says that this is one: `srun` also takes its options from `SLURM_*` variables, so the
     rest may be exported on a login node.
@@ -75,7 +75,7 @@ def cpus_on_node(env: Mapping[str, str]) -> int | None:
 def cpus_of_job(env: Mapping[str, str]) -> int | None:
     """The CPUs of the job over all its nodes, where a variable lists the nodes."""
     on_node = env.get("SLURM_CPUS_ON_NODE", "")
-    # A bare integer there is this node's, and says nothing of the others.
+    # A bare integer there is this node's, not that of the others.
     listed = _per_node(env.get("SLURM_JOB_CPUS_PER_NODE", "")) or (
         () if _integer(on_node) else _per_node(on_node)
     )
@@ -104,7 +104,7 @@ def gpus_on_node(env: Mapping[str, str]) -> Detected | None:
 
     `SLURM_GPUS` is not asked: it counts the whole job.
     """
-    # What was allocated before what was asked for.
+    # What was allocated before what was requested.
     for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
         count = _gpus_in_option(env.get(name, ""))
         if count is not None:
@@ -129,7 +129,7 @@ def _cpus_allocated_here(env: Mapping[str, str]) -> Detected | None:
 
 
 def _here(env: Mapping[str, str], name: str) -> int | None:
-    """This node's entry of a per-node list, the first where `SLURM_NODEID` does not say which."""
+    """This node's entry of a per-node list, the first where `SLURM_NODEID` is not set."""
     listed = _per_node(env.get(name, ""))
     if len(listed) == 1:
         return listed[0][0]
@@ -153,7 +153,7 @@ def _per_node(value: str) -> tuple[tuple[int, int], ...]:
 
 
 def _integer(value: str) -> int:
-    """A plain number, 0 where it is none: the two fall through alike."""
+    """A plain number, 0 where it is none: both fall through."""
     match = re.fullmatch("[0-9]{1,9}", value.strip())
     return int(match[0]) if match else 0
 

@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--offline", action="store_true", help="write the run to disk, to be synced later")
     export.add_argument("--artifacts", action="store_true", help="upload the recording and the page as well")
     export.add_argument(
-        "--attribution", action="store_true", help="log which tensors held the memory, if known"
+        "--attribution", action="store_true", help="log which tensors used the memory, if known"
     )
     report = commands.add_parser("report", help="write one HTML page")
     report.add_argument("sink", type=Path, help=what)

@@ -33,5 +33,5 @@ def integer(found: object) -> int | None:
 
 
 def text_or_none(found: object) -> str | None:
-    """The value, if it is a text that says something."""
+    """Return the value, if it is text that is not blank."""
     return found if isinstance(found, str) and found.strip() else None

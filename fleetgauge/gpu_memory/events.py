@@ -19,7 +19,7 @@ _EVENT_FIELDS = ("type", "timestamp", "timestamp_ns", "memory_allocated", "alloc
 
 
 class BadEventError(ValueError):
-    """A record that is not an event; `reason` is a word to count it under."""
+    """A record that is not an event; `reason` is what it is counted under."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"not a GPU memory event: {reason}")
@@ -53,7 +53,7 @@ class MemoryEvent(NamedTuple):
 
     @property
     def effective_device_used(self) -> int | None:
-        """Used memory of the device, at least what its allocator holds where the device does not tell."""
+        """Used memory of the device, or what its allocator has where the device does not report it."""
         return used_memory(self.device_used, self.memory_allocated, self.memory_reserved)
 
     @property
@@ -63,7 +63,7 @@ class MemoryEvent(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """The fields of an event that say what was measured and whose it is; for readers of a great many."""
+    """The fields of an event that the service reads: what was measured, and whose it is."""
 
     event_type: str
     timestamp: float | None
@@ -78,7 +78,7 @@ class Measurement(NamedTuple):
 
 
 def used_memory(used: int | None, allocated: int | None, reserved: int | None) -> int | None:
-    """Return the used memory of a device, at least what its allocator has where it does not say."""
+    """Return the used memory of a device, or what its allocator has where it is not reported."""
     if used is not None:
         return used
     if allocated is None or reserved is None:
@@ -170,19 +170,19 @@ def event_value(event: object, name: str) -> object:
 
 
 def event_int_value(event: object, *names: str) -> int | None:
-    """The first of these fields that is a whole number."""
+    """Return the first of these fields that is an integer."""
     get = _reader(event)
     return next((found for name in names if (found := _integer(get(name))) is not None), None)
 
 
 def event_timestamp_seconds(event: object) -> float | None:
-    """When an event was, in seconds; None where it does not say."""
+    """Return the time of an event in seconds, None where it has none."""
     get = _reader(event)
     return _seconds(get("timestamp"), get("timestamp_ns"))
 
 
 def _reader(event: object) -> Callable[[str], object]:
-    if type(event) is dict or isinstance(event, Mapping):  # of a dict it is far cheaper to tell
+    if type(event) is dict or isinstance(event, Mapping):  # far cheaper for a dict
         return event.get
     return lambda name: getattr(event, name, None)
 

@@ -49,7 +49,7 @@ def find_oom_dumps(directory: Path) -> Iterator[Path]:
 
 
 def read_oom_dump(directory: Path) -> OomDump:
-    """Read what a dump says about itself. Never raises: what cannot be read is unknown."""
+    """Read the manifest and metadata of a dump. Never raises: what cannot be read is unknown."""
     manifest = read_object(directory / MANIFEST_NAME)
     metadata = read_object(directory / "metadata.json")
     return OomDump(

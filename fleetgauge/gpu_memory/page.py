@@ -48,7 +48,7 @@ class _Section(NamedTuple):
 
 
 def recording_title(loaded: LoadedRecording) -> str:
-    """Whose memory, and from when to when as far as anybody knows."""
+    """Return the title: the recording and its span, as far as known."""
     ranks = [rank for session in loaded.sessions for rank in session.profile.ranks.values()]
     first = min((rank.totals.first_at for rank in ranks if rank.totals.first_at is not None), default=None)
     last = max((rank.totals.last_at for rank in ranks if rank.totals.last_at is not None), default=None)
@@ -58,7 +58,7 @@ def recording_title(loaded: LoadedRecording) -> str:
 
 
 def render_recording(loaded: LoadedRecording, *, script: bool = False) -> str:
-    """The page of a whole recording."""
+    """Return the page of a recording."""
     notes = list(loaded.notes)
     if loaded.losses:
         lost = sorted(loaded.losses.items())
@@ -261,7 +261,7 @@ def _oom_table(dumps: Sequence[OomDump]) -> str:
 
 
 def _name(summary: Any) -> str:
-    """Enough of a session's name to tell it from others; made-up names say more in their end."""
+    """Return enough of a session's name to distinguish it; inferred names differ in their end."""
     name = getattr(summary, "session_id", None)
     if name is None:
         return "without a name"
@@ -278,7 +278,7 @@ def _status(section: _Section) -> str:
     status = str(getattr(section.summary, "status", "unknown"))
     text = f"{status}: no end was recorded" if status in ("running", "incomplete") else status
     last = _clock(section.rank.totals.last_at)
-    # A process that was killed says it is running for ever.
+    # The manifest of a killed process has the status running for ever.
     return f"{text}, nothing recorded since {last} UTC" if status == "running" and last else text
 
 

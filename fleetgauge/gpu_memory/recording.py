@@ -33,7 +33,7 @@ _DUMP_DIRECTORIES = ("", "oom_dumps")
 
 
 class RecordingError(ValueError):
-    """There is nothing to read where a recording was said to be."""
+    """A path without a recording."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def segments(directory: Path) -> list[tuple[int, Path]]:
 
 
 def read_part(part: Part, losses: Counter[str]) -> Iterator[list[MemoryEvent]]:
-    """Yield the events of one file in batches. What is lost is counted; a file that is gone is one loss."""
+    """Yield the events of one file in batches. What is lost is counted; a missing file is one loss."""
     if part.records is not None:
         for records in batches(part.records):
             yield _parse(records, part.session_id, losses)
@@ -173,7 +173,7 @@ def _rows(file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
 
 
 def _cell(name: str, cell: object) -> object:
-    """A cell as the number it was: tables write missing values empty and whole columns as floats."""
+    """Return a cell as the number it was: tables have missing values empty, and integers as floats."""
     if not isinstance(cell, str) or cell == "":
         return None
     if name in ("context", "event_type", "type", "session_id", "job_id", "host", "metadata"):

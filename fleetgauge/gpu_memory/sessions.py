@@ -40,7 +40,7 @@ class SessionSummary:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the writer of a sink said about it."""
+    """What the writer of a sink states about it."""
 
     sessions: tuple[SessionSummary, ...]
     session_of_segment: Mapping[str, str]
@@ -63,7 +63,7 @@ def read_manifest(directory: Path) -> Manifest | None:
 
 
 def parse_manifest(document: object, path: object) -> Manifest:
-    """What a document says as a manifest; raises `ManifestError`, which names the path, where it is none."""
+    """Return the manifest that a document is. Raises `ManifestError`, which names the path, for any other."""
     if not isinstance(document, dict):
         raise ManifestError(f"cannot read the manifest {path}: it is not a JSON object")
     for name in ("sessions", "segments"):
@@ -93,7 +93,7 @@ def parse_session(entry: object) -> SessionSummary | None:
 def infer_session(
     session_id: str, first: MemoryEvent, started_at: float | None, stopped_at: float | None
 ) -> SessionSummary:
-    """A session no manifest tells of: completed if it said that it stopped, else incomplete."""
+    """Return a session that no manifest lists: completed if it has a stop event, else incomplete."""
     times = {"started_at_ns": _nanoseconds(started_at), "ended_at_ns": _nanoseconds(stopped_at)}
     status = "incomplete" if stopped_at is None else "completed"
     return _summary(first._asdict() | times | {"source": "events"}, session_id=session_id, status=status)

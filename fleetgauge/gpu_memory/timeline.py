@@ -93,7 +93,7 @@ def _choose(count: int, alerts: Mapping[int, str]) -> Sequence[int]:
     others = [at for at in range(count) if at not in pinned and at not in alerts]
     stride = max(1, math.ceil(len(others) / (MAX_ROWS - len(pinned))))
     selected = pinned | set(others[::stride])
-    # Where ordinary rows are few, their room goes to more alerts.
+    # Where ordinary rows are few, more alerts take their room.
     remaining = {at: kind for at, kind in alerts.items() if at not in selected}
     return sorted(selected | _most_severe(remaining, MAX_ROWS - len(selected)))
 

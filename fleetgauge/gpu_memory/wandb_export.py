@@ -52,7 +52,7 @@ _MODES = (None, "online", "offline")
 
 @dataclass(frozen=True)
 class WandbExportConfig:
-    """Whether and where to export. Disabled unless said otherwise."""
+    """Whether and where to export. Disabled by default."""
 
     enabled: bool = False
     project: str | None = None
@@ -150,7 +150,7 @@ def tracking_metrics(stats: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 def tracking_summary_fields(stats: Mapping[str, Any], *, output_path: str | Path | None) -> dict[str, object]:
-    """What the statistics say in words, and the base name of the output file if there is one."""
+    """Return the texts of the statistics, and the base name of the output file if there is one."""
     names = ("backend", "collector_health_status", "collector_last_error", "session_status")
     fields = {f"stormlog_{name}": stats[name] for name in names if stats.get(name) is not None}
     output = _existing(output_path, Path.is_file)

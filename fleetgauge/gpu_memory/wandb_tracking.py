@@ -71,9 +71,9 @@ def log_tracking_visualizations(
     profile: SessionProfile | None = None,
     session_summary: Any = None,
 ) -> dict[str, object]:
-    """The table, the plots and a page of a timeline; answers what belongs into the summary.
+    """Log the table, the plots and a page of a timeline; return what belongs into the summary.
 
-    The page is of the session, or of what the rows tell about it. As an artifact it is left in
+    The page is that of the profile, or else of the rows. As an artifact it is left in
     `dashboard_root`, or else in a directory that is removed again: W&B keeps a copy of what it is given.
     """
     from .page import PageSession, render_page  # large, and needed here only

@@ -81,7 +81,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class Limit:
-    """A level across the whole plot."""
+    """A level across the plot."""
 
     y: float
     label: str
@@ -149,7 +149,7 @@ def draw_chart(
 
 
 def draw_key(shape: str, kind: str) -> str:
-    """What a line, a limit or a mark looks like, to stand before its name."""
+    """Return the symbol of a line, a limit or a mark, for a legend."""
     drawing = "M13 6.5h0" if shape == "mark" else "M1 6.5H25"
     return f'<svg viewBox="0 0 26 13" aria-hidden="true">{_path(f"{shape} {kind}", drawing)}</svg>'
 

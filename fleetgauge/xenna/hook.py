@@ -58,7 +58,7 @@ class XennaObservabilityConfig:
 
     @classmethod
     def of(cls, observability: object) -> XennaObservabilityConfig:
-        """What a mapping, an OmegaConf node or any object says; other probes' keys are passed over."""
+        """Return the configuration of a mapping, an OmegaConf node or any object; other keys are ignored."""
         if isinstance(observability, cls):
             return observability
         known = [field.name for field in fields(cls)]
@@ -166,9 +166,9 @@ class XennaWandbStatsHook:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Stop recording, with the end record; the pipeline's error, if any, goes its way."""
+        """Stop recording, with the end record; the pipeline's error, if any, passes."""
         thread = threading.get_ident()
-        # The last one begun in this thread, or else the last one.
+        # The last one opened in this thread, or else the last one.
         recordings = sorted(self._recordings, key=lambda recording: recording.thread == thread)
         if not recordings:
             return

@@ -120,7 +120,7 @@ def _observe(monitor: object, stats: object) -> None:
     thread = threading.get_ident()
     with suppress(Exception):
         _read_totals_on_close(monitor)
-    for recording in [one for one in recordings if one.thread == thread] or recordings:
+    for recording in [found for found in recordings if found.thread == thread] or recordings:
         recording.observe(monitor, stats)
 
 
