@@ -188,7 +188,7 @@ def _reader(event: object) -> Callable[[str], object]:
 
 
 def _seconds(seconds: object, nanoseconds: object) -> float | None:
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+    if seconds is not None and isinstance(seconds, int | float) and not isinstance(seconds, bool):
         return float(seconds) if abs(seconds) < _MAX_NUMBER else None  # neither infinite nor not a number
     integer = _integer(nanoseconds)
     return None if integer is None else integer / 1_000_000_000.0
@@ -197,7 +197,7 @@ def _seconds(seconds: object, nanoseconds: object) -> float | None:
 def _integer(found: object, other: object = None) -> int | None:
     """The first of two that is an integer within bounds."""
     number = other if found is None else found
-    if type(number) is int and -_MAX_NUMBER < number < _MAX_NUMBER:
+    if number is None or (type(number) is int and -_MAX_NUMBER < number < _MAX_NUMBER):
         return number  # nearly every one
     for number in (found, other):
         if isinstance(number, int) and -_MAX_NUMBER < number < _MAX_NUMBER and not isinstance(number, bool):

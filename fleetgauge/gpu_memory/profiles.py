@@ -232,7 +232,10 @@ class RankProfile:
         """Add events, in any order."""
         timed = sorted((event for event in batch if event.timestamp is not None), key=_time)
         batch = [*timed, *(event for event in batch if event.timestamp is None)]
-        columns = list(zip(*map(_series_values, batch), strict=True))
+        _, _, allocated, reserved, _, used, *_ = zip(*batch, strict=True)
+        if None in used:
+            used = tuple(map(used_memory, used, allocated, reserved))
+        columns = (allocated, reserved, used)
         self.totals.add(batch, timed, columns)
         self.bins.add(timed, columns)
         for event in batch:
@@ -276,12 +279,6 @@ class SessionProfile:
         for rank in (*self.ranks.values(), self._other_ranks):
             totals.merge(rank.totals)
         return totals
-
-
-def _series_values(event: MemoryEvent) -> tuple[int | None, int | None, int | None]:
-    """Return the values of an event in the order of `SERIES`."""
-    allocated, reserved = event.memory_allocated, event.memory_reserved
-    return allocated, reserved, used_memory(event.device_used, allocated, reserved)
 
 
 def _widen(
