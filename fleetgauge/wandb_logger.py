@@ -52,7 +52,7 @@ class WandbLogger:
         run_config: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
-        id: str | None = None,  # noqa: A002  # W&B's own word
+        id: str | None = None,  # noqa: A002  # W&B's own name
         resume: str | bool | None = None,
         env: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -98,22 +98,22 @@ class WandbLogger:
             return
         mode = self._settings["mode"]
         if mode == "disabled":
-            self._lose("W&B is switched off, so this run is not logged", None)
+            self._warn_lost("W&B is switched off, so this run is not logged", None)
             return
         name = self._name or f"{self._settings['project']}-{self.stage}-{self._now():%Y%m%d-%H%M%S}"
         if self.run_id is not None:
             name = f"{name}-{self.run_id}"
-        _say(f"[wandb] Starting run: {name} (mode={mode}, dir={self._settings.get('dir', os.curdir)})")
+        _print(f"[wandb] Starting run: {name} (mode={mode}, dir={self._settings.get('dir', os.curdir)})")
         try:
             if "dir" in self._settings:
                 Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)
             self._wandb = wandb_package.load()
             self.run = self._init(name, mode)
         except Exception as error:
-            self._lose("the W&B run could not be started, and the job goes on without it", error)
+            self._warn_lost("the W&B run could not be started, and the job goes on without it", error)
             return
         self._log_compute_metadata()
-        _say(f"[wandb] ✓ Run started: {name} ({_STARTED.get(mode, mode)})")
+        _print(f"[wandb] ✓ Run started: {name} ({_STARTED.get(mode, mode)})")
 
     def finish(self, exit_code: int = 0) -> None:
         """Finish the run; W&B calls it failed where the exit code is not 0."""
@@ -123,7 +123,7 @@ class WandbLogger:
         try:
             run.finish(exit_code=exit_code)
         except Exception as error:
-            self._lose("the W&B run could not be finished", error)
+            self._warn_lost("the W&B run could not be finished", error)
 
     def log_metrics(
         self, metrics: Mapping[str, Any], step: int | None = None, commit: bool | None = None
@@ -179,7 +179,7 @@ class WandbLogger:
         self,
         artifact_path: str | os.PathLike[str],
         name: str,
-        type: str = "dataset",  # noqa: A002  # W&B's own word
+        type: str = "dataset",  # noqa: A002  # W&B's own name
     ) -> None:
         """Log a file or a directory as an artifact."""
         self._attempt(
@@ -211,7 +211,7 @@ class WandbLogger:
         }
         options = {key: self._settings.get(key) for key in ("project", "entity", "dir", "group", "tags")}
         options["id"] = self._id
-        # Without a word on it W&B would begin a run that exists anew. Offline there is nothing to continue.
+        # By default W&B would begin a run that exists anew. Offline there is nothing to continue.
         resume = "allow" if self._resume is None and self._id is not None else self._resume
         options["resume"] = resume if mode != "offline" else None
         # Beside a run that is not ours: W&B would hand us that one, and we would finish it.
@@ -238,12 +238,12 @@ class WandbLogger:
                 present = {key: value for key, value in present.items() if key not in _OF_MACHINE} | own
             self.run.config.update(merge(nested, present), allow_val_change=True)
             cpus, gpus = (metadata.get(f"compute.{unit}_count", "unknown") for unit in ("cpu", "gpu"))
-            _say(f"[wandb] ✓ Logged compute metadata: {cpus} CPUs, {gpus} GPUs")
+            _print(f"[wandb] ✓ Logged compute metadata: {cpus} CPUs, {gpus} GPUs")
 
         self._attempt("compute metadata", update)
 
     def _present(self, keys: Iterable[str]) -> dict[str, Any]:
-        """What the run's configuration holds under these keys: W&B replaces a key whole."""
+        """What the run's configuration holds under these keys: W&B does not merge them."""
         config = self.run.config.as_dict()
         return {key: config[key] for key in keys if key in config}
 
@@ -253,9 +253,9 @@ class WandbLogger:
         try:
             action()
         except Exception as error:
-            self._lose(f"{what} could not be logged to W&B", error)
+            self._warn_lost(f"{what} could not be logged to W&B", error)
 
-    def _lose(self, what: str, error: Exception | None) -> None:
+    def _warn_lost(self, what: str, error: Exception | None) -> None:
         """Warn once; what else is lost after that is the same story."""
         reason = f": {type(error).__name__}: {error}" if error is not None else ""
         if key := self._env.get("WANDB_API_KEY"):
@@ -271,10 +271,10 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
-        place = nested
+        level = nested
         for name in path:
-            place = place.setdefault(name, {})
-        place[last] = value
+            level = level.setdefault(name, {})
+        level[last] = value
     return nested
 
 
@@ -291,7 +291,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
-    """What `cfg.wandb` says, else W&B's own variables."""
+    """Return the settings of `cfg.wandb`, else of W&B's own variables."""
     section = fields(field(cfg, "wandb"), ("enabled", "tags", *_SETTINGS, *_SAMPLING))
     settings: dict[str, Any] = {key: str(section[key]) for key in _SETTINGS if section.get(key, "") != ""}
     for key in ("project", "entity", "mode", "dir", "group"):
@@ -309,7 +309,7 @@ def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _exit_code(error: BaseException | None) -> int:
-    """0 as long as nothing went wrong; `sys.exit` has a say of its own."""
+    """Return 0 without an error, the code of `sys.exit`, and 1 for any other."""
     if error is None:
         return 0
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
@@ -317,7 +317,7 @@ def _exit_code(error: BaseException | None) -> int:
     return 1
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     """Print a line, in ASCII where the terminal knows no more, or nothing where there is no terminal."""
     try:
         encoding = sys.stdout.encoding or "ascii"

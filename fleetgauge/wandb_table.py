@@ -27,20 +27,20 @@ def sampled_table(
     max_rows: int,
     seed: int,
 ) -> Sampled:
-    """A table of at most so many rows, chosen at random, in their order."""
+    """A table of at most so many rows, selected at random, in their order."""
     if hasattr(rows, "iloc"):
         frame = rows.loc[:, ~rows.columns.duplicated()]
-        chosen = _choose(list(frame.columns), preferred or columns)
-        kept = _indices(len(frame), max_rows, seed)
-        table = wandb.Table(dataframe=frame[chosen].iloc[kept], allow_mixed_types=True)
-        return Sampled(table, len(kept), len(frame))
+        selected = _choose(list(frame.columns), preferred or columns)
+        indices = _indices(len(frame), max_rows, seed)
+        table = wandb.Table(dataframe=frame[selected].iloc[indices], allow_mixed_types=True)
+        return Sampled(table, len(indices), len(frame))
     listed = list(rows)
     if columns is None:
         columns = _choose(list(dict.fromkeys(name for row in listed for name in row)), preferred)
-    kept = _indices(len(listed), max_rows, seed)
-    cells = [_cells(listed[index], columns) for index in kept]
+    indices = _indices(len(listed), max_rows, seed)
+    cells = [_cells(listed[index], columns) for index in indices]
     table = wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
-    return Sampled(table, len(kept), len(listed))
+    return Sampled(table, len(indices), len(listed))
 
 
 def _choose(present: list[str], preferred: Sequence[str] | None) -> list[str]:

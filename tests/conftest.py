@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from common import logs, signals
-from fleetgauge.compute import nvml, once
+from fleetgauge.compute import nvml, user_config
 from support.backfills import APP_KEY, NAMES
 from support.browser import CHROMIUM, Browser
 from support.containers import Engine, build
@@ -163,5 +163,5 @@ def fleet(project: Project, wandb: Wandb, intake: Intake, tmp_path: Path) -> Pro
 @pytest.fixture
 def nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No part of the compute metadata was missed so far, and no driver left behind in a question."""
-    monkeypatch.setattr(once, "said", set())
-    monkeypatch.setattr(nvml, "left_behind", None)
+    monkeypatch.setattr(user_config, "logged", set())
+    monkeypatch.setattr(nvml, "abandoned", None)

@@ -26,9 +26,12 @@ from common.cli import arguments
 from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.run import health
 from fleetgauge.compute import Gpu, Host, collect_compute_metadata
+from fleetgauge.compute.gpu import Gpu
+from fleetgauge.compute.metadata import Host
 from fleetgauge.data_plane import MetricsDataPlaneClient, log_event
-from fleetgauge.gpu_memory import SessionSummary, WandbExportConfig, export_tracking_run_to_wandb, read_event
+from fleetgauge.gpu_memory import SessionSummary, WandbExportConfig, export_tracking_run_to_wandb
 from fleetgauge.gpu_memory.__main__ import main as gpu_memory_command
+from fleetgauge.gpu_memory.events import read_event
 from fleetgauge.wandb_logger import WandbLogger, nest
 from fleetgauge.xenna import XennaObservabilityConfig
 from support.data_plane_fakes import CALLS, Events, Store

@@ -5,6 +5,7 @@ Knows NVML's functions and what their answers mean. A question that is not answe
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from collectors.host import metrics
 from collectors.host.jobs import memory_by_job
 from common.metric import Metric
-from fleetgauge.compute.nvml import LATE, LOST, NOT_SUPPORTED, Questions, code_of
+from fleetgauge.compute.nvml import LATE, LOST, NOT_SUPPORTED, Device, error_code
 
 _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _UNKNOWN = 2, 13, 999
 _GIB = 2.0**-30
@@ -111,6 +112,14 @@ class Board:
     error: str | None = None
 
 
+def load_pynvml() -> Any:
+    """Return `pynvml`, or None where it is not installed: the probe's binding has the inventory."""
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        return None
+
+
 def unread(index: int) -> Board:
     """A board that the driver lists and has not described."""
     return Board(index, error=LATE)
@@ -119,84 +128,84 @@ def unread(index: int) -> Board:
 # The binding has no types.
 def read(nvml: Any, index: int, wanted: Wanted) -> Board:
     """Ask one board everything. Whatever one answer raises costs this board alone."""
-    ask = Questions(nvml, None)
+    device = Device(nvml, None)
     try:
-        ask.handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        name, uuid = ask.words("nvmlDeviceGetName"), ask.words("nvmlDeviceGetUUID")
-        figures = tuple(_figures(ask, index, wanted))
-        energy = ask.number("nvmlDeviceGetTotalEnergyConsumption")
+        device.handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        name, uuid = device.get_text("nvmlDeviceGetName"), device.get_text("nvmlDeviceGetUUID")
+        figures = tuple(_figures(device, index, wanted))
+        energy = device.get_number("nvmlDeviceGetTotalEnergyConsumption")
     except Exception as error:
-        return Board(index, lost=True if code_of(error) in (*LOST, _UNKNOWN) else None, error=str(error))
+        return Board(index, lost=True if error_code(error) in (*LOST, _UNKNOWN) else None, error=str(error))
     silent = not (name or uuid or figures or energy is not None)
-    lost = ask.lost or ("it answers nothing" if silent and _UNKNOWN in ask.codes.values() else None)
+    lost = device.lost or ("it answers nothing" if silent and _UNKNOWN in device.codes.values() else None)
     return Board(index, name, uuid, figures, energy, lost=lost is not None, error=lost)
 
 
-def _figures(ask: Questions, index: int, wanted: Wanted) -> Iterator[Figure]:
-    yield from _rows(ask, ALWAYS)
-    divided = ask.number("nvmlDeviceGetMigMode", field=0)
-    if divided == 0 or ask.codes.get("nvmlDeviceGetMigMode") in (NOT_SUPPORTED, _FUNCTION_NOT_FOUND):
-        yield from _rows(ask, UTILIZATION)
-        yield from _rows(ask, VIDEO if wanted.video else ())
-    instances = list(_instances(ask, index))
-    for part, tags in instances or [(ask, {})]:
+def _figures(device: Device, index: int, wanted: Wanted) -> Iterator[Figure]:
+    yield from _rows(device, ALWAYS)
+    divided = device.get_number("nvmlDeviceGetMigMode", field=0)
+    if divided == 0 or device.codes.get("nvmlDeviceGetMigMode") in (NOT_SUPPORTED, _FUNCTION_NOT_FOUND):
+        yield from _rows(device, UTILIZATION)
+        yield from _rows(device, VIDEO if wanted.video else ())
+    instances = list(_instances(device, index))
+    for part, tags in instances or [(device, {})]:
         yield from _memory(part, tags)
         if wanted.processes is not None:
             for job, used in memory_by_job(part, wanted.processes).items():
                 yield Figure(metrics.GPU_JOB_MEMORY, used * _GIB, {**tags, **dict([job])})
-    yield from _memory_temperature(ask)
-    yield from _clock_reasons(ask)
-    yield from _links(ask)
+    yield from _memory_temperature(device)
+    yield from _clock_reasons(device)
+    yield from _links(device)
 
 
-def _rows(ask: Questions, rows: tuple[Row, ...], tags: dict[str, str] | None = None) -> Iterator[Figure]:
+def _rows(device: Device, rows: tuple[Row, ...], tags: dict[str, str] | None = None) -> Iterator[Figure]:
     for row in rows:
-        number = ask.number(row.function, *row.arguments, field=row.field)
+        number = device.get_number(row.function, *row.arguments, field=row.field)
         if number is not None:
             kind = {"kind": row.kind} if row.kind else {}
             yield Figure(row.metric, round(number * row.scale, 3), {**(tags or {}), **kind})
 
 
-def _memory(ask: Questions, tags: dict[str, str]) -> Iterator[Figure]:
-    yield from list(_rows(ask, MEMORY, tags)) or _rows(ask, OLDER_MEMORY, tags)
+def _memory(device: Device, tags: dict[str, str]) -> Iterator[Figure]:
+    yield from list(_rows(device, MEMORY, tags)) or _rows(device, OLDER_MEMORY, tags)
 
 
-def _instances(ask: Questions, index: int) -> Iterator[tuple[Questions, dict[str, str]]]:
+def _instances(device: Device, index: int) -> Iterator[tuple[Device, dict[str, str]]]:
     """The parts of a divided board and how they are told apart; those that share their memory once."""
     seen = set()
-    for part in ask.instances():
-        name, number = part.words("nvmlDeviceGetName"), part.number("nvmlDeviceGetGpuInstanceId")
+    for part in device.instances():
+        name, number = part.get_text("nvmlDeviceGetName"), part.get_number("nvmlDeviceGetGpuInstanceId")
         profile = _PROFILE.search(name or "")
         if profile and number is not None and number not in seen:
             seen.add(number)
-            uuid = part.words("nvmlDeviceGetUUID")
+            uuid = part.get_text("nvmlDeviceGetUUID")
             yield part, {"gpu": f"{index}:{profile[1]}:{number}"} | ({"gpu_uuid": uuid} if uuid else {})
 
 
-def _memory_temperature(ask: Questions) -> Iterator[Figure]:
-    values = ask.answer("nvmlDeviceGetFieldValues", (_MEMORY_TEMPERATURE,))
+def _memory_temperature(device: Device) -> Iterator[Figure]:
+    values = device.get("nvmlDeviceGetFieldValues", (_MEMORY_TEMPERATURE,))
     if values is not None and not values[0].nvmlReturn and values[0].valueType < len(_VALUE_FIELDS):
         degrees = getattr(values[0].value, _VALUE_FIELDS[values[0].valueType])
         yield Figure(metrics.GPU_MEMORY_TEMPERATURE, degrees, {})
 
 
-def _clock_reasons(ask: Questions) -> Iterator[Figure]:
+def _clock_reasons(device: Device) -> Iterator[Figure]:
     """Why the clocks are what they are. The function was renamed; older drivers know its older name."""
-    bits = ask.number("nvmlDeviceGetCurrentClocksEventReasons")
+    bits = device.get_number("nvmlDeviceGetCurrentClocksEventReasons")
     if bits is None:
-        bits = ask.number("nvmlDeviceGetCurrentClocksThrottleReasons")
+        bits = device.get_number("nvmlDeviceGetCurrentClocksThrottleReasons")
     if bits is not None:
         for reason, bit in REASONS.items():
             yield Figure(metrics.GPU_THROTTLED, int(bool(bits & bit)), {"reason": reason})
         yield Figure(metrics.GPU_SLOWED, int(bool(bits & ACTED_ON)), {})
 
 
-def _links(ask: Questions) -> Iterator[Figure]:
+def _links(device: Device) -> Iterator[Figure]:
     """How many NVLinks are up, and their errors; a link that cannot be asked makes the sum unknown."""
     active, told = [], False
     for link in range(_MAX_LINKS):
-        state = ask.number("nvmlDeviceGetNvLinkState", link)
-        code = ask.codes.pop("nvmlDeviceGetNvLinkState", None)
+        state = device.get_number("nvmlDeviceGetNvLinkState", link)
+        code = device.codes.pop("nvmlDeviceGetNvLinkState", None)
         if code == _INVALID_ARGUMENT:  # beyond the last
             break
         if state is not None:
@@ -207,7 +216,7 @@ def _links(ask: Questions) -> Iterator[Figure]:
     if told:
         yield Figure(metrics.GPU_NVLINKS_ACTIVE, len(active), {})
     for counter, kind in enumerate(_LINK_ERRORS):
-        errors = [ask.number("nvmlDeviceGetNvLinkErrorCounter", link, counter) for link in active]
+        errors = [device.get_number("nvmlDeviceGetNvLinkErrorCounter", link, counter) for link in active]
         known = [count for count in errors if count is not None]
         if active and len(known) == len(active):
             yield Figure(metrics.GPU_NVLINK_ERRORS, sum(known), {"kind": kind})

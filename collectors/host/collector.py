@@ -25,7 +25,7 @@ from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Texts, named
 from common.errors import ConfigurationError
 from common.metric import Metric, Series
-from fleetgauge.compute.nvml import DriverAnswer, ask_driver, code_of
+from fleetgauge.compute.nvml import DriverReading, error_code, read_boards
 
 NVML_SECONDS = 10.0
 _DRIVER_NOT_LOADED = 9  # a machine without GPUs that has the library all the same
@@ -98,7 +98,7 @@ class Node:
         )
         yield metrics.INFO(1, at, **tags)
         if answer.boards is None:
-            if answer.library_loads and answer.error and code_of(answer.error) != _DRIVER_NOT_LOADED:
+            if answer.library_loads and answer.error and error_code(answer.error) != _DRIVER_NOT_LOADED:
                 context.report.lose("the GPU driver", str(answer.error))
             return
         yield metrics.GPU_COUNT_LISTED(len(found), at)
@@ -110,9 +110,10 @@ class Node:
             yield from _figures(board, context)
         yield from self._counted(found, context)
 
-    def _ask(self, context: Context[HostSettings], wanted: Wanted) -> DriverAnswer[Board]:
+    def _ask(self, context: Context[HostSettings], wanted: Wanted) -> DriverReading[Board]:
         read = partial(boards.read, wanted=wanted)
-        return ask_driver(read, boards.unread, deadline=context.deadline.timeout(NVML_SECONDS))
+        deadline = context.deadline.timeout(NVML_SECONDS)
+        return read_boards(read, boards.unread, deadline=deadline, nvml=boards.load_pynvml())
 
     def _named(self, board: Board) -> Board:
         """A board that is lost no longer says what it is; its series goes on."""

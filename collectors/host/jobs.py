@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from fleetgauge.compute.nvml import Questions
+from fleetgauge.compute.nvml import Device
 
 _MAX_CGROUP_BYTES = 65536
 _SLURM = re.compile(r"slurm\S*/job_(\d+)(?:/|$)", re.MULTILINE)
@@ -35,11 +35,11 @@ def job_of(cgroup: str) -> tuple[str, str] | None:
     return None
 
 
-def memory_by_job(ask: Questions, proc: Path) -> dict[tuple[str, str], int]:
+def memory_by_job(device: Device, proc: Path) -> dict[tuple[str, str], int]:
     """Bytes that each job uses of a device. A job of which one process is unknown is left out whole."""
     used: dict[tuple[str, str], int] = defaultdict(int)
     unknown = set()
-    for process in ask.answer("nvmlDeviceGetComputeRunningProcesses") or ():
+    for process in device.get("nvmlDeviceGetComputeRunningProcesses") or ():
         try:
             with (proc / str(process.pid) / "cgroup").open("rb") as file:
                 job = job_of(file.read(_MAX_CGROUP_BYTES).decode("utf-8", "replace"))

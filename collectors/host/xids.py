@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from fleetgauge.compute.nvml import binding, code_of
+from collectors.host.boards import load_pynvml
+from fleetgauge.compute.nvml import error_code
 
 WAIT_MILLISECONDS = 5000
 MAX_KEPT = 10_000  # seconds with an error; a board that reports more is dead, and has said so
@@ -43,7 +44,7 @@ class XidListener:
     def _listen(self) -> None:
         """That the library stays initialised also spares every tick its start."""
         try:
-            nvml = binding()
+            nvml = load_pynvml()
             nvml.nvmlInit()
             events = nvml.nvmlEventSetCreate()
             boards = dict(
@@ -58,9 +59,9 @@ class XidListener:
             try:
                 event = nvml.nvmlEventSetWait(events, WAIT_MILLISECONDS)
             except Exception as error:
-                if code_of(error) == _UNINITIALIZED:
+                if error_code(error) == _UNINITIALIZED:
                     return
-                if code_of(error) != _TIMEOUT:  # a board that is lost makes every wait fail at once
+                if error_code(error) != _TIMEOUT:  # a board that is lost makes every wait fail at once
                     time.sleep(WAIT_MILLISECONDS / 1000)
                 continue
             index = boards.get(_address(event.device))

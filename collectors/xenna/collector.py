@@ -37,7 +37,10 @@ class XennaSettings(RecordSettings):
 
 
 class Record(NamedTuple):
-    """One record of a run; only an end has a `status`. A `plain` one is of the older form, without an end."""
+    """One record of a run; only an end has a `status`. A `plain` one is of the older form, without an end.
+
+    `pipeline` is the tag of a further pipeline of the run.
+    """
 
     writer: str
     timestamp: float
@@ -47,6 +50,12 @@ class Record(NamedTuple):
     seq: int | None = None
     status: str | None = None
     plain: bool = False
+    pipeline: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """Whose values these are: the writer's, or those of one of its further pipelines."""
+        return " ".join((self.writer, *self.pipeline))
 
 
 class _Layout(NamedTuple):
@@ -94,6 +103,7 @@ class XennaGrammar:
                 found if isinstance(found, dict) else {},
                 seq,
                 status,
+                pipeline=_pipeline_tag(value.get("pipeline")),
             )
         if isinstance(found, dict) and "timestamp" in value:
             run = f"plain:{unit(path)}:{kind}:{run_hash}"
@@ -123,7 +133,7 @@ class XennaGrammar:
             values = dict(zip(layout.shared, layout.pending, strict=True))
             shared = {key: value for key, value in values.items() if abs(value) < _TOO_LARGE}  # NaN is not
             problems += [("not_finite", key[0], values[key]) for key in values.keys() - shared.keys()]
-            self._shared.add(record.writer, record.timestamp, shared)
+            self._shared.add(record.source, record.timestamp, shared)
             if record.status:
                 self._ended.add(metrics.ENDED, (f"status:{record.status}",), None, int(record.timestamp))
         layout.pending.clear()
@@ -131,7 +141,7 @@ class XennaGrammar:
 
     def _layout(self, record: Record, found: Mapping[str, float], problems: list[Problem]) -> _Layout:
         """Return where the values of a record go; keys that are not declared are problems."""
-        name = (record.writer, record.tags, tuple(found))
+        name = (record.source, record.tags, tuple(found))
         layout = self._layouts.get(name)
         if layout is None:
             layout = self._layouts[name] = self._new_layout(record, found)
@@ -149,7 +159,8 @@ class XennaGrammar:
                 kind = (f"pipeline_kind:{record.pipeline_kind}",) if record.pipeline_kind else ()
                 shared.append((keyed.metric.name, *kind, f"stage:{stage}"))
             else:
-                own.append((keyed.metric, (*record.tags, *([f"stage:{stage}"] if stage else [])), None))
+                stages = (f"stage:{stage}",) if stage else ()
+                own.append((keyed.metric, (*record.pipeline, *record.tags, *stages), None))
         block = self.gauges.block(own, record.writer)
         pending: list[float] = []
         arrays = iter(block.values)
@@ -195,6 +206,10 @@ def _numbers(found: Mapping[str, Any], problems: list[Problem]) -> dict[str, flo
         if value is not None and type(value) not in _NUMBERS:
             problems.append(("not_a_number" if metrics.find(key) else "unknown_metric", key, value))
     return {key: value for key, value in found.items() if type(value) in _NUMBERS}
+
+
+def _pipeline_tag(number: object) -> tuple[str, ...]:
+    return (f"pipeline:{number}",) if type(number) is int and number > 1 else ()
 
 
 def _tags(*values: str | None) -> tuple[str, ...]:

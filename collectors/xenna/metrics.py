@@ -10,7 +10,8 @@ from common.metric import Combine, Metric, count, gauge
 from common.records.ingest import ingest_metrics
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
-STAGE_TAGS = (*RUN_TAGS, "stage")
+PIPELINE_TAGS = ("pipeline", *RUN_TAGS)  # the number of a pipeline in its run, absent for the first
+STAGE_TAGS = (*PIPELINE_TAGS, "stage")
 
 
 class Keyed(NamedTuple):
@@ -32,7 +33,7 @@ SUM, MEAN = Combine.SUM, Combine.MEAN
 
 PIPELINE = _family(
     "xenna.pipeline",
-    RUN_TAGS,
+    PIPELINE_TAGS,
     ("pipeline_duration_s", "second", MEAN, "How long the pipeline has been running."),
     ("main_loop_rate_hz", "hertz", MEAN, "Turns of the pipeline's main loop per second."),
     ("progress", "percent", MEAN, "Inputs taken from the input queue; 100 while later stages still work."),
@@ -47,7 +48,7 @@ PIPELINE = _family(
 
 CLUSTER = _family(
     "xenna.cluster",
-    RUN_TAGS,
+    PIPELINE_TAGS,
     ("total_cpus", "core", MEAN, "CPUs of the Ray cluster."),
     ("avail_cpus", "core", MEAN, "CPUs that Ray has not given out; stage actors ask for none."),
     ("total_gpus", "device", MEAN, "GPUs of the Ray cluster."),

@@ -51,7 +51,7 @@ def read_limits(root: Path) -> Limits:
 
 
 def parse_memberships(text: str) -> dict[str, str]:
-    """`/proc/self/cgroup` as controller to path; the unified hierarchy goes by the empty name."""
+    """Return `/proc/self/cgroup` as controller to path; the unified hierarchy has the empty name."""
     memberships: dict[str, str] = {}
     for line in text.split("\n"):
         fields = line.split(":", 2)
@@ -62,15 +62,15 @@ def parse_memberships(text: str) -> dict[str, str]:
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """The cgroup mounts of `/proc/self/mountinfo`."""
+    """Return the cgroup mounts of `/proc/self/mountinfo`."""
     mounts = []
     for line in text.split("\n"):
         before, _, after = line.partition(" - ")
-        place, kind = before.split(" "), after.split(" ")
-        if len(place) >= 6 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
+        mount, kind = before.split(" "), after.split(" ")
+        if len(mount) >= 6 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
             version = 2 if kind[0] == "cgroup2" else 1
             controllers = frozenset(kind[2].split(",")) if version == 1 else frozenset({""})
-            mounts.append(Mount(_unescape(place[3]), _unescape(place[4]), version, controllers))
+            mounts.append(Mount(_unescape(mount[3]), _unescape(mount[4]), version, controllers))
     return mounts
 
 
@@ -92,14 +92,14 @@ def levels(mount: Mount, path: str) -> list[str]:
 
 
 def parse_memory(text: str) -> int | None:
-    """A memory limit in bytes, None where the file is empty or says that there is none."""
+    """Return a memory limit in bytes, None where there is none."""
     match = _NUMBER.fullmatch(text.strip())
     limit = int(match[0]) if match else 0
     return limit if 0 < limit < _UNLIMITED else None
 
 
 def parse_quota(text: str) -> float | None:
-    """CPUs from `<quota> <period>`, None where the quota is `max` or -1."""
+    """Return the CPUs of `<quota> <period>`, None where the quota is `max` or -1."""
     numbers = [int(field) for field in text.split() if _NUMBER.fullmatch(field)]
     if len(numbers) != 2 or not all(numbers) or len(text.split()) != 2:
         return None

@@ -21,7 +21,7 @@ Entry = TypeVar("Entry", int, str)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device as its driver describes it. What the driver would not say is None."""
+    """One device as its driver describes it. What the driver does not report is None."""
 
     index: int | None
     name: str | bytes | None = None
@@ -38,7 +38,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleGpus:
     """How many devices are visible, by which rule, and which ones: None where that is not known."""
 
     count: int | None
@@ -66,7 +66,7 @@ def parse_visible_devices(value: str) -> tuple[int, ...] | tuple[str, ...]:
 
 
 def _index(entry: str) -> int | None:
-    """As `strtoul` reads it: `1gpu` is 1, and a word is no index."""
+    """Return the index as `strtoul` reads it: `1gpu` is 1, `gpu` is none."""
     match = _LEADING_INTEGER.match(entry.strip())
     return int(match[0]) if match and int(match[0]) >= 0 else None
 
@@ -82,7 +82,7 @@ def _distinct(entries: Iterable[Entry | None]) -> tuple[Entry, ...]:
     return tuple(distinct)
 
 
-def hidden_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | None) -> Visible | None:
+def visible_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | None) -> VisibleGpus | None:
     """What the variables of the runtime leave visible, or None where none of them is set.
 
     A variable that is set answers, whatever it holds: empty means no device.
@@ -100,43 +100,45 @@ def hidden_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | N
     return _select("HIP_VISIBLE_DEVICES", above, inventory)
 
 
-def allocated(count: int, source: str, listed: tuple[int, ...], inventory: tuple[Gpu, ...] | None) -> Visible:
-    """What a scheduler's count leaves visible; `listed` are the indices of its devices, where it says."""
+def allocated(
+    count: int, source: str, listed: tuple[int, ...], inventory: tuple[Gpu, ...] | None
+) -> VisibleGpus:
+    """Return the devices of a scheduler's count; `listed` are their indices, where it lists them."""
     if inventory is None:
-        return Visible(count, source, None)
+        return VisibleGpus(count, source, None)
     present = devices(inventory)
     if count >= len(present):
-        return Visible(len(present), source, present)
+        return VisibleGpus(len(present), source, present)
     if len(listed) == count and all(index < len(present) for index in listed):
-        return Visible(count, source, tuple(present[index] for index in listed))
-    return Visible(count, source, alike(present, count))
+        return VisibleGpus(count, source, tuple(present[index] for index in listed))
+    return VisibleGpus(count, source, same_kind(present, count))
 
 
-def alike(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
+def same_kind(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
     """`count` of these, whichever they are, if all are of one kind: then only their indices are unknown."""
     kinds = {replace(gpu, index=None, uuid=None) for gpu in gpus}
     return tuple(kinds) * count if len(kinds) == 1 else None
 
 
-def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visible:
+def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> VisibleGpus:
     entries = parse_visible_devices(value)
     if inventory is None:
-        return Visible(len(entries), source, None)
+        return VisibleGpus(len(entries), source, None)
     kind = str(entries[0])[:4] if entries else ""
     if kind in _UUIDS and not any(text(gpu.uuid).startswith(kind) for gpu in inventory):
         # Nothing to compare with: take the variable's word, up to what the boards can hold.
         boards = sum(not gpu.is_instance for gpu in inventory)
         room = boards * (_INSTANCES_PER_BOARD if kind == "MIG-" else 1)
-        return Visible(min(len(entries), room), source, None)
-    chosen: list[int] = []
+        return VisibleGpus(min(len(entries), room), source, None)
+    selected: list[int] = []
     for entry in entries:
         position = _position(entry, inventory)
         if position is None:
             break
-        if position in chosen:
-            return Visible(0, source, ())
-        chosen.append(position)
-    return Visible(len(chosen), source, tuple(inventory[position] for position in chosen))
+        if position in selected:
+            return VisibleGpus(0, source, ())
+        selected.append(position)
+    return VisibleGpus(len(selected), source, tuple(inventory[position] for position in selected))
 
 
 def _position(entry: int | str, inventory: tuple[Gpu, ...]) -> int | None:

@@ -1,9 +1,9 @@
 """What a process runs on: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings.
 
-Holds the rules, in which order sources are asked and how they bound each other; what each source says is
-parsed next door. Nothing is imported beyond the standard library: the GPU driver's library is asked by
-itself, `pynvml` and `psutil` are used where they are installed, `torch` only where the process itself has
-initialised CUDA with it.
+The rules: in which order sources are read, and how they limit each other. What each source states is parsed
+in the modules beside this one. Nothing is imported beyond the standard library: the GPU driver's library is
+called by ctypes, `psutil` only where the system has no other total of memory, `torch` only where the process
+itself has initialised CUDA with it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,14 @@ from typing import Any, TypeVar
 
 from fleetgauge.compute import slurm
 from fleetgauge.compute.cgroup import Limits, read_limits
-from fleetgauge.compute.gpu import Gpu, Visible, allocated, devices, hidden_by_environment, text
-from fleetgauge.compute.nvml import (
-    DEADLINE_SECONDS,
-    DriverAnswer,
-    GpuReading,
-    ask_driver,
-    read_board,
-    unread_board,
-)
-from fleetgauge.compute.once import left_out
-from fleetgauge.compute.pci import lists_gpus
-from fleetgauge.compute.slurm import Answer
-from fleetgauge.compute.user_config import model_section, runtime_section, wandb_ready
+from fleetgauge.compute.gpu import Gpu, VisibleGpus, allocated, devices, text, visible_by_environment
+from fleetgauge.compute.nvml import DEADLINE_SECONDS, read_inventory
+from fleetgauge.compute.slurm import Detected
+from fleetgauge.compute.user_config import debug_once, model_section, runtime_section, wandb_ready
 
 _GIB = 2**30
+_PCI_VENDORS = ("0x10de", "0x1002")  # NVIDIA, and AMD's graphics
+_PCI_CLASSES = ("0x03", "0x12")  # display controllers and processing accelerators
 _USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 T = TypeVar("T")
@@ -41,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the operating system and the driver answer: the machine's totals, before any allotment.
+    """What the operating system and the driver report: the machine's totals, before any allotment.
 
     `gpus` is None where the driver cannot be asked, which is not the same as a machine without any.
     `torch_gpus` are those that a process which has initialised CUDA already sees, numbered its own way.
@@ -67,21 +60,21 @@ def collect_compute_metadata(
 ) -> dict[str, Any]:
     """Describe what this process runs on, ready for JSON.
 
-    Never raises: what cannot be found out is left out, and said once at debug level. The figures of
+    Never raises: what cannot be found out is left out, and logged once at debug level. The values of
     `compute` are keys with dots, `compute.cpu_count`; the rest are mappings. `compute.gpu_source` is always
     there: `unknown` where nobody could say how many GPUs there are, and there is no `compute.gpu_count`.
     """
     environment = os.environ if env is None else env
     machine = read_host(root=root) if host is None else host
     limits = _attempt("cgroup", lambda: read_limits(Path(root)), Limits(None, None))
-    visible = _attempt("gpu", lambda: see_gpus(environment, machine), _NOBODY_ASKED)
+    visible = _attempt("gpu", lambda: detect_gpus(environment, machine), _UNKNOWN_GPUS)
     metadata: dict[str, Any] = {}
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "system": lambda: _section("system", _system(environment)),
-        "cpu": lambda: _cpu_figures(environment, limits, machine),
-        "gpu count": lambda: _gpu_figures(visible),
+        "cpu": lambda: _cpu_values(environment, limits, machine),
+        "gpu count": lambda: _gpu_values(visible),
         "gpu details": lambda: _gpu_details(visible),
-        "memory": lambda: _memory_figures(environment, limits, machine, visible),
+        "memory": lambda: _memory_values(environment, limits, machine, visible),
         "slurm": lambda: _section("slurm", slurm.job_section(environment)),
         "model": lambda: _section("model", model_section(cfg)),
         "runtime": lambda: _section("runtime", runtime_section(cfg)),
@@ -92,110 +85,110 @@ def collect_compute_metadata(
     return ready
 
 
-def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Answer:
-    """The CPUs this process may use: Slurm's word, else the least of affinity, quota and what is there."""
+def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
+    """Return the CPUs this process may use: Slurm's number, else the least of affinity, quota and total."""
     if allotted := slurm.cpus_for_task(env):
-        return Answer(min(allotted.value, host.os_cpus), allotted.source)
-    candidates = [Answer(host.os_cpus, "system")]
+        return Detected(min(allotted.value, host.os_cpus), allotted.source)
+    candidates = [Detected(host.os_cpus, "system")]
     if host.affinity is not None:
-        candidates.append(Answer(host.affinity, "affinity"))
+        candidates.append(Detected(host.affinity, "affinity"))
     if limits.cpus is not None:
-        candidates.append(Answer(math.ceil(limits.cpus), "cgroup"))
+        candidates.append(Detected(math.ceil(limits.cpus), "cgroup"))
     least = min(candidates, key=lambda candidate: candidate.value)
-    return Answer(max(least.value, 1), least.source)
+    return Detected(max(least.value, 1), least.source)
 
 
-def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Answer | None:
-    """The bytes this process may use: the cgroup's limit, else Slurm's word, else what is there."""
+def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Detected | None:
+    """Return the bytes this process may use: the cgroup's limit, else Slurm's, else the total."""
     total = host.memory_bytes if host.memory_bytes > 0 else None
     # A limit that the machine could never reach limits nothing.
     if limits.memory_bytes is not None and (total is None or limits.memory_bytes <= total):
-        return Answer(limits.memory_bytes, "cgroup")
+        return Detected(limits.memory_bytes, "cgroup")
     allotted = slurm.memory_bytes(env, gpus)
     if allotted is not None and allotted.value:
-        return Answer(min(allotted.value, total or allotted.value), allotted.source)
+        return Detected(min(allotted.value, total or allotted.value), allotted.source)
     if total is None:
         return None
-    return Answer(total, allotted.source if allotted else "system")
+    return Detected(total, allotted.source if allotted else "system")
 
 
-def see_gpus(env: Mapping[str, str], host: Host) -> Visible:
+def detect_gpus(env: Mapping[str, str], host: Host) -> VisibleGpus:
     """The GPUs this process sees: by the runtime's variables, else by Slurm, else all there are.
 
     None there are where a driver says so, or where none can be loaded and the bus lists no board for it.
     """
-    if visible := hidden_by_environment(env, host.gpus):
+    if visible := visible_by_environment(env, host.gpus):
         return visible if host.gpus is not None else _as_torch_sees(visible, host.torch_gpus)
     inventory = host.gpus if host.gpus is not None else host.torch_gpus
     if allotted := slurm.gpus_on_node(env):
         return allocated(allotted.value, allotted.source, slurm.gpu_indices(env), inventory)
     if inventory is None:
-        return Visible(0, "pci", ()) if host.pci_lists_gpus is False else _NOBODY_ASKED
+        return VisibleGpus(0, "pci", ()) if host.pci_lists_gpus is False else _UNKNOWN_GPUS
     present = devices(inventory)
-    return Visible(len(present), "nvml" if host.gpus is not None else "torch", present)
+    return VisibleGpus(len(present), "nvml" if host.gpus is not None else "torch", present)
 
 
 def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str] = "/") -> Host:
     """Ask this machine. The driver gets `deadline` seconds."""
     affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
-    unanswered: DriverAnswer[GpuReading] = DriverAnswer()
-    driver = _attempt("NVML", lambda: ask_driver(read_board, unread_board, deadline=deadline), unanswered)
-    boards = driver.boards
-    gpus = None if boards is None else tuple(gpu for board in boards for gpu in (board.gpu, *board.instances))
+    unread: tuple[tuple[Gpu, ...] | None, bool] = (None, True)
+    gpus, library_loads = _attempt("NVML", lambda: read_inventory(deadline), unread)
     return Host(
         os_cpus=os.cpu_count() or affinity or 1,
         affinity=affinity,
         memory_bytes=_attempt("memory total", _total_memory, 0),
         gpus=gpus,
         torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
-        pci_lists_gpus=None if driver.library_loads else lists_gpus(Path(root)),
+        pci_lists_gpus=None if library_loads else _pci_lists_gpus(Path(root)),
     )
 
 
-_NOBODY_ASKED = Visible(None, "unknown", None)
+_UNKNOWN_GPUS = VisibleGpus(None, "unknown", None)
 
 
-def _as_torch_sees(visible: Visible, torch_gpus: tuple[Gpu, ...] | None) -> Visible:
-    """Without a driver to ask, CUDA itself bounds the variable and, where they agree, fills in the rest."""
+def _as_torch_sees(visible: VisibleGpus, torch_gpus: tuple[Gpu, ...] | None) -> VisibleGpus:
+    """Without a driver to read, CUDA itself bounds the variable and, where they agree, fills in the rest."""
     if torch_gpus is None or visible.count is None:
         return visible
     count = min(visible.count, len(torch_gpus))
-    return Visible(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
+    return VisibleGpus(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
 
 
-def _cpu_figures(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
+def _cpu_values(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
     cpus = count_cpus(env, limits, host)
-    figures: dict[str, Any] = {"compute.cpu_count": cpus.value, "compute.cpu_source": cpus.source}
+    values: dict[str, Any] = {"compute.cpu_count": cpus.value, "compute.cpu_source": cpus.source}
     if architecture := _attempt("cpu architecture", lambda: os.uname().machine, ""):
-        figures["compute.cpu_architecture"] = architecture
+        values["compute.cpu_architecture"] = architecture
     if job := slurm.cpus_of_job(env):
-        figures["compute.cpu_count_job"] = job
-    return figures
+        values["compute.cpu_count_job"] = job
+    return values
 
 
-def _memory_figures(env: Mapping[str, str], limits: Limits, host: Host, visible: Visible) -> dict[str, Any]:
+def _memory_values(
+    env: Mapping[str, str], limits: Limits, host: Host, visible: VisibleGpus
+) -> dict[str, Any]:
     memory = measure_memory(env, limits, host, visible.count or 0)
     if memory is None:
         return {}
     return {"compute.memory_gb": gib(memory.value), "compute.memory_source": memory.source}
 
 
-def _gpu_figures(visible: Visible) -> dict[str, Any]:
-    figures: dict[str, Any] = {"compute.gpu_source": visible.source}
-    return figures if visible.count is None else {"compute.gpu_count": visible.count, **figures}
+def _gpu_values(visible: VisibleGpus) -> dict[str, Any]:
+    values: dict[str, Any] = {"compute.gpu_source": visible.source}
+    return values if visible.count is None else {"compute.gpu_count": visible.count, **values}
 
 
-def _gpu_details(visible: Visible) -> dict[str, Any]:
+def _gpu_details(visible: VisibleGpus) -> dict[str, Any]:
     """The visible devices; on a mixed node the type is the first one's, and all types are listed."""
     if not visible.gpus:
         return {}
-    figures: dict[str, Any] = {"compute.gpus": [_detail(gpu) for gpu in visible.gpus]}
+    values: dict[str, Any] = {"compute.gpus": [_detail(gpu) for gpu in visible.gpus]}
     types = list(dict.fromkeys(text(gpu.name) for gpu in visible.gpus if gpu.name))
     if types:
-        figures["compute.gpu_type"] = types[0]
+        values["compute.gpu_type"] = types[0]
     if len(types) > 1:
-        figures["compute.gpu_types"] = types
-    return figures
+        values["compute.gpu_types"] = types
+    return values
 
 
 def _detail(gpu: Gpu) -> dict[str, Any]:
@@ -212,22 +205,22 @@ def _detail(gpu: Gpu) -> dict[str, Any]:
 
 def _system(env: Mapping[str, str]) -> dict[str, Any]:
     """Field by field. Not from `platform`, which runs `uname -p` in a child: a job may not be forked."""
-    fields: dict[str, Callable[[], str]] = {
+    readers: dict[str, Callable[[], str]] = {
         "platform": _platform,
         "python_version": lambda: sys.version.split()[0],
         "hostname": lambda: os.uname().nodename,
         "user": lambda: _user(env),
     }
-    answers = {name: _attempt(name, ask, "") for name, ask in fields.items()}
-    return {name: answer for name, answer in answers.items() if answer}
+    found = {name: _attempt(name, read, "") for name, read in readers.items()}
+    return {name: value for name, value in found.items() if value}
 
 
 def _platform() -> str:
-    """As `platform.platform()` words it."""
+    """Return what `platform.platform()` returns."""
     system = os.uname()
     libc = _attempt("libc", lambda: os.confstr("CS_GNU_LIBC_VERSION"), None)
-    words = [system.sysname, system.release, system.machine]
-    return "-".join(words + (["with", libc.replace(" ", "")] if libc else []))
+    names = [system.sysname, system.release, system.machine]
+    return "-".join(names + (["with", libc.replace(" ", "")] if libc else []))
 
 
 def _user(env: Mapping[str, str]) -> str:
@@ -246,7 +239,7 @@ def _total_memory() -> int:
 
 
 def _torch_gpus() -> tuple[Gpu, ...] | None:
-    """The devices of a CUDA that is already up: asking any earlier would bring it up, and break forking."""
+    """Return the devices of an initialised CUDA: an earlier call would initialise it, and break fork."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
@@ -258,6 +251,23 @@ def _torch_gpus() -> tuple[Gpu, ...] | None:
     return tuple(gpus)
 
 
+def _pci_lists_gpus(root: Path) -> bool | None:
+    """Return whether the bus lists an accelerator of NVIDIA or AMD; None where it cannot be read.
+
+    A bus lists the boards of a machine inside a container too, whether or not anything there can use them.
+    """
+
+    def is_gpu(function: Path) -> bool:
+        vendor, kind = ((function / name).read_text().strip() for name in ("vendor", "class"))
+        return vendor in _PCI_VENDORS and kind.startswith(_PCI_CLASSES)
+
+    try:
+        functions = list((root / "sys/bus/pci/devices").iterdir())
+        return any(map(is_gpu, functions)) if functions else None
+    except OSError:
+        return None
+
+
 def _section(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: fields} if fields else {}
 
@@ -267,9 +277,9 @@ def gib(size: int) -> float:
     return round(size / _GIB, 2)
 
 
-def _attempt(part: str, collect: Callable[[], T], otherwise: T) -> T:
+def _attempt(part: str, collect: Callable[[], T], default: T) -> T:
     try:
         return collect()
     except Exception as error:
-        left_out(part, error)
-        return otherwise
+        debug_once(part, error)
+        return default

@@ -1,4 +1,4 @@
-"""What Slurm tells a job about itself, through the environment.
+"""The allotment of a Slurm job, from its environment.
 
 Knows the grammar of Slurm's variables and nothing of the machine. Every function is total: what is empty
 or garbage answers None, and the caller goes on to its next source.
@@ -36,15 +36,15 @@ _SECTION = {
 }
 
 
-class Answer(NamedTuple):
-    """A number, and the rule that gave it: the name of a variable, or what was asked."""
+class Detected(NamedTuple):
+    """A number, and its source: the name of a variable, or of another rule."""
 
     value: int
     source: str
 
 
 def job_section(env: Mapping[str, str]) -> dict[str, str]:
-    """The white-listed variables as they stand, or nothing outside a job.
+    """Return the white-listed variables unchanged, or nothing outside a job.
 
     Only a job's id says that this is one: `srun` also takes its options from `SLURM_*` variables, so the
     rest may be exported on a login node.
@@ -56,10 +56,10 @@ def job_section(env: Mapping[str, str]) -> dict[str, str]:
     return section if "slurm_job_id" in section else {}
 
 
-def cpus_for_task(env: Mapping[str, str]) -> Answer | None:
+def cpus_for_task(env: Mapping[str, str]) -> Detected | None:
     """The CPUs of this task, else those of the job on this node."""
     if per_task := _integer(env.get("SLURM_CPUS_PER_TASK", "")):
-        return Answer(per_task, "SLURM_CPUS_PER_TASK")
+        return Detected(per_task, "SLURM_CPUS_PER_TASK")
     return _cpus_allocated_here(env)
 
 
@@ -75,18 +75,18 @@ def cpus_on_node(env: Mapping[str, str]) -> int | None:
 def cpus_of_job(env: Mapping[str, str]) -> int | None:
     """The CPUs of the job over all its nodes, where a variable lists the nodes."""
     on_node = env.get("SLURM_CPUS_ON_NODE", "")
-    # A bare integer there is this node's, and says nothing of the others.
+    # A bare integer there is this node's, not that of the others.
     listed = _per_node(env.get("SLURM_JOB_CPUS_PER_NODE", "")) or (
         () if _integer(on_node) else _per_node(on_node)
     )
     return sum(count * nodes for count, nodes in listed) if listed else None
 
 
-def memory_bytes(env: Mapping[str, str], gpus: int) -> Answer | None:
+def memory_bytes(env: Mapping[str, str], gpus: int) -> Detected | None:
     """The memory allotted on this node, 0 meaning all of it. `gpus` serves where Slurm gives no count."""
     per_node = _bytes(env.get("SLURM_MEM_PER_NODE", ""))
     if per_node is not None:
-        return Answer(per_node, "SLURM_MEM_PER_NODE")
+        return Detected(per_node, "SLURM_MEM_PER_NODE")
     allocated_gpus = gpus_on_node(env)
     shares = {
         "SLURM_MEM_PER_CPU": cpus_on_node(env) or 0,
@@ -95,24 +95,24 @@ def memory_bytes(env: Mapping[str, str], gpus: int) -> Answer | None:
     for name, units in shares.items():
         each = _bytes(env.get(name, ""))
         if each == 0 or (each and units):
-            return Answer(each * units, name)
+            return Detected(each * units, name)
     return None
 
 
-def gpus_on_node(env: Mapping[str, str]) -> Answer | None:
+def gpus_on_node(env: Mapping[str, str]) -> Detected | None:
     """The GPUs of the job on this node; none at all is an answer.
 
     `SLURM_GPUS` is not asked: it counts the whole job.
     """
-    # What was allocated before what was asked for.
+    # What was allocated before what was requested.
     for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
         count = _gpus_in_option(env.get(name, ""))
         if count is not None:
-            return Answer(count, name)
+            return Detected(count, name)
     # The step before the job it is a part of.
     for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if indices := _indices(env.get(name, "")):
-            return Answer(len(indices), name)
+            return Detected(len(indices), name)
     return None
 
 
@@ -121,15 +121,15 @@ def gpu_indices(env: Mapping[str, str]) -> tuple[int, ...]:
     return _indices(env.get("SLURM_STEP_GPUS", "")) or _indices(env.get("SLURM_JOB_GPUS", ""))
 
 
-def _cpus_allocated_here(env: Mapping[str, str]) -> Answer | None:
+def _cpus_allocated_here(env: Mapping[str, str]) -> Detected | None:
     for name in ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"):
         if here := _here(env, name):
-            return Answer(here, name)
+            return Detected(here, name)
     return None
 
 
 def _here(env: Mapping[str, str], name: str) -> int | None:
-    """This node's entry of a per-node list, the first where `SLURM_NODEID` does not say which."""
+    """This node's entry of a per-node list, the first where `SLURM_NODEID` is not set."""
     listed = _per_node(env.get(name, ""))
     if len(listed) == 1:
         return listed[0][0]
@@ -153,7 +153,7 @@ def _per_node(value: str) -> tuple[tuple[int, int], ...]:
 
 
 def _integer(value: str) -> int:
-    """A plain number, 0 where it is none: the two fall through alike."""
+    """A plain number, 0 where it is none: both fall through."""
     match = re.fullmatch("[0-9]{1,9}", value.strip())
     return int(match[0]) if match else 0
 

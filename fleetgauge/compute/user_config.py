@@ -6,12 +6,12 @@ any of it. A field that is missing, empty or broken costs itself.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any
 
-from fleetgauge.compute.once import left_out
 from fleetgauge.records.background import json_ready
 
 _MODEL = ("model_source", "batch_size", "concurrency")
@@ -38,6 +38,17 @@ _RUNTIME = (
 _RUNTIME_FLAGS = "use_llm_"
 _MAX_DEPTH = 16
 
+_log = logging.getLogger("fleetgauge.compute")
+logged: set[str] = set()  # the parts whose absence was logged
+
+
+def debug_once(part: str, error: BaseException | str) -> None:
+    """Log at debug level that a part is missing, once: a job may collect a thousand times."""
+    if part not in logged:
+        logged.add(part)
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+        _log.debug("%s left out: %s", part, reason)
+
 
 def model_section(cfg: object) -> dict[str, Any]:
     """The model's fields and, in one nested mapping, those of its engine."""
@@ -63,12 +74,12 @@ def fields(section: object, names: Iterable[object], depth: int = 0) -> dict[str
             given = field(section, name)
             value = wandb_ready(given, depth)
         except Exception as error:
-            left_out(f"configuration field {name}", error)
+            debug_once(f"configuration field {name}", error)
             continue
         if value is not None:
             values[json_ready(str(name))] = value
         elif given is not None:
-            left_out(f"configuration field {name}", "JSON has no form for it")
+            debug_once(f"configuration field {name}", "JSON has no form for it")
     return values
 
 
@@ -79,7 +90,7 @@ def field(section: object, name: Any) -> object:  # Any: keys of a mapping need 
     except (KeyError, AttributeError):
         return None
     except Exception as error:
-        left_out(f"configuration field {name}", error)
+        debug_once(f"configuration field {name}", error)
         return None
 
 
@@ -107,5 +118,5 @@ def _names(section: object) -> list[str]:
     try:
         return [str(name) for name in section] if isinstance(section, Mapping) else dir(section)
     except Exception as error:
-        left_out("configuration flags", error)
+        debug_once("configuration flags", error)
         return []

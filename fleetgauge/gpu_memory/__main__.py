@@ -1,49 +1,22 @@
-"""The command: pictures of a recording in one line, with or without W&B."""
+"""The command: a page or W&B runs of a recording."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
-from typing import TextIO
 
 from fleetgauge.pages.atomic_file import atomic_file
 from fleetgauge.pages.axes import plural
 from fleetgauge.pages.page import file_of
 
 from .attribution import attribution_files
-from .download import at_hand
-from .loader import Loaded, LoadedSession, load_recording
+from .loader import LoadedRecording, LoadedSession, load_recording
 from .page import recording_title, render_recording
-from .recording import RecordingError, open_recording
+from .recording import RecordingError
 from .wandb_export import WandbExportConfig, export_tracking_run_to_wandb
 
 _COMMAND = "gpu-memory-export"
-_BYTES_BETWEEN_LINES = 4 * 2**20
-
-
-class ProgressLine:
-    """Says on a terminal how far reading has come; silent elsewhere."""
-
-    def __init__(self, total: int, stream: TextIO) -> None:
-        self._total, self._stream, self._read = total, stream, 0
-        self._next = 0.0 if stream.isatty() and total > 0 else math.inf
-
-    def __call__(self, size: int) -> None:
-        """So many more bytes were read."""
-        self._read += size
-        if self._read >= self._next:
-            self._next = self._read + _BYTES_BETWEEN_LINES
-            share = min(1.0, self._read / self._total)
-            self._stream.write(f"\rreading {self._read / 2**20:,.0f} MiB, {share:4.0%} ")
-            self._stream.flush()
-
-    def done(self) -> None:
-        """Leave a clean line."""
-        if self._next < math.inf:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,10 +30,10 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--offline", action="store_true", help="write the run to disk, to be synced later")
     export.add_argument("--artifacts", action="store_true", help="upload the recording and the page as well")
     export.add_argument(
-        "--attribution", action="store_true", help="log which tensors held the memory, if known"
+        "--attribution", action="store_true", help="log which tensors used the memory, if known"
     )
     report = commands.add_parser("report", help="write one HTML page")
-    report.add_argument("sink", help=f"{what}; or s3://bucket/prefix of one, where boto3 is installed")
+    report.add_argument("sink", type=Path, help=what)
     where = "the page to write, or a directory where its title names it; here by default"
     report.add_argument("-o", "--output", type=Path, default=Path(), help=where)
     return parser
@@ -71,33 +44,29 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "report":
-            with at_hand(options.sink) as sink:
-                loaded = _load(sink)
-                page = render_recording(loaded, script=True)
-                output = file_of(options.output, recording_title(loaded))
+            loaded = _load(options.sink)
+            output = file_of(options.output, recording_title(loaded))
             with atomic_file(output) as file:
-                file.write(page)
-            _say(f"{output}: {_counted(loaded)}")
+                file.write(render_recording(loaded, script=True))
+            _print(f"{output}: {_counted(loaded)}")
         else:
             _export(options, _load(options.sink))
     except (RecordingError, OSError, ImportError) as error:
-        _say(f"error: {error}")
+        _print(f"error: {error}")
         return 2
     return 0
 
 
-def _load(path: Path) -> Loaded:
-    progress = ProgressLine(open_recording(path).size, sys.stderr)
-    loaded = load_recording(path, progress)
-    progress.done()
+def _load(path: Path) -> LoadedRecording:
+    loaded = load_recording(path)
     for note in loaded.notes:
-        _say(f"note: {note}")
+        _print(f"note: {note}")
     for reason, count in sorted(loaded.losses.items()):
-        _say(f"note: {count:,} left out: {reason.replace('_', ' ')}")
+        _print(f"note: {count:,} left out: {reason.replace('_', ' ')}")
     return loaded
 
 
-def _export(options: argparse.Namespace, loaded: Loaded) -> None:
+def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
     config = WandbExportConfig(
         enabled=True,
         project=options.project,
@@ -107,34 +76,32 @@ def _export(options: argparse.Namespace, loaded: Loaded) -> None:
         log_attribution=options.attribution,
     )
     for session in loaded.sessions:
-        progress = ProgressLine(session.size, sys.stderr)
         export_tracking_run_to_wandb(
             config,
             command_name=_COMMAND,
             session_summary=session.summary,
             stats=session.stats,
-            events=session.events(progress),
+            events=session.events(),
             output_path=loaded.path,
             telemetry_sink_dir=loaded.path,
             oom_dump_path=_dump_of(session, loaded),
             attribution_bundle_dir=loaded.path if attribution_files(loaded.path) else None,
         )
-        progress.done()
-    _say(f"exported {_counted(loaded)}")
+    _print(f"exported {_counted(loaded)}")
 
 
-def _dump_of(session: LoadedSession, loaded: Loaded) -> Path | None:
+def _dump_of(session: LoadedSession, loaded: LoadedRecording) -> Path | None:
     """The latest OOM dump of a session."""
     dumps = {dump.session.session_id: dump.path for dump in loaded.oom_dumps if dump.session is not None}
     return dumps.get(session.summary.session_id)
 
 
-def _counted(loaded: Loaded) -> str:
-    events = sum(session.profile.statistics.events for session in loaded.sessions)
+def _counted(loaded: LoadedRecording) -> str:
+    events = sum(session.profile.totals.events for session in loaded.sessions)
     return f"{plural(len(loaded.sessions), 'session')}, {plural(events, 'event')}"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 

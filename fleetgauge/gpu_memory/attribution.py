@@ -1,4 +1,4 @@
-"""Which tensors held the memory: the attribution bundle of a session, for W&B.
+"""Which tensors used the memory: the attribution bundle of a session, for W&B.
 
 The bundle may hold a pickle of the allocator's state. Loading a pickle runs whatever its author wrote, so
 that nothing here ever opens it: the tables and the page are made of the JSON beside it.
@@ -11,10 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fleetgauge.pages.page import render_document, render_table
-
 from .documents import integer, read_object
-from .page_style import STYLE
 from .wandb_tracking import log_artifact
 
 ANNOTATED_NAME = "cuda_allocator_state_history_annotated.html"
@@ -40,7 +37,7 @@ def attribution_files(directory: Path) -> list[Path]:
 
 
 def tensor_rows(directory: Path) -> list[TensorRow]:
-    """Every storage with its tensors, the largest first; empty where the bundle does not tell."""
+    """Every storage with its tensors, the largest first; empty where the bundle has none."""
     entries = read_object(directory / TENSORS_NAME).get("attributed_storage_pointers")
     if not isinstance(entries, list):
         return []
@@ -50,7 +47,7 @@ def tensor_rows(directory: Path) -> list[TensorRow]:
 
 # W&B is typed as Any here and in wandb_export: it is imported only when a run is exported.
 def log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts: bool) -> dict[str, object]:
-    """Log a bundle to a run; answers what belongs into the run's summary."""
+    """Log a bundle to a run; returns what belongs into the run's summary."""
     summary: dict[str, object] = {}
     files = attribution_files(directory)
     if artifacts:
@@ -71,6 +68,10 @@ def log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts:
 
 def attribution_page(rows: list[TensorRow], recorded: object) -> str:
     """The largest storages as a page without scripts; the annotated history itself is in the artifact."""
+    from fleetgauge.pages.page import render_document, render_table  # large, and needed here only
+
+    from .page_style import STYLE
+
     history = "unknown" if not isinstance(recorded, bool) else "recorded" if recorded else "not recorded"
     shown = f"{len(rows):,} storages, the largest {min(len(rows), _MAX_ROWS_SHOWN)} shown"
     cells = [

@@ -32,6 +32,6 @@ def integer(found: object) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-def words(found: object) -> str | None:
-    """The value, if it is a text that says something."""
+def text_or_none(found: object) -> str | None:
+    """Return the value, if it is text that is not blank."""
     return found if isinstance(found, str) and found.strip() else None

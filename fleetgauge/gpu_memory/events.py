@@ -7,17 +7,19 @@ module turns any of them, as a mapping or as an object, into one typed value. It
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 # Most severe first. A peak is worth a mark although nothing is wrong.
 ALERT_TYPES = ("critical", "error", "warning", "peak")
 _SCHEMA_VERSIONS = (2, 3, 4)
 _MAX_NUMBER = 2**63
-_TELLING = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
+_NO_METADATA: Mapping[str, object] = MappingProxyType({})
+_EVENT_FIELDS = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
 
 
 class BadEventError(ValueError):
-    """A record that is not an event; `reason` is a word to count it under."""
+    """A record that is not an event; `reason` is what it is counted under."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"not a GPU memory event: {reason}")
@@ -50,18 +52,18 @@ class MemoryEvent(NamedTuple):
         return self.event_type in ALERT_TYPES
 
     @property
-    def device_used_or_held(self) -> int | None:
-        """Used memory of the device, at least what its allocator holds where the device does not tell."""
+    def effective_device_used(self) -> int | None:
+        """Used memory of the device, or what its allocator has where the device does not report it."""
         return used_memory(self.device_used, self.memory_allocated, self.memory_reserved)
 
     @property
     def utilization_percent(self) -> float | None:
         """Used memory as a share of the device's capacity."""
-        return utilization(self.device_used_or_held, self.device_total)
+        return utilization(self.effective_device_used, self.device_total)
 
 
 class Measurement(NamedTuple):
-    """The fields of an event that say what was measured and whose it is; for readers of a great many."""
+    """The fields of an event that the service reads: what was measured, and whose it is."""
 
     event_type: str
     timestamp: float | None
@@ -76,7 +78,7 @@ class Measurement(NamedTuple):
 
 
 def used_memory(used: int | None, allocated: int | None, reserved: int | None) -> int | None:
-    """Return the used memory of a device, at least what its allocator has where it does not say."""
+    """Return the used memory of a device, or what its allocator has where it is not reported."""
     if used is not None:
         return used
     if allocated is None or reserved is None:
@@ -91,9 +93,10 @@ def utilization(used: int | None, total: int | None) -> float | None:
 
 def read_event(event: object) -> MemoryEvent:
     """Read an event given by a caller. Never raises: what cannot be understood is unknown."""
-    if isinstance(event, MemoryEvent):
-        return event
-    get = _reader(event)
+    return event if isinstance(event, MemoryEvent) else _read(_reader(event))
+
+
+def _read(get: Callable[[str], object]) -> MemoryEvent:
     metadata = get("metadata")
     return MemoryEvent(  # in the order of its fields: by name takes three times as long
         str(get("event_type") or get("type") or "sample"),
@@ -111,7 +114,7 @@ def read_event(event: object) -> MemoryEvent:
         _integer(get("world_size")),
         _text(get("host")),
         _integer(get("pid")),
-        metadata if type(metadata) is dict or isinstance(metadata, Mapping) else {},
+        metadata if type(metadata) is dict or isinstance(metadata, Mapping) else _NO_METADATA,
     )
 
 
@@ -120,7 +123,7 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
 
     An event without a session of its own (v2, legacy) belongs to `default_session_id`.
     """
-    event = read_event(_checked(record))
+    event = _read(_checked(record).get)
     return event if event.session_id else event._replace(session_id=default_session_id)
 
 
@@ -147,12 +150,18 @@ def _checked(record: object) -> Mapping[str, object]:
         raise BadEventError("not_an_object")
     version = record.get("schema_version")
     if version is None:
-        record = _modern(record)
+        record = _upgrade_legacy(record)
     elif version not in _SCHEMA_VERSIONS:
         raise BadEventError("unknown_version")
-    if record.get("event_type") is None and all(record.get(name) is None for name in _TELLING):
+    if record.get("event_type") is None and all(record.get(name) is None for name in _EVENT_FIELDS):
         raise BadEventError("not_an_event")
     return record
+
+
+def event_type(event: object) -> str:
+    """Return the type of an event, `sample` where it has none."""
+    get = _reader(event)
+    return str(get("event_type") or get("type") or "sample")
 
 
 def event_value(event: object, name: str) -> object:
@@ -161,38 +170,38 @@ def event_value(event: object, name: str) -> object:
 
 
 def event_int_value(event: object, *names: str) -> int | None:
-    """The first of these fields that is a whole number."""
+    """Return the first of these fields that is an integer."""
     get = _reader(event)
     return next((found for name in names if (found := _integer(get(name))) is not None), None)
 
 
 def event_timestamp_seconds(event: object) -> float | None:
-    """When an event was, in seconds; None where it does not say."""
+    """Return the time of an event in seconds, None where it has none."""
     get = _reader(event)
     return _seconds(get("timestamp"), get("timestamp_ns"))
 
 
 def _reader(event: object) -> Callable[[str], object]:
-    if type(event) is dict or isinstance(event, Mapping):  # of a dict it is far cheaper to tell
+    if type(event) is dict or isinstance(event, Mapping):  # far cheaper for a dict
         return event.get
     return lambda name: getattr(event, name, None)
 
 
 def _seconds(seconds: object, nanoseconds: object) -> float | None:
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
+    if seconds is not None and isinstance(seconds, int | float) and not isinstance(seconds, bool):
         return float(seconds) if abs(seconds) < _MAX_NUMBER else None  # neither infinite nor not a number
-    whole = _integer(nanoseconds)
-    return None if whole is None else whole / 1_000_000_000.0
+    integer = _integer(nanoseconds)
+    return None if integer is None else integer / 1_000_000_000.0
 
 
 def _integer(found: object, other: object = None) -> int | None:
-    """The first of two that is a whole number within bounds."""
-    one = other if found is None else found
-    if type(one) is int and -_MAX_NUMBER < one < _MAX_NUMBER:
-        return one  # nearly every one
-    for one in (found, other):
-        if isinstance(one, int) and -_MAX_NUMBER < one < _MAX_NUMBER and not isinstance(one, bool):
-            return int(one)
+    """The first of two that is an integer within bounds."""
+    number = other if found is None else found
+    if number is None or (type(number) is int and -_MAX_NUMBER < number < _MAX_NUMBER):
+        return number  # nearly every one
+    for number in (found, other):
+        if isinstance(number, int) and -_MAX_NUMBER < number < _MAX_NUMBER and not isinstance(number, bool):
+            return int(number)
     return None
 
 
@@ -200,7 +209,7 @@ def _text(found: object) -> str | None:
     return found if found is None or isinstance(found, str) else str(found)
 
 
-def _modern(record: Mapping[str, object]) -> Mapping[str, object]:
+def _upgrade_legacy(record: Mapping[str, object]) -> Mapping[str, object]:
     """A record from before schema versions, with the names of today beside its own."""
     metadata = dict(given) if isinstance(given := record.get("metadata"), Mapping) else {}
     metadata |= {key.removeprefix("metadata_"): record[key] for key in record if key.startswith("metadata_")}

@@ -1,55 +1,51 @@
-"""A recording in one pass: its sessions, their statistics, pictures and alerts, and what was lost.
+"""A recording in one pass: its sessions with their statistics, lines and alerts, and what was lost.
 
-Memory stays bounded however long the recording: events are not kept, each session can read its own again.
+Memory stays bounded however long the recording: events are not stored, a session reads its own again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from .events import MemoryEvent
 from .oom import OomDump
-from .profiles import MAX_RANKS, RankProfile, Statistics
-from .recording import OnRead, Part, Recording, RecordingError, open_recording, read_part
+from .profiles import SessionProfile
+from .recording import Part, Recording, RecordingError, open_recording, read_part
 from .sessions import SessionSummary, infer_session
 
 MAX_SESSIONS = 1000
 
 
-@dataclass
-class SessionProfile:
-    """What one session came to, and for each of its ranks a picture."""
+@dataclass(frozen=True)
+class SessionEvents:
+    """The events of one session, read from its files each time that they are iterated."""
 
-    summary: SessionSummary | None = None
-    statistics: Statistics = field(default_factory=Statistics)
-    ranks: dict[int | None, RankProfile] = field(default_factory=dict)
-    parts: list[Part] = field(default_factory=list)
+    session_id: str
+    parts: Sequence[Part]
 
-    def add(self, event: MemoryEvent) -> None:
-        """Take an event into account."""
-        self.statistics.add(event)
-        profile = self.ranks.get(event.rank)
-        if profile is None and len(self.ranks) < MAX_RANKS:
-            profile = self.ranks[event.rank] = RankProfile(event.rank)
-        if profile is not None:
-            profile.add(event)
+    def __iter__(self) -> Iterator[MemoryEvent]:
+        ignored: Counter[str] = Counter()
+        for part in self.parts:
+            for batch in read_part(part, ignored):
+                yield from (event for event in batch if event.session_id == self.session_id)
 
 
 @dataclass(frozen=True)
 class LoadedSession:
-    """One session of a recording."""
+    """One session of a recording, and the files that its events are in."""
 
     profile: SessionProfile
     summary: SessionSummary
     recording: Recording
+    parts: tuple[Part, ...]
 
     @property
     def stats(self) -> dict[str, object]:
         """Its statistics by the tracker's names, and what the recording takes on disk."""
-        stats = self.profile.statistics.as_mapping() | {
+        stats = self.profile.totals.as_stats() | {
             "session_id": self.summary.session_id,
             "session_status": self.summary.status,
         }
@@ -59,23 +55,14 @@ class LoadedSession:
             stats["pruned_segment_count"] = self.recording.pruned_segments
         return stats
 
-    @property
-    def size(self) -> int:
-        """How many bytes its events are spread over."""
-        return sum(part.size for part in self.profile.parts)
-
-    def events(self, progress: OnRead | None = None) -> Iterator[MemoryEvent]:
-        """Its events, read again from where they are."""
-        ignored: Counter[str] = Counter()
-        for part in self.profile.parts:
-            for event in read_part(part, ignored, progress):
-                if event.session_id == self.summary.session_id:
-                    yield event
+    def events(self) -> SessionEvents:
+        """Return its events, to be iterated any number of times."""
+        return SessionEvents(self.summary.session_id, self.parts)
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A whole recording: its sessions in the order they began, and everything that was lost or is odd."""
+class LoadedRecording:
+    """A recording: its sessions in the order they began, and everything that was lost or is unusual."""
 
     path: Path
     sessions: tuple[LoadedSession, ...]
@@ -84,39 +71,43 @@ class Loaded:
     notes: tuple[str, ...]
 
 
-def load_recording(path: str | Path, progress: OnRead | None = None) -> Loaded:
+def load_recording(path: str | Path) -> LoadedRecording:
     """Read a sink directory, a track file, an OOM dump or a directory of sinks.
 
-    Raises `RecordingError` where there is nothing to read. `progress` is called with bytes as they are read.
+    Raises `RecordingError` where there is nothing to read.
     """
     recording = open_recording(Path(path))
     losses: Counter[str] = Counter()
     profiles = {name: SessionProfile(summary) for name, summary in recording.sessions.items()}
+    parts: dict[str, list[Part]] = {}
     for part in recording.parts:
-        for event in read_part(part, losses, progress):
-            name = event.session_id or part.session_id
-            profile = profiles.get(name)
-            if profile is None:
-                if len(profiles) >= MAX_SESSIONS:
-                    losses["too_many_sessions"] += 1
+        for batch in read_part(part, losses):
+            by_session: dict[str, list[MemoryEvent]] = {}
+            for event in batch:
+                by_session.setdefault(event.session_id or part.session_id, []).append(event)
+            for name, events in by_session.items():
+                if name not in profiles and len(profiles) >= MAX_SESSIONS:
+                    losses["too_many_sessions"] += len(events)
                     continue
-                profile = profiles[name] = SessionProfile()
-            if part not in profile.parts[-1:]:
-                profile.parts.append(part)
-            profile.add(event)
+                profiles.setdefault(name, SessionProfile()).add(events)
+                if part not in parts.setdefault(name, []):
+                    parts[name].append(part)
     if not profiles and not recording.oom_dumps:
         lost = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in sorted(losses.items()))
         raise RecordingError(f"cannot read {path}: it holds no event{f' ({lost})' if lost else ''}")
-    sessions = [LoadedSession(one, _summary(name, one), recording) for name, one in profiles.items()]
+    sessions = [
+        LoadedSession(profile, _summary(name, profile), recording, tuple(parts.get(name, ())))
+        for name, profile in profiles.items()
+    ]
     sessions.sort(key=lambda session: (session.summary.started_at_ns or 0, session.summary.session_id))
-    return Loaded(recording.path, tuple(sessions), losses, recording.oom_dumps, recording.notes)
+    return LoadedRecording(recording.path, tuple(sessions), losses, recording.oom_dumps, recording.notes)
 
 
 def _summary(name: str, profile: SessionProfile) -> SessionSummary:
-    """The manifest's word, or what the events tell."""
+    """Return the session as the manifest states it, or as its events do."""
     if profile.summary is not None:
         return profile.summary
-    statistics = profile.statistics
-    if statistics.first is None:
+    if profile.first is None:
         return SessionSummary(name, "incomplete")
-    return infer_session(name, statistics.first, statistics.first_at, statistics.stopped_at)
+    totals = profile.totals
+    return infer_session(name, profile.first, totals.first_at, totals.stopped_at)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .documents import read_object, words
+from .documents import read_object, text_or_none
 from .sessions import MANIFEST_NAME, SessionSummary, parse_session
 
 EVENTS_NAME = "events.json"
@@ -49,15 +49,15 @@ def find_oom_dumps(directory: Path) -> Iterator[Path]:
 
 
 def read_oom_dump(directory: Path) -> OomDump:
-    """Read what a dump says about itself. Never raises: what cannot be read is unknown."""
+    """Read the manifest and metadata of a dump. Never raises: what cannot be read is unknown."""
     manifest = read_object(directory / MANIFEST_NAME)
     metadata = read_object(directory / "metadata.json")
     return OomDump(
         path=directory,
         created_at=dump_created_at(directory.name, manifest),
-        reason=words(manifest.get("reason")) or words(metadata.get("reason")),
-        backend=words(manifest.get("backend")) or words(metadata.get("backend")),
-        message=words(metadata.get("exception_message")),
+        reason=text_or_none(manifest.get("reason")) or text_or_none(metadata.get("reason")),
+        backend=text_or_none(manifest.get("backend")) or text_or_none(metadata.get("backend")),
+        message=text_or_none(metadata.get("exception_message")),
         session=parse_session(manifest.get("session")) or parse_session(metadata.get("session")),
         complete=bool(manifest),
     )
@@ -66,11 +66,11 @@ def read_oom_dump(directory: Path) -> OomDump:
 def dump_created_at(name: str, manifest: Mapping[str, object]) -> datetime | None:
     """When a dump was written, by its manifest or else by its name."""
     named = _NAME.match(name)
-    told = _moment(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ")
-    return told or (_moment(named.group(1), "%Y%m%dT%H%M%SZ") if named else None)
+    created = _parse_time(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ")
+    return created or (_parse_time(named.group(1), "%Y%m%dT%H%M%SZ") if named else None)
 
 
-def _moment(text: object, form: str) -> datetime | None:
+def _parse_time(text: object, form: str) -> datetime | None:
     try:
         return datetime.strptime(str(text), form).replace(tzinfo=UTC)
     except ValueError:

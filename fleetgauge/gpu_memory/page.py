@@ -19,10 +19,10 @@ from fleetgauge.pages.page import name_span, render_cards, render_document, rend
 from fleetgauge.pages.style import MAX_SERIES
 
 from .events import ALERT_TYPES, MemoryEvent
-from .loader import Loaded, SessionProfile
+from .loader import LoadedRecording
 from .oom import OomDump
 from .page_style import STYLE
-from .profiles import MIN_PEAK_BYTES, SERIES, RankProfile
+from .profiles import MIN_PEAK_BYTES, SERIES, RankProfile, SessionProfile
 
 MAX_DRAWN = 32
 MAX_COMPARED = MAX_SERIES  # sessions and ranks in one chart
@@ -47,18 +47,18 @@ class _Section(NamedTuple):
     summary: Any  # as in PageSession
 
 
-def recording_title(loaded: Loaded) -> str:
-    """Whose memory, and from when to when as far as anybody knows."""
+def recording_title(loaded: LoadedRecording) -> str:
+    """Return the title: the recording and its span, as far as known."""
     ranks = [rank for session in loaded.sessions for rank in session.profile.ranks.values()]
-    first = min((rank.first_at for rank in ranks if rank.first_at is not None), default=None)
-    last = max((rank.last_at for rank in ranks if rank.last_at is not None), default=None)
+    first = min((rank.totals.first_at for rank in ranks if rank.totals.first_at is not None), default=None)
+    last = max((rank.totals.last_at for rank in ranks if rank.totals.last_at is not None), default=None)
     begin, end = _clock(first)[:19], _clock(last)[:19]
     span = f", {name_span(begin, end)}" if begin and end else ""
     return f"GPU memory of {loaded.path.resolve().name}{span}"
 
 
-def render_recording(loaded: Loaded, *, script: bool = False) -> str:
-    """The page of a whole recording."""
+def render_recording(loaded: LoadedRecording, *, script: bool = False) -> str:
+    """Return the page of a recording."""
     notes = list(loaded.notes)
     if loaded.losses:
         lost = sorted(loaded.losses.items())
@@ -100,10 +100,10 @@ def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str
     jobs = sorted(
         {str(session.summary.job_id) for session in sessions if getattr(session.summary, "job_id", None)}
     )
-    events = sum(section.rank.events for section in sections)
-    words = [plural(len(sessions), "session"), plural(events, "event")]
-    words += [f"job {', '.join(jobs[:8])}"] if jobs else []
-    return html.escape(" · ".join(words))
+    events = sum(section.rank.totals.events for section in sections)
+    scope = [plural(len(sessions), "session"), plural(events, "event")]
+    scope += [f"job {', '.join(jobs[:8])}"] if jobs else []
+    return html.escape(" · ".join(scope))
 
 
 def _overview(sections: Sequence[_Section], script: bool) -> str:
@@ -116,22 +116,23 @@ def _overview(sections: Sequence[_Section], script: bool) -> str:
 
 def _side_by_side(sections: Sequence[_Section], script: bool) -> str:
     """What sessions had allocated, from the beginning of each; of many, those that reached highest."""
-    known = [one for one in sections if one.rank.first_at is not None and one.rank.peak_allocated is not None]
-    chosen = sorted(known, key=lambda one: -(one.rank.peak_allocated or 0))[:MAX_COMPARED]
-    if len(chosen) < 2:
-        return ""
-    lines = [
-        Line(
-            f"{_name(one.summary)}, rank {_rank(one)}",
-            f"s{place}",
-            [(when - (one.rank.first_at or 0), size) for when, size in one.rank.picture.points(0)],
-        )
-        for place, one in enumerate(sorted(chosen, key=lambda one: one.number), start=1)
+    known = [
+        section
+        for section in sections
+        if section.rank.totals.first_at is not None and "allocated" in section.rank.totals.peaks
     ]
-    longest = max(one.rank.duration or 0.0 for one in chosen)
-    highest = max(one.rank.peak_allocated or 0 for one in chosen)
-    text = f"Allocated memory of {len(chosen)} of {len(sections)} sessions and ranks, side by side"
-    reading = Reading("elapsed", "byte", max(one.rank.picture.bin_seconds for one in chosen))
+    compared = sorted(known, key=lambda section: -section.rank.totals.peaks["allocated"])[:MAX_COMPARED]
+    if len(compared) < 2:
+        return ""
+    lines = []
+    for number, section in enumerate(sorted(compared, key=lambda section: section.number), start=1):
+        start = section.rank.totals.first_at or 0
+        points = [(when - start, size) for when, size in section.rank.bins.points(0)]
+        lines.append(Line(f"{_name(section.summary)}, rank {_rank(section)}", f"s{number}", points))
+    longest = max(section.rank.totals.duration or 0.0 for section in compared)
+    highest = max(section.rank.totals.peaks["allocated"] for section in compared)
+    text = f"Allocated memory of {len(compared)} of {len(sections)} sessions and ranks, side by side"
+    reading = Reading("elapsed", "byte", max(section.rank.bins.seconds for section in compared))
     chart = draw_chart(
         *(time_axis(longest), byte_axis(highest), lines, (), (), text), reading=reading if script else None
     )
@@ -145,11 +146,11 @@ def _overview_row(section: _Section) -> Row:
         ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, "short"),
         ("Rank", html.escape(_rank(section)), "number"),
         ("Status", html.escape(_status(section)), ""),
-        ("Start (UTC)", _clock(rank.first_at), "number"),
-        ("Duration", format_duration(rank.duration), "number"),
-        ("Peak allocated", format_bytes(rank.peak_allocated), "number"),
-        ("Highest utilisation", _percent(rank.peak_utilization), "number"),
-        ("Alerts", f"{rank.alerts:,}", "number"),
+        ("Start (UTC)", _clock(rank.totals.first_at), "number"),
+        ("Duration", format_duration(rank.totals.duration), "number"),
+        ("Peak allocated", format_bytes(rank.totals.peaks.get("allocated")), "number"),
+        ("Highest utilisation", _percent(rank.totals.peaks.get("utilization")), "number"),
+        ("Alerts", f"{rank.totals.alerts:,}", "number"),
     )
 
 
@@ -165,7 +166,7 @@ def _section(section: _Section, script: bool) -> str:
         if (value := getattr(summary, attribute, None)) is not None
     ]
     chart = f"#s{section.number}" if script else ""
-    facts += [f"began {_clock(rank.first_at)} UTC"] if rank.first_at is not None else []
+    facts += [f"began {_clock(rank.totals.first_at)} UTC"] if rank.totals.first_at is not None else []
     return (
         f'<section id="s{section.number}"><div class="head"><h2>Session {html.escape(_name(summary))}'
         f" · rank {html.escape(_rank(section))}</h2>{badge}</div><p>{html.escape(' · '.join(facts))}</p>"
@@ -174,29 +175,31 @@ def _section(section: _Section, script: bool) -> str:
 
 
 def _cards(rank: RankProfile) -> str:
-    kinds = [f"{rank.counts[kind]:,} {kind}" for kind in ALERT_TYPES if rank.counts[kind]]
-    capacity = f"of {format_bytes(rank.capacity)}" if rank.capacity else "capacity unknown"
+    totals, peaks = rank.totals, rank.totals.peaks
+    used = f"{format_bytes(peaks.get('used'))} used"
+    kinds = [f"{totals.counts[kind]:,} {kind}" for kind in ALERT_TYPES if totals.counts[kind]]
+    capacity = f"of {format_bytes(peaks['capacity'])}" if "capacity" in peaks else "capacity unknown"
     return render_cards(
         (
-            ("Samples", f"{rank.samples:,}", f"{rank.counts['sample']:,} regular"),
-            ("Duration", format_duration(rank.duration), "first to last sample"),
-            ("Peak allocated", format_bytes(rank.peak_allocated), capacity),
-            ("Peak reserved", format_bytes(rank.peak_reserved), capacity),
-            ("Highest utilisation", _percent(rank.peak_utilization), f"{format_bytes(rank.peak_used)} used"),
-            ("Alerts", f"{rank.alerts:,}", ", ".join(kinds) or "none"),
+            ("Samples", f"{totals.samples:,}", f"{totals.counts['sample']:,} regular"),
+            ("Duration", format_duration(totals.duration), "first to last sample"),
+            ("Peak allocated", format_bytes(peaks.get("allocated")), capacity),
+            ("Peak reserved", format_bytes(peaks.get("reserved")), capacity),
+            ("Highest utilisation", _percent(peaks.get("utilization")), used),
+            ("Alerts", f"{totals.alerts:,}", ", ".join(kinds) or "none"),
         )
     )
 
 
 def _chart(rank: RankProfile, script: bool) -> str:
-    start = rank.first_at
-    if start is None or rank.peak_used is None:
+    start, duration, peaks = rank.totals.first_at, rank.totals.duration, rank.totals.peaks
+    if start is None or "used" not in peaks:
         return "<p>There is nothing to draw: no event has both a time and a size.</p>"
     lines = [
         Line(
             SERIES[at],
             _CSS_CLASSES[at],
-            [(when - start, size) for when, size in rank.picture.points(at)],
+            [(when - start, size) for when, size in rank.bins.points(at)],
             at == 2,
         )
         for at in _PAINTED
@@ -205,33 +208,28 @@ def _chart(rank: RankProfile, script: bool) -> str:
         Marker(
             when - start, size, kind, f"{kind} after {format_duration(when - start)}: {format_bytes(size)}"
         )
-        for kind, (when, size) in rank.picture.alerts()
+        for kind, (when, size) in rank.bins.alerts()
     ]
-    limits = [Limit(rank.capacity, f"capacity {format_bytes(rank.capacity)}")] if rank.capacity else []
-    highest = max(rank.peak_used, rank.peak_allocated or 0, rank.peak_reserved or 0, rank.capacity or 0)
-    peaks = zip((rank.peak_allocated, rank.peak_reserved, rank.peak_used), SERIES, strict=True)
-    most = ", ".join(f"{format_bytes(peak)} {name}" for peak, name in peaks)
-    text = f"Memory over {format_duration(rank.duration)}: at most {most}; {rank.alerts:,} alerts"
+    capacity = peaks.get("capacity")
+    limits = [Limit(capacity, f"capacity {format_bytes(capacity)}")] if capacity else []
+    names = zip(("allocated", "reserved", "used"), SERIES, strict=True)
+    most = ", ".join(f"{format_bytes(peaks.get(name))} {series}" for name, series in names)
+    text = f"Memory over {format_duration(duration)}: at most {most}; {rank.totals.alerts:,} alerts"
     # The least severe marks are painted first, so that none hides a worse one.
-    x, y = time_axis(rank.duration or 0.0), byte_axis(highest)
-    reading = Reading("elapsed", "byte", rank.picture.bin_seconds) if script else None
+    highest = max(peaks.get(name, 0) for name in ("allocated", "reserved", "used", "capacity"))
+    x, y = time_axis(duration or 0.0), byte_axis(highest)
+    reading = Reading("elapsed", "byte", rank.bins.seconds) if script else None
     return draw_chart(x, y, lines, marks[::-1], limits, text, reading=reading)
 
 
 def _alert_table(rank: RankProfile, chart: str) -> str:
-    shown, small = rank.latest_alerts(), rank.small_peaks
-    if not shown and not small.count:
-        return "<h3>Alerts</h3><p>There were none.</p>"
-    rows = [_alert_row(event, rank.first_at, chart) for event in shown]
-    missing = rank.alerts - len(shown) - small.count
-    more = f"<p>{missing:,} earlier alerts are not listed.</p>" if missing else ""
-    if small.count:
-        until = f", the last at {_clock(small.last_at)} UTC" if small.last_at is not None else ""
-        more += (
-            f"<p>{small.count:,} new peaks were each less than {format_bytes(MIN_PEAK_BYTES)} above the last,"
-            f" {format_bytes(small.growth)} together{until}.</p>"
-        )
-    return f"<h3>Alerts</h3>{more}{render_table(rows, 'listed') if rows else ''}"
+    shown = rank.latest_alerts()
+    rows = [_alert_row(event, rank.totals.first_at, chart) for event in shown]
+    missing = rank.totals.alerts - len(shown)
+    small = f"earlier ones, and new peaks of less than {format_bytes(MIN_PEAK_BYTES)}"
+    more = f"<p>{plural(missing, 'alert')} not listed: {small}.</p>" if missing else ""
+    none = "" if rows or missing else "<p>There were none.</p>"
+    return f"<h3>Alerts</h3>{more}{none}{render_table(rows, 'listed') if rows else ''}"
 
 
 def _alert_row(event: MemoryEvent, start: float | None, chart: str) -> Row:
@@ -263,7 +261,7 @@ def _oom_table(dumps: Sequence[OomDump]) -> str:
 
 
 def _name(summary: Any) -> str:
-    """Enough of a session's name to tell it from others; made-up names say more in their end."""
+    """Return enough of a session's name to distinguish it; inferred names differ in their end."""
     name = getattr(summary, "session_id", None)
     if name is None:
         return "without a name"
@@ -279,9 +277,9 @@ def _rank(section: _Section) -> str:
 def _status(section: _Section) -> str:
     status = str(getattr(section.summary, "status", "unknown"))
     text = f"{status}: no end was recorded" if status in ("running", "incomplete") else status
-    heard = _clock(section.rank.last_at)
-    # A process that was killed says it is running for ever.
-    return f"{text}, nothing heard since {heard} UTC" if status == "running" and heard else text
+    last = _clock(section.rank.totals.last_at)
+    # The manifest of a killed process has the status running for ever.
+    return f"{text}, nothing recorded since {last} UTC" if status == "running" and last else text
 
 
 def _percent(value: float | None) -> str:

@@ -1,80 +1,95 @@
-"""What is worth keeping of a session's events: a picture, statistics and alerts, in bounded memory.
+"""Profiles of sessions: totals, lines to draw and alerts, in bounded memory however many events there are.
 
-The picture is a row of bins over time. While a session is short every event has its own; when there are too
-many, neighbours are merged, each keeping its lowest and highest value, so that a peak never disappears and
-the whole time span stays, in whatever order the events came.
+Events come in batches, which are folded column by column: that is several times faster than event by event.
+The lines are bins over time. While a session is short every event has its own bin; when there are too many,
+neighbours are merged, each with its lowest and highest value, so that no peak disappears and the complete
+time span stays, in whatever order the events come.
 """
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import attrgetter
 from typing import TypeVar
 
-from .documents import words
-from .events import ALERT_TYPES, MemoryEvent
+from .documents import text_or_none
+from .events import ALERT_TYPES, MemoryEvent, used_memory
+from .sessions import SessionSummary
 
 SERIES = ("allocated", "reserved", "device used")
 MAX_BINS = 300
 MAX_RANKS = 128
 MAX_ALERTS = 50
 MAX_CONTEXT = 500
-MIN_PEAK_BYTES = 2**20  # a new peak that is less above the last is only summed up
+MIN_PEAK_BYTES = 2**20  # a tracker of a process reports every page that it grows by as a new peak
 _MIN_BIN_SECONDS = 0.001
-_BEGINNING = ""  # the key in a bin for when it begins
-# A peak is no alert to the tracker's own count, so that ours agrees with it.
-COUNTED_ALERTS = ("critical", "error", "warning")
-_COUNTED = frozenset({*ALERT_TYPES, "sample", "allocation", "deallocation"})
+_BATCH = 512
+_START = ""  # the key in a bin for the time of its first event
+# A peak is no alert in the tracker's own count.
+_COUNTED_ALERTS = ("critical", "error", "warning")
+_COUNTED_TYPES = frozenset({*ALERT_TYPES, "sample", "allocation", "deallocation"})
 
-Number = TypeVar("Number", int, float)
+Item = TypeVar("Item")
+Sizes = Sequence[int | None]
 Point = tuple[float, float | None]
-Extreme = tuple[int, float]  # a value and when it was, or for a highest one minus that: the first one stands
+Extreme = tuple[int, float]  # a value and its time, negated for a highest value: the first time wins
 
 
-class Picture:
-    """The memory of one rank over time: in each bin the lowest and highest value of each series and alert."""
+def batches(events: Iterable[Item]) -> Iterator[list[Item]]:
+    """Split a stream into lists."""
+    stream = iter(events)
+    while batch := list(islice(stream, _BATCH)):
+        yield batch
+
+
+class Bins:
+    """The memory of one rank over time: in each bin the extremes of each series and kind of alert."""
 
     def __init__(self) -> None:
-        self._width = _MIN_BIN_SECONDS
+        self.seconds = _MIN_BIN_SECONDS  # the width of a bin
         self._bins: dict[int, dict[int | str, tuple[Extreme, Extreme]]] = {}
 
-    def add(self, event: MemoryEvent) -> None:
-        """Draw an event; one without a time cannot be drawn."""
-        when = event.timestamp
-        if when is None:
-            return
-        found = self._bins.setdefault(int(when // self._width), {})
-        values = (event.memory_allocated, event.memory_reserved, event.device_used_or_held)
-        _widen(found, _BEGINNING, (0, when), (0, -when))
-        for series, value in enumerate(values):
-            if value is not None:
-                _widen(found, series, (value, when), (value, -when))
-        if event.is_alert:
-            height = next((value for value in values if value is not None), 0)
-            _widen(found, event.event_type, (height, when), (height, -when))
+    def add(self, events: Sequence[MemoryEvent], columns: Sequence[Sizes]) -> None:
+        """Add events that all have a time, in order of it; `columns` are their values of each series."""
+        times = [event.timestamp or 0.0 for event in events]
+        first = 0
+        while first < len(times):
+            number = int(times[first] // self.seconds)
+            end = bisect_right(times, number, first, key=lambda at: int(at // self.seconds))
+            found = self._bins.setdefault(number, {})
+            _widen(found, _START, (0, times[first]), (0, -times[first]))
+            for series, column in enumerate(columns):
+                values = [value for value in column[first:end] if value is not None]
+                if values:
+                    low, high = min(values), max(values)
+                    low_at, high_at = (times[column.index(value, first)] for value in (low, high))
+                    _widen(found, series, (low, low_at), (high, -high_at))
+            first = end
+        for index, event in enumerate(events):
+            if event.event_type in ALERT_TYPES:
+                at = times[index]
+                height = next((column[index] for column in columns if column[index] is not None), None) or 0
+                _widen(self._bins[int(at // self.seconds)], event.event_type, (height, at), (height, -at))
         while len(self._bins) > MAX_BINS:
             self._merge()
 
-    @property
-    def bin_seconds(self) -> float:
-        """How long a stretch of time one bin stands for."""
-        return self._width
-
     def points(self, series: int) -> list[Point]:
-        """The line of a series in time order; None where events tell of everything but this."""
+        """Return the line of a series in time order; None where events have every value but this one."""
         points: list[Point] = []
         for _, found in sorted(self._bins.items()):
             if series in found:
                 (low, low_at), (high, high_at) = found[series]
                 points.extend(sorted({(low_at, low), (-high_at, high)}))
             else:
-                points.append((found[_BEGINNING][0][1], None))
+                points.append((found[_START][0][1], None))
         return points
 
     def alerts(self) -> Iterator[tuple[str, tuple[float, int]]]:
-        """The marks to draw, in time order within each kind; of those too close, the highest one."""
+        """Return the marks to draw, in time order within each kind; of one bin, the highest."""
         for kind in ALERT_TYPES:
             for _, found in sorted(self._bins.items()):
                 if kind in found:
@@ -82,177 +97,227 @@ class Picture:
                     yield kind, (-at, height)
 
     def _merge(self) -> None:
-        self._width *= 2
+        self.seconds *= 2
         bins, self._bins = self._bins, {}
         for number, found in bins.items():
-            kept = self._bins.setdefault(number // 2, found)
-            if kept is not found:
+            merged = self._bins.setdefault(number // 2, found)
+            if merged is not found:
                 for key, extremes in found.items():
-                    _widen(kept, key, *extremes)
+                    _widen(merged, key, *extremes)
 
 
 @dataclass
-class Extent:
-    """Counts, extremes and the last known values of a stretch of events."""
+class Totals:
+    """Counts, extremes and latest values of some events. What no event states is absent."""
 
     events: int = 0
-    samples: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
+    samples: int = 0  # events with a time
+    counts: Counter[str] = field(default_factory=Counter)  # by event type
+    changed: Counter[str] = field(default_factory=Counter)  # bytes allocated and deallocated
     first_at: float | None = None
     last_at: float | None = None
     stopped_at: float | None = None
-    peak_allocated: int | None = None
-    peak_reserved: int | None = None
-    peak_used: int | None = None
-    peak_utilization: float | None = None
-    capacity: int | None = None
+    peaks: dict[str, float] = field(default_factory=dict)
+    latest: dict[str, tuple[float, object]] = field(default_factory=dict)  # the time and the value
 
-    def add(self, event: MemoryEvent) -> None:
-        """Take an event into account, in any order."""
-        self.events += 1
-        # Made-up types share a name, so that they cannot fill the memory.
-        self.counts[event.event_type if event.event_type in _COUNTED else "other"] += 1
-        if event.timestamp is not None:
-            self.samples += 1
-            self.first_at = event.timestamp if self.first_at is None else min(self.first_at, event.timestamp)
-            self.last_at = _highest(self.last_at, event.timestamp)
-            if event.event_type == "stop":
-                self.stopped_at = _highest(self.stopped_at, event.timestamp)
-        self.peak_allocated = _highest(self.peak_allocated, event.memory_allocated)
-        self.peak_reserved = _highest(self.peak_reserved, event.memory_reserved)
-        self.peak_used = _highest(self.peak_used, event.device_used_or_held)
-        self.peak_utilization = _highest(self.peak_utilization, event.utilization_percent)
-        if event.device_total is not None and event.device_total > 0:
-            self.capacity = _highest(self.capacity, event.device_total)
+    def add(
+        self, batch: Sequence[MemoryEvent], timed: Sequence[MemoryEvent], columns: Sequence[Sizes]
+    ) -> None:
+        """Add events, those of them that have a time in order of it, and their values of each series."""
+        types = [event.event_type for event in batch]
+        capacities = [event.device_total for event in batch]
+        allocated, reserved, used = columns
+        counts = Counter(types)
+        self.events += len(batch)
+        self.samples += len(timed)
+        for kind, count in counts.items():
+            # Unknown types share a name, so that they cannot fill the memory.
+            self.counts[kind if kind in _COUNTED_TYPES else "other"] += count
+        for kind in {"allocation", "deallocation"} & counts.keys():
+            self.changed[kind] += sum(
+                abs(event.memory_change or 0) for event in batch if event.event_type == kind
+            )
+        shares = [
+            value / capacity * 100.0
+            for value, capacity in zip(used, capacities, strict=True)
+            if value is not None and capacity is not None and capacity > 0
+        ]
+        self._raise_peaks(
+            {
+                "allocated": allocated,
+                "reserved": reserved,
+                "used": used,
+                "utilization": shares,
+                "capacity": [size for size in capacities if size and size > 0],
+            }
+        )
+        if timed:
+            self._add_times(timed[0].timestamp, timed[-1].timestamp)
+            stops = [event.timestamp for event in timed if event.event_type == "stop"]
+            self.stopped_at = max((at for at in (self.stopped_at, *stops) if at is not None), default=None)
+            for name, read in _STATES.items():
+                self._keep_latest(name, _last(read, timed))
+
+    def merge(self, other: Totals) -> None:
+        """Add the events of other totals."""
+        self.events += other.events
+        self.samples += other.samples
+        self.counts += other.counts
+        self.changed += other.changed
+        self._add_times(other.first_at, other.last_at)
+        self.stopped_at = max(
+            (at for at in (self.stopped_at, other.stopped_at) if at is not None), default=None
+        )
+        self._raise_peaks({name: [value] for name, value in other.peaks.items()})
+        for name, found in other.latest.items():
+            self._keep_latest(name, found)
 
     @property
     def duration(self) -> float | None:
         """Seconds from the first event to the last."""
-        if self.first_at is None or self.last_at is None:
-            return None
-        return self.last_at - self.first_at
+        return None if self.first_at is None or self.last_at is None else self.last_at - self.first_at
 
     @property
     def alerts(self) -> int:
-        """How many events deserve a mark."""
+        """The number of alerts, peaks among them."""
         return sum(self.counts[kind] for kind in ALERT_TYPES)
 
-
-@dataclass
-class SmallPeaks:
-    """New peaks that each grew by little: how many, by how much together, and when the last one was."""
-
-    count: int = 0
-    growth: int = 0
-    last_at: float | None = None
-
-
-class RankProfile(Extent):
-    """One rank of a session: its picture, the latest alerts of each kind, and its small peaks as a sum.
-
-    A tracker of a process calls every page that it grows by a new peak.
-    """
-
-    def __init__(self, rank: int | None) -> None:
-        super().__init__()
-        self.rank = rank
-        self.picture = Picture()
-        self.small_peaks = SmallPeaks()
-        self._latest = {kind: deque[MemoryEvent](maxlen=MAX_ALERTS) for kind in ALERT_TYPES}
-
-    def add(self, event: MemoryEvent) -> None:
-        """Take an event into account."""
-        super().add(event)
-        self.picture.add(event)
-        change = event.memory_change
-        if event.event_type == "peak" and change is not None and 0 <= change < MIN_PEAK_BYTES:
-            self.small_peaks.count += 1
-            self.small_peaks.growth += change
-            self.small_peaks.last_at = _highest(self.small_peaks.last_at, event.timestamp)
-        elif event.is_alert:
-            context = event.context[:MAX_CONTEXT] if event.context else event.context
-            self._latest[event.event_type].append(event._replace(metadata={}, context=context))
-
-    def latest_alerts(self) -> list[MemoryEvent]:
-        """The alerts that were kept, in time order, those without a time last."""
-        kept = [event for latest in self._latest.values() for event in latest]
-        return sorted(kept, key=lambda event: (event.timestamp is None, event.timestamp or 0.0))
-
-
-class Statistics(Extent):
-    """What one session came to, under the names that the tracker itself gives it.
-
-    A tracker that ended well hands its statistics over; for a directory that a crashed job left behind they
-    are computed here. What events cannot tell (how much was pruned, say) is absent.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first: MemoryEvent | None = None
-        self._allocated_bytes = 0
-        self._deallocated_bytes = 0
-        self._latest_at = -math.inf
-        self._latest: dict[str, object] = {}
-
-    def add(self, event: MemoryEvent) -> None:
-        """Take an event into account."""
-        super().add(event)
-        if self.first is None:
-            self.first = event
-        if event.event_type == "allocation":
-            self._allocated_bytes += abs(event.memory_change or 0)
-        elif event.event_type == "deallocation":
-            self._deallocated_bytes += abs(event.memory_change or 0)
-        if event.timestamp is not None and event.timestamp >= self._latest_at:
-            self._latest_at = event.timestamp
-            self._latest |= {name: value for name, value in _present(event).items() if value is not None}
-            if event.metadata.get("collector_last_error", "") is None:
-                self._latest.pop("collector_last_error", None)  # it says that it recovered
-
-    def as_mapping(self) -> dict[str, object]:
-        """The statistics by the tracker's names."""
+    def as_stats(self) -> dict[str, object]:
+        """Return the statistics by the tracker's own names."""
         allocations, deallocations = self.counts["allocation"], self.counts["deallocation"]
-        found: dict[str, object] = {
+        stats: dict[str, object] = {
             "total_events": self.events,
-            "alert_count": sum(self.counts[kind] for kind in COUNTED_ALERTS),
+            "alert_count": sum(self.counts[kind] for kind in _COUNTED_ALERTS),
             "total_allocations": allocations,
             "total_deallocations": deallocations,
-            "total_allocation_bytes": self._allocated_bytes,
-            "total_deallocation_bytes": self._deallocated_bytes,
-            "peak_memory": self.peak_allocated,
-            "peak_device_used": self.peak_used,
-            "device_total": self.capacity,
+            "total_allocation_bytes": self.changed["allocation"],
+            "total_deallocation_bytes": self.changed["deallocation"],
+            "peak_memory": self.peaks.get("allocated"),
+            "peak_device_used": self.peaks.get("used"),
+            "device_total": self.peaks.get("capacity"),
             "tracking_duration_seconds": self.duration,
         }
         if self.duration:
-            found["allocations_per_second"] = allocations / self.duration
-            found["bytes_allocated_per_second"] = self._allocated_bytes / self.duration
-        return {name: value for name, value in found.items() if value is not None} | self._latest
+            stats["allocations_per_second"] = allocations / self.duration
+            stats["bytes_allocated_per_second"] = self.changed["allocation"] / self.duration
+        stats |= {name: value for name, (_, value) in self.latest.items()}
+        return {name: value for name, value in stats.items() if value not in (None, "")}
+
+    def _raise_peaks(self, columns: Mapping[str, Iterable[float | None]]) -> None:
+        for name, column in columns.items():
+            known = [value for value in (self.peaks.get(name), *column) if value is not None]
+            if known:
+                self.peaks[name] = max(known)
+
+    def _add_times(self, first: float | None, last: float | None) -> None:
+        if first is not None and last is not None:
+            self.first_at = first if self.first_at is None else min(self.first_at, first)
+            self.last_at = last if self.last_at is None else max(self.last_at, last)
+
+    def _keep_latest(self, name: str, found: tuple[float, object] | None) -> None:
+        if found is not None and (name not in self.latest or self.latest[name][0] <= found[0]):
+            self.latest[name] = found
 
 
-def _present(event: MemoryEvent) -> dict[str, object]:
-    """What holds as of an event, until another one says otherwise."""
-    capabilities = event.metadata.get("memory_capabilities")
-    backend = event.metadata.get("backend")
-    if backend is None and isinstance(capabilities, Mapping):
-        backend = capabilities.get("backend")
-    return {
-        "current_memory_allocated": event.memory_allocated,
-        "current_memory_reserved": event.memory_reserved,
-        "current_device_used": event.device_used_or_held,
-        "memory_utilization_percent": event.utilization_percent,
-        "backend": words(backend),
-        "collector_health_status": words(event.metadata.get("collector_health_status")),
-        "collector_last_error": words(event.metadata.get("collector_last_error")),
-    }
+class RankProfile:
+    """One rank of a session: its totals, its lines, and the latest alerts of each kind but small peaks."""
+
+    def __init__(self, rank: int | None) -> None:
+        self.rank = rank
+        self.totals = Totals()
+        self.bins = Bins()
+        self._latest = {kind: deque[MemoryEvent](maxlen=MAX_ALERTS) for kind in ALERT_TYPES}
+
+    def add(self, batch: Sequence[MemoryEvent]) -> None:
+        """Add events, in any order."""
+        timed = sorted((event for event in batch if event.timestamp is not None), key=_time)
+        batch = [*timed, *(event for event in batch if event.timestamp is None)]
+        _, _, allocated, reserved, _, used, *_ = zip(*batch, strict=True)
+        if None in used:
+            used = tuple(map(used_memory, used, allocated, reserved))
+        columns = (allocated, reserved, used)
+        self.totals.add(batch, timed, columns)
+        self.bins.add(timed, columns)
+        for event in batch:
+            change = event.memory_change
+            is_small_peak = event.event_type == "peak" and change is not None and change < MIN_PEAK_BYTES
+            if event.event_type in ALERT_TYPES and not is_small_peak:
+                context = event.context[:MAX_CONTEXT] if event.context else event.context
+                self._latest[event.event_type].append(event._replace(metadata={}, context=context))
+
+    def latest_alerts(self) -> list[MemoryEvent]:
+        """Return the latest alerts in time order, those without a time last."""
+        alerts = [event for latest in self._latest.values() for event in latest]
+        return sorted(alerts, key=lambda event: (event.timestamp is None, event.timestamp or 0.0))
 
 
-def _highest(known: Number | None, found: Number | None) -> Number | None:
-    return found if known is None else known if found is None else max(known, found)
+@dataclass
+class SessionProfile:
+    """A session: what its manifest states, its first event, and a profile for each rank."""
+
+    summary: SessionSummary | None = None
+    first: MemoryEvent | None = None
+    ranks: dict[int | None, RankProfile] = field(default_factory=dict)
+    _other_ranks: RankProfile = field(default_factory=lambda: RankProfile(None))
+
+    def add(self, batch: Sequence[MemoryEvent]) -> None:
+        """Add events, in any order. Ranks beyond the limit count in the totals only."""
+        if self.first is None and batch:
+            self.first = batch[0]
+        by_rank: dict[int | None, list[MemoryEvent]] = {}
+        for event in batch:
+            by_rank.setdefault(event.rank, []).append(event)
+        for rank, events in by_rank.items():
+            if rank not in self.ranks and len(self.ranks) < MAX_RANKS:
+                self.ranks[rank] = RankProfile(rank)
+            self.ranks.get(rank, self._other_ranks).add(events)
+
+    @property
+    def totals(self) -> Totals:
+        """The totals over all ranks."""
+        totals = Totals()
+        for rank in (*self.ranks.values(), self._other_ranks):
+            totals.merge(rank.totals)
+        return totals
 
 
 def _widen(
     found: dict[int | str, tuple[Extreme, Extreme]], key: int | str, low: Extreme, high: Extreme
 ) -> None:
-    kept = found.get(key)
-    found[key] = (low, high) if kept is None else (min(kept[0], low), max(kept[1], high))
+    known = found.get(key)
+    found[key] = (low, high) if known is None else (min(known[0], low), max(known[1], high))
+
+
+def _backend(event: MemoryEvent) -> str | None:
+    backend = event.metadata.get("backend")
+    capabilities = event.metadata.get("memory_capabilities")
+    if backend is None and isinstance(capabilities, Mapping):
+        backend = capabilities.get("backend")
+    return text_or_none(backend)
+
+
+def _last_error(event: MemoryEvent) -> str | None:
+    """Return the error of the collector, empty where the event states that there is none."""
+    error = event.metadata.get("collector_last_error", "")
+    return "" if error is None else text_or_none(error)
+
+
+def _last(read: Callable[[MemoryEvent], object], timed: Sequence[MemoryEvent]) -> tuple[float, object] | None:
+    """Return the last known value of events in time order, and its time."""
+    for event in reversed(timed):
+        if (value := read(event)) is not None:
+            return event.timestamp or 0.0, value
+    return None
+
+
+_time = attrgetter("timestamp")
+# What is true from an event on until another states something else, by the tracker's names.
+_STATES: dict[str, Callable[[MemoryEvent], object]] = {
+    "current_memory_allocated": attrgetter("memory_allocated"),
+    "current_memory_reserved": attrgetter("memory_reserved"),
+    "current_device_used": attrgetter("effective_device_used"),
+    "memory_utilization_percent": attrgetter("utilization_percent"),
+    "backend": _backend,
+    "collector_health_status": lambda event: text_or_none(event.metadata.get("collector_health_status")),
+    "collector_last_error": _last_error,
+}

@@ -1,48 +1,52 @@
-"""The files of a recording, read as they are on disk, one event at a time.
+"""The files of a recording, read as they are on disk.
 
 A recording is a telemetry sink (segments, perhaps pruned at the start, torn at the end, still growing), a
-track file, an OOM dump, or a directory of these. A bad line costs itself and is counted by reason; a file is
-read up to the size it had when the recording was opened, so that reading twice gives the same events.
+track file, an OOM dump, or a directory of these. Segments are read in blocks, up to the size they had when
+the recording was opened, so that reading twice gives the same events; a bad line costs itself and is counted
+by reason. Track files and the events of a dump, which a tracker writes in one piece from its memory, are
+decoded in one piece.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from .elements import Broken, array_elements
 from .events import BadEventError, MemoryEvent, parse_event
 from .oom import EVENTS_NAME, OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
+from .profiles import batches
 from .sessions import MANIFEST_NAME, ManifestError, SessionSummary, parse_session, read_manifest
 
 MAX_LINE_BYTES = 4 * 2**20
+_BLOCK_BYTES = 2**17
 _SEGMENT = re.compile(r"segment-(\d+)\.jsonl")
 _EVENT_ARRAYS = ("events", "telemetry_events")
 _MAX_DEPTH = 3
 _MAX_SINKS = 1024
-_DUMP_PLACES = ("", "oom_dumps")
-
-OnRead = Callable[[int], object]  # told how many more bytes were read
+_DUMP_DIRECTORIES = ("", "oom_dumps")
 
 
 class RecordingError(ValueError):
-    """There is nothing to read where a recording was said to be."""
+    """A path without a recording."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a recording, and the session its nameless events belong to."""
+    """One file of a recording, and the session of those events that do not name theirs.
+
+    `records` are those of a JSON document, None for any other file.
+    """
 
     path: Path
     size: int
     session_id: str
+    records: Sequence[object] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,11 @@ def open_recording(path: Path) -> Recording:
     opened = _open_directory(path)
     merged = Recording(
         path,
-        tuple(part for one in opened for part in one.parts),
-        {name: session for one in opened for name, session in one.sessions.items()},
-        tuple(dump for one in opened for dump in one.oom_dumps),
-        sum(one.pruned_segments for one in opened),
-        tuple(note for one in opened for note in one.notes),
+        tuple(part for found in opened for part in found.parts),
+        {name: session for found in opened for name, session in found.sessions.items()},
+        tuple(dump for found in opened for dump in found.oom_dumps),
+        sum(found.pruned_segments for found in opened),
+        tuple(note for found in opened for note in found.notes),
     )
     if not merged.parts and not merged.sessions and not merged.oom_dumps:
         hint = "a telemetry sink, a track file (.json, .csv) or an OOM dump is expected"
@@ -102,76 +106,74 @@ def segments(directory: Path) -> list[tuple[int, Path]]:
     return sorted((int(match.group(1)), path) for match, path in found if match and path.is_file())
 
 
-def read_part(part: Part, losses: Counter[str], on_read: OnRead | None = None) -> Iterator[MemoryEvent]:
-    """The events of one file. What is lost is counted; a file that is gone by now counts as one loss."""
+def read_part(part: Part, losses: Counter[str]) -> Iterator[list[MemoryEvent]]:
+    """Yield the events of one file in batches. What is lost is counted; a missing file is one loss."""
+    if part.records is not None:
+        for records in batches(part.records):
+            yield _parse(records, part.session_id, losses)
+        return
     try:
         with part.path.open("rb") as file:
-            yield from _events(part, file, losses, on_read or (lambda _: None))
+            is_table = part.path.suffix.lower() == ".csv"
+            for lines in batches(_rows(file, losses)) if is_table else _blocks(part.size, file, losses):
+                yield _parse(lines, part.session_id, losses)
     except OSError:
         losses["unreadable_file"] += 1
 
 
-def _events(part: Part, file: IO[bytes], losses: Counter[str], on_read: OnRead) -> Iterator[MemoryEvent]:
-    at = 0
-    readers = {".json": _json_records, ".csv": _csv_records}
-    reader = readers.get(part.path.suffix.lower(), _json_lines)
-    for record in reader(part, file, losses):
+def _parse(records: Iterable[object], session_id: str, losses: Counter[str]) -> list[MemoryEvent]:
+    events = []
+    for record in records:
         try:
-            yield parse_event(record, part.session_id)
+            events.append(parse_event(record, session_id))
         except BadEventError as error:
             losses[error.reason] += 1
-        before, at = at, file.tell()
-        on_read(at - before)
+    return events
 
 
-def _json_lines(part: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
-    left, skipping = part.size, False
-    while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
-        left -= len(line)
-        complete = line.endswith(b"\n")
-        if skipping or (not complete and len(line) == MAX_LINE_BYTES):
+def _blocks(unread: int, file: IO[bytes], losses: Counter[str]) -> Iterator[Iterable[object]]:
+    tail, skipping = b"", False
+    while unread > 0 and (block := file.read(min(unread, _BLOCK_BYTES))):
+        unread -= len(block)
+        *lines, tail = (tail + block).split(b"\n")
+        if skipping and lines:  # here a line ends that is too long
+            del lines[0]
+            skipping = False
+        if skipping or len(tail) > MAX_LINE_BYTES:
             losses["line_too_long"] += not skipping
-            skipping = not complete
-            continue
-        if not line.strip():
-            continue
-        try:
-            yield json.loads(line.decode())
-        except (ValueError, RecursionError):
-            # A line without an end is the last of a writer that is still at it, or was stopped.
-            losses["not_json" if complete else "torn_line"] += 1
+            tail, skipping = b"", True
+        yield _decode(lines, losses, "not_json")
+    # A line without an end is the last one of a writer that still writes, or was stopped.
+    yield _decode([tail], losses, "torn_line")
 
 
-def _json_records(_: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
-    rest: dict[str, object] = {}
-    found = False
-    with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
-        for element in array_elements(text, _EVENT_ARRAYS, rest):
-            found = True
-            if isinstance(element, Broken):
-                losses["not_json"] += 1
-            else:
-                yield element
-        if rest and not found:
-            yield rest  # a document that is one event
-
-
-def _csv_records(_: Part, file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
-    with io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="") as text:
-        rows = csv.DictReader(iter(lambda: text.readline(MAX_LINE_BYTES), ""))
-        while True:
+def _decode(lines: Iterable[bytes], losses: Counter[str], reason: str) -> Iterator[object]:
+    for line in lines:
+        if len(line) > MAX_LINE_BYTES:
+            losses["line_too_long"] += 1
+        elif line and not line.isspace():
             try:
-                row = next(rows, None)
-            except csv.Error:
-                losses["not_csv"] += 1
-                continue
-            if row is None:
-                break
+                yield json.loads(line.decode())
+            except (ValueError, RecursionError):
+                losses[reason] += 1
+
+
+def _rows(file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
+    lines = (line.decode(errors="replace") for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""))
+    rows = csv.DictReader(lines)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error:
+            losses["not_csv"] += 1
+        else:
             yield {name: _cell(name, cell) for name, cell in row.items() if isinstance(name, str)}
 
 
 def _cell(name: str, cell: object) -> object:
-    """A cell as the number it was: tables write missing values empty and whole columns as floats."""
+    """Return a cell as the number it was: tables have missing values empty, and integers as floats."""
     if not isinstance(cell, str) or cell == "":
         return None
     if name in ("context", "event_type", "type", "session_id", "job_id", "host", "metadata"):
@@ -206,39 +208,54 @@ def _open_sink(directory: Path) -> Recording:
         directory,
         tuple(_part(path, session_of.get(path.name, f"legacy-{directory.name}")) for _, path in numbered),
         {session.session_id: session for session in (manifest.sessions if manifest else ())},
-        tuple(read_oom_dump(dump) for place in _DUMP_PLACES for dump in find_oom_dumps(directory / place)),
+        tuple(read_oom_dump(dump) for name in _DUMP_DIRECTORIES for dump in find_oom_dumps(directory / name)),
         pruned,
         tuple(notes),
     )
 
 
 def _open_file(path: Path) -> Recording:
-    """A track file. One that is an object may name its session, before or after its events."""
-    session = None
-    if path.suffix.lower() == ".json":
-        rest: dict[str, object] = {}
-        with path.open(encoding="utf-8", errors="replace") as file:
-            if file.read(1) == "{":
-                file.seek(0)
-                for _ in array_elements(file, _EVENT_ARRAYS, rest):
-                    pass
-        session = parse_session(rest.get("session_summary") or rest.get("session"))
-    sessions = {session.session_id: session} if session else {}
+    """Open a track file. One that is an object may name its session."""
+    if path.suffix.lower() != ".json":
+        return Recording(path, (_part(path, f"legacy-{path.stem}"),), {})
+    try:
+        records, session = _read_records(path)
+    except ValueError as error:
+        raise RecordingError(f"cannot read {path}: it is not JSON: {error}") from error
     part = _part(path, session.session_id if session else f"legacy-{path.stem}")
-    return Recording(path, (part,), sessions)
+    return Recording(
+        path, (replace(part, records=records),), {session.session_id: session} if session else {}
+    )
 
 
 def _open_dump(directory: Path) -> Recording:
     dump = read_oom_dump(directory)
     session_id = dump.session.session_id if dump.session else f"legacy-{directory.name}"
-    events = directory / EVENTS_NAME
+    path = directory / EVENTS_NAME
+    notes = () if dump.complete else (f"the OOM dump {directory.name} was cut short",)
+    parts: tuple[Part, ...] = ()
+    try:
+        parts = (replace(_part(path, session_id), records=_read_records(path)[0]),)
+    except FileNotFoundError:
+        pass
+    except ValueError as error:
+        notes = (*notes, f"the events of the OOM dump {directory.name} are not JSON: {error}")
     return Recording(
-        directory,
-        (_part(events, session_id),) if events.is_file() else (),
-        {session_id: dump.session} if dump.session else {},
-        (dump,),
-        notes=() if dump.complete else (f"the OOM dump {directory.name} was cut short",),
+        directory, parts, {session_id: dump.session} if dump.session else {}, (dump,), notes=notes
     )
+
+
+def _read_records(path: Path) -> tuple[Sequence[object], SessionSummary | None]:
+    """Return the records of a JSON document, an array, an object with one or one event, and its session."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(document, dict):
+        return (document if isinstance(document, list) else [document]), None
+    arrays = (document[name] for name in _EVENT_ARRAYS if isinstance(document.get(name), list))
+    session = parse_session(document.get("session_summary") or document.get("session"))
+    return next(arrays, [document]), session
 
 
 def _sinks_below(directory: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .documents import integer, read_document, words
+from .documents import integer, read_document, text_or_none
 from .events import MemoryEvent
 
 MANIFEST_NAME = "manifest.json"
@@ -40,7 +40,7 @@ class SessionSummary:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the writer of a sink said about it."""
+    """What the writer of a sink states about it."""
 
     sessions: tuple[SessionSummary, ...]
     session_of_segment: Mapping[str, str]
@@ -63,7 +63,7 @@ def read_manifest(directory: Path) -> Manifest | None:
 
 
 def parse_manifest(document: object, path: object) -> Manifest:
-    """What a document says as a manifest; raises `ManifestError`, which names the path, where it is none."""
+    """Return the manifest that a document is. Raises `ManifestError`, which names the path, for any other."""
     if not isinstance(document, dict):
         raise ManifestError(f"cannot read the manifest {path}: it is not a JSON object")
     for name in ("sessions", "segments"):
@@ -93,7 +93,7 @@ def parse_session(entry: object) -> SessionSummary | None:
 def infer_session(
     session_id: str, first: MemoryEvent, started_at: float | None, stopped_at: float | None
 ) -> SessionSummary:
-    """A session no manifest tells of: completed if it said that it stopped, else incomplete."""
+    """Return a session that no manifest lists: completed if it has a stop event, else incomplete."""
     times = {"started_at_ns": _nanoseconds(started_at), "ended_at_ns": _nanoseconds(stopped_at)}
     status = "incomplete" if stopped_at is None else "completed"
     return _summary(first._asdict() | times | {"source": "events"}, session_id=session_id, status=status)
@@ -105,13 +105,13 @@ def _summary(entry: Mapping[str, object], *, session_id: str, status: str) -> Se
         status=status,
         started_at_ns=integer(entry.get("started_at_ns")),
         ended_at_ns=integer(entry.get("ended_at_ns")),
-        host=words(entry.get("host")),
+        host=text_or_none(entry.get("host")),
         pid=integer(entry.get("pid")),
-        job_id=words(entry.get("job_id")),
+        job_id=text_or_none(entry.get("job_id")),
         rank=integer(entry.get("rank")) or 0,
         local_rank=integer(entry.get("local_rank")) or 0,
         world_size=max(1, integer(entry.get("world_size")) or 1),
-        source=words(entry.get("source")) or "unknown",
+        source=text_or_none(entry.get("source")) or "unknown",
     )
 
 
@@ -122,4 +122,4 @@ def _nanoseconds(seconds: float | None) -> int | None:
 def _segment(entry: object) -> tuple[str, str | None] | None:
     if not isinstance(entry, Mapping) or not isinstance(name := entry.get("filename"), str):
         return None
-    return name, words(entry.get("session_id"))
+    return name, text_or_none(entry.get("session_id"))

@@ -1,25 +1,23 @@
-"""The timeline of a session as at most 250 rows that still tell its story.
+"""The timeline of a session as at most 250 rows: the rows that the tracker's own exporter picks.
 
-Rows are in time order from the first to the last event. Alerts are kept before anything else; where there are
-more of them than rows, the severe ones come first and the rest is spread over the whole span, with room left
-for ordinary samples, so that the start of a session cannot be crowded out by what happened at its end.
+Rows are in time order from the first to the last event: all alerts, the last row, and every n-th of the
+others. Where alerts alone would fill the rows, that exporter loses the start of the session; here severe
+alerts come first, the others are spread over the complete span, and some rows stay for ordinary samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Generic, TypedDict, TypeVar
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TypedDict
 
-from .events import ALERT_TYPES, MemoryEvent, read_event
+from .events import ALERT_TYPES, MemoryEvent, event_timestamp_seconds, event_type, read_event
 
 MAX_ROWS = 250
 # With more alerts than rows, this many rows stay for what happened between them.
 _MIN_OTHER_ROWS = 100
-# Beyond this many events of a kind, only every second is held, then every fourth, and so on.
-_MAX_HELD = 20_000
-
-Item = TypeVar("Item")
-Timed = tuple[float, int, MemoryEvent]  # when an event was, and how many came before it
 
 
 class TimelineRow(TypedDict):
@@ -37,95 +35,80 @@ class TimelineRow(TypedDict):
     rank: int | None
 
 
-class Thinned(Generic[Item]):
-    """Items of a stream: all while they are few, then every second, every fourth … one."""
+class TimelineIndex:
+    """The times of a session's events and which of them are alerts: enough to choose the rows."""
 
-    def __init__(self, limit: int) -> None:
-        self.items: list[Item] = []
-        self._limit = limit
-        self._stride = 1
-        self._seen = 0
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._alerts: dict[int, str] = {}
 
-    def add(self, item: Item) -> None:
-        """Take the next item of the stream, or let it pass."""
-        if self._seen % self._stride == 0:
-            self.items.append(item)
-            if len(self.items) > self._limit:
-                del self.items[1::2]
-                self._stride *= 2
-        self._seen += 1
+    def add(self, timestamp: float | None, kind: str) -> None:
+        """Add the next event."""
+        if kind in ALERT_TYPES and timestamp is not None:
+            self._alerts[len(self._times)] = kind
+        self._times.append(math.nan if timestamp is None else timestamp)
 
-
-class Timeline:
-    """Collects events, in any order and any number, for the rows to be made of."""
-
-    def __init__(self, held: int = _MAX_HELD) -> None:
-        self._kinds = {kind: Thinned[Timed](held) for kind in (*ALERT_TYPES, "")}
-        self._ends: tuple[Timed, Timed] | None = None
-        self._count = 0
-
-    def add(self, event: MemoryEvent) -> None:
-        """Take an event; without a time it has no place here."""
-        if event.timestamp is None:
-            return
-        timed = (event.timestamp, self._count, event._replace(metadata={}))
-        self._count += 1
-        self._kinds[event.event_type if event.is_alert else ""].add(timed)
-        first, last = self._ends or (timed, timed)
-        self._ends = min(first, timed), max(last, timed)
-
-    def rows(self) -> list[TimelineRow]:
-        """At most 250 rows in time order."""
-        held = [timed for kind in self._kinds.values() for timed in kind.items]
-        ordered = sorted({timed[:2]: timed for timed in (*held, *(self._ends or ()))}.values())
-        # Numbers say how many events came before: they follow time even where the events did not.
-        numbers = sorted(number for _, number, _ in ordered)
-        return sample_timeline_rows(
-            [
-                _row(number, at - ordered[0][0], event)
-                for number, (at, _, event) in zip(numbers, ordered, strict=True)
-            ]
-        )
+    def rows(self, events: Iterable[object]) -> list[TimelineRow]:
+        """Return the rows, in time order, of the same events, which are iterated a second time."""
+        times = self._times
+        order: Sequence[int] = range(len(times))
+        if any(map(math.isnan, times)):
+            order = [at for at in order if not math.isnan(times[at])]
+        if any(times[after] < times[before] for before, after in pairwise(order)):
+            order = sorted(order, key=times.__getitem__)
+        alerts = {index: self._alerts[at] for index, at in enumerate(order) if at in self._alerts}
+        selected = {order[index]: index for index in _choose(len(order), alerts)}
+        if isinstance(events, Sequence):
+            found = {at: events[at] for at in selected}
+        else:
+            found = {at: event for at, event in enumerate(events) if at in selected}
+        return [
+            _row(index, times[at] - times[order[0]], read_event(found[at])) for at, index in selected.items()
+        ]
 
 
 def tracking_timeline_rows(events: Iterable[object]) -> list[TimelineRow]:
-    """The timeline of a session's events, given as mappings or objects, in either shape."""
-    timeline = Timeline()
-    for event in events:
-        timeline.add(read_event(event))
-    return timeline.rows()
+    """Return the timeline of a session's events, given as mappings or objects, in either shape."""
+    known = list(events) if iter(events) is events else events
+    index = TimelineIndex()
+    for event in known:
+        index.add(event_timestamp_seconds(event), event_type(event))
+    return index.rows(known)
 
 
 def sample_timeline_rows(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
-    """At most 250 of these rows, in their order: alerts and the last one first, of the rest every n-th."""
-    if len(rows) <= MAX_ROWS:
-        return list(rows)
-    last = len(rows) - 1
-    alerts = [at for at, row in enumerate(rows) if row["event_type"] in ALERT_TYPES]
+    """Return at most 250 of these rows, in their order: alerts and the last one, of the others every n-th."""
+    alerts = {at: row["event_type"] for at, row in enumerate(rows) if row["event_type"] in ALERT_TYPES}
+    return [rows[at] for at in _choose(len(rows), alerts)]
+
+
+def _choose(count: int, alerts: Mapping[int, str]) -> Sequence[int]:
+    """Return which of `count` rows to log, in order; `alerts` are the kinds of those that are alerts."""
+    if count <= MAX_ROWS:
+        return range(count)
+    last = count - 1
     pinned = {*alerts, last}
     if len(pinned) >= MAX_ROWS:
-        pinned = {0, last}
-        pinned |= _most_severe(rows, alerts, MAX_ROWS - _MIN_OTHER_ROWS - len(pinned))
-    others = [at for at in range(len(rows)) if at not in pinned and rows[at]["event_type"] not in ALERT_TYPES]
-    room = MAX_ROWS - len(pinned)
-    stride = max(1, -(-len(others) // room))
-    chosen = pinned | set(others[::stride])
-    # Where ordinary rows are few, their room goes to more alerts.
-    chosen |= _most_severe(rows, [at for at in alerts if at not in chosen], MAX_ROWS - len(chosen))
-    return [rows[at] for at in sorted(chosen)]
+        pinned = {0, last} | _most_severe(alerts, MAX_ROWS - _MIN_OTHER_ROWS - 2)
+    others = [at for at in range(count) if at not in pinned and at not in alerts]
+    stride = max(1, math.ceil(len(others) / (MAX_ROWS - len(pinned))))
+    selected = pinned | set(others[::stride])
+    # Where ordinary rows are few, more alerts take their room.
+    remaining = {at: kind for at, kind in alerts.items() if at not in selected}
+    return sorted(selected | _most_severe(remaining, MAX_ROWS - len(selected)))
 
 
-def _most_severe(rows: Sequence[TimelineRow], alerts: Sequence[int], room: int) -> set[int]:
-    """As many alerts as there is room for, severe kinds before others, each spread evenly."""
-    chosen: set[int] = set()
+def _most_severe(alerts: Mapping[int, str], room: int) -> set[int]:
+    """Return as many alerts as there is room for, severe kinds before others, each spread evenly."""
+    selected: set[int] = set()
     for kind in ALERT_TYPES:
-        of_kind = [at for at in alerts if rows[at]["event_type"] == kind]
-        chosen |= set(_spread(of_kind, room - len(chosen)))
-    return chosen
+        of_kind = [at for at, found in alerts.items() if found == kind]
+        selected |= set(_spread(of_kind, room - len(selected)))
+    return selected
 
 
 def _spread(items: Sequence[int], room: int) -> Iterable[int]:
-    """Evenly chosen items, the first and the last among them."""
+    """Return evenly selected items, the first and the last among them."""
     if len(items) <= room:
         return items
     if room < 2:
@@ -133,15 +116,15 @@ def _spread(items: Sequence[int], room: int) -> Iterable[int]:
     return [items[round(step * (len(items) - 1) / (room - 1))] for step in range(room)]
 
 
-def _row(number: int, elapsed: float, event: MemoryEvent) -> TimelineRow:
+def _row(index: int, elapsed: float, event: MemoryEvent) -> TimelineRow:
     return {
-        "sample_index": number,
+        "sample_index": index,
         "elapsed_seconds": elapsed,
         "event_type": event.event_type,
         "allocated_bytes": event.memory_allocated,
         "reserved_bytes": event.memory_reserved,
         "change_bytes": event.memory_change,
-        "device_used_bytes": event.device_used_or_held,
+        "device_used_bytes": event.effective_device_used,
         "utilization_percent": event.utilization_percent,
         "context": event.context,
         "rank": event.rank,

@@ -20,9 +20,8 @@ from fleetgauge import wandb_package
 
 from .attribution import log_attribution
 from .events import MemoryEvent, read_event
-from .loader import SessionProfile
-from .page import PageSession
-from .timeline import MAX_ROWS, Timeline
+from .profiles import SessionProfile, batches
+from .timeline import MAX_ROWS, TimelineIndex
 from .wandb_tracking import (
     log_alerts_table,
     log_artifact,
@@ -53,7 +52,7 @@ _MODES = (None, "online", "offline")
 
 @dataclass(frozen=True)
 class WandbExportConfig:
-    """Whether and where to export. Disabled unless said otherwise."""
+    """Whether and where to export. Disabled by default."""
 
     enabled: bool = False
     project: str | None = None
@@ -72,22 +71,6 @@ class WandbExportConfig:
             raise ValueError(f"W&B mode must be 'online', 'offline' or None, not {self.mode!r}")
 
 
-class _Exported:
-    """What one pass over the events leaves: rows, alerts and the page, in bounded memory."""
-
-    def __init__(self, events: Iterable[object]) -> None:
-        timeline = Timeline()
-        self.alerts: deque[MemoryEvent] = deque(maxlen=MAX_ROWS)
-        self.profile = SessionProfile()
-        for given in events:
-            event = read_event(given)
-            timeline.add(event)
-            self.profile.add(event)
-            if event.is_alert:
-                self.alerts.append(event._replace(metadata={}))
-        self.rows = timeline.rows()
-
-
 # session_summary is any object with the fields of SessionSummary: trackers bring their own class.
 def export_tracking_run_to_wandb(
     config: WandbExportConfig,
@@ -101,10 +84,22 @@ def export_tracking_run_to_wandb(
     oom_dump_path: str | Path | None = None,
     attribution_bundle_dir: str | Path | None = None,
 ) -> None:
-    """Export one session. `events` is read once, as mappings or objects in either shape, and never kept."""
+    """Export one session to W&B; its events are mappings or objects, in either shape.
+
+    They are iterated twice; an iterator, which cannot be, is read into a list. Raises ImportError without
+    W&B, and what W&B raises.
+    """
     if not config.enabled:
         return
-    exported = _Exported(events)
+    events = list(events) if iter(events) is events else events
+    index, profile = TimelineIndex(), SessionProfile()
+    alerts: deque[MemoryEvent] = deque(maxlen=MAX_ROWS)
+    for batch in batches(map(read_event, events)):
+        profile.add(batch)
+        for event in batch:
+            index.add(event.timestamp, event.event_type)
+        alerts.extend(event._replace(metadata={}) for event in batch if event.is_alert)
+    rows = index.rows(events)
     wandb = wandb_package.load()
     slug = session_slug(session_summary)
     output, sink = _existing(output_path, Path.is_file), _existing(telemetry_sink_dir, Path.is_dir)
@@ -114,28 +109,29 @@ def export_tracking_run_to_wandb(
         _update_summary(
             run,
             tracking_metrics(stats)
-            | {"stormlog_chart_point_count": len(exported.rows)}
+            | {"stormlog_chart_point_count": len(rows)}
             | _session_fields(session_summary)
             | tracking_summary_fields(stats, output_path=output_path),
         )
-        log_tracking_time_series(run, exported.rows)
+        log_tracking_time_series(run, rows)
         if config.log_tables:
-            log_alerts_table(wandb, run, exported.alerts)
+            log_alerts_table(wandb, run, alerts)
             beside = None if output is None or _inside(output, sink) else output.parent
             fields = log_tracking_visualizations(
                 wandb,
                 run,
-                exported.rows,
+                rows,
                 session_slug=slug,
                 dashboard_root=beside,
                 allow_artifact_logging=config.log_artifacts,
-                session=PageSession(exported.profile, session_summary),
+                profile=profile,
+                session_summary=session_summary,
             )
             _update_summary(run, fields)
         if config.log_artifacts:
             same = bundle is not None and oom_dump is not None and bundle.samefile(oom_dump)
-            kept = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
-            for kind, path in (kept | {"attribution-bundle": None if same else bundle}).items():
+            artifacts = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
+            for kind, path in (artifacts | {"attribution-bundle": None if same else bundle}).items():
                 if path is not None:
                     log_artifact(wandb, run, f"stormlog-{kind}", slug, path)
         attribution = bundle or oom_dump
@@ -154,7 +150,7 @@ def tracking_metrics(stats: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 def tracking_summary_fields(stats: Mapping[str, Any], *, output_path: str | Path | None) -> dict[str, object]:
-    """What the statistics say in words, and the base name of the output file if there is one."""
+    """Return the texts of the statistics, and the base name of the output file if there is one."""
     names = ("backend", "collector_health_status", "collector_last_error", "session_status")
     fields = {f"stormlog_{name}": stats[name] for name in names if stats.get(name) is not None}
     output = _existing(output_path, Path.is_file)
@@ -178,7 +174,7 @@ def _run(wandb: Any, config: WandbExportConfig, command: str, session: Any) -> I
         yield active
         return
     name = command if session is None else f"{command}-{str(session.session_id)[:8]}"
-    wanted = {
+    options = {
         "project": config.project or "stormlog",
         "entity": config.entity,
         "mode": config.mode,
@@ -188,7 +184,7 @@ def _run(wandb: Any, config: WandbExportConfig, command: str, session: Any) -> I
         "id": config.run_id,
         "resume": None if config.run_id is None else "allow",
     }
-    run = wandb.init(**{key: value for key, value in wanted.items() if value is not None})
+    run = wandb.init(**{key: value for key, value in options.items() if value is not None})
     try:
         yield run
     finally:

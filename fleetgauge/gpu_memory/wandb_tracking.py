@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from .events import read_event
-from .loader import SessionProfile
-from .page import PageSession, render_page
+from .profiles import SessionProfile
 from .timeline import MAX_ROWS, TimelineRow
 
 _ALERT_COLUMNS = {
@@ -69,24 +68,27 @@ def log_tracking_visualizations(
     session_slug: str,
     dashboard_root: Path | None = None,
     allow_artifact_logging: bool = False,
-    session: PageSession | None = None,
+    profile: SessionProfile | None = None,
+    session_summary: Any = None,
 ) -> dict[str, object]:
-    """The table, the plots and a page of a timeline; answers what belongs into the summary.
+    """Log the table, the plots and a page of a timeline; return what belongs into the summary.
 
-    The page is of the session, or of what the rows tell about it. As an artifact it is left in
+    The page is that of the profile, or else of the rows. As an artifact it is left in
     `dashboard_root`, or else in a directory that is removed again: W&B keeps a copy of what it is given.
     """
+    from .page import PageSession, render_page  # large, and needed here only
+
     if not rows:
         return {}
     table = wandb.Table(columns=list(_TIMELINE_COLUMNS), data=[list(row.values()) for row in rows])
     run.log({"stormlog_memory_timeline_table": table})
     _log_plots(wandb, run, rows)
-    page = render_page("GPU memory session", [session or PageSession(_profile(rows), None)])
+    page = render_page("GPU memory session", [PageSession(profile or _profile(rows), session_summary)])
     run.log({"stormlog_tracking_dashboard": wandb.Html(page)})
     if not allow_artifact_logging:
         return {}
-    place = nullcontext(dashboard_root) if dashboard_root else TemporaryDirectory(prefix="fleetgauge-")
-    with place as directory:
+    where = nullcontext(dashboard_root) if dashboard_root else TemporaryDirectory(prefix="fleetgauge-")
+    with where as directory:
         path = Path(directory, _DASHBOARD_NAME)
         path.write_text(page, encoding="utf-8")
         log_artifact(wandb, run, "stormlog-tracking-dashboard", session_slug, path)
@@ -104,22 +106,18 @@ def log_artifact(wandb: Any, run: Any, kind: str, slug: str, *paths: Path) -> No
 
 
 def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
+    fields = {
+        "event_type": "event_type",
+        "timestamp": "elapsed_seconds",
+        "memory_allocated": "allocated_bytes",
+        "memory_reserved": "reserved_bytes",
+        "memory_change": "change_bytes",
+        "device_used": "device_used_bytes",
+        "context": "context",
+        "rank": "rank",
+    }
     profile = SessionProfile()
-    for row in rows:
-        profile.add(
-            read_event(
-                {
-                    "event_type": row["event_type"],
-                    "timestamp": row["elapsed_seconds"],
-                    "memory_allocated": row["allocated_bytes"],
-                    "memory_reserved": row["reserved_bytes"],
-                    "memory_change": row["change_bytes"],
-                    "device_used": row["device_used_bytes"],
-                    "context": row["context"],
-                    "rank": row["rank"],
-                }
-            )
-        )
+    profile.add([read_event({name: row[key] for name, key in fields.items()}) for row in rows])  # type: ignore[literal-required]
     return profile
 
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that exist complete or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TextIO
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[TextIO]:
-    """A text file to write, put in place once it is complete: whoever looks meanwhile sees the old one.
+    """A text file to write, renamed once it is complete: until then readers see the old one.
 
     What is no file, such as a pipe or a terminal, is written to as it is.
     """

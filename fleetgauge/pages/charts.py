@@ -81,7 +81,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class Limit:
-    """A level across the whole plot."""
+    """A level across the plot."""
 
     y: float
     label: str
@@ -124,7 +124,7 @@ def draw_chart(
         for line in lines
     ]
     dots = [(line.kind, _dots(x, y, line.points)) for line in lines if line.dots]
-    drawn += [_path(f"dots {kind}", places) for kind, places in dots if places]
+    drawn += [_path(f"dots {kind}", drawing) for kind, drawing in dots if drawing]
     drawn += [_path("limit", f"M0 {_up(y, limit.y)}H{_EXTENT}") for limit in limits]
     drawn += [
         f'<path class="mark {mark.kind}" d="M{_across(x, mark.x)} {_up(y, mark.y)}h0">'
@@ -136,7 +136,7 @@ def draw_chart(
     keys += [("limit", "", limit.label) for limit in limits] + [("mark", kind, kind) for kind in kinds]
     named = "".join(f"<span>{draw_key(*key)}{html.escape(label)}</span>" for *key, label in keys)
     caption = f'<figcaption class="legend">{named}</figcaption>' if legend else ""
-    told = (
+    encoded = (
         f' data-x="{reading.x} {x.low!r} {x.high!r} {reading.within!r}" data-y="{reading.y}"'
         if reading
         else ""
@@ -144,12 +144,12 @@ def draw_chart(
     return (
         f'<figure class="chart"><div class="frame">{_y_axis(y)}'
         f'<svg class="plot" viewBox="0 0 {_EXTENT} {_EXTENT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{html.escape(text)}"{told}>{"".join(drawn)}</svg>{_x_axis(x)}</div>{caption}</figure>'
+        f'aria-label="{html.escape(text)}"{encoded}>{"".join(drawn)}</svg>{_x_axis(x)}</div>{caption}</figure>'
     )
 
 
 def draw_key(shape: str, kind: str) -> str:
-    """What a line, a limit or a mark looks like, to stand before its name."""
+    """Return the symbol of a line, a limit or a mark, for a legend."""
     drawing = "M13 6.5h0" if shape == "mark" else "M1 6.5H25"
     return f'<svg viewBox="0 0 26 13" aria-hidden="true">{_path(f"{shape} {kind}", drawing)}</svg>'
 
@@ -168,14 +168,14 @@ def _path(kind: str, drawing: str, more: str = "") -> str:
 
 def _values(x: Axis, line: Line) -> str:
     """The points themselves, for a script: seconds since the one before, and the value. Gaps are left out."""
-    before, told = 0, []
+    before, encoded = 0, []
     for across, up in line.points:
         if up is not None:
             at = round((across - x.low) * 1000)
             value = f"{up:.3f}".rstrip("0").rstrip(".") if 0.1 <= abs(up) < 1e15 else format(up, ".6g")
-            told.append(f"{(at - before) / 1000:.12g} {value}")
+            encoded.append(f"{(at - before) / 1000:.12g} {value}")
             before = at
-    return f' data-name="{html.escape(line.label)}" data-v="{",".join(told)}"'
+    return f' data-name="{html.escape(line.label)}" data-v="{",".join(encoded)}"'
 
 
 def _unbroken(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[float, Value]]]:
@@ -192,8 +192,8 @@ def _unbroken(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[f
 def _strokes(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
     strokes = []
     for stretch in _unbroken(points):
-        places = [f"{_across(x, across)} {_up(y, up)}" for across, up in stretch]
-        strokes.append("M" + "L".join(places) + ("h0" if len(places) == 1 else ""))
+        drawing = [f"{_across(x, across)} {_up(y, up)}" for across, up in stretch]
+        strokes.append("M" + "L".join(drawing) + ("h0" if len(drawing) == 1 else ""))
     return "".join(strokes)
 
 

@@ -1,4 +1,4 @@
-"""The elements that our pages are made of: whole documents, cards and tables, as text.
+"""The elements that our pages are made of: documents, cards and tables, as text.
 
 What is put in is HTML: whoever has text escapes it.
 """
@@ -14,7 +14,7 @@ from fleetgauge.pages.hover import HOVER_STYLE, POLICY, SCRIPT
 
 
 def render_document(title: str, style: str, body: str, *, script: bool = False) -> str:
-    """A whole page; the title is text. With `script` it shows what is pointed at, where it is a file's."""
+    """Return a complete page; the title is text. With `script`, charts and tables are interactive."""
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' if script else ""
     style, body = (style + HOVER_STYLE, f"{body}<script>{SCRIPT}</script>") if script else (style, body)
     return (
@@ -27,7 +27,7 @@ def render_document(title: str, style: str, body: str, *, script: bool = False) 
 
 
 def name_span(since: str, until: str) -> str:
-    """From when to when, of two moments such as `2026-11-14 00:00`; a day that both have is said once."""
+    """From when to when, of two moments such as `2026-11-14 00:00`; a day that both have is written once."""
     return f"{since} to {until.removeprefix(since[:11])} UTC"
 
 

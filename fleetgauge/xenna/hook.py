@@ -1,7 +1,6 @@
-"""Records what a cosmos-xenna pipeline says about itself, to W&B and to a JSONL file (docs/probes.md).
+"""Record the statistics of a cosmos-xenna pipeline, to W&B and to a JSONL file (docs/probes.md).
 
-    hook = make_xenna_wandb_stats_hook(cfg.observability, "pretrain", run_hash, run_dir, names)
-    with hook or contextlib.nullcontext():
+    with xenna_stats(cfg.observability, "pretrain", run_hash, run_dir, names):
         run_pipeline(spec)
 
 A bad configuration is refused when the hook is built. From then on the pipeline runs as it would without.
@@ -16,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from os import PathLike, fspath
@@ -25,7 +25,7 @@ from typing import Any, Self, get_args
 
 from fleetgauge.records import resolve_path
 from fleetgauge.xenna import patch
-from fleetgauge.xenna.recording import KIND, HookRecording, RecordedRun
+from fleetgauge.xenna.recording import KIND, Recording, RunOptions
 from fleetgauge.xenna.wandb_log import WandbRun
 
 
@@ -58,7 +58,7 @@ class XennaObservabilityConfig:
 
     @classmethod
     def of(cls, observability: object) -> XennaObservabilityConfig:
-        """What a mapping, an OmegaConf node or any object says; other probes' keys are passed over."""
+        """Return the configuration of a mapping, an OmegaConf node or any object; other keys are ignored."""
         if isinstance(observability, cls):
             return observability
         known = [field.name for field in fields(cls)]
@@ -71,7 +71,9 @@ class XennaObservabilityConfig:
         for key in keys:
             near = [] if key in known else difflib.get_close_matches(str(key), known, n=1, cutoff=0.85)
             if near:
-                patch.say(logging.WARNING, "observability.%s is not known; did you mean %s?", key, near[0])
+                patch.log_safely(
+                    logging.WARNING, "observability.%s is not known; did you mean %s?", key, near[0]
+                )
         return cls(**{name: get(name) for name in known if name in keys})
 
 
@@ -82,7 +84,7 @@ def make_xenna_wandb_stats_hook(
     run_dir: str | PathLike[str] | None = None,
     dataset_names: Iterable[str] | None = None,
 ) -> XennaWandbStatsHook | None:
-    """A hook, or None where neither W&B nor JSONL is asked for. Raises ValueError for what cannot work."""
+    """Return a hook, or None where neither W&B nor JSONL is configured. Raises ValueError for a bad one."""
     if observability is None:
         return None
     config = XennaObservabilityConfig.of(observability)
@@ -91,10 +93,25 @@ def make_xenna_wandb_stats_hook(
     return XennaWandbStatsHook(config, pipeline_kind, run_hash, run_dir, dataset_names)
 
 
+def xenna_stats(
+    observability: object,
+    pipeline_kind: str,
+    run_hash: str | None = None,
+    run_dir: str | PathLike[str] | None = None,
+    dataset_names: Iterable[str] | None = None,
+) -> AbstractContextManager[XennaWandbStatsHook | None]:
+    """Return a context manager that records pipelines, or does nothing where that is switched off.
+
+    Takes what `make_xenna_wandb_stats_hook` takes, and raises ValueError for a bad configuration.
+    """
+    hook = make_xenna_wandb_stats_hook(observability, pipeline_kind, run_hash, run_dir, dataset_names)
+    return nullcontext() if hook is None else hook
+
+
 class XennaWandbStatsHook:
     """Records the pipelines that run inside its `with`; each `with` is a run of its own.
 
-    Hooks may be nested (all of them record) and used from several threads (each records its own).
+    With several hooks open a pipeline belongs to those of its own thread, or else to all of them.
     """
 
     def __init__(
@@ -115,7 +132,7 @@ class XennaWandbStatsHook:
             path = _within(directory, fspath(path))
             resolve_path(path, kind=KIND, run_id="0", run_hash=named)
         names = (dataset_names,) if isinstance(dataset_names, str) else dataset_names or ()
-        self._run = RecordedRun(
+        self._options = RunOptions(
             pipeline_kind=str(pipeline_kind),
             run_hash=named,
             run_dir=directory,
@@ -126,8 +143,7 @@ class XennaWandbStatsHook:
             job=os.environ.get("SLURM_JOB_ID") or None,
             clock=clock,
         )
-        self._lock = threading.Lock()
-        self._recordings: list[HookRecording] = []
+        self._recordings: list[Recording] = []
 
     def __enter__(self) -> Self:
         """Start recording. Where that fails, it warns, leaves nothing behind, and the pipeline runs."""
@@ -135,49 +151,34 @@ class XennaWandbStatsHook:
             monitor_class = patch.find_monitor()
         except Exception as error:
             text = "pipeline statistics are not recorded: cosmos-xenna cannot be used (%s: %s): %s"
-            patch.say(logging.WARNING, text, type(error).__name__, error, patch.INSTALL)
+            patch.log_safely(logging.WARNING, text, type(error).__name__, error, patch.INSTALL)
             return self
         try:
-            self._open(monitor_class)
+            recording = Recording(self._options)
+            recording.start()
+            patch.register(recording, monitor_class)
+            self._recordings.append(recording)
         except Exception as error:
             text = "pipeline statistics are not recorded: %s: %s"
-            patch.say(logging.WARNING, text, type(error).__name__, error)
+            patch.log_safely(logging.WARNING, text, type(error).__name__, error)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Stop recording, with the end record; the pipeline's error, if any, goes its way."""
-        recording = self._leave()
-        if recording is None:
+        """Stop recording, with the end record; the pipeline's error, if any, passes."""
+        thread = threading.get_ident()
+        # The last one opened in this thread, or else the last one.
+        recordings = sorted(self._recordings, key=lambda recording: recording.thread == thread)
+        if not recordings:
             return
+        self._recordings.remove(recordings[-1])
         try:
-            patch.close_watcher(recording)
-            recording.end(_error_name(kind, error))
+            if patch.unregister(recordings[-1]):
+                recordings[-1].end(_error_name(kind, error))
         except Exception as trouble:
             text = "the end of the run is not recorded: %s: %s"
-            patch.say(logging.WARNING, text, type(trouble).__name__, trouble)
-
-    def _open(self, monitor_class: type) -> None:
-        recording = HookRecording(self._run)
-        patch.open_watcher(recording, monitor_class)
-        try:
-            recording.start()
-            with self._lock:
-                self._recordings.append(recording)
-        except BaseException:
-            patch.close_watcher(recording)
-            raise
-
-    def _leave(self) -> HookRecording | None:
-        """The recording to end: the innermost one begun around the running code, or else the latest."""
-        here = patch.watchers_here()
-        with self._lock:
-            if not self._recordings:
-                return None
-            recording = ([one for one in self._recordings if one in here] or self._recordings)[-1]
-            self._recordings.remove(recording)
-            return recording
+            patch.log_safely(logging.WARNING, text, type(trouble).__name__, trouble)
 
 
 def _within(directory: str | None, path: str) -> str:

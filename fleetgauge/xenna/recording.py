@@ -1,11 +1,13 @@
-"""One run being recorded: what the pipeline's thread hands over, and the threads that take it from there.
+"""One run of a hook: what the pipeline's thread hands over, and the threads that take it from there.
 
-A first thread turns copies into metrics and gives them to the record writer, which has a thread of its own,
-and to W&B, which has one too: each may hang or fail for ever, and only its own output is missing.
+The pipeline's thread takes the time and an immutable copy. A first thread computes metrics of the copies and
+gives them to the record writer, which has a thread of its own, and to W&B, which has another: each may hang
+or fail, and only its own output is missing.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -25,7 +27,7 @@ KIND = "xenna"
 
 
 @dataclass(frozen=True)
-class RecordedRun:
+class RunOptions:
     """What a run is, and where it is recorded."""
 
     pipeline_kind: str
@@ -39,25 +41,23 @@ class RecordedRun:
     clock: Callable[[], float]
 
 
-class HookRecording:
-    """The watcher of one run. The pipeline's thread calls its methods: they copy, queue and return."""
+class Recording:
+    """One run. The pipeline's thread calls its public methods: they copy, queue and return."""
 
-    def __init__(self, run: RecordedRun) -> None:
-        self.closed = False
-        self.group: object = self  # the same for hooks opened around each other
-        self._run = run
-        self._pipelines: weakref.WeakKeyDictionary[object, Pipeline] = weakref.WeakKeyDictionary()
-        self._only = Pipeline()  # for monitors that cannot be told apart
-        self._now = run.clock()
-        self._writer: RecordWriter | None = None
-        self._totals: tuple[Pipeline, float, Metrics] | None = None
-        self._version = ""
-        self.wandb = WandbLog(run.wandb_run, MAX_WAITING) if run.wandb_run else None
+    def __init__(self, options: RunOptions) -> None:
+        self.thread = threading.get_ident()  # of the hook
         self.worker = Worker("xenna", "the pipeline", MAX_WAITING, log)
+        self._options = options
+        self._pipelines: weakref.WeakKeyDictionary[object, Pipeline] = weakref.WeakKeyDictionary()
+        self._started = 0  # pipelines
+        self._now = options.clock()
+        self._writer: RecordWriter | None = None
+        self._version = ""
+        self.wandb = WandbLog(options.wandb_run, MAX_WAITING) if options.wandb_run else None
         self.worker.put(self._start)
 
     def start(self) -> None:
-        """Start the threads. Raises RuntimeError where they cannot be had, and leaves none."""
+        """Start the threads. Raises RuntimeError where the system has none left, and leaves none running."""
         if self.wandb:
             self.wandb.worker.thread.start()
         try:
@@ -67,28 +67,29 @@ class HookRecording:
                 self.wandb.worker.close(MAX_END_WAIT_S)
             raise
 
-    def watches(self, monitor: object) -> bool:
-        """Whether this is its pipeline, or could become it because it has none."""
-        return not self._pipelines or monitor in self._pipelines
-
     def observe(self, monitor: object, stats: object) -> None:
-        """Copy a pipeline's statistics, and have them recorded."""
-        snapshot = copy_stats(stats, self._run.clock(), getattr(monitor, "_log_interval_s", None))
-        self.worker.put(partial(self._stats, self._pipeline(monitor), snapshot))
+        """Have a copy of a pipeline's statistics recorded."""
+        snapshot = copy_stats(stats, self._options.clock(), getattr(monitor, "_log_interval_s", None))
+        pipeline = self._pipelines.get(monitor)
+        if pipeline is None:
+            self._started += 1
+            pipeline = self._pipelines[monitor] = Pipeline(self._started)
+        self.worker.put(partial(self._write_stats, pipeline, snapshot))
 
     def finish(self, monitor: object, pools: Sequence[object]) -> None:
-        """Copy the totals of a pipeline that has ended, if it is ours."""
-        with suppress(TypeError):
-            pipeline = self._pipelines.pop(monitor, None)
-            if pipeline and pools:
-                copies = [copy_pool(pool) for pool in pools]
-                self.worker.put(partial(self._finished, pipeline, self._run.clock(), copies))
+        """Have the totals of a pipeline that has ended recorded, if it is one of this run."""
+        pipeline = self._pipelines.pop(monitor, None)
+        if pipeline and pools:
+            copies = [copy_pool(pool) for pool in pools]
+            self.worker.put(partial(self._write_totals, pipeline, self._options.clock(), copies))
 
     def end(self, error: str | None) -> None:
-        """Record the end, and wait for what is queued, all in all for a few seconds."""
+        """Record the end, and wait for everything that is queued, in sum for a few seconds."""
         until = time.monotonic() + MAX_END_WAIT_S
+        status: dict[str, object] = {"status": "ok"} if error is None else {"status": "error", "error": error}
         try:
-            self.worker.put(partial(self._end, self._run.clock(), error), last=True)
+            end = partial(self._write, Event.END, self._options.clock(), {}, None, **status)
+            self.worker.put(end, last=True)
         finally:
             self.worker.close(MAX_END_WAIT_S)
             if self._writer:
@@ -96,72 +97,60 @@ class HookRecording:
             if self.wandb:
                 self.wandb.close(until - time.monotonic())
 
-    def _pipeline(self, monitor: object) -> Pipeline:
-        try:
-            return self._pipelines.setdefault(monitor, Pipeline())
-        except TypeError:
-            return self._only
-
     # From here on everything runs on the worker's thread.
 
     def _start(self) -> None:
         from importlib import metadata  # slow to import, and needed on this thread only
 
-        run = self._run
+        options = self._options
         with suppress(metadata.PackageNotFoundError):
             self._version = metadata.version("cosmos-xenna")
-        if run.jsonl_path is not None:
+        if options.jsonl_path is not None:
             self._writer = RecordWriter(
-                run.jsonl_path, KIND, run_hash=run.run_hash, job=run.job, clock=lambda: self._now
+                options.jsonl_path,
+                KIND,
+                run_hash=options.run_hash,
+                job=options.job,
+                clock=lambda: self._now,
             )
-        self._write(Event.START, self._now, {}, run_dir=run.run_dir)
+        self._write(Event.START, self._now, {}, None, run_dir=options.run_dir)
 
-    def _stats(self, pipeline: Pipeline, snapshot: Snapshot) -> None:
-        self._compare_interval(snapshot.interval)
-        if self._totals:  # another pipeline goes on, or begins: the end record will not hold these
-            ended, ended_at, totals = self._totals
-            self._totals = None
-            self._write(Event.STATS, ended_at, totals, ended)
+    def _write_stats(self, pipeline: Pipeline, snapshot: Snapshot) -> None:
+        interval, configured = snapshot.interval, self._options.interval_s
+        if isinstance(interval, int | float) and interval != configured:
+            text = (
+                "the pipeline logs every %g s, not every %g s: pass logging_interval_s=%g to PipelineConfig"
+            )
+            self.worker.warn("interval", text, interval, configured, configured)
         metrics = pipeline.metrics(snapshot)
         if not metrics:
             text = "statistics of cosmos-xenna %s have an unknown layout: they are not recorded"
             self.worker.warn("unknown", text, self._version)
             return
-        self._write(Event.STATS, snapshot.taken_at, metrics, pipeline)
+        self._emit(pipeline, snapshot.taken_at, metrics)
+
+    def _write_totals(self, pipeline: Pipeline, at: float, copies: list[PoolCopy]) -> None:
+        self._emit(pipeline, at, pipeline.totals(at, copies))
+
+    def _emit(self, pipeline: Pipeline, at: float, metrics: Metrics) -> None:
+        self._write(Event.STATS, at, metrics, pipeline)
         if self.wandb:
             self.wandb.put(metrics)
 
-    def _finished(self, pipeline: Pipeline, at: float, copies: list[PoolCopy]) -> None:
-        totals = pipeline.totals(at, copies)
-        self._totals = (pipeline, at, totals)
-        if self.wandb:
-            self.wandb.put(totals)
-
-    def _end(self, at: float, error: str | None) -> None:
-        pipeline, _, totals = self._totals or (None, at, {})
-        status: dict[str, object] = {"status": "ok"} if error is None else {"status": "error", "error": error}
-        self._write(Event.END, at, totals, pipeline, **status)
-
     def _write(
-        self, event: Event, at: float, metrics: Metrics, pipeline: Pipeline | None = None, **more: object
+        self, event: Event, at: float, metrics: Metrics, pipeline: Pipeline | None, **more: object
     ) -> None:
         if not self._writer:
             return
         self._now = at
-        body = {
-            "pipeline_kind": self._run.pipeline_kind,
-            "run_hash": self._run.run_hash,
+        body: dict[str, object] = {
+            "pipeline_kind": self._options.pipeline_kind,
+            "run_hash": self._options.run_hash,
             "metrics": metrics,
             "stages": pipeline.stages if pipeline else [],
-            "dataset_names": self._run.dataset_names,
+            "dataset_names": self._options.dataset_names,
             "xenna_version": self._version,
         }
+        if pipeline and pipeline.number > 1:
+            body["pipeline"] = pipeline.number
         self._writer.write(event, {**body, **more})
-
-    def _compare_interval(self, interval: object) -> None:
-        wanted = self._run.interval_s
-        if isinstance(interval, int | float) and interval != wanted:
-            text = (
-                "the pipeline logs every %g s, not every %g s: pass logging_interval_s=%g to PipelineConfig"
-            )
-            self.worker.warn("interval", text, interval, wanted, wanted)

@@ -1,18 +1,19 @@
-"""What cosmos-xenna's pipeline statistics say, as flat metrics; docs/probes.md tells what they mean.
+"""The pipeline statistics of cosmos-xenna as flat metrics; docs/probes.md explains each.
 
 Copying values out of the live objects is quick and happens in the pipeline's thread; everything else here
-is arithmetic on copies. Nothing is known of W&B, files or how the statistics were come by.
+is arithmetic on copies.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from fleetgauge.records.background import json_ready
-from fleetgauge.xenna.names import stage_keys
 
 Found = TypeVar("Found")
 Values = tuple[Any, ...]  # Any: whatever a release of cosmos-xenna holds there
@@ -20,6 +21,12 @@ Metrics = dict[str, float]
 Pool = dict[str, float]  # a stage's numbers by key; what is not known is absent
 
 _GIGA = 1e9
+_NUMBERS = (int, float)
+_MAX_NAME = 100
+_NUMBERED = re.compile(r"^\s*Stage\s+\d+\s*-\s*")
+_AFTER_ACRONYM = re.compile(r"([A-Z]+)([A-Z](?!s(?![a-z]))[a-z])")  # but the s of URLs belongs to it
+_AFTER_WORD = re.compile(r"([a-z0-9])([A-Z])")
+_OTHER = re.compile(r"\W+")
 
 _OF_PIPELINE = {
     "start_time": "start_time",
@@ -58,7 +65,7 @@ _OF_USAGE = {"cpu_util_pct": "cpu_utilization", "mem": "memory_usage", "actor_co
 class PoolCopy(NamedTuple):
     """One stage's name and values, in the order of `_OF_POOL`."""
 
-    name: object
+    name: str | None
     values: Values
 
 
@@ -84,11 +91,12 @@ def copy_stats(stats: object, taken_at: float, interval: object) -> Snapshot:
 
 def copy_pool(pool: object) -> PoolCopy:
     """Copy one stage's statistics."""
-    return PoolCopy(getattr(pool, "name", None), _pool_values(pool))
+    name = getattr(pool, "name", None)
+    return PoolCopy(None if name is None else str(name), _pool_values(pool))
 
 
 def _getter(paths: Mapping[str, str]) -> Callable[[object], Values]:
-    """Reads all paths at once; one by one only where one of them is missing."""
+    """Return a function that reads all paths at once; one by one only where one of them is missing."""
     every = attrgetter(*paths.values())
     each = [attrgetter(path) for path in paths.values()]
 
@@ -97,7 +105,8 @@ def _getter(paths: Mapping[str, str]) -> Callable[[object], Values]:
             values: Values = every(source)
         except Exception:
             values = tuple(_or_none(one, source) for one in each)
-        return values
+        # What is no plain number may change later: a scalar of numpy becomes one here, others are unknown.
+        return tuple(value if type(value) in _NUMBERS else json_ready(value) for value in values)
 
     return read
 
@@ -115,15 +124,16 @@ _pipeline_values, _pool_values, _usage_values = map(_getter, (_OF_PIPELINE, _OF_
 def _numbers(keys: Mapping[str, str], values: Values) -> Metrics:
     """The values that are finite numbers, by key."""
     named = zip(keys, map(json_ready, values), strict=True)
-    return {key: value for key, value in named if type(value) in (int, float)}
+    return {key: value for key, value in named if type(value) in _NUMBERS}
 
 
 class Pipeline:
-    """One pipeline, whose statistics come in one after the other."""
+    """One pipeline, whose statistics come in one after the other; `number` counts those of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 1) -> None:
+        self.number = number
         self.stages: list[dict[str, object]] = []  # as records list them
-        self._names: list[object] = []
+        self._names: list[str | None] = []
         self._keys: list[str | None] = []
         self._started: float | None = None
         self._time: float | None = None
@@ -283,3 +293,26 @@ def _bottlenecks(pools: list[tuple[str, Pool]], inputs: float) -> Metrics:
             metrics[f"stage/{key}/bottleneck"] = int(full and idle)
         waiting = pool.get("queue_out", 0)
     return metrics
+
+
+def stage_keys(names: Sequence[object]) -> list[str | None]:
+    """A key for each stage, in order: snake case, with its index where two would collide; None for ""."""
+    found = [_snake(str(name)) if name not in ("", None) else None for name in names]
+    counts = Counter(found)
+    taken = {key for key, count in counts.items() if count == 1}
+    keys: list[str | None] = []
+    for index, key in enumerate(found):
+        unique = key
+        if key is not None and counts[key] > 1:
+            unique = f"{key}_{index}"
+            while unique in taken:
+                unique = f"{unique}_{index}"
+            taken.add(unique)
+        keys.append(unique)
+    return keys
+
+
+def _snake(name: str) -> str:
+    text = _AFTER_ACRONYM.sub(r"\1_\2", _NUMBERED.sub("", name))
+    text = _OTHER.sub("_", _AFTER_WORD.sub(r"\1_\2", text)).strip("_").lower()
+    return text[:_MAX_NAME] or "stage"

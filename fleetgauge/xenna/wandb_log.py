@@ -34,7 +34,7 @@ class WandbLog:
         self._wandb_run = wandb_run
         self._job_run: Any = None  # Any: here and below, W&B is optional, and may be a stand-in
         self._own: Any = None
-        self._place: Any = None  # our own run, or the module, which logs to the job's
+        self._target: Any = None  # our own run, or the module, which logs to the job's
 
     def put(self, metrics: Metrics) -> None:
         """Have one row logged."""
@@ -56,11 +56,11 @@ class WandbLog:
             self._finish()
             self._job_run = run
             if self._wandb_run == "own" and self._can_be_second(wandb):
-                self._own = self._place = _begin(wandb, run)
+                self._own = self._target = _begin(wandb, run)
             else:
-                self._place = wandb
+                self._target = wandb
             self._define()
-        self._place.log(row)  # fails where the run could not be started, and is counted as lost
+        self._target.log(row)  # fails where the run could not be started, and is counted as lost
 
     def _can_be_second(self, wandb: Any) -> bool:
         reinit = getattr(getattr(wandb, "Settings", None), "model_fields", {}).get("reinit")
@@ -73,13 +73,13 @@ class WandbLog:
     def _define(self) -> None:
         """Draw our metrics over the pipeline's own time; the job's steps are for its own metrics."""
         try:
-            self._place.define_metric(STEP)
-            self._place.define_metric(f"{PREFIX}*", step_metric=STEP)
+            self._target.define_metric(STEP)
+            self._target.define_metric(f"{PREFIX}*", step_metric=STEP)
         except Exception as error:
             self.worker.warn("define", "W&B charts pipeline statistics by its own step: %s", error)
 
     def _finish(self) -> None:
-        own, self._own, self._place = self._own, None, None
+        own, self._own, self._target = self._own, None, None
         if own is not None:
             own.finish()
 

@@ -10,30 +10,24 @@ import pytest
 from support.project import ROOT
 
 PUBLIC = {
-    "fleetgauge.compute": """
-        Answer Gpu GpuReading Host Limits Visible collect_compute_metadata count_cpus measure_memory
-        read_gpus read_host read_limits see_gpus
-    """,
+    "fleetgauge.compute": "collect_compute_metadata",
     "fleetgauge.data_plane": """
         BUCKET_ENDS_MS DataPlaneEvent DataPlaneStats EventSink EventStatus JsonlEvents
         MetricsDataPlaneClient OpCounts OperationTotals WandbEvents chain log_event
     """,
     "fleetgauge.gpu_memory": """
-        ALERT_TYPES BadEvent Loaded LoadedSession Manifest ManifestError MemoryEvent OomDump
-        PageSession RankProfile Recording RecordingError SessionProfile SessionSummary TimelineRow
-        WandbExportConfig event_int_value event_timestamp_seconds event_value export_tracking_run_to_wandb
-        find_oom_dumps is_oom_dump load_recording
-        open_recording parse_event parse_session read_event read_manifest read_oom_dump render_page
-        render_recording sample_timeline_rows segments session_slug tracking_metrics
-        tracking_summary_fields tracking_timeline_rows log_alerts_table log_tracking_time_series
-        log_tracking_visualizations
+        BadEvent LoadedRecording LoadedSession ManifestError MemoryEvent RecordingError SessionSummary
+        TimelineRow WandbExportConfig event_int_value event_timestamp_seconds event_value
+        export_tracking_run_to_wandb load_recording log_alerts_table log_tracking_time_series
+        log_tracking_visualizations parse_event sample_timeline_rows session_slug tracking_metrics
+        tracking_summary_fields tracking_timeline_rows
     """,
     "fleetgauge.records": """
         Damage ENVELOPE Event Json Line MAX_LINE_BYTES Readable RecordWriter SCHEMA_VERSION
         file_name identity lines read resolve_path
     """,
     "fleetgauge.xenna": """
-        XennaObservabilityConfig XennaWandbStatsHook flatten_stats make_xenna_wandb_stats_hook
+        XennaObservabilityConfig XennaWandbStatsHook flatten_stats make_xenna_wandb_stats_hook xenna_stats
     """,
     "fleetgauge.wandb_logger": "WandbLogger",
 }

@@ -78,7 +78,7 @@ def test_a_driver_that_hangs_costs_the_gpus_it_did_not_answer_for(hanging: Drive
     assert len(given.report.lost) == 6
     later = context()
     assert values(collected(later), metrics.GPU_COUNT_LISTED) == {}
-    assert later.report.lost == ["the GPU driver: an earlier question is still unanswered"]
+    assert later.report.lost == ["the GPU driver: an earlier call still hangs"]
 
 
 def test_the_command_line_finds_the_drivers_library_by_itself(library: str, project: Project) -> None:

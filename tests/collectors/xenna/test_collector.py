@@ -48,6 +48,17 @@ def test_the_rank_is_a_tag_where_it_is_known(folder: Folder) -> None:
     }
 
 
+def test_further_pipelines_of_a_run_have_series_of_their_own(folder: Folder) -> None:
+    second = xenna(1, 99, {"progress": 7.0}) | {"pipeline": 2}
+    folder.write(xenna(0, 100), second, xenna(2, 98) | {"pipeline": 1}, xenna(3, 97) | {"pipeline": "x"})
+    assert named(folder.points_at(), "pipeline.progress") == {
+        (RUN, 100): 50.0,
+        (("pipeline:2", *RUN), 99): 7.0,
+        (RUN, 98): 50.0,
+        (RUN, 97): 50.0,
+    }
+
+
 @pytest.mark.parametrize(
     "stamp",
     [NOW - 100, NOW - 99.5, "2026-11-16T00:58:20Z", "2026-11-16T01:58:20+01:00", "2026-11-16T00:58:20.25"],

@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from fleetgauge.compute import Answer, Host, Limits, collect_compute_metadata, count_cpus, read_limits
-from fleetgauge.compute.cgroup import Mount, levels, parse_memory, parse_mounts, parse_quota
+from fleetgauge.compute import collect_compute_metadata
+from fleetgauge.compute.cgroup import (
+    Limits,
+    Mount,
+    levels,
+    parse_memory,
+    parse_mounts,
+    parse_quota,
+    read_limits,
+)
+from fleetgauge.compute.metadata import Host, count_cpus
+from fleetgauge.compute.slurm import Detected
 
 GIB = 2**30
 UNLIMITED_4K, UNLIMITED_64K = 9223372036854771712, 9223372036854710272
@@ -205,19 +215,19 @@ def test_cpu_quotas(text: str, cpus: float | None) -> None:
 @pytest.mark.parametrize(
     ("affinity", "quota", "answer"),
     [
-        (None, None, Answer(16, "system")),
-        (16, None, Answer(16, "system")),
-        (4, None, Answer(4, "affinity")),
-        (4, 2.0, Answer(2, "cgroup")),
-        (4, 2.1, Answer(3, "cgroup")),
-        (4, 0.01, Answer(1, "cgroup")),
-        (4, 32.0, Answer(4, "affinity")),
-        (64, None, Answer(16, "system")),
-        (0, None, Answer(1, "affinity")),
+        (None, None, Detected(16, "system")),
+        (16, None, Detected(16, "system")),
+        (4, None, Detected(4, "affinity")),
+        (4, 2.0, Detected(2, "cgroup")),
+        (4, 2.1, Detected(3, "cgroup")),
+        (4, 0.01, Detected(1, "cgroup")),
+        (4, 32.0, Detected(4, "affinity")),
+        (64, None, Detected(16, "system")),
+        (0, None, Detected(1, "affinity")),
     ],
 )
 def test_cpus_are_the_least_of_affinity_quota_and_the_machine(
-    affinity: int | None, quota: float | None, answer: Answer
+    affinity: int | None, quota: float | None, answer: Detected
 ) -> None:
     host = Host(os_cpus=16, affinity=affinity, memory_bytes=GIB, gpus=())
     assert count_cpus({}, Limits(quota, None), host) == answer

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleetgauge.compute import Gpu, Host, Visible, collect_compute_metadata, see_gpus
-from fleetgauge.compute.gpu import parse_visible_devices
+from fleetgauge.compute import collect_compute_metadata
+from fleetgauge.compute.gpu import Gpu, VisibleGpus, parse_visible_devices
+from fleetgauge.compute.metadata import Host, detect_gpus
 
 GIB = 2**30
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
@@ -131,21 +132,21 @@ def test_a_variable_that_hides_everything_is_never_passed_over(hidden: str) -> N
     ],
 )
 def test_instances_count(value: str, visible: tuple[Gpu, ...]) -> None:
-    assert see_gpus({CUDA: value}, on(DIVIDED)) == Visible(len(visible), CUDA, visible)
+    assert detect_gpus({CUDA: value}, on(DIVIDED)) == VisibleGpus(len(visible), CUDA, visible)
 
 
 def test_without_a_variable_the_instances_count_in_place_of_their_board() -> None:
-    assert see_gpus({}, on(DIVIDED)) == Visible(4, "nvml", (*DIVIDED[1:3], DIVIDED[4], DIVIDED[5]))
+    assert detect_gpus({}, on(DIVIDED)) == VisibleGpus(4, "nvml", (*DIVIDED[1:3], DIVIDED[4], DIVIDED[5]))
 
 
 def test_uuids_that_cannot_be_compared_count_up_to_what_the_boards_can_hold() -> None:
     instances = ",".join(f"MIG-{number}" for number in range(9))
     nameless = (Gpu(0), Gpu(1))
-    assert see_gpus({CUDA: "MIG-a,MIG-b"}, on(EIGHT)) == Visible(2, CUDA, None)
-    assert see_gpus({CUDA: instances}, on((board(0),))) == Visible(7, CUDA, None)
-    assert see_gpus({CUDA: "MIG-a"}, on(())) == Visible(0, CUDA, None)
-    assert see_gpus({CUDA: "GPU-a"}, on(nameless)) == Visible(1, CUDA, None)
-    assert see_gpus({CUDA: "GPU-a,GPU-b,GPU-c"}, on(nameless)) == Visible(2, CUDA, None)
+    assert detect_gpus({CUDA: "MIG-a,MIG-b"}, on(EIGHT)) == VisibleGpus(2, CUDA, None)
+    assert detect_gpus({CUDA: instances}, on((board(0),))) == VisibleGpus(7, CUDA, None)
+    assert detect_gpus({CUDA: "MIG-a"}, on(())) == VisibleGpus(0, CUDA, None)
+    assert detect_gpus({CUDA: "GPU-a"}, on(nameless)) == VisibleGpus(1, CUDA, None)
+    assert detect_gpus({CUDA: "GPU-a,GPU-b,GPU-c"}, on(nameless)) == VisibleGpus(2, CUDA, None)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +165,12 @@ def test_uuids_that_cannot_be_compared_count_up_to_what_the_boards_can_hold() ->
 )
 def test_the_variables_of_amd(env: dict[str, str], count: int, source: str) -> None:
     for gpus in (None, EIGHT):
-        visible = see_gpus(env, on(gpus))
+        visible = detect_gpus(env, on(gpus))
         assert (visible.count, visible.source) == (count, source)
 
 
 def test_hip_numbers_the_boards_that_rocr_left() -> None:
-    assert see_gpus({ROCR: "4,5", HIP: "1"}, on(EIGHT)).gpus == (EIGHT[5],)
+    assert detect_gpus({ROCR: "4,5", HIP: "1"}, on(EIGHT)).gpus == (EIGHT[5],)
 
 
 def test_slurm_is_asked_where_no_variable_is_set() -> None:
@@ -182,15 +183,15 @@ def test_slurm_is_asked_where_no_variable_is_set() -> None:
 
 
 def test_slurm_cannot_allot_more_than_there_is() -> None:
-    assert see_gpus({"SLURM_GPUS_ON_NODE": "8"}, on(MIXED)) == Visible(4, "SLURM_GPUS_ON_NODE", MIXED)
-    assert see_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(MIXED)) == Visible(4, "SLURM_GPUS_ON_NODE", MIXED)
-    assert see_gpus({"SLURM_GPUS_ON_NODE": "1"}, on(())) == Visible(0, "SLURM_GPUS_ON_NODE", ())
+    assert detect_gpus({"SLURM_GPUS_ON_NODE": "8"}, on(MIXED)) == VisibleGpus(4, "SLURM_GPUS_ON_NODE", MIXED)
+    assert detect_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(MIXED)) == VisibleGpus(4, "SLURM_GPUS_ON_NODE", MIXED)
+    assert detect_gpus({"SLURM_GPUS_ON_NODE": "1"}, on(())) == VisibleGpus(0, "SLURM_GPUS_ON_NODE", ())
 
 
 def test_the_boards_that_slurm_lists_are_described() -> None:
     env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": "1-2"}
-    assert see_gpus(env, on(MIXED)).gpus == (MIXED[1], MIXED[2])
-    assert see_gpus({"SLURM_STEP_GPUS": "3", "SLURM_JOB_GPUS": "0-3"}, on(MIXED)).gpus == (MIXED[3],)
+    assert detect_gpus(env, on(MIXED)).gpus == (MIXED[1], MIXED[2])
+    assert detect_gpus({"SLURM_STEP_GPUS": "3", "SLURM_JOB_GPUS": "0-3"}, on(MIXED)).gpus == (MIXED[3],)
 
 
 @pytest.mark.parametrize("listed", ["", "0,4", "0", "0-2", "3-0"])
@@ -214,7 +215,7 @@ def test_without_variable_and_slurm_all_boards_are_visible() -> None:
 
 def test_where_nobody_can_be_asked_there_is_no_count_and_its_source_is_unknown() -> None:
     assert describe({}, on(None)) == {"gpu_source": "unknown"}
-    assert see_gpus({}, on(None)) == Visible(None, "unknown", None)
+    assert detect_gpus({}, on(None)) == VisibleGpus(None, "unknown", None)
 
 
 @pytest.mark.parametrize(
@@ -296,10 +297,12 @@ def test_a_name_in_bytes_that_are_no_text_is_still_a_name() -> None:
 
 def test_torch_answers_where_the_driver_cannot() -> None:
     seen = (board(0), board(1))
-    assert see_gpus({}, on(None, seen)) == Visible(2, "torch", seen)
-    assert see_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(None, seen)) == Visible(2, "SLURM_GPUS_ON_NODE", seen)
+    assert detect_gpus({}, on(None, seen)) == VisibleGpus(2, "torch", seen)
+    assert detect_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(None, seen)) == VisibleGpus(
+        2, "SLURM_GPUS_ON_NODE", seen
+    )
     # It has applied the variable already, and numbers what is left from zero.
-    assert see_gpus({CUDA: "6,7"}, on(None, seen)) == Visible(2, CUDA, seen)
-    assert see_gpus({CUDA: "5,6,7"}, on(None, seen)) == Visible(2, CUDA, seen)
-    assert see_gpus({CUDA: "7"}, on(None, seen)) == Visible(1, CUDA, None)
-    assert see_gpus({CUDA: "7"}, on(EIGHT, seen)).gpus == (EIGHT[7],)
+    assert detect_gpus({CUDA: "6,7"}, on(None, seen)) == VisibleGpus(2, CUDA, seen)
+    assert detect_gpus({CUDA: "5,6,7"}, on(None, seen)) == VisibleGpus(2, CUDA, seen)
+    assert detect_gpus({CUDA: "7"}, on(None, seen)) == VisibleGpus(1, CUDA, None)
+    assert detect_gpus({CUDA: "7"}, on(EIGHT, seen)).gpus == (EIGHT[7],)

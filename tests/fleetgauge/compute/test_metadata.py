@@ -25,9 +25,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import MISSING, OmegaConf
 
-from fleetgauge.compute import Gpu, Host, Limits, collect_compute_metadata, read_host, read_limits
+from fleetgauge.compute import collect_compute_metadata
 from fleetgauge.compute import metadata as module
-from support.nvml.recorded import Driver, binding, recording
+from fleetgauge.compute.cgroup import Limits, read_limits
+from fleetgauge.compute.gpu import Gpu
+from fleetgauge.compute.metadata import Host, read_host
+from support.nvml.recorded import Driver, recording
+from support.nvml.recorded import probe_binding as binding
 
 GIB = 2**30
 NODE = Host(os_cpus=16, affinity=8, memory_bytes=64 * GIB, gpus=())

@@ -7,16 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetgauge.compute import (
-    Answer,
-    Gpu,
-    Host,
-    Limits,
-    collect_compute_metadata,
-    count_cpus,
-    measure_memory,
-    slurm,
-)
+from fleetgauge.compute import collect_compute_metadata, slurm
+from fleetgauge.compute.cgroup import Limits
+from fleetgauge.compute.gpu import Gpu
+from fleetgauge.compute.metadata import Host, count_cpus, measure_memory
+from fleetgauge.compute.slurm import Detected
 
 MIB, GIB = 2**20, 2**30
 FREE = Limits(None, None)
@@ -28,53 +23,53 @@ ON_NODE, JOB, TASK = "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPU
 @pytest.mark.parametrize(
     ("env", "answer"),
     [
-        ({TASK: "8"}, Answer(8, TASK)),
-        ({TASK: " 8 "}, Answer(8, TASK)),
-        ({TASK: "8", ON_NODE: "64", JOB: "64(x2)"}, Answer(8, TASK)),
-        ({ON_NODE: "64", JOB: "32"}, Answer(64, ON_NODE)),
-        ({JOB: "32"}, Answer(32, JOB)),
+        ({TASK: "8"}, Detected(8, TASK)),
+        ({TASK: " 8 "}, Detected(8, TASK)),
+        ({TASK: "8", ON_NODE: "64", JOB: "64(x2)"}, Detected(8, TASK)),
+        ({ON_NODE: "64", JOB: "32"}, Detected(64, ON_NODE)),
+        ({JOB: "32"}, Detected(32, JOB)),
         # The list form: by node, the first where the node is not known.
-        ({ON_NODE: "16(x2)"}, Answer(16, ON_NODE)),
-        ({ON_NODE: "16(x2)", "SLURM_NODEID": "1"}, Answer(16, ON_NODE)),
-        ({JOB: "72(x2),36"}, Answer(72, JOB)),
-        ({JOB: "72(x2),36", "SLURM_NODEID": "0"}, Answer(72, JOB)),
-        ({JOB: "72(x2),36", "SLURM_NODEID": "1"}, Answer(72, JOB)),
-        ({JOB: "72(x2),36", "SLURM_NODEID": "2"}, Answer(36, JOB)),
-        ({ON_NODE: "2,2"}, Answer(2, ON_NODE)),
-        ({ON_NODE: "2,3", "SLURM_NODEID": "1"}, Answer(3, ON_NODE)),
-        ({ON_NODE: "2,3", "SLURM_NODEID": "one"}, Answer(2, ON_NODE)),
-        ({ON_NODE: "2,3", "SLURM_NODEID": ""}, Answer(2, ON_NODE)),
+        ({ON_NODE: "16(x2)"}, Detected(16, ON_NODE)),
+        ({ON_NODE: "16(x2)", "SLURM_NODEID": "1"}, Detected(16, ON_NODE)),
+        ({JOB: "72(x2),36"}, Detected(72, JOB)),
+        ({JOB: "72(x2),36", "SLURM_NODEID": "0"}, Detected(72, JOB)),
+        ({JOB: "72(x2),36", "SLURM_NODEID": "1"}, Detected(72, JOB)),
+        ({JOB: "72(x2),36", "SLURM_NODEID": "2"}, Detected(36, JOB)),
+        ({ON_NODE: "2,2"}, Detected(2, ON_NODE)),
+        ({ON_NODE: "2,3", "SLURM_NODEID": "1"}, Detected(3, ON_NODE)),
+        ({ON_NODE: "2,3", "SLURM_NODEID": "one"}, Detected(2, ON_NODE)),
+        ({ON_NODE: "2,3", "SLURM_NODEID": ""}, Detected(2, ON_NODE)),
         # One number is every node's.
-        ({ON_NODE: "64", "SLURM_NODEID": "3"}, Answer(64, ON_NODE)),
-        ({JOB: "64", "SLURM_NODEID": "3"}, Answer(64, JOB)),
+        ({ON_NODE: "64", "SLURM_NODEID": "3"}, Detected(64, ON_NODE)),
+        ({JOB: "64", "SLURM_NODEID": "3"}, Detected(64, JOB)),
         # A list that does not reach this node says nothing of it.
-        ({ON_NODE: "2,3", "SLURM_NODEID": "2", JOB: "5"}, Answer(5, JOB)),
+        ({ON_NODE: "2,3", "SLURM_NODEID": "2", JOB: "5"}, Detected(5, JOB)),
         # Empty, zero and garbage fall through.
-        ({TASK: "", ON_NODE: "4"}, Answer(4, ON_NODE)),
-        ({TASK: "0", ON_NODE: "4"}, Answer(4, ON_NODE)),
-        ({TASK: "four", ON_NODE: "4"}, Answer(4, ON_NODE)),
-        ({TASK: "-4", ON_NODE: "4"}, Answer(4, ON_NODE)),
-        ({TASK: "4.5", ON_NODE: "4"}, Answer(4, ON_NODE)),
-        ({TASK: "٤", ON_NODE: "4"}, Answer(4, ON_NODE)),
-        ({TASK: "9" * 5000, ON_NODE: "4"}, Answer(4, ON_NODE)),
-        ({ON_NODE: "0", JOB: "5"}, Answer(5, JOB)),
-        ({ON_NODE: "0(x2)", JOB: "5"}, Answer(5, JOB)),
-        ({ON_NODE: "16(x0)", JOB: "5"}, Answer(5, JOB)),
-        ({ON_NODE: "16(x2", JOB: "5"}, Answer(5, JOB)),
-        ({ON_NODE: "16,", JOB: "5"}, Answer(5, JOB)),
-        ({ON_NODE: "all", JOB: "0,8", TASK: ""}, Answer(128, "system")),
-        ({}, Answer(128, "system")),
+        ({TASK: "", ON_NODE: "4"}, Detected(4, ON_NODE)),
+        ({TASK: "0", ON_NODE: "4"}, Detected(4, ON_NODE)),
+        ({TASK: "four", ON_NODE: "4"}, Detected(4, ON_NODE)),
+        ({TASK: "-4", ON_NODE: "4"}, Detected(4, ON_NODE)),
+        ({TASK: "4.5", ON_NODE: "4"}, Detected(4, ON_NODE)),
+        ({TASK: "٤", ON_NODE: "4"}, Detected(4, ON_NODE)),
+        ({TASK: "9" * 5000, ON_NODE: "4"}, Detected(4, ON_NODE)),
+        ({ON_NODE: "0", JOB: "5"}, Detected(5, JOB)),
+        ({ON_NODE: "0(x2)", JOB: "5"}, Detected(5, JOB)),
+        ({ON_NODE: "16(x0)", JOB: "5"}, Detected(5, JOB)),
+        ({ON_NODE: "16(x2", JOB: "5"}, Detected(5, JOB)),
+        ({ON_NODE: "16,", JOB: "5"}, Detected(5, JOB)),
+        ({ON_NODE: "all", JOB: "0,8", TASK: ""}, Detected(128, "system")),
+        ({}, Detected(128, "system")),
     ],
 )
-def test_cpus_of_a_task(env: dict[str, str], answer: Answer) -> None:
+def test_cpus_of_a_task(env: dict[str, str], answer: Detected) -> None:
     assert count_cpus(env, FREE, NODE) == answer
 
 
 def test_slurm_is_believed_before_affinity_and_quota_but_not_beyond_the_machine() -> None:
     host = Host(os_cpus=16, affinity=2, memory_bytes=GIB, gpus=None)
-    assert count_cpus({TASK: "8"}, Limits(1.0, None), host) == Answer(8, TASK)
-    assert count_cpus({TASK: "16"}, FREE, host) == Answer(16, TASK)
-    assert count_cpus({TASK: "17"}, FREE, host) == Answer(16, TASK)
+    assert count_cpus({TASK: "8"}, Limits(1.0, None), host) == Detected(8, TASK)
+    assert count_cpus({TASK: "16"}, FREE, host) == Detected(16, TASK)
+    assert count_cpus({TASK: "17"}, FREE, host) == Detected(16, TASK)
 
 
 @pytest.mark.parametrize(
@@ -105,45 +100,45 @@ PER_NODE, PER_CPU, PER_GPU = "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_M
 @pytest.mark.parametrize(
     ("env", "answer"),
     [
-        ({PER_NODE: "1024"}, Answer(GIB, PER_NODE)),
-        ({PER_NODE: "1024M"}, Answer(GIB, PER_NODE)),
-        ({PER_NODE: "1048576K"}, Answer(GIB, PER_NODE)),
-        ({PER_NODE: "64G"}, Answer(64 * GIB, PER_NODE)),
-        ({PER_NODE: "64GB"}, Answer(64 * GIB, PER_NODE)),
-        ({PER_NODE: "64gb"}, Answer(64 * GIB, PER_NODE)),
-        ({PER_NODE: " 64g "}, Answer(64 * GIB, PER_NODE)),
-        ({PER_NODE: "1024mB"}, Answer(GIB, PER_NODE)),
+        ({PER_NODE: "1024"}, Detected(GIB, PER_NODE)),
+        ({PER_NODE: "1024M"}, Detected(GIB, PER_NODE)),
+        ({PER_NODE: "1048576K"}, Detected(GIB, PER_NODE)),
+        ({PER_NODE: "64G"}, Detected(64 * GIB, PER_NODE)),
+        ({PER_NODE: "64GB"}, Detected(64 * GIB, PER_NODE)),
+        ({PER_NODE: "64gb"}, Detected(64 * GIB, PER_NODE)),
+        ({PER_NODE: " 64g "}, Detected(64 * GIB, PER_NODE)),
+        ({PER_NODE: "1024mB"}, Detected(GIB, PER_NODE)),
         # Zero is all there is, and no more than that can be had.
-        ({PER_NODE: "0"}, Answer(512 * GIB, PER_NODE)),
-        ({PER_NODE: "0G"}, Answer(512 * GIB, PER_NODE)),
-        ({PER_NODE: "1T"}, Answer(512 * GIB, PER_NODE)),
-        ({PER_NODE: "512G"}, Answer(512 * GIB, PER_NODE)),
-        ({PER_CPU: "0"}, Answer(512 * GIB, PER_CPU)),
-        ({PER_GPU: "0"}, Answer(512 * GIB, PER_GPU)),
+        ({PER_NODE: "0"}, Detected(512 * GIB, PER_NODE)),
+        ({PER_NODE: "0G"}, Detected(512 * GIB, PER_NODE)),
+        ({PER_NODE: "1T"}, Detected(512 * GIB, PER_NODE)),
+        ({PER_NODE: "512G"}, Detected(512 * GIB, PER_NODE)),
+        ({PER_CPU: "0"}, Detected(512 * GIB, PER_CPU)),
+        ({PER_GPU: "0"}, Detected(512 * GIB, PER_GPU)),
         # Per CPU, by the CPUs of this node.
-        ({PER_CPU: "2048", ON_NODE: "16"}, Answer(32 * GIB, PER_CPU)),
-        ({PER_CPU: "2G", ON_NODE: "16(x2)"}, Answer(32 * GIB, PER_CPU)),
-        ({PER_CPU: "1G", JOB: "72(x2),36", "SLURM_NODEID": "2"}, Answer(36 * GIB, PER_CPU)),
-        ({PER_CPU: "1G", ON_NODE: "16", TASK: "4"}, Answer(16 * GIB, PER_CPU)),
-        ({PER_CPU: "1G", TASK: "4"}, Answer(4 * GIB, PER_CPU)),
-        ({PER_CPU: "1G", TASK: "4", "SLURM_TASKS_PER_NODE": "2(x3)"}, Answer(8 * GIB, PER_CPU)),
-        ({PER_CPU: "1G"}, Answer(512 * GIB, "system")),
+        ({PER_CPU: "2048", ON_NODE: "16"}, Detected(32 * GIB, PER_CPU)),
+        ({PER_CPU: "2G", ON_NODE: "16(x2)"}, Detected(32 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", JOB: "72(x2),36", "SLURM_NODEID": "2"}, Detected(36 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", ON_NODE: "16", TASK: "4"}, Detected(16 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", TASK: "4"}, Detected(4 * GIB, PER_CPU)),
+        ({PER_CPU: "1G", TASK: "4", "SLURM_TASKS_PER_NODE": "2(x3)"}, Detected(8 * GIB, PER_CPU)),
+        ({PER_CPU: "1G"}, Detected(512 * GIB, "system")),
         # Per GPU, by Slurm's count, else by ours.
-        ({PER_GPU: "64G", "SLURM_GPUS_ON_NODE": "2"}, Answer(128 * GIB, PER_GPU)),
-        ({PER_GPU: "32G"}, Answer(96 * GIB, PER_GPU)),
-        ({PER_GPU: "64G", "SLURM_GPUS_ON_NODE": "0"}, Answer(512 * GIB, "system")),
+        ({PER_GPU: "64G", "SLURM_GPUS_ON_NODE": "2"}, Detected(128 * GIB, PER_GPU)),
+        ({PER_GPU: "32G"}, Detected(96 * GIB, PER_GPU)),
+        ({PER_GPU: "64G", "SLURM_GPUS_ON_NODE": "0"}, Detected(512 * GIB, "system")),
         # In order, and garbage falls through.
-        ({PER_NODE: "1G", PER_CPU: "2G", ON_NODE: "4"}, Answer(GIB, PER_NODE)),
-        ({PER_CPU: "1G", ON_NODE: "4", PER_GPU: "1G"}, Answer(4 * GIB, PER_CPU)),
-        ({PER_NODE: "", PER_CPU: "2G", ON_NODE: "4"}, Answer(8 * GIB, PER_CPU)),
-        ({PER_NODE: "lots"}, Answer(512 * GIB, "system")),
-        ({PER_NODE: "64B"}, Answer(512 * GIB, "system")),
-        ({PER_NODE: "64GiB"}, Answer(512 * GIB, "system")),
-        ({PER_NODE: "-1"}, Answer(512 * GIB, "system")),
-        ({PER_NODE: "1.5G"}, Answer(512 * GIB, "system")),
+        ({PER_NODE: "1G", PER_CPU: "2G", ON_NODE: "4"}, Detected(GIB, PER_NODE)),
+        ({PER_CPU: "1G", ON_NODE: "4", PER_GPU: "1G"}, Detected(4 * GIB, PER_CPU)),
+        ({PER_NODE: "", PER_CPU: "2G", ON_NODE: "4"}, Detected(8 * GIB, PER_CPU)),
+        ({PER_NODE: "lots"}, Detected(512 * GIB, "system")),
+        ({PER_NODE: "64B"}, Detected(512 * GIB, "system")),
+        ({PER_NODE: "64GiB"}, Detected(512 * GIB, "system")),
+        ({PER_NODE: "-1"}, Detected(512 * GIB, "system")),
+        ({PER_NODE: "1.5G"}, Detected(512 * GIB, "system")),
     ],
 )
-def test_memory_of_a_job(env: dict[str, str], answer: Answer) -> None:
+def test_memory_of_a_job(env: dict[str, str], answer: Detected) -> None:
     assert measure_memory(env, FREE, NODE, gpus=3) == answer
 
 
@@ -163,17 +158,17 @@ def test_memory_per_gpu_is_of_the_gpus_that_are_seen_and_says_nothing_where_that
 def test_sizes_of_every_unit() -> None:
     sizes = {"3": 3 * MIB, "3K": 3 * 2**10, "3m": 3 * MIB, "3Gb": 3 * GIB, "3T": 3 * 2**40}
     assert {text: slurm.memory_bytes({PER_NODE: text}, 0) for text in sizes} == {
-        text: Answer(size, PER_NODE) for text, size in sizes.items()
+        text: Detected(size, PER_NODE) for text, size in sizes.items()
     }
 
 
 def test_where_the_machines_memory_is_unknown_slurm_is_believed_and_all_of_it_is_unknown() -> None:
     nowhere = Host(os_cpus=1, affinity=None, memory_bytes=0, gpus=None)
-    assert measure_memory({PER_NODE: "64G"}, FREE, nowhere, gpus=0) == Answer(64 * GIB, PER_NODE)
+    assert measure_memory({PER_NODE: "64G"}, FREE, nowhere, gpus=0) == Detected(64 * GIB, PER_NODE)
     assert measure_memory({PER_NODE: "0"}, FREE, nowhere, gpus=0) is None
     assert measure_memory({}, FREE, nowhere, gpus=0) is None
-    assert measure_memory({}, Limits(None, GIB), nowhere, gpus=0) == Answer(GIB, "cgroup")
-    assert measure_memory({}, FREE, replace(nowhere, memory_bytes=1), gpus=0) == Answer(1, "system")
+    assert measure_memory({}, Limits(None, GIB), nowhere, gpus=0) == Detected(GIB, "cgroup")
+    assert measure_memory({}, FREE, replace(nowhere, memory_bytes=1), gpus=0) == Detected(1, "system")
     assert "compute.memory_gb" not in collect_compute_metadata(env={}, root="/nowhere", host=nowhere)
 
 
@@ -184,30 +179,30 @@ STEP_LIST, JOB_LIST = "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
 @pytest.mark.parametrize(
     ("env", "answer"),
     [
-        ({ALLOCATED: "4"}, Answer(4, ALLOCATED)),
-        ({ALLOCATED: "2", ASKED: "4"}, Answer(2, ALLOCATED)),
-        ({ALLOCATED: "0", ASKED: "4"}, Answer(0, ALLOCATED)),
-        ({ALLOCATED: "", ASKED: "4"}, Answer(4, ASKED)),
-        ({ALLOCATED: "some", ASKED: "4"}, Answer(4, ASKED)),
-        ({ASKED: "4"}, Answer(4, ASKED)),
-        ({ASKED: "a100:4"}, Answer(4, ASKED)),
-        ({ASKED: "gpu:4"}, Answer(4, ASKED)),
-        ({ASKED: "gpu:a100:4"}, Answer(4, ASKED)),
-        ({ASKED: "gpu:a100:4(S:0-1)"}, Answer(4, ASKED)),
-        ({ASKED: "gpu:a100:4(S:0,1),gpu:t4:1(S:1)"}, Answer(5, ASKED)),
-        ({ASKED: "volta:3,kepler:1"}, Answer(4, ASKED)),
-        ({ASKED: "volta:3, kepler:1"}, Answer(4, ASKED)),
-        ({ASKED: "1g.5gb:2"}, Answer(2, ASKED)),
-        ({ASKED: "gpu:a100", JOB_LIST: "0"}, Answer(1, JOB_LIST)),
-        ({ASKED: "volta:3,kepler", JOB_LIST: "0"}, Answer(1, JOB_LIST)),
-        ({ASKED: "volta:-3", JOB_LIST: "0"}, Answer(1, JOB_LIST)),
-        ({JOB_LIST: "0,1"}, Answer(2, JOB_LIST)),
-        ({JOB_LIST: "0-3"}, Answer(4, JOB_LIST)),
-        ({JOB_LIST: "0-1,4"}, Answer(3, JOB_LIST)),
-        ({JOB_LIST: "2,2"}, Answer(1, JOB_LIST)),
-        ({JOB_LIST: "3-3"}, Answer(1, JOB_LIST)),
-        ({STEP_LIST: "1", JOB_LIST: "0-3"}, Answer(1, STEP_LIST)),
-        ({STEP_LIST: "", JOB_LIST: "0-3"}, Answer(4, JOB_LIST)),
+        ({ALLOCATED: "4"}, Detected(4, ALLOCATED)),
+        ({ALLOCATED: "2", ASKED: "4"}, Detected(2, ALLOCATED)),
+        ({ALLOCATED: "0", ASKED: "4"}, Detected(0, ALLOCATED)),
+        ({ALLOCATED: "", ASKED: "4"}, Detected(4, ASKED)),
+        ({ALLOCATED: "some", ASKED: "4"}, Detected(4, ASKED)),
+        ({ASKED: "4"}, Detected(4, ASKED)),
+        ({ASKED: "a100:4"}, Detected(4, ASKED)),
+        ({ASKED: "gpu:4"}, Detected(4, ASKED)),
+        ({ASKED: "gpu:a100:4"}, Detected(4, ASKED)),
+        ({ASKED: "gpu:a100:4(S:0-1)"}, Detected(4, ASKED)),
+        ({ASKED: "gpu:a100:4(S:0,1),gpu:t4:1(S:1)"}, Detected(5, ASKED)),
+        ({ASKED: "volta:3,kepler:1"}, Detected(4, ASKED)),
+        ({ASKED: "volta:3, kepler:1"}, Detected(4, ASKED)),
+        ({ASKED: "1g.5gb:2"}, Detected(2, ASKED)),
+        ({ASKED: "gpu:a100", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
+        ({ASKED: "volta:3,kepler", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
+        ({ASKED: "volta:-3", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
+        ({JOB_LIST: "0,1"}, Detected(2, JOB_LIST)),
+        ({JOB_LIST: "0-3"}, Detected(4, JOB_LIST)),
+        ({JOB_LIST: "0-1,4"}, Detected(3, JOB_LIST)),
+        ({JOB_LIST: "2,2"}, Detected(1, JOB_LIST)),
+        ({JOB_LIST: "3-3"}, Detected(1, JOB_LIST)),
+        ({STEP_LIST: "1", JOB_LIST: "0-3"}, Detected(1, STEP_LIST)),
+        ({STEP_LIST: "", JOB_LIST: "0-3"}, Detected(4, JOB_LIST)),
         ({JOB_LIST: "3-0"}, None),
         ({JOB_LIST: "0,3-1"}, None),
         ({JOB_LIST: "0,x"}, None),
@@ -217,7 +212,7 @@ STEP_LIST, JOB_LIST = "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
         ({}, None),
     ],
 )
-def test_gpus_of_a_job_on_this_node(env: dict[str, str], answer: Answer | None) -> None:
+def test_gpus_of_a_job_on_this_node(env: dict[str, str], answer: Detected | None) -> None:
     assert slurm.gpus_on_node(env) == answer
 
 

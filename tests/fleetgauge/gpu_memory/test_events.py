@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.gpu_memory import BadEvent, parse_event, read_event
+from fleetgauge.gpu_memory import BadEvent, parse_event
+from fleetgauge.gpu_memory.events import read_event
 
 SAME = {
     "session_id": "s",
@@ -163,11 +164,11 @@ def test_bytes_are_whole_numbers_and_the_name_in_memory_comes_first() -> None:
 
 
 def test_what_the_device_uses_is_at_least_what_its_allocator_holds() -> None:
-    assert read_event({"device_used": 0, "memory_allocated": 5}).device_used_or_held == 0
-    assert read_event({"memory_allocated": 5, "memory_reserved": 9}).device_used_or_held == 9
-    assert read_event({"memory_allocated": 5}).device_used_or_held == 5
-    assert read_event({"memory_reserved": 9}).device_used_or_held == 9
-    assert read_event({}).device_used_or_held is None
+    assert read_event({"device_used": 0, "memory_allocated": 5}).effective_device_used == 0
+    assert read_event({"memory_allocated": 5, "memory_reserved": 9}).effective_device_used == 9
+    assert read_event({"memory_allocated": 5}).effective_device_used == 5
+    assert read_event({"memory_reserved": 9}).effective_device_used == 9
+    assert read_event({}).effective_device_used is None
     for total in (0, -1, None):
         assert read_event({"device_used": 5, "device_total": total}).utilization_percent is None
     assert read_event({"device_total": 5}).utilization_percent is None

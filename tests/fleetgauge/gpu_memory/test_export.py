@@ -91,8 +91,8 @@ def test_disabled_neither_imports_nor_calls_nor_reads(wandb: ModuleType, calls: 
     assert calls == []
 
 
-def test_importing_the_package_imports_nothing_but_the_standard_library() -> None:
-    code = "import sys; import fleetgauge.gpu_memory, fleetgauge.gpu_memory.__main__; print(*sys.modules)"
+def test_import_loads_the_standard_library_only_and_no_page() -> None:
+    code = "import sys; import fleetgauge.gpu_memory; print(*sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-S", "-c", code],
         capture_output=True,
@@ -100,9 +100,11 @@ def test_importing_the_package_imports_nothing_but_the_standard_library() -> Non
         check=True,
         cwd=Path(__file__).parents[3],
     )
-    tops = {name.split(".")[0] for name in ran.stdout.split()}
+    modules = ran.stdout.split()
+    tops = {name.split(".")[0] for name in modules}
     assert tops - sys.stdlib_module_names - {"__main__", "_distutils_hack"} == {"fleetgauge"}
     assert "pickle" not in tops
+    assert not [name for name in modules if "page" in name]
 
 
 def test_enabled_without_wandb_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

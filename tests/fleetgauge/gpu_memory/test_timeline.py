@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stormlog._wandb import tracking  # type: ignore[import-untyped]
 
 from fleetgauge.gpu_memory import TimelineRow, sample_timeline_rows, tracking_timeline_rows
-from fleetgauge.gpu_memory.events import ALERT_TYPES, read_event
-from fleetgauge.gpu_memory.timeline import Thinned, Timeline
+from fleetgauge.gpu_memory.events import ALERT_TYPES
 
 
 def events(kinds: list[str]) -> list[dict[str, object]]:
@@ -67,27 +67,11 @@ def test_events_out_of_order_are_put_in_order_and_those_without_a_time_left_out(
     assert tracking_timeline_rows([]) == []
 
 
-def test_250_rows_are_all_kept_and_251_are_thinned() -> None:
-    assert len(tracking_timeline_rows(events(["sample"] * 250))) == 250
-    rows = tracking_timeline_rows(events(["sample"] * 251))
-    assert [row["sample_index"] for row in rows] == [*range(0, 250, 2), 250]
-
-
-def test_alerts_and_the_last_row_are_pinned_and_the_rest_is_every_nth() -> None:
-    kinds = ["sample"] * 1000
-    for number, kind in ((1, "warning"), (501, "critical"), (502, "error"), (999, "peak")):
-        kinds[number] = kind
-    rows = tracking_timeline_rows(events(kinds))
-    alerts = [row["sample_index"] for row in rows if row["event_type"] in ALERT_TYPES]
-    ordinary = [number for number in range(999) if kinds[number] == "sample"]
-    assert alerts == [1, 501, 502, 999]
-    assert [row["sample_index"] for row in rows if row["event_type"] == "sample"] == ordinary[::5]
-
-
-def test_249_alerts_are_all_kept() -> None:
-    rows = tracking_timeline_rows(events(["sample"] * 300 + ["warning"] * 248 + ["stop"]))
-    assert kinds_of(rows) == {"warning": 248, "sample": 1, "stop": 1}
-    assert rows[0]["elapsed_seconds"] == 0.0
+@given(st.integers(0, 5000), st.sets(st.integers(0, 4999), max_size=248))
+def test_rows_are_those_of_the_trackers_exporter(count: int, alerts: set[int]) -> None:
+    given = events(["warning" if number in alerts else "sample" for number in range(count)])
+    assert tracking_timeline_rows(given) == tracking.tracking_timeline_rows(given)
+    assert tracking_timeline_rows(iter(given)) == tracking_timeline_rows(given)
 
 
 def test_249_alerts_and_the_last_row_still_leave_the_start() -> None:
@@ -99,13 +83,6 @@ def test_249_alerts_and_the_last_row_still_leave_the_start() -> None:
 def test_the_first_event_stays_although_worse_ones_follow() -> None:
     rows = tracking_timeline_rows(events(["peak"] + ["critical"] * 5000 + ["sample"] * 5000))
     assert (rows[0]["event_type"], rows[0]["elapsed_seconds"]) == ("peak", 0.0)
-
-
-def test_of_two_last_events_at_one_time_the_later_one_is_last() -> None:
-    timeline = Timeline(held=4)
-    for number in range(100):
-        timeline.add(read_event({"timestamp": min(number, 98), "memory_allocated": number}))
-    assert timeline.rows()[-1]["allocated_bytes"] == 99
 
 
 def test_thousands_of_alerts_leave_the_whole_span_and_the_severe_ones() -> None:
@@ -150,22 +127,6 @@ def test_the_room_that_few_samples_leave_goes_to_more_alerts_from_end_to_end(
     assert (alerts[:4], alerts[-4:]) == (first, last)
 
 
-def test_an_early_alert_outlasts_any_number_of_samples() -> None:
-    timeline = Timeline(held=4)
-    for event in events(["sample", "warning"] + ["sample"] * 98):
-        timeline.add(read_event(event))
-    assert [row["sample_index"] for row in timeline.rows()] == [0, 1, 33, 65, 97, 99]
-
-
-def test_a_stream_is_kept_whole_up_to_the_limit_and_halved_beyond() -> None:
-    thinned: Thinned[int] = Thinned(4)
-    kept = []
-    for number in range(9):
-        thinned.add(number)
-        kept.append([*thinned.items])
-    assert kept[3:] == [[0, 1, 2, 3], [0, 2, 4], [0, 2, 4], [0, 2, 4, 6], [0, 2, 4, 6], [0, 4, 8]]
-
-
 @given(st.lists(st.sampled_from(["sample", "peak", "warning", "critical"]), max_size=900))
 def test_sampling_keeps_order_ends_and_bound(kinds: list[str]) -> None:
     [blank] = tracking_timeline_rows([{"timestamp": 0.0}])
@@ -185,26 +146,8 @@ def test_sampling_keeps_order_ends_and_bound(kinds: list[str]) -> None:
         assert sum(row["event_type"] in ALERT_TYPES for row in rows) >= 148
 
 
-@given(st.integers(0, 500), st.integers(1, 20))
-def test_a_thinned_stream_is_evenly_spaced_and_bounded(count: int, limit: int) -> None:
-    thinned: Thinned[int] = Thinned(limit)
-    for number in range(count):
-        thinned.add(number)
-    kept = thinned.items
-    assert len(kept) <= limit
-    stride = kept[1] - kept[0] if len(kept) > 1 else 1
-    assert kept == list(range(0, stride * len(kept), stride))
-    assert not kept or count - kept[-1] <= max(stride, 2 * count // limit + 1)
-
-
 @given(st.permutations(range(400)))
-def test_a_long_stream_in_any_order_keeps_its_ends_in_time_order(order: list[int]) -> None:
-    timeline = Timeline(held=16)
-    for at in order:
-        timeline.add(read_event({"timestamp": float(at), "memory_allocated": at, "metadata": {"large": 1}}))
-    rows = timeline.rows()
-    assert [row["allocated_bytes"] for row in rows] == sorted(row["allocated_bytes"] or 0 for row in rows)
-    assert (rows[0]["elapsed_seconds"], rows[-1]["elapsed_seconds"]) == (0.0, 399.0)
-    assert len(rows) <= 18
-    numbers = [row["sample_index"] for row in rows]
-    assert numbers == sorted(set(numbers))
+def test_events_in_any_order_give_the_rows_of_time_order(order: list[int]) -> None:
+    shuffled = [{"timestamp": float(at), "memory_allocated": at} for at in order]
+    ordered = [{"timestamp": float(at), "memory_allocated": at} for at in range(400)]
+    assert tracking_timeline_rows(shuffled) == tracking_timeline_rows(ordered)

@@ -20,10 +20,9 @@ def monitor(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def nothing_stays() -> Iterator[None]:
-    """No patch, watcher or thread is left when the test is over."""
+    """No recording or thread is left when the test is over."""
     before = threading.enumerate()
     yield
-    assert not patch.patches
-    assert not patch.watchers
+    assert not patch.registered()
     left = [one for one in threading.enumerate() if one not in before]
     assert not [one for one in left if one.name.startswith("fleetgauge")]

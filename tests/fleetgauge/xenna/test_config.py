@@ -15,10 +15,16 @@ from omegaconf import OmegaConf
 
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE
 from fleetgauge import records
-from fleetgauge.xenna import XennaObservabilityConfig, flatten_stats, make_xenna_wandb_stats_hook
+from fleetgauge.xenna import (
+    XennaObservabilityConfig,
+    XennaWandbStatsHook,
+    flatten_stats,
+    make_xenna_wandb_stats_hook,
+    xenna_stats,
+)
 from support.project import ROOT
 from support.xenna_pipeline import standin
-from support.xenna_pipeline.standin import hook, one, warnings
+from support.xenna_pipeline.standin import hook, one, read, warnings
 
 pytestmark = pytest.mark.usefixtures("nothing_stays")
 
@@ -28,6 +34,15 @@ def test_there_is_no_hook_where_nothing_is_asked_for() -> None:
         assert make_xenna_wandb_stats_hook(nothing, "curate", "hash1", None, []) is None
     assert make_xenna_wandb_stats_hook(XennaObservabilityConfig(), "curate", "hash1", None, []) is not None
     assert make_xenna_wandb_stats_hook({}, "curate", "hash1", None, []) is not None
+
+
+def test_context_manager_records_or_does_nothing(monitor: Any, tmp_path: Path) -> None:
+    with xenna_stats(None, "curate") as nothing:
+        assert monitor([one()]).update() is not None
+    with xenna_stats(XennaObservabilityConfig(False, 30, f"{tmp_path}/"), "curate", "hash1") as hook:
+        monitor([one()]).update()
+    assert (nothing, type(hook)) == (None, XennaWandbStatsHook)
+    assert [record["event"] for record in read(tmp_path)] == ["start", "stats", "end"]
 
 
 def test_a_mapping_an_omegaconf_node_and_a_config_are_the_same(tmp_path: Path) -> None:

@@ -123,21 +123,21 @@ def test_a_foreign_wrapper_is_left_alone_and_ours_beneath_it_sleeps(monitor: Any
     assert [len(metrics(tmp_path / name)) for name in "ab"] == [0, 1]
 
 
-def test_the_end_has_the_totals_that_no_statistics_showed(monitor: Any, tmp_path: Path) -> None:
+def test_last_record_of_a_pipeline_has_its_totals(monitor: Any, tmp_path: Path) -> None:
     names = ["Stage 00 - DownloadStage", "Stage 01 - HTTPTokenizeStage", "Stage 02 - WriteStage"]
     pools = [Pool(name, completed) for name, completed in zip(names, (60, 30, 60), strict=True)]
     times = iter([100.0, 1794786520.0, 1794786530.0, 1794786531.0])
     with hook(tmp_path, clock=lambda: next(times)), monitor([one()], pools=pools) as watched:
         watched.update()
     assert watched.closed == 1
-    end = read(tmp_path)[-1]
-    assert end["status"] == "ok"
-    assert [stage["name"] for stage in end["stages"]] == [
+    *_, totals, end = read(tmp_path)
+    assert (end["status"], end["metrics"]) == ("ok", {})
+    assert [stage["name"] for stage in totals["stages"]] == [
         "download_stage",
         "http_tokenize_stage",
         "write_stage",
     ]
-    assert end["metrics"] == {
+    assert totals["metrics"] == {
         "progress_stages": 100.0,
         "tasks_failed": 0,
         "pipeline_duration_s": 1794786530.0 - 1794786511.8609703,
@@ -148,7 +148,12 @@ def test_the_end_has_the_totals_that_no_statistics_showed(monitor: Any, tmp_path
         "stage/write_stage/tasks_completed": 60,
         "stage/write_stage/tasks_failed": 0,
     }
-    assert [record["timestamp"] for record in read(tmp_path)] == [100.0, 1794786520.0, 1794786531.0]
+    assert [record["timestamp"] for record in read(tmp_path)] == [
+        100.0,
+        1794786520.0,
+        1794786530.0,
+        1794786531.0,
+    ]
 
 
 def test_of_several_pipelines_in_one_hook_each_has_its_totals(monitor: Any, tmp_path: Path) -> None:
@@ -163,7 +168,8 @@ def test_of_several_pipelines_in_one_hook_each_has_its_totals(monitor: Any, tmp_
         ("stats", 36),
         ("stats", 60),
         ("stats", 36),
-        ("end", 7),
+        ("stats", 7),
+        ("end", None),
     ]
 
 
@@ -205,8 +211,8 @@ def test_the_extra_question_on_leaving_is_answered_but_not_recorded(monitor: Any
         with watched:
             watched.update()
     assert watched.last is answer
-    assert len(metrics(tmp_path)) == 1
-    assert read(tmp_path)[-1]["metrics"]["stage/x/tasks_completed"] == 9
+    assert metrics(tmp_path)[1]["stage/x/tasks_completed"] == 9
+    assert len(metrics(tmp_path)) == 2
 
 
 def test_a_pipeline_that_fails_raises_its_own_error_and_leaves_an_end_record(

@@ -1,11 +1,11 @@
-"""Whose pipeline is it: threads, tasks and nested hooks each have their own records."""
+"""Which hook a pipeline belongs to: threads and nested hooks."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -24,44 +24,6 @@ def test_nested_hooks_all_record_also_one_hook_within_itself(monitor: Any, tmp_p
     assert len(metrics(tmp_path / "outer")) == 1
     found = [list(records.read(path)) for path in (tmp_path / "inner").iterdir()]
     assert [[record["event"] for record in run] for run in found] == [["start", "stats", "end"]] * 2
-
-
-def test_a_hook_that_two_tasks_use_at_once_ends_the_run_of_the_one_that_leaves(
-    monitor: Any, tmp_path: Path
-) -> None:
-    shared, one_task, other = hook(tmp_path), copy_context(), copy_context()
-    one_task.run(shared.__enter__)
-    other.run(shared.__enter__)
-    one_task.run(monitor([one()]).update)
-    one_task.run(shared.__exit__, None, None, None)
-    runs = sorted([record["event"] for record in records.read(path)] for path in tmp_path.iterdir())
-    other.run(shared.__exit__, None, None, None)
-    assert [run for run in runs if "end" in run] == [["start", "stats", "end"]]
-
-
-def test_an_outer_hook_goes_on_after_an_inner_one_though_others_are_open_elsewhere(
-    monitor: Any, tmp_path: Path
-) -> None:
-    elsewhere = copy_context()
-    stranger = hook(tmp_path / "stranger")
-    elsewhere.run(stranger.__enter__)
-    with hook(tmp_path / "outer"):
-        with hook(tmp_path / "inner"):
-            pass
-        monitor([one()]).update()
-    elsewhere.run(stranger.__exit__, None, None, None)
-    counts = {name: len(metrics(tmp_path / name)) for name in ("outer", "inner", "stranger")}
-    assert counts == {"outer": 1, "inner": 0, "stranger": 0}
-
-
-def test_a_task_that_outlives_its_hook_belongs_to_the_only_one_that_is_open(
-    monitor: Any, tmp_path: Path
-) -> None:
-    with hook(tmp_path / "closed"):
-        task = copy_context()
-    with hook(tmp_path / "open"):
-        task.run(monitor([one()]).update)
-    assert [len(metrics(tmp_path / name)) for name in ("closed", "open")] == [0, 1]
 
 
 def test_two_pipelines_at_once_in_two_threads_are_recorded_under_their_own_hooks(
@@ -101,72 +63,45 @@ def test_hooks_entered_and_left_from_many_threads_leave_the_class_as_it_was(
     assert [len(metrics(path)) for path in tmp_path.iterdir()] == [1] * 40
 
 
-def test_a_pipeline_in_a_plain_thread_goes_to_the_only_hooks_there_are(monitor: Any, tmp_path: Path) -> None:
-    def run() -> None:
-        with monitor([one()]) as watched:
-            watched.update()
-
-    with hook(tmp_path / "outer"), hook(tmp_path / "inner"):
-        for _ in range(2):
-            thread = threading.Thread(target=run)
-            thread.start()
-            thread.join()
-    assert [len(metrics(tmp_path / name)) for name in ("outer", "inner")] == [2, 2]
+def in_thread(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
 
 
-def test_a_pipeline_of_a_thread_without_hooks_is_nobodys_where_it_could_be_anothers(
-    monitor: Any, tmp_path: Path
-) -> None:
-    stranger = monitor([one()])
-    with hook(tmp_path / "a"):
-        mine = monitor([one()])
-        mine.update()
-        thread = threading.Thread(target=stranger.update)
-        thread.start()
-        thread.join()
-    assert len(metrics(tmp_path / "a")) == 1
+def test_pipeline_of_a_thread_without_hooks_belongs_to_all(monitor: Any, tmp_path: Path) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def other() -> None:
-        with hook(tmp_path / "c"):
+        with hook(tmp_path / "b"):
             entered.set()
             leave.wait()
 
-    with hook(tmp_path / "b"):
-        second = threading.Thread(target=other)
+    second = threading.Thread(target=other)
+    with hook(tmp_path / "a"):
+        monitor([one()]).update()
         second.start()
         entered.wait()
-        third = threading.Thread(target=monitor([one()]).update)
-        third.start()
-        third.join()
+        in_thread(monitor([one()]).update)
+        asyncio.run(asyncio.to_thread(monitor([one()]).update))
         leave.set()
         second.join()
-    assert [len(metrics(tmp_path / name)) for name in "bc"] == [0, 0]
+    assert [len(metrics(tmp_path / name)) for name in "ab"] == [3, 2]
 
 
-def test_tasks_of_one_event_loop_have_their_own_hooks(monitor: Any, tmp_path: Path) -> None:
-    async def run(name: str, barrier: asyncio.Barrier) -> None:
-        with hook(tmp_path / name):
-            await barrier.wait()
-            await asyncio.to_thread(monitor([one(line=7 if name == "a" else 9)]).update)
-            await barrier.wait()
-
-    async def both() -> None:
-        barrier = asyncio.Barrier(2)
-        await asyncio.gather(run("a", barrier), run("b", barrier))
-
-    asyncio.run(both())
-    key = "stage/download_stage/tasks_completed"
-    assert [one[key] for name in "ab" for one in metrics(tmp_path / name)] == [36, 57]
+def test_pipelines_of_one_hook_have_numbers(monitor: Any, tmp_path: Path) -> None:
+    with hook(tmp_path):
+        first, second = monitor([one(), one(line=8)]), monitor([one()])
+        for watched in (first, second, first):
+            watched.update()
+    assert [record.get("pipeline") for record in read(tmp_path)] == [None, None, 2, None, None]
 
 
 def test_a_hook_left_in_another_context_than_it_was_entered_in_is_left(monitor: Any, tmp_path: Path) -> None:
     original = monitor._make_stats
     entered = hook(tmp_path)
     entered.__enter__()
-    thread = threading.Thread(target=entered.__exit__, args=(None, None, None))
-    thread.start()
-    thread.join()
+    in_thread(lambda: entered.__exit__(None, None, None))
     assert monitor._make_stats is original
     monitor([one()]).update()
     assert [record["event"] for record in read(tmp_path)] == ["start", "end"]

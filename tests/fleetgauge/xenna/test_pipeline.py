@@ -76,7 +76,7 @@ def test_the_intake_holds_the_totals_that_a_real_pipeline_reached(
 
 def _check_records(records: list[dict[str, Any]], version: str, calls: int) -> None:
     assert [record["seq"] for record in records] == list(range(len(records)))
-    assert [record["event"] for record in records] == ["start", *["stats"] * calls, "end"]
+    assert [record["event"] for record in records] == ["start", *["stats"] * (calls + 1), "end"]
     assert {record["xenna_version"] for record in records} == {version}
     assert (records[-1]["status"], "error" in records[-1]) == ("ok", False)
     assert any("stage/write_stage/resource/cpu_util_pct" in record["metrics"] for record in records)
@@ -91,7 +91,9 @@ def _check_wandb(directory: Path, records: list[dict[str, Any]]) -> None:
         {key: value for key, value in row.items() if key.startswith("xenna/")}
         for _, row in offline.history(path)
     ]
-    expected = [{f"xenna/{key}": value for key, value in record["metrics"].items()} for record in records[1:]]
+    expected = [
+        {f"xenna/{key}": value for key, value in record["metrics"].items()} for record in records[1:-1]
+    ]
     assert ours == [pytest.approx(values) for values in expected]
     assert offline.step_metrics(path)["xenna/*"] == "xenna/pipeline_duration_s"
     own, job = offline.run(path), offline.run(runs["job"])
@@ -108,7 +110,7 @@ def test_a_real_pipeline_that_fails_raises_its_own_error_and_leaves_an_end_recor
     runs: Runs, project: Project, intake: Intake
 ) -> None:
     ran = runs["failing"]
-    end = read(ran.directory / "records")[-1]
+    *_, totals, end = read(ran.directory / "records")
     assert ran.report["outputs"] is None
     assert ran.report["error"] is not None
     assert "sample 11 is bad" in ran.output + ran.report["message"]
@@ -118,5 +120,7 @@ def test_a_real_pipeline_that_fails_raises_its_own_error_and_leaves_an_end_recor
     pushed(project, ran.directory / "records")
     assert intake.value("xenna.runs.ended", ["status:error"]) == 1
     assert 0 < ran.tasks("WriteStage") < INPUTS
-    assert completed(intake, "write_stage", "failing") == end["metrics"]["stage/write_stage/tasks_completed"]
-    assert end["metrics"]["stage/write_stage/tasks_completed"] <= ran.tasks("WriteStage")
+    assert (
+        completed(intake, "write_stage", "failing") == totals["metrics"]["stage/write_stage/tasks_completed"]
+    )
+    assert totals["metrics"]["stage/write_stage/tasks_completed"] <= ran.tasks("WriteStage")

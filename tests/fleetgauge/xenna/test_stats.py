@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from collectors.xenna.metrics import CLUSTER, PIPELINE, STAGE, find
 from common.records.envelope import envelope
 from fleetgauge.xenna import XennaObservabilityConfig, XennaWandbStatsHook
-from fleetgauge.xenna.names import stage_keys
-from fleetgauge.xenna.stats import Pipeline, copy_pool, copy_stats
+from fleetgauge.xenna.stats import Pipeline, copy_pool, copy_stats, stage_keys
 from support.xenna_pipeline import standin
 from support.xenna_pipeline.standin import dumps, metrics, one, read, stats
 

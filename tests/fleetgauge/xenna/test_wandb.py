@@ -51,8 +51,9 @@ def test_wandb_gets_the_same_metrics_with_a_prefix_and_a_step_of_their_own(
     with hook(tmp_path), monitor([one(), one()], pools=[Pool("Stage 00 - X", 9)]) as watched:
         watched.update()
         watched.update()
-    stats, end = metrics(tmp_path), metrics(tmp_path, "end")
-    assert wandb.logged == [{f"xenna/{key}": value for key, value in one.items()} for one in stats + end]
+    assert wandb.logged == [
+        {f"xenna/{key}": value for key, value in stats.items()} for stats in metrics(tmp_path)
+    ]
     assert len(wandb.logged) == 3
     assert all("xenna/pipeline_duration_s" in values for values in wandb.logged)
     assert wandb.calls == [
@@ -126,7 +127,7 @@ def test_wandb_that_does_not_work_is_one_warning_and_the_records_go_on(
     says = trouble(monkeypatch, wandb)
     answers = [one(), one(), one()]
     with hook(tmp_path):
-        opened: Any = next(iter(patch.watchers))
+        opened: Any = patch.registered()[0]
         watched = monitor(answers)
         assert [watched.update() for _ in answers] == answers
     assert warnings(caplog) == [says]
@@ -214,7 +215,7 @@ def test_records_go_on_while_wandb_hangs(
             watched.update()
             _drain()
         monkeypatch.setattr(recording, "MAX_END_WAIT_S", 30.0)
-        opened: Any = next(iter(patch.watchers))
+        opened: Any = patch.registered()[0]
         opened.wandb.worker.thread = SimpleNamespace(join=lambda _: None, is_alive=lambda: True)
     assert len(metrics(tmp_path)) == 20
     assert opened.wandb.worker.lost > 0
@@ -223,7 +224,7 @@ def test_records_go_on_while_wandb_hangs(
 def _drain() -> None:
     """Wait until the recording's own thread has done what it was given."""
     done = threading.Event()
-    opened: Any = next(iter(patch.watchers))
+    opened: Any = patch.registered()[0]
     opened.worker.put(done.set, last=True)
     done.wait()
 
@@ -308,7 +309,7 @@ def test_however_much_waits_the_end_is_recorded_and_its_own_run_finished(
     with hook(tmp_path, wandb_run="own"):
         monitor([one()]).update()
         _drain()
-        opened: Any = next(iter(patch.watchers))
+        opened: Any = patch.registered()[0]
         opened.worker.max_waiting = opened.wandb.worker.max_waiting = 0
     [own] = module.runs
     assert (len(own.rows), own.finished, len(read(tmp_path)), opened.worker.lost) == (1, 1, 3, 0)
@@ -318,7 +319,7 @@ def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, monkeypatch: 
     module = Recent()
     monkeypatch.setitem(sys.modules, "wandb", module)
     with hook(None, wandb_run="own"):
-        opened: Any = next(iter(patch.watchers))
+        opened: Any = patch.registered()[0]
         watched = monitor([one()] * 3)
         for name in ("first", "second", None):
             module.run = Run(module, name=name) if name else None
@@ -352,7 +353,7 @@ def test_a_run_of_its_own_that_cannot_be_started_does_not_take_steps_of_the_jobs
     module = Recent(refuse=True)
     monkeypatch.setitem(sys.modules, "wandb", module)
     with hook(None, wandb_run="own"):
-        opened: Any = next(iter(patch.watchers))
+        opened: Any = patch.registered()[0]
         watched = monitor([one()] * 3)
         for _ in range(3):
             watched.update()
@@ -368,7 +369,7 @@ def test_what_cannot_have_a_run_is_not_logged_to_one_that_is_finished(
     module = Recent()
     monkeypatch.setitem(sys.modules, "wandb", module)
     with hook(None, wandb_run="own"):
-        opened: Any = next(iter(patch.watchers))
+        opened: Any = patch.registered()[0]
         watched = monitor([one()] * 3)
         for name, refuse in (("first", False), ("second", True), ("second", True)):
             if module.run.name != name:

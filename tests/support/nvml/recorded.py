@@ -87,6 +87,13 @@ def binding(monkeypatch: pytest.MonkeyPatch, driver: Driver | ctypes.CDLL | None
     return module
 
 
+def probe_binding(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> ModuleType:
+    """The same in place of the probe's own binding."""
+    module = binding(monkeypatch, driver)
+    monkeypatch.setattr("fleetgauge.compute.nvml.NvmlLibrary", lambda: module)
+    return module
+
+
 def recording(name: str) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
     return loaded
