@@ -25,7 +25,7 @@ from collectors.wandb.settings import WandbSettings
 from common.cli import arguments
 from common.config.settings import CoreSettings, DatadogSettings, variables
 from common.run import health
-from fleetgauge.compute import Gpu, Host, collect_compute_metadata
+from fleetgauge.compute import collect_compute_metadata
 from fleetgauge.compute.gpu import Gpu
 from fleetgauge.compute.metadata import Host
 from fleetgauge.data_plane import MetricsDataPlaneClient, log_event

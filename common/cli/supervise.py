@@ -117,6 +117,8 @@ def run_all(names: list[str], options: Options, argv: list[str], environ: Mappin
                 outcomes[name] = _not_started(name, error)
                 _report(outcomes[name], options, environ)
         for child, outcome in _next_outcomes(running):
+            if child not in running:  # it printed another one before
+                continue
             child.end()
             running.remove(child)
             outcomes[child.name] = outcome
