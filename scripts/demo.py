@@ -125,7 +125,9 @@ def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, s
         "WANDB_BASE_URL": wandb.url,
         **aws.environment,
     }
-    push_the_hour_before(intake, environment | datadog_secret | wandb_secret)
+    # These run in this process, which has no credentials of AWS in its own environment.
+    without_aws = {key: value for key, value in environment.items() if key != "FLEETGAUGE_SECRET_PREFIX"}
+    push_the_hour_before(intake, without_aws | datadog_secret | wandb_secret)
     write_records(folder, now)
     push_a_node(folder / "node", environment | datadog_secret)
     return environment
@@ -142,7 +144,9 @@ def push_the_hour_before(intake: Intake, environment: Mapping[str, str]) -> None
         clock = Clock(time.time() - earlier)
         intake.clock = clock
         for name in ("wandb", *(RECORDS if earlier == SPAN else ())):
-            run_once(name, Options(Mode.PUSH, timeout=60), environment, clock=clock)
+            outcome = run_once(name, Options(Mode.PUSH, timeout=60), environment, clock=clock)
+            if outcome.error:
+                raise SystemExit(f"{name}: {outcome.error.message}")
     intake.clock = time.time
     logging.disable(logging.NOTSET)
 
@@ -185,7 +189,9 @@ class Account(NamedTuple):
 def accounts(intake: Intake) -> dict[str, Account]:
     """What every collector sent, by its own word, beside what the intake holds of it."""
     held = Counter(map(sender, intake.points))
-    about = Counter(sender(write.key) for write in intake.write_log if write.key.metric in SELF_NAMES)
+    # Two runs of one tick state `collector.up` for the same second: that is one point.
+    stated = {write.key for write in intake.write_log if write.key.metric in SELF_NAMES}
+    about = Counter(map(sender, stated))
     sent: Counter[str] = Counter()
     for key, value in intake.points.items():
         sent[sender(key)] += int(value) if key.metric == SENT.name else 0
