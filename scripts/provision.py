@@ -13,17 +13,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHON = ROOT / ".venv" / "bin" / "python"
+OWN = f"{ROOT}/.venv/bin/python"
 
-if __name__ == "__main__" and os.access(PYTHON, os.X_OK) and not Path(sys.prefix).samefile(ROOT / ".venv"):
-    os.execv(PYTHON, [str(PYTHON), *sys.argv])  # noqa: S606  # called by another python3
+# The project's own Python, whichever python3 was called; see run_collector.py.
+is_own = sys.executable == OWN or sys.prefix == f"{ROOT}/.venv" or "own" in sys._xoptions
+if __name__ == "__main__" and not is_own and os.access(OWN, os.X_OK):
+    os.execv(OWN, [OWN, "-X", "own", *sys.argv])  # noqa: S606
 sys.path[0] = str(ROOT)
 
 try:
-    from common import logs, registry
+    from common import logs, registry, signals
     from common.config.file import DATADOG_TABLE, PROVISION_TABLE
     from common.config.settings import CoreSettings, DatadogSettings
     from common.config.sources import Configuration, refuse_unknown_variables
@@ -273,12 +274,7 @@ def main(arguments: list[str], environ: Mapping[str, str] = os.environ, ask: Ask
         return 128 + signal.SIGPIPE
 
 
-def _stop(number: int, _: FrameType | None) -> None:
-    os.write(2, b"provision.py: stopped; run it again to continue\n")
-    os._exit(128 + number)
-
-
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+    signals.install()
+    signals.advice = "run it again to continue"
     sys.exit(main(sys.argv[1:], ask=prompt()))

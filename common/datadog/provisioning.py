@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
+from common.datadog.client import DatadogClient
 from common.datadog.diff import Change, changes
 from common.datadog.documents import Document
 from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.names import normalise_tag
-from common.net.retry import Deadline, TransientError
+from common.net.retry import TransientError
 
 GRACE = 60  # seconds from the second in a key to the dates that Datadog gives the write
 PAGE = 100  # documents per page of a listing
@@ -35,23 +36,6 @@ PERMISSIONS = {
 
 _KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
 _DESCRIBED = re.compile(r"(.*) \[fleetgauge:([0-9a-f]{8})\]", re.DOTALL)
-T = TypeVar("T")
-
-
-class Client(Protocol):
-    """What is used of the Datadog client. Any: a response whose `document` is its JSON."""
-
-    deadline: Deadline
-    server_time: float | None  # `Date` of the last response
-
-    def request(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request once."""
-
-    def retry(self, call: Callable[[], T]) -> T:
-        """Call until it does not raise TransientError."""
-
-    def explain_refusal(self, refused: RefusedError, permission: str) -> Exception:
-        """Return the error that names the key or the permission."""
 
 
 class Resource(NamedTuple):
@@ -110,7 +94,7 @@ def instance_name(service: str, instance: str) -> str:
 class Provisioner:
     """Plans and applies the documents of one instance."""
 
-    def __init__(self, client: Client, instance: str) -> None:
+    def __init__(self, client: DatadogClient, instance: str) -> None:
         self._client = client
         self._instance = instance
         self._server_time: tuple[float, float] | None = None  # the last Date, and when it was read

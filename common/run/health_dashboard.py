@@ -53,6 +53,7 @@ ITSELF = Dashboard(
                 line("Gap by collector", h.GAP, by=_BY, hours=True),
                 bars("Units lost by reason", h.UNITS_LOST, by=("collector", "reason")),
                 bars("Points dropped by reason", h.DROPPED, by=("collector", "reason")),
+                line("Shards", h.SHARDS, by=_BY),
                 line("Clock skew", h.SKEW, by=_RUN),
                 line("Run duration by collector", h.DURATION, by=_BY),
             ),
@@ -163,6 +164,4 @@ MONITORS = (
     ),
 )
 
-VIEWS = Views(
-    (ITSELF,), monitors=MONITORS, unseen={h.SHARDS: "the monitor collector-down-wandb compares it with up"}
-)
+VIEWS = Views((ITSELF,), monitors=MONITORS)

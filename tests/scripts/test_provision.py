@@ -442,7 +442,7 @@ def test_signal_ends_the_run_at_once_with_one_line(provision: Provision) -> None
     provision.api.on("read", lambda _: running.send_signal(signal.SIGTERM))
     _, err = running.communicate(timeout=60)
     assert running.returncode == 143
-    assert err == "provision.py: stopped; run it again to continue\n"
+    assert err == "provision.py: interrupted by SIGTERM; run it again to continue\n"
 
 
 def test_closed_output_ends_without_a_traceback(provision: Provision) -> None:
