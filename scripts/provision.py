@@ -44,7 +44,7 @@ except ModuleNotFoundError as error:
 OK, FAILED, MISCONFIGURED = 0, 1, 2
 DONE = {"create": "created", "update": "updated", "remove": "removed", "edited": "overwritten"}
 SUMMARY = ("create", "update", "remove", "edited", "unchanged")
-Ask = Callable[[str], bool]
+Confirm = Callable[[str], bool]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,9 +68,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Run:
-    """One run of the command; `ask` asks the person at the terminal, None where there is none."""
+    """One run of the command; `confirm` asks the person at the terminal, None where there is none."""
 
-    def __init__(self, options: argparse.Namespace, environ: Mapping[str, str], ask: Ask | None) -> None:
+    def __init__(
+        self, options: argparse.Namespace, environ: Mapping[str, str], confirm: Confirm | None
+    ) -> None:
         known = registry.names()
         own = {name: value for name, value in environ.items() if registry.owner(name, known) is None}
         refuse_unknown_variables(own, (CoreSettings, DatadogSettings, ProvisionSettings))
@@ -85,10 +87,10 @@ class Run:
             wandb.rstrip("/").replace("://api.wandb.ai", "://wandb.ai"),
         )
         views = all_views()
-        boards = [board for one in views for board in one.dashboards]
+        dashboards = [dashboard for view in views for dashboard in view.dashboards]
         monitors = settings.changed(monitor for one in views for monitor in one.monitors)
         self.documents = {
-            DASHBOARD: {board.key: dashboard_document(board, target) for board in boards},
+            DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
             MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
         }
         deadline = Deadline(_timeout(options.timeout))
@@ -97,7 +99,7 @@ class Run:
         client = DatadogClient(keys, core, deadline, purpose=purpose)
         self.datadog = Provisioner(client, instance_name(core.service, core.instance))
         self.options = options
-        self.ask = ask
+        self.confirm = confirm
         self.counts: Counter[str] = Counter()
 
     def run(self) -> int:
@@ -115,10 +117,10 @@ class Run:
         for key, document in self.documents[MONITOR].items():
             try:
                 self.datadog.validate(document)
-                say(f"monitor {key}: valid")
+                print_line(f"monitor {key}: valid")
             except DeliveryError as error:
                 self.counts["failed"] += 1
-                say(f"monitor {key}: {error}")
+                print_line(f"monitor {key}: {error}")
 
     def steps(self) -> Iterator[Step]:
         """Yield the steps of all dashboards and monitors."""
@@ -143,14 +145,14 @@ class Run:
         self.summarise(self.metadata())
 
     def remove(self, steps: list[Step]) -> None:
-        """List what is to be removed, ask, and remove it."""
+        """List what is to be removed, confirm, and remove it."""
         removed = [step for step in steps if step.action == "remove"]
         for step in steps:
             report(step, "remove" if step in removed else "edited since the last push, left")
         self.counts["edited"] = len(steps) - len(removed)
         if not self.options.push:
             self.counts["remove"] = len(removed)
-        elif removed and not self.options.yes and self.ask is None:
+        elif removed and not self.options.yes and self.confirm is None:
             raise ConfigurationError("there is no terminal to ask at: add --yes to remove what is listed")
         elif self.agreed(f"Remove {len(removed)} documents?"):
             for step in removed:
@@ -159,7 +161,7 @@ class Run:
 
     def agreed(self, question: str) -> bool:
         """Return whether `--yes` was given or the person at the terminal agrees."""
-        return self.options.yes or (self.ask is not None and self.ask(question))
+        return self.options.yes or (self.confirm is not None and self.confirm(question))
 
     def offer_removal(self, step: Step) -> None:
         """Remove a document that is no longer needed, if that is agreed to."""
@@ -179,10 +181,10 @@ class Run:
         self.counts["edited"] += 1
         if not step.declared or not self.options.push or self.options.yes:
             return
-        if self.ask is None:
+        if self.confirm is None:
             self.counts["failed"] += 1
-            say("    there is no terminal to ask at: --yes leaves it and exits with 0")
-        elif self.ask(f"Overwrite {step.title}?"):
+            print_line("    there is no terminal to ask at: --yes leaves it and exits with 0")
+        elif self.confirm(f"Overwrite {step.title}?"):
             self.counts["edited"] -= 1
             self.apply(step._replace(changes=()))
 
@@ -196,7 +198,7 @@ class Run:
             done = self.datadog.apply(step, overwrite=step.action == "edited")
         except DeliveryError as error:
             self.counts["failed"] += 1
-            say(f"{step.resource.name} {step.document} ({step.title}): failed: {error}")
+            print_line(f"{step.resource.name} {step.document} ({step.title}): failed: {error}")
             return
         self.counts[step.action if done else "failed"] += 1
         report(step, DONE[step.action] if done else "changed since it was read, left: run this again")
@@ -215,7 +217,7 @@ class Run:
                         self.datadog.write_metadata(metric.name, fields)
                 except DeliveryError as error:
                     self.counts["failed"] += 1
-                    say(f"metadata {metric.name}: failed: {error}")
+                    print_line(f"metadata {metric.name}: failed: {error}")
         unknown = f", {counts['unknown']} metrics not sent yet" if counts["unknown"] else ""
         return f"; metadata of {counts['written']} metrics{unknown}"
 
@@ -224,23 +226,23 @@ class Run:
         done = "pushed" if self.options.push else "dry run, nothing changed (--push writes)"
         parts = [f"{self.counts[action]} {action}" for action in SUMMARY if self.counts[action]]
         parts += [f"{self.counts['failed']} failed"] if self.counts["failed"] else []
-        say(f"{done}: {', '.join(parts) or 'nothing to do'}{metadata}")
+        print_line(f"{done}: {', '.join(parts) or 'nothing to do'}{metadata}")
 
 
 def report(step: Step, text: str) -> None:
     """Print one step with its changes."""
     reason = f" ({step.reason})" if step.reason else ""
-    say(f"{step.resource.name} {step.document} ({step.title}): {text}{reason}")
+    print_line(f"{step.resource.name} {step.document} ({step.title}): {text}{reason}")
     for line in show([*step.changes]):
-        say(f"    {line}")
+        print_line(f"    {line}")
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line; titles and answers are other people's text."""
     print(visible(logs.redact(text)), flush=True)
 
 
-def prompt() -> Ask | None:
+def prompt() -> Confirm | None:
     """Return a function that asks the person at the terminal; None where there is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
@@ -257,7 +259,9 @@ def _timeout(text: str) -> int:
     return seconds
 
 
-def main(arguments: list[str], environ: Mapping[str, str] = os.environ, ask: Ask | None = None) -> int:
+def main(
+    arguments: list[str], environ: Mapping[str, str] = os.environ, confirm: Confirm | None = None
+) -> int:
     """Run the command and return its exit code; errors are one line on standard error."""
     grammar = parser()
     options = grammar.parse_args(arguments)
@@ -265,7 +269,7 @@ def main(arguments: list[str], environ: Mapping[str, str] = os.environ, ask: Ask
         grammar.error("--check writes nothing: leave out --push and --remove")
     logs.set_up("provision", verbose=False)
     try:
-        return Run(options, environ, ask).run()
+        return Run(options, environ, confirm).run()
     except FleetgaugeError as error:
         print(f"provision.py: {visible(logs.redact(str(error)))}", file=sys.stderr)
         return MISCONFIGURED if error.configuration else FAILED
@@ -277,4 +281,4 @@ def main(arguments: list[str], environ: Mapping[str, str] = os.environ, ask: Ask
 if __name__ == "__main__":
     signals.install()
     signals.advice = "run it again to continue"
-    sys.exit(main(sys.argv[1:], ask=prompt()))
+    sys.exit(main(sys.argv[1:], confirm=prompt()))

@@ -48,7 +48,7 @@ class Provision:
         *arguments: str,
         code: int = 0,
         environ: Mapping[str, str] | None = None,
-        ask: Callable[[str], bool] | None = None,
+        confirm: Callable[[str], bool] | None = None,
     ) -> str:
         """Run the command in this process and return what it prints; no secret may be in it."""
         output = io.StringIO()
@@ -57,7 +57,7 @@ class Provision:
         self.api.requests.clear()
         try:
             with redirect_stdout(output), redirect_stderr(output):
-                found = main([*arguments], {**self.environ, **(environ or {})}, ask)
+                found = main([*arguments], {**self.environ, **(environ or {})}, confirm)
         except SystemExit as error:
             found = int(str(error.code))
         finally:
@@ -224,11 +224,11 @@ def test_edited_documents_are_shown_and_left_unless_it_is_agreed(made: Provision
     assert '    title: "Fleet of Ann" -> "Fleet"\n' in output
     assert output.splitlines()[-1].startswith("pushed: 2 edited, ")
     assert "there is no terminal to ask at" in made.run("--push", code=1)
-    assert "2 edited" in made.run("--push", ask=lambda _: False)
+    assert "2 edited" in made.run("--push", confirm=lambda _: False)
     assert made.writes() == []
     assert "dashboard fleet (Fleet of Ann): overwrite\n" in made.run("--overwrite-edited")
     assert made.writes() == []
-    made.run("--push", ask=lambda question: question == "Overwrite Fleet of Ann?")
+    made.run("--push", confirm=lambda question: question == "Overwrite Fleet of Ann?")
     assert made.board("fleet")["title"] == "Fleet"
     assert made.monitor("gap")["message"] == "Never mind."
     made.run("--push", "--overwrite-edited", "--yes")
@@ -243,7 +243,7 @@ def test_edit_after_the_question_is_not_overwritten(made: Provision) -> None:
         made.edit("monitor", made.monitor("gap"), message="Really.")
         return True
 
-    assert "changed since it was read, left" in made.run("--push", code=1, ask=agree)
+    assert "changed since it was read, left" in made.run("--push", code=1, confirm=agree)
     assert made.monitor("gap")["message"] == "Really."
 
 
@@ -281,10 +281,10 @@ def test_remove_lists_asks_and_leaves_edited_documents(made: Provision) -> None:
     dry = made.run("--remove")
     assert "dashboard fleet (Fleet): remove\n" in dry
     assert "dashboard hosts (Hosts of Ann): edited since the last push, left\n" in dry
-    made.run("--remove", "--push", ask=lambda _: False)
+    made.run("--remove", "--push", confirm=lambda _: False)
     assert "add --yes" in made.run("--remove", "--push", code=2)
     assert made.writes() == []
-    made.run("--remove", "--push", ask=lambda _: True)
+    made.run("--remove", "--push", confirm=lambda _: True)
     assert [one["title"] for one in made.documents.dashboards.values()] == ["Hosts of Ann"]
     assert made.documents.monitors == {}
 
@@ -314,7 +314,7 @@ def test_undeclared_document_is_offered_for_removal(made: Provision) -> None:
     config = made.config("[provision.monitors.gap]\nenabled = false\n")
     assert "left (--yes removes it) (no longer declared)" in made.run("--push", "--config", config)
     assert made.writes() == []
-    made.run("--push", "--config", config, ask=lambda _: True)
+    made.run("--push", "--config", config, confirm=lambda _: True)
     assert len(made.documents.monitors) == len(MONITORS) - 1
 
 
@@ -327,10 +327,15 @@ def test_ours_are_found_on_the_last_page_of_a_listing(made: Provision) -> None:
     assert made.writes() == []
 
 
-def test_lost_answer_to_a_creation_makes_no_second_document(provision: Provision) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(reset="after", applied=True), Fault(status=503, applied=True), Fault(body="{}"), Fault(body="[]")],
+    ids=["reset", "503", "garbled", "list"],
+)
+def test_lost_answer_to_a_creation_makes_no_second_document(provision: Provision, fault: Fault) -> None:
     for path in (DASHBOARD_PATH, MONITOR_PATH):
         provision.api.faults.add(Fault(), match=path)  # the listing
-        provision.api.faults.add(Fault(reset="after", applied=True), match=path)
+        provision.api.faults.add(fault, match=path)
     provision.run("--push")
     assert_complete(provision)
 
