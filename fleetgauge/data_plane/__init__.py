@@ -1,4 +1,4 @@
-"""A wrapper around NeMo-RL's data-plane client that tells of every call and of the bytes still held."""
+"""A wrapper around NeMo-RL's data-plane client that reports every call and the bytes outstanding."""
 
 from __future__ import annotations
 

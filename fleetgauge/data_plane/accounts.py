@@ -1,20 +1,19 @@
-"""The books of a data-plane client: what its calls add up to and which bytes it still holds.
+"""The accounts of a data-plane client: totals of its calls, and the ledger of its outstanding bytes.
 
-Knows when a call began, how it ended and what its rows weigh; books it under one lock, so that every figure
-of a snapshot is of the same instant. Knows nothing of the client that is wrapped, or of callbacks.
+Every call is entered under one lock, so that all figures of a snapshot are of the same instant.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
-from fleetgauge.data_plane.events import EventStatus, Losses
-from fleetgauge.data_plane.held_rows import Operation
-from fleetgauge.data_plane.outstanding import Outstanding, OutstandingTotals
+from fleetgauge.data_plane.events import EventStatus, LoggedLosses
+from fleetgauge.data_plane.ledger import Ledger, Operation, OutstandingTotals
 from fleetgauge.data_plane.row_bytes import BatchBytes, measure
 
 OPS = ("register", "claim_meta", "get_data", "check_consumption_status", "put", "get", "clear", "close")
@@ -47,77 +46,80 @@ class DataPlaneStats(OutstandingTotals):
 
 
 class Accounts:
-    """Plans a call before it is made, without raising, and books it when it has ended."""
+    """Prepares a call before it is made, and enters it when it has ended. Neither raises an Exception."""
 
     def __init__(self, max_keys: int) -> None:
         self._by_op = {op: OpCounts() for op in OPS}
         self._last_put_bytes_per_key = 0
-        self._outstanding = Outstanding(max_keys)
-        self.callback_losses = Losses("on_event raised")
-        self._measure_losses = Losses("bytes or keys of a call could not be counted")
-        self._overflows = Losses(
+        self._ledger = Ledger(max_keys)
+        self._numbers = itertools.count(1)
+        self.callback_losses = LoggedLosses("on_event raised")
+        self._measure_losses = LoggedLosses("bytes or keys of a call could not be counted")
+        self._overflows = LoggedLosses(
             "too many keys are outstanding and the oldest no longer counted, max_keys is"
         )
-        # Re-entrant: a finalizer or a signal handler may use the client while its own thread is booking. What
-        # it does is booked after that, and what it asks is answered as of before.
+        # A finalizer or a signal handler may use the client while its own thread is entering a call: the lock
+        # is re-entrant, and that call is entered after the current one.
         self._lock = threading.RLock()
         self._ended: deque[tuple[Operation, EventStatus]] = deque()
-        self._failures: deque[Exception] = deque()
-        self._booking = False
+        self._entering = False
 
-    def plan_register(self, call: Operation, num_samples: int) -> None:
-        self._outstanding.begin(call)
+    def begin_register(self, call: Operation, num_samples: int) -> None:
+        call.number = next(self._numbers)
         call.n_keys = int(num_samples)
 
-    def plan_put(self, call: Operation, sample_ids: Iterable[Hashable], fields: object) -> None:
+    def begin_put(self, call: Operation, sample_ids: Iterable[Hashable], fields: object) -> None:
         # A copy: the inner client may change the list it is given.
-        iterable = type(sample_ids) is list or isinstance(sample_ids, Iterable)
-        call.rows = keys = tuple(sample_ids) if iterable else ()
-        call.n_rows = len(keys)
-        call.columns, call.n_bytes, _ = self.measured(fields, len(keys))
-        self._outstanding.begin(call)
+        call.keys = tuple(sample_ids) if isinstance(sample_ids, Iterable) else ()
+        call.columns, call.n_bytes, _ = self.measured(fields, len(call.keys))
+        call.number = next(self._numbers)
+        self._ledger.pending_puts[call.number] = call
 
-    def plan_clear(self, call: Operation, sample_ids: Iterable[Hashable] | None) -> None:
-        call.rows = None if sample_ids is None else tuple(sample_ids)
-        self._outstanding.begin(call)
+    def begin_clear(self, call: Operation, sample_ids: Iterable[Hashable] | None) -> None:
+        call.keys = None if sample_ids is None else tuple(sample_ids)
+        call.number = next(self._numbers)
 
     def measured(self, fields: object, n_rows: int) -> BatchBytes:
+        """Return the bytes of a batch; what cannot be measured is counted."""
         batch = measure(fields, n_rows)
         for error in batch.unmeasured:
-            self._measure_losses.add(error)
+            self._measure_losses.lose(error)
         return batch
 
     def guarded(self, otherwise: T, count: Callable[..., T], *arguments: object) -> T:
-        """What `count` answers, or `otherwise` if it cannot: counting never fails the operation."""
+        """Return what `count` returns, or `otherwise` if it raises: counting never fails the operation."""
         try:
             return count(*arguments)
         except Exception as error:
-            self._measure_losses.add(error)
+            self._measure_losses.lose(error)
             return otherwise
 
     def end(self, call: Operation, status: EventStatus) -> None:
+        """Enter a call that has ended."""
+        failures: list[Exception] = []
         with self._lock:
             self._ended.append((call, status))
-            if not self._booking:
-                self._booking = True
+            if not self._entering:
+                self._entering = True
                 try:
                     while self._ended:
-                        self._book(*self._ended.popleft())
+                        self._enter(*self._ended.popleft(), failures)
                 except BaseException:
-                    self._outstanding.recount()
+                    self._ledger.recount()
                     raise
                 finally:
-                    self._booking = False
-        # Not under the lock: a log handler has locks of its own, and may ask for a snapshot.
-        while self._failures:
-            self._measure_losses.add(self._failures.popleft())
-        if self._outstanding.totals.keys_overflowed and not self._overflows.count:
-            self._overflows.add(self._outstanding.max_keys)
+                    self._entering = False
+        # Not under the lock: a log handler has locks of its own, and may call `snapshot`.
+        for error in failures:
+            self._measure_losses.lose(error)
+        if self._ledger.totals.keys_overflowed and not self._overflows.count:
+            self._overflows.lose(self._ledger.max_keys)
 
     def snapshot(self) -> DataPlaneStats:
+        """Return everything counted so far."""
         with self._lock:
             by_op = {op: replace(counts) for op, counts in self._by_op.items()}
-            outstanding = asdict(self._outstanding.totals)
+            outstanding = asdict(self._ledger.totals)
             last_put = self._last_put_bytes_per_key
         return DataPlaneStats(
             **outstanding,
@@ -132,26 +134,30 @@ class Accounts:
 
     def bytes_by_partition(self) -> dict[str, int]:
         with self._lock:
-            return self._outstanding.bytes_by_partition()
+            return self._ledger.bytes_by_partition()
 
-    def _book(self, call: Operation, status: EventStatus) -> None:
-        counts = self._by_op[call.op]
+    def _enter(self, call: Operation, status: EventStatus, failures: list[Exception]) -> None:
+        counts, ledger = self._by_op[call.op], self._ledger
         try:
             if status != "ok":
-                self._abandon(call)
-            elif call.columns is not None and call.rows is not None:
-                call.n_keys = n_keys = self._outstanding.finish_put(call, call.rows, call.columns)
-                if n_keys:
-                    self._last_put_bytes_per_key = call.n_bytes // n_keys
+                ledger.pending_puts.pop(call.number, None)
+                if call.keys is not None:
+                    call.n_keys = len(set(call.keys))
+                elif call.op == "clear":
+                    call.n_keys = ledger.n_keys_of(call.partition_id)
+            elif call.columns is not None and call.keys is not None:
+                call.n_keys = ledger.put(call, call.keys, call.columns)
+                if call.n_keys:
+                    self._last_put_bytes_per_key = call.n_bytes // call.n_keys
             elif call.number:
-                n_keys = self._outstanding.finish_clear(call)
+                n_keys = ledger.clear(call)
                 if call.op == "clear":
                     call.n_keys = n_keys
             elif call.op == "close":
-                self._outstanding.clear_everything()
+                ledger.clear_all()
         except Exception as error:
-            self._outstanding.recount()
-            self._failures.append(error)
+            ledger.recount()
+            failures.append(error)
         if status == "ok":
             counts.ops += 1
             counts.keys += call.n_keys
@@ -160,10 +166,3 @@ class Accounts:
             counts.timeouts += 1
         else:
             counts.errors += 1
-
-    def _abandon(self, call: Operation) -> None:
-        self._outstanding.abandon(call)
-        if call.rows is not None:
-            call.n_keys = len(set(call.rows))
-        elif call.op == "clear":
-            call.n_keys = self._outstanding.n_keys_of(call.partition_id)

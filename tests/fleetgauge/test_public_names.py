@@ -29,8 +29,7 @@ PUBLIC = {
         log_tracking_visualizations
     """,
     "fleetgauge.records": """
-        Damage ENVELOPE Event Json Line MAX_LINE_BYTES Readable RecordWriter SCHEMA_VERSION
-        file_name identity lines read resolve_path
+        Event Json MAX_LINE_BYTES RecordWriter SCHEMA_VERSION file_name read resolve_path
     """,
     "fleetgauge.xenna": """
         XennaObservabilityConfig XennaWandbStatsHook flatten_stats make_xenna_wandb_stats_hook
