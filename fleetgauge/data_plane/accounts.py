@@ -70,7 +70,8 @@ class Accounts:
 
     def begin_put(self, call: Operation, sample_ids: Iterable[Hashable], fields: object) -> None:
         # A copy: the inner client may change the list it is given.
-        call.keys = tuple(sample_ids) if isinstance(sample_ids, Iterable) else ()
+        iterable = type(sample_ids) is list or isinstance(sample_ids, Iterable)  # quick for a list
+        call.keys = tuple(sample_ids) if iterable else ()
         call.columns, call.n_bytes, _ = self.measured(fields, len(call.keys))
         call.number = next(self._numbers)
         self._ledger.pending_puts[call.number] = call

@@ -183,7 +183,7 @@ class Ledger:
 
     def clear(self, clear: Operation) -> int:
         """Remove the keys of a clear that succeeded, or its partition. Returns how many it was about."""
-        partition = self._partitions.get(clear.partition_id, Partition())
+        partition = self._partitions.get(clear.partition_id) or Partition()
         keys = tuple(partition.rows) if clear.keys is None else clear.keys
         pending = self._withdraw(clear) if self.pending_puts else set()
         n_before = self.totals.n_keys_outstanding
@@ -248,15 +248,20 @@ class Ledger:
             self._partitions.pop(partition_id, None)
 
     def _give_up_oldest(self) -> None:
-        """Give up the oldest keys of the oldest partitions: others have likely cleared them."""
+        """Give up the oldest keys of the oldest partitions: others have likely cleared them.
+
+        A sixteenth more than necessary, so that it is rare; a batch is not split for that.
+        """
         totals, n_bytes = self.totals, self.totals.bytes_outstanding
-        # A few more than necessary, so that it does not happen with every put.
-        excess = totals.n_keys_outstanding - self.max_keys + self.max_keys // 16
-        for partition_id, partition in list(self._partitions.items()):
-            oldest = tuple(islice(partition.rows, excess))
-            self._remove(partition_id, partition, oldest)
-            totals.keys_overflowed += len(oldest)
-            excess -= len(oldest)
-            if not excess:
+        while self._partitions:
+            partition_id, partition = next(iter(self._partitions.items()))
+            oldest = next(iter(partition.rows.values()))
+            excess = totals.n_keys_outstanding - self.max_keys
+            room = max(0, excess + self.max_keys // 16)
+            keys = oldest.keys if isinstance(oldest, Batch) else tuple(islice(partition.rows, room))
+            keys = keys if len(keys) <= room else keys[: max(0, excess)]
+            if not keys:
                 break
+            self._remove(partition_id, partition, keys)
+            totals.keys_overflowed += len(keys)
         totals.bytes_overflowed += n_bytes - totals.bytes_outstanding

@@ -255,5 +255,5 @@ class Worker:
                 return
             try:
                 task()
-            except Exception as error:
+            except BaseException as error:  # a SystemExit would end the thread silently
                 self.lose("it could not be written", error)
