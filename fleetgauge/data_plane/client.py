@@ -34,27 +34,25 @@ class SampleMeta(Protocol):
 class Call(Operation):
     """One call as a context: whatever ends it, an interrupt or a cancellation too, has its event."""
 
-    _began: float | None = None
-
     def __init__(self, client: MetricsDataPlaneClient, op: str, partition_id: str) -> None:
         self.op = op
         self.partition_id = partition_id
         self._client = client
         self.accounts = client._accounts.get()
 
-    def start(self) -> None:
-        self._began = self._client._clock()
-
-    def stop(self) -> None:
-        if self._began is not None:
-            self.wall_ms = (self._client._clock() - self._began) * 1000.0
-            self._began = None
+    def run(self, function: Callable[..., Anything], *arguments: Anything, **options: Anything) -> Anything:
+        """Call the inner client and take the time."""
+        clock = self._client._clock
+        began = clock()
+        try:
+            return function(*arguments, **options)
+        finally:
+            self.wall_ms = (clock() - began) * 1000.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.stop()
         accounts = self.accounts
         if self._client._accounts.get() is not accounts:  # forked meanwhile: the parent reports this call
             return
@@ -124,8 +122,8 @@ class MetricsDataPlaneClient:
     ) -> Anything:
         with Call(self, "register", partition_id) as call:
             call.accounts.guarded(None, call.accounts.begin_register, call, num_samples)
-            call.start()
-            return self._inner.register_partition(
+            return call.run(
+                self._inner.register_partition,
                 partition_id,
                 fields,
                 num_samples,
@@ -145,8 +143,8 @@ class MetricsDataPlaneClient:
         timeout_s: float = 60.0,
     ) -> Anything:
         with Call(self, "claim_meta", partition_id) as call:
-            call.start()
-            meta = self._inner.claim_meta(
+            meta = call.run(
+                self._inner.claim_meta,
                 partition_id,
                 task_name,
                 required_fields,
@@ -155,7 +153,6 @@ class MetricsDataPlaneClient:
                 blocking=blocking,
                 timeout_s=timeout_s,
             )
-            call.stop()
             call.n_keys = call.accounts.guarded(0, _n_keys_of, meta)
             return meta
 
@@ -163,16 +160,13 @@ class MetricsDataPlaneClient:
         partition_id = self._accounts.get().guarded("", getattr, meta, "partition_id", "")
         with Call(self, "get_data", partition_id) as call:
             call.n_keys = call.accounts.guarded(0, _n_keys_of, meta)
-            call.start()
-            batch = self._inner.get_data(meta, select_fields=select_fields)
-            call.stop()
+            batch = call.run(self._inner.get_data, meta, select_fields=select_fields)
             call.n_bytes = call.accounts.measured(batch, 1).total
             return batch
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> Anything:
         with Call(self, "check_consumption_status", partition_id) as call:
-            call.start()
-            return self._inner.check_consumption_status(partition_id, task_names)
+            return call.run(self._inner.check_consumption_status, partition_id, task_names)
 
     def put_samples(
         self,
@@ -184,16 +178,13 @@ class MetricsDataPlaneClient:
         with Call(self, "put", partition_id) as call:
             sample_ids = _reusable(sample_ids)
             call.accounts.guarded(None, call.accounts.begin_put, call, sample_ids, fields)
-            call.start()
-            return self._inner.put_samples(sample_ids, partition_id, fields=fields, tags=tags)
+            return call.run(self._inner.put_samples, sample_ids, partition_id, fields=fields, tags=tags)
 
     def get_samples(self, sample_ids: Iterable[str], partition_id: str, select_fields: list[str]) -> Anything:
         with Call(self, "get", partition_id) as call:
             sample_ids = _reusable(sample_ids)
             call.n_keys = len(call.accounts.guarded(set(), set, sample_ids))
-            call.start()
-            batch = self._inner.get_samples(sample_ids, partition_id, select_fields=select_fields)
-            call.stop()
+            batch = call.run(self._inner.get_samples, sample_ids, partition_id, select_fields=select_fields)
             call.n_bytes = call.accounts.measured(batch, 1).total
             return batch
 
@@ -201,13 +192,11 @@ class MetricsDataPlaneClient:
         with Call(self, "clear", partition_id) as call:
             sample_ids = None if sample_ids is None else _reusable(sample_ids)
             call.accounts.guarded(None, call.accounts.begin_clear, call, sample_ids)
-            call.start()
-            return self._inner.clear_samples(sample_ids, partition_id)
+            return call.run(self._inner.clear_samples, sample_ids, partition_id)
 
     def close(self) -> Anything:
         with Call(self, "close", "") as call:
-            call.start()
-            return self._inner.close()
+            return call.run(self._inner.close)
 
     def snapshot(self) -> dict[str, Any]:  # counters, and under `by_op` a table of them
         """Return everything counted so far, all of the same instant."""

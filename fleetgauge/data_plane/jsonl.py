@@ -23,7 +23,6 @@ KIND = "data_plane"
 OTHER_PARTITIONS = "_other"
 
 MAX_WAITING = 10_000  # events that the thread has not taken yet
-MAX_CLOSE_S = 5.0
 MAX_GROUPS = 500  # of operation, partition and status, in one interval
 MAX_PARTITIONS = 500  # with bytes of their own in a record
 MAX_QUEUED = 4000  # records that the disk has not taken yet
@@ -84,11 +83,11 @@ class JsonlEvents(EventSink):
 
     def flush(self) -> bool:
         """Wait until the events so far are counted; return False if a few seconds did not suffice."""
-        return self._recorder.get().worker.flush(MAX_CLOSE_S)
+        return self._recorder.get().worker.flush()
 
     def close(self) -> None:
         """Write what waits and sync, for a few seconds at most. Later events are dropped."""
-        self._recorder.get().close()
+        self._recorder.get().worker.close()
 
     def __reduce__(self) -> tuple[Callable[[], JsonlEvents], tuple[()]]:
         return self._copy, ()
@@ -104,7 +103,12 @@ class _Recorder:
         interval_s: float,
         clock: Callable[[], float],
     ) -> None:
-        self.worker = Worker("data-plane", "the data plane", MAX_WAITING, logger, self._tick, interval_s)
+        self.worker = Worker(
+            *("data-plane", "the data plane", MAX_WAITING, logger),
+            tick=self._tick,
+            period=interval_s,
+            finish=self._finish,
+        )
         self._new_writer = new_writer
         self._writer: RecordWriter | None = None
         self._clients = clients
@@ -119,21 +123,15 @@ class _Recorder:
 
     def put(self, event: DataPlaneEvent) -> None:
         """Queue an event: all that an operation's own thread does."""
-        if self.worker.start():
-            atexit.register(self.close)
+        self.worker.start()
         self.worker.put(partial(self._add, self._clock(), event))
-
-    def close(self) -> None:
-        self.worker.put(self._finish, last=True)
-        self.worker.close(MAX_CLOSE_S)
-        atexit.unregister(self.close)
 
     # From here on everything runs on the worker's thread.
 
     def _open(self, at: float) -> RecordWriter:
         writer = self._writer = self._new_writer(queue_size=MAX_QUEUED)
-        atexit.unregister(self.close)  # the last to be registered is the first to run: before the writer's
-        atexit.register(self.close)
+        atexit.unregister(self.worker.close)  # what is registered last runs first: before the writer's
+        atexit.register(self.worker.close)
         self._end = self._end_after(at)
         writer.write(Event.START, self._outstanding(set()), self._clock())
         return writer
@@ -146,7 +144,7 @@ class _Recorder:
     def _finish(self) -> None:
         if self._writer is not None:
             self._write_interval(self._writer, self._clock(), Event.END)
-            self._writer.close(MAX_CLOSE_S)
+            self._writer.close()
 
     def _add(self, at: float, event: DataPlaneEvent) -> None:
         group = (str(event["op"]), str(event["partition_id"]), str(event["status"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import math
 import os
 import time
@@ -25,7 +24,6 @@ from fleetgauge.data_plane.process import PerProcess
 from fleetgauge.records.background import Worker
 
 MAX_WAITING = 10_000  # events that the thread has not taken yet
-MAX_CLOSE_S = 5.0
 
 
 class _Chain(EventSink):
@@ -117,7 +115,7 @@ class WandbEvents(EventSink):
 
     def close(self) -> None:
         """Log what is not yet logged, for a few seconds at most. Later events are dropped."""
-        self._logger.get().close()
+        self._logger.get().worker.close()
 
     def __reduce__(self) -> tuple[type[WandbEvents], tuple[_NoRun, float]]:
         return WandbEvents, (_NoRun(), self._interval_s)
@@ -133,7 +131,7 @@ class _WandbLogger:
         interval_s: float,
         clock: Callable[[], float],
     ) -> None:
-        self.worker = Worker("wandb", "W&B", MAX_WAITING, logger)
+        self.worker = Worker("wandb", "W&B", MAX_WAITING, logger, finish=self._log)
         self._run = run
         self._clients = clients
         self._interval_s = interval_s
@@ -143,14 +141,8 @@ class _WandbLogger:
 
     def put(self, event: DataPlaneEvent) -> None:
         """Queue an event: all that an operation's own thread does."""
-        if self.worker.start():
-            atexit.register(self.close)
+        self.worker.start()
         self.worker.put(partial(self._add, self._clock(), event))
-
-    def close(self) -> None:
-        self.worker.put(self._log, last=True)
-        self.worker.close(MAX_CLOSE_S)
-        atexit.unregister(self.close)
 
     # From here on everything runs on the worker's thread.
 

@@ -5,6 +5,7 @@ What a line contains is defined in `fleetgauge.records.writer`.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -152,8 +153,8 @@ class Worker:
 
     Nothing here raises into or blocks the host, and `put` takes no lock: a task that is not run is counted in
     `lost`, and the thread logs each reason once. `output` names for the log what is missing then. `tick` is
-    called after `period` seconds without a task. The worker belongs to the process that made it: in a forked
-    child it takes no task.
+    called after `period` seconds without a task, `finish` after the last. The worker belongs to the process
+    that made it: in a forked child it takes no task.
     """
 
     def __init__(
@@ -162,14 +163,16 @@ class Worker:
         output: object,
         max_waiting: int,
         log: logging.Logger,
+        *,
         tick: Callable[[], None] | None = None,
         period: float | None = None,
+        finish: Callable[[], None] | None = None,
     ) -> None:
         self.max_waiting = max_waiting
         self.thread = threading.Thread(target=self._run, name=f"fleetgauge-{name}", daemon=True)
         self._output = output
         self._losses = Losses(log)
-        self._tick, self._period = tick, period
+        self._tick, self._period, self._finish = tick, period, finish
         self._pid = os.getpid()
         self._unstarted = [True]  # emptied by whoever starts the thread
         self._closed = False
@@ -181,20 +184,19 @@ class Worker:
         """Tasks that were not run, or failed."""
         return self._losses.count
 
-    def start(self) -> bool:
-        """Start the thread if nobody has; return whether this call did. Without it all tasks are lost."""
+    def start(self) -> None:
+        """Start the thread if nobody has, and close at exit. Where that fails, every task is lost."""
         if not self._unstarted:
-            return False
+            return
         try:
             self._unstarted.pop()
             self.thread.start()
+            atexit.register(self.close)
         except IndexError:  # another thread was first
-            return False
+            return
         except RuntimeError as error:  # there are too many threads, or the interpreter ends
             self._closed = True
             self.warn("thread", "no records for %s: no thread could be started: %s", self._output, error)
-            return False
-        return True
 
     def put(self, task: Callable[[], None], last: bool = False) -> bool:
         """Queue a task; return False, and count a loss, where the queue is full and it is not the `last`."""
@@ -209,15 +211,18 @@ class Worker:
             return True
         return False
 
-    def flush(self, timeout: float) -> bool:
+    def flush(self, timeout: float = 5.0) -> bool:
         """Wait until the tasks queued so far have run; return False after `timeout` seconds."""
         reached = threading.Event()
         return self.put(reached.set, last=True) and reached.wait(timeout)
 
-    def close(self, timeout: float) -> bool:
+    def close(self, timeout: float = 5.0) -> bool:
         """Take no further task and run the queued ones; return False if `timeout` seconds did not suffice."""
         if os.getpid() != self._pid:
             return False
+        atexit.unregister(self.close)
+        if not self._closed and self._finish is not None:
+            self._queue.put(self._finish)
         self._closed = True
         self._queue.put(None)
         if self.thread is threading.current_thread() or not self.thread.ident:

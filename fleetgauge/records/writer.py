@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import json
 import math
@@ -100,10 +99,8 @@ class RecordWriter:
         stem, name = self.path.stem, file_name(self.run_id)
         rotated_stem = stem if name in stem else f"{stem}.{name}"
         self._file = AppendFile(self.path, rotated_stem, rotate_bytes, rotate_after)
-        self._finishing = False
-        self._worker = Worker("records", self.path, queue_size, log)
-        if self._worker.start():
-            atexit.register(self.close)
+        self._worker = Worker("records", self.path, queue_size, log, finish=self._finish)
+        self._worker.start()
 
     @property
     def dropped(self) -> int:
@@ -130,10 +127,6 @@ class RecordWriter:
 
     def close(self, timeout: float = 5.0) -> bool:
         """Write what is queued and sync; return False if that took longer than `timeout` seconds."""
-        if not self._finishing:
-            self._finishing = True
-            self._worker.put(self._finish, last=True)
-            atexit.unregister(self.close)
         return self._worker.close(timeout)
 
     def __enter__(self) -> Self:

@@ -20,10 +20,10 @@ from support.project import ROOT
 PRELUDE = """
 import atexit, json, os, resource, shutil, signal, sys, threading, time
 from support.data_plane_fakes import Tensor
-from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain, jsonl, sinks
-from fleetgauge.records import RecordWriter, writer
-jsonl.MAX_CLOSE_S = sinks.MAX_CLOSE_S = 0.2
-RecordWriter.close.__defaults__ = (0.2,)
+from fleetgauge.data_plane import JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
+from fleetgauge.records import RecordWriter
+from fleetgauge.records.background import Worker
+Worker.close.__defaults__ = RecordWriter.close.__defaults__ = (0.2,)
 folder = sys.argv[1]
 class Inner:
     def put_samples(self, *arguments, **options): return "stored"

@@ -21,6 +21,7 @@ from fleetgauge.data_plane import (
     chain,
     jsonl,
 )
+from fleetgauge.records.background import Worker
 from support.data_plane_fakes import Store, Tensor
 
 NOW = 1_794_790_000.0  # the start of an interval
@@ -345,7 +346,7 @@ def test_full_disk_is_counted_and_logged_once(
 def test_close_that_takes_too_long_gives_up_and_logs_it(
     sinks: Sinks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(jsonl, "MAX_CLOSE_S", 0.01)
+    monkeypatch.setattr(Worker.close, "__defaults__", (0.01,))
     released = threading.Event()
 
     class Hanging:
@@ -359,6 +360,7 @@ def test_close_that_takes_too_long_gives_up_and_logs_it(
     sink.close()
     assert "gave up waiting" in caplog.text
     released.set()
+    monkeypatch.undo()
 
 
 def test_events_after_a_close_are_counted_as_dropped(sinks: Sinks) -> None:

@@ -21,6 +21,7 @@ from fleetgauge.data_plane import (
     chain,
     log_event,
 )
+from fleetgauge.records.background import Worker
 from support.data_plane_fakes import Events, Store, Tensor, in_a_process_of_its_own
 
 
@@ -248,10 +249,12 @@ def test_logs_are_an_interval_apart_and_on_another_thread() -> None:
 
 def test_close_of_a_client_is_logged_at_once() -> None:
     run = Run()
-    client = MetricsDataPlaneClient(Store(), WandbEvents(run, clock=Clock()))
+    sink = WandbEvents(run, clock=Clock())
+    client = MetricsDataPlaneClient(Store(), sink)
     client.put_samples(["a"], "p", fields={"x": Tensor(1)})
     client.close()
     assert run.inside.wait(30)
+    sink.close()
 
 
 def test_sink_without_events_logs_nothing() -> None:
@@ -305,7 +308,7 @@ def test_client_that_is_gone_is_no_longer_read() -> None:
 def test_close_does_not_wait_for_ever_for_a_hanging_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fleetgauge.data_plane.sinks.MAX_CLOSE_S", 0.01)
+    monkeypatch.setattr(Worker.close, "__defaults__", (0.01,))
     run = Run()
     run.released.clear()
     sink = WandbEvents(run, interval_s=0)
@@ -314,6 +317,8 @@ def test_close_does_not_wait_for_ever_for_a_hanging_log(
     sink.close()
     assert "gave up waiting for W&B" in caplog.text
     run.released.set()
+    monkeypatch.undo()
+    sink.close()
 
 
 def test_events_of_many_threads_are_all_counted() -> None:
