@@ -15,10 +15,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol, Self
 
-from fleetgauge.data_plane.accounts import Accounts
 from fleetgauge.data_plane.events import EventSink, EventStatus, OnEvent, ignore_event
 from fleetgauge.data_plane.ledger import Operation
 from fleetgauge.data_plane.process import PerProcess
+from fleetgauge.data_plane.stats import ClientStats
 
 # What the inner client takes and gives passes through as it is: naming its types would import torch.
 Anything = Any
@@ -38,7 +38,7 @@ class Call(Operation):
         self.op = op
         self.partition_id = partition_id
         self._client = client
-        self.accounts = client._accounts.get()
+        self.stats = client._stats.get()
 
     def run(self, function: Callable[..., Anything], *arguments: Anything, **options: Anything) -> Anything:
         """Call the inner client and take the time."""
@@ -53,13 +53,13 @@ class Call(Operation):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        accounts = self.accounts
-        if self._client._accounts.get() is not accounts:  # forked meanwhile: the parent reports this call
+        stats = self.stats
+        if self._client._stats.get() is not stats:  # in a child forked since: its parent reports this call
             return
         status: EventStatus = "ok"
         if kind is not None:
             status = "timeout" if issubclass(kind, TimeoutError) else "error"
-        accounts.end(self, status)
+        stats.end(self, status)
         try:
             self._client.on_event(
                 {
@@ -72,7 +72,7 @@ class Call(Operation):
                 }
             )
         except Exception as error:
-            accounts.callback_losses.lose(error)
+            stats.callback_losses.lose(error)
 
 
 class MetricsDataPlaneClient:
@@ -103,7 +103,7 @@ class MetricsDataPlaneClient:
         self.on_event = ignore_event if on_event is None else on_event
         self._clock = clock
         self._sole_writer_pid = os.getpid() if sole_writer else None
-        self._accounts = PerProcess(partial(Accounts, max_keys))
+        self._stats = PerProcess(partial(ClientStats, max_keys))
         self._attach()
 
     @property
@@ -121,7 +121,7 @@ class MetricsDataPlaneClient:
         enums: dict[str, list[str]] | None = None,
     ) -> Anything:
         with Call(self, "register", partition_id) as call:
-            call.accounts.guarded(None, call.accounts.begin_register, call, num_samples)
+            call.stats.guarded(None, call.stats.begin_register, call, num_samples)
             return call.run(
                 self._inner.register_partition,
                 partition_id,
@@ -153,15 +153,15 @@ class MetricsDataPlaneClient:
                 blocking=blocking,
                 timeout_s=timeout_s,
             )
-            call.n_keys = call.accounts.guarded(0, _n_keys_of, meta)
+            call.n_keys = call.stats.guarded(0, _n_keys_of, meta)
             return meta
 
     def get_data(self, meta: SampleMeta, select_fields: list[str] | None = None) -> Anything:
-        partition_id = self._accounts.get().guarded("", getattr, meta, "partition_id", "")
+        partition_id = self._stats.get().guarded("", getattr, meta, "partition_id", "")
         with Call(self, "get_data", partition_id) as call:
-            call.n_keys = call.accounts.guarded(0, _n_keys_of, meta)
+            call.n_keys = call.stats.guarded(0, _n_keys_of, meta)
             batch = call.run(self._inner.get_data, meta, select_fields=select_fields)
-            call.n_bytes = call.accounts.measured(batch, 1).total
+            call.n_bytes = call.stats.measured(batch, 1).total
             return batch
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> Anything:
@@ -177,21 +177,21 @@ class MetricsDataPlaneClient:
     ) -> Anything:
         with Call(self, "put", partition_id) as call:
             sample_ids = _reusable(sample_ids)
-            call.accounts.guarded(None, call.accounts.begin_put, call, sample_ids, fields)
+            call.stats.guarded(None, call.stats.begin_put, call, sample_ids, fields)
             return call.run(self._inner.put_samples, sample_ids, partition_id, fields=fields, tags=tags)
 
     def get_samples(self, sample_ids: Iterable[str], partition_id: str, select_fields: list[str]) -> Anything:
         with Call(self, "get", partition_id) as call:
             sample_ids = _reusable(sample_ids)
-            call.n_keys = len(call.accounts.guarded(set(), set, sample_ids))
+            call.n_keys = len(call.stats.guarded(set(), set, sample_ids))
             batch = call.run(self._inner.get_samples, sample_ids, partition_id, select_fields=select_fields)
-            call.n_bytes = call.accounts.measured(batch, 1).total
+            call.n_bytes = call.stats.measured(batch, 1).total
             return batch
 
     def clear_samples(self, sample_ids: Iterable[str] | None, partition_id: str) -> Anything:
         with Call(self, "clear", partition_id) as call:
             sample_ids = None if sample_ids is None else _reusable(sample_ids)
-            call.accounts.guarded(None, call.accounts.begin_clear, call, sample_ids)
+            call.stats.guarded(None, call.stats.begin_clear, call, sample_ids)
             return call.run(self._inner.clear_samples, sample_ids, partition_id)
 
     def close(self) -> Anything:
@@ -200,17 +200,17 @@ class MetricsDataPlaneClient:
 
     def snapshot(self) -> dict[str, Any]:  # counters, and under `by_op` a table of them
         """Return everything counted so far, all of the same instant."""
-        return asdict(self._accounts.get().snapshot())
+        return asdict(self._stats.get().snapshot())
 
     def bytes_outstanding_by_partition(self) -> dict[str, int]:
-        return self._accounts.get().bytes_by_partition()
+        return self._stats.get().bytes_by_partition()
 
     def _attach(self) -> None:
         if isinstance(self.on_event, EventSink):
             try:
                 self.on_event.attach(self)
             except Exception as error:
-                self._accounts.get().callback_losses.lose(error)
+                self._stats.get().callback_losses.lose(error)
 
     def __getattr__(self, name: str) -> Anything:
         # Special methods are not forwarded: copying or pickling would act on the inner client instead.
@@ -225,9 +225,9 @@ class MetricsDataPlaneClient:
         self.__dict__.update(state)
         self._attach()
 
-    @property  # type: ignore[misc]  # nobody may assign a wrapper another class
+    @property  # type: ignore[misc]  # a wrapper cannot be assigned another class
     def __class__(self) -> type[MetricsDataPlaneClient]:
-        # `isinstance` reads this first: the moment to join NeMo-RL's class, which whoever asks about it has
+        # `isinstance` reads this first: the moment to join NeMo-RL's class, which the caller has
         # imported by now. Joining any earlier could mean importing it ourselves.
         _join_nemo_rl()
         return type(self)

@@ -34,7 +34,7 @@ _COUNTERS = ("keys_overflowed", "foreign_clears")  # written as the increase sin
 class JsonlEvents(EventSink):
     """Writes a record per operation, partition and status of each interval, and one of outstanding bytes.
 
-    Intervals end at whole multiples of `interval_s`, on every rank at the same time. `path` is a file, a
+    Intervals end at multiples of `interval_s`, on every rank at the same time. `path` is a file, a
     directory or a pattern with `{run_id}`; a directory, where every process has a file of its own, is best.
     Files are closed by age with `rotate_after` (`RecordWriter`). A configuration that can never work raises
     ValueError. From then on nothing raises, and an operation only appends its event to a bounded queue: what
@@ -158,7 +158,7 @@ class _Recorder:
         self._groups[group] = totals
 
     def _is_over(self, now: float) -> bool:
-        """Whether another interval has begun, or the clock was set back.
+        """Return whether the interval has ended, or the clock was set back.
 
         An event that another thread overtook may be an interval late.
         """

@@ -1,6 +1,6 @@
 """The ledger of outstanding bytes: what was put and not cleared, per partition, key and field.
 
-Sizes are measured elsewhere; whoever calls holds a lock.
+Sizes are measured elsewhere; callers hold a lock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Operation:
     number = 0  # of puts, clears and registrations in the order in which they began; 0 for other calls
     keys: Keys | None = None  # None for all keys of the partition
     columns: Columns | None = None  # of a put
-    cleared: set[Hashable] | None = None  # of a put: its keys that a later clear has cleared meanwhile
+    cleared: set[Hashable] | None = None  # of a put: its keys that a later clear has cleared
 
     def __init__(self, op: str, partition_id: str) -> None:
         self.op = op
@@ -138,7 +138,7 @@ class Ledger:
     """The bytes that were put and not cleared; a field that is written again replaces its former bytes.
 
     Of a put and a clear of the same key that overlap, the one that began later wins: a consumer may clear a
-    key before the producer's put of it has returned. A clear of a whole partition names no key, and leaves
+    key before the producer's put of it has returned. A clear of a partition names no key, and leaves
     puts alone that have not returned.
         put(a) begins, clear(a) begins and ends, put(a) ends      the put enters nothing
         clear(a) begins, put(a) begins and ends, clear(a) ends    the clear removes nothing

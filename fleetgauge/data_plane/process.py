@@ -13,7 +13,7 @@ class PerProcess(Generic[T]):
     """A value of which every process has its own, made on first use.
 
     In a forked child, and out of a pickle, `get` returns a new value: counts begin at zero, and locks that
-    another thread held at the fork are never touched. It takes no lock itself.
+    another thread had acquired at the fork are never touched. It takes no lock itself.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:

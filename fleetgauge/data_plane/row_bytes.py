@@ -35,7 +35,7 @@ class Uneven:
         return [length * self._width for length in lengths]
 
 
-# The bytes of a field in each row of a batch; a number stands for rows that are all equal.
+# The bytes of a field in each row of a batch; a plain number if all rows are equal.
 Column = int | Uneven
 Columns = dict[Hashable, Column]
 

@@ -70,7 +70,7 @@ class WandbRun(Protocol):
 
 
 class _NoRun:
-    """Takes the place of the run outside of the process that began it."""
+    """Replaces the run outside of the process that began it."""
 
     def log(self, data: dict[str, Any], *, commit: bool) -> None:  # noqa: ARG002  # as a run's
         raise RuntimeError("a copy in another process logs nothing: the run is in the process that began it")

@@ -50,8 +50,8 @@ class AppendFile:
     """A file that lines are appended to, one `os.write` each; every method may raise OSError.
 
     A file that is `rotate_after` seconds old or would exceed `rotate_bytes` is renamed before the next line,
-    and a new one begun. After a failed write, which may have left half a line, the next line starts on a new
-    one. A file that was renamed or deleted by others is opened anew by its path.
+    and a new file opened. A failed write may leave half a line: the next line then starts on a new one. A
+    file that was renamed or deleted by others is opened again by its path.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Worker:
         self._losses = Losses(log)
         self._tick, self._period, self._finish = tick, period, finish
         self._pid = os.getpid()
-        self._unstarted = [True]  # emptied by whoever starts the thread
+        self._unstarted = [True]  # emptied by the thread that calls `start` first
         self._closed = False
         # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -185,7 +185,7 @@ class Worker:
         return self._losses.count
 
     def start(self) -> None:
-        """Start the thread if nobody has, and close at exit. Where that fails, every task is lost."""
+        """Start the thread unless it was started, and close at exit. Where that fails, every task is lost."""
         if not self._unstarted:
             return
         try:

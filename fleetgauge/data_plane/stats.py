@@ -1,4 +1,4 @@
-"""The accounts of a data-plane client: totals of its calls, and the ledger of its outstanding bytes.
+"""Statistics of a data-plane client: totals of its calls, and the ledger of its outstanding bytes.
 
 Every call is entered under one lock, so that all figures of a snapshot are of the same instant.
 """
@@ -45,7 +45,7 @@ class DataPlaneStats(OutstandingTotals):
     by_op: dict[str, OpCounts] = field(default_factory=lambda: {op: OpCounts() for op in OPS})
 
 
-class Accounts:
+class ClientStats:
     """Prepares a call before it is made, and enters it when it has ended. Neither raises an Exception."""
 
     def __init__(self, max_keys: int) -> None:
@@ -87,13 +87,13 @@ class Accounts:
             self._measure_losses.lose(error)
         return batch
 
-    def guarded(self, otherwise: T, count: Callable[..., T], *arguments: object) -> T:
-        """Return what `count` returns, or `otherwise` if it raises: counting never fails the operation."""
+    def guarded(self, default: T, count: Callable[..., T], *arguments: object) -> T:
+        """Return what `count` returns, or `default` if it raises: counting never fails the operation."""
         try:
             return count(*arguments)
         except Exception as error:
             self._measure_losses.lose(error)
-            return otherwise
+            return default
 
     def end(self, call: Operation, status: EventStatus) -> None:
         """Enter a call that has ended."""
