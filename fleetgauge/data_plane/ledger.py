@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import NamedTuple
 
-from fleetgauge.data_plane.row_bytes import Columns, largest_row, row_sizes
+from fleetgauge.data_plane.row_bytes import Columns, largest_row, row_sizes, total_bytes
 
 Keys = tuple[Hashable, ...]
 
@@ -76,6 +76,20 @@ class Batch(NamedTuple):
         return {key: Row.of(own, self.number) for key, own in zip(self.keys, sizes, strict=True)}
 
 
+def entry_of(keys: Keys, columns: Columns, number: int) -> Row | Batch:
+    """Return the entry of all these keys: one row if their sizes are equal."""
+    sizes = {name: column for name, column in columns.items() if isinstance(column, int)}
+    if len(sizes) == len(columns):
+        return Row.of(sizes, number)
+    return Batch(total_bytes(columns, len(keys)), number, keys, columns)
+
+
+def _bytes_of(entry: Row | Batch | None, n_keys: int) -> int:
+    if entry is None:
+        return 0
+    return entry.n_bytes if isinstance(entry, Batch) else entry.n_bytes * n_keys
+
+
 class Partition:
     """The outstanding rows of a partition by key, oldest first."""
 
@@ -96,8 +110,27 @@ class Partition:
             rows.update({key: row for key, row in batch.rows().items() if rows.get(key) is batch})
             self.n_batches -= 1
 
+    def enter(self, keys: Keys, columns: Columns, number: int) -> bool:
+        """Enter keys that are all new, or have one entry in common; return False if they are neither."""
+        rows, old = self.rows, self.rows.get(keys[0])
+        if old is None:
+            fits = rows.keys().isdisjoint(keys)
+        elif isinstance(old, Batch):
+            fits = old.keys == keys
+        else:
+            fits = set(map(id, map(rows.get, keys))) == {id(old)}
+        if fits:
+            if old is not None:
+                columns = {**(old.columns if isinstance(old, Batch) else old.sizes), **columns}
+                number = max(old.number, number)
+            entry = entry_of(keys, columns, number)
+            rows.update(dict.fromkeys(keys, entry))
+            self.n_batches += isinstance(entry, Batch) - isinstance(old, Batch)
+            self.n_bytes += _bytes_of(entry, len(keys)) - _bytes_of(old, len(keys))
+        return fits
+
     def merge(self, new: Mapping[Hashable, Row], cleared: Collection[Hashable]) -> None:
-        """Enter rows of which some keys may be outstanding."""
+        """Enter any keys, except those that were cleared."""
         self.split(new)
         rows = self.rows
         merged: dict[tuple[int, int], tuple[Row | Batch, Row, Row]] = {}  # by identity of the two rows
@@ -139,7 +172,7 @@ class Ledger:
 
     Of a put and a clear of the same key that overlap, the one that began later wins: a consumer may clear a
     key before the producer's put of it has returned. A clear of a partition names no key, and leaves
-    puts alone that have not returned.
+    puts that have not returned as they are.
         put(a) begins, clear(a) begins and ends, put(a) ends      the put enters nothing
         clear(a) begins, put(a) begins and ends, clear(a) ends    the clear removes nothing
     """
@@ -163,23 +196,17 @@ class Ledger:
         partition = self._partitions.get(put.partition_id)
         if partition is None:
             partition = self._partitions[put.partition_id] = Partition()
-        sizes = {name: column for name, column in columns.items() if isinstance(column, int)}
-        equal = len(sizes) == len(columns)
-        entry = Row.of(sizes, put.number) if equal else Batch(put.n_bytes, put.number, keys, columns)
-        new: dict[Hashable, Row | Batch] = dict.fromkeys(keys, entry)
-        rows, before = partition.rows, (len(partition.rows), partition.n_bytes)
-        if put.cleared is None and len(new) == len(keys) and rows.keys().isdisjoint(new):
-            rows.update(new)
-            partition.n_bytes += put.n_bytes
-            partition.n_batches += not equal
-        else:
-            own = entry.rows() if isinstance(entry, Batch) else dict.fromkeys(keys, entry)
-            partition.merge(own, put.cleared or ())
+        before = len(partition.rows), partition.n_bytes
+        n_keys = len(set(keys)) if len(keys) > 1 else 1
+        if put.cleared or n_keys < len(keys) or not partition.enter(keys, columns, put.number):
+            entry = entry_of(keys, columns, put.number)
+            rows = entry.rows() if isinstance(entry, Batch) else dict.fromkeys(keys, entry)
+            partition.merge(rows, put.cleared or ())
         self._count(put.partition_id, partition, *before)
         if totals.n_keys_outstanding > self.max_keys:
             self._give_up_oldest()
         totals.peak_bytes_outstanding = max(totals.peak_bytes_outstanding, totals.bytes_outstanding)
-        return len(new)
+        return n_keys
 
     def clear(self, clear: Operation) -> int:
         """Remove the keys of a clear that succeeded, or its partition. Returns how many it was about."""

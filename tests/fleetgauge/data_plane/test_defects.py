@@ -58,6 +58,25 @@ def test_1_only_some_keys_of_a_batch_were_written_before(client: MetricsDataPlan
     assert held(client) == 4 * (10 + 30 + 7)
 
 
+@pytest.mark.parametrize("first", [Jagged([1, 10, 100]), Tensor(3)])
+@pytest.mark.parametrize("second", [Jagged([7, 70, 700]), Tensor(3, 5)])
+def test_1_second_put_of_the_same_keys_adds_its_fields(
+    first: Any, second: Any, client: MetricsDataPlaneClient
+) -> None:
+    sizes = {
+        "x": [4, 40, 400] if isinstance(first, Jagged) else [4] * 3,
+        "y": [28, 280, 2800] if isinstance(second, Jagged) else [20] * 3,
+    }
+    for _ in range(2):
+        client.put_samples(["a", "b", "c"], "p", fields={"x": first})
+        client.put_samples(["a", "b", "c"], "p", fields={"y": second})
+        assert held(client) == sum(map(sum, sizes.values()))
+    client.clear_samples(["b"], "p")
+    assert held(client) == sum(row[0] + row[2] for row in sizes.values())
+    client.clear_samples(["a", "b", "c"], "p")
+    assert (held(client), client.snapshot()["n_keys_outstanding"]) == (0, 0)
+
+
 def test_2_each_row_is_cleared_with_its_own_bytes(client: MetricsDataPlaneClient) -> None:
     client.put_samples(["long", "short"], "p", fields={"x": Jagged([50, 1])})
     assert held(client) == 204
