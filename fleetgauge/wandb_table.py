@@ -1,6 +1,6 @@
-"""Make a W&B table of a sample of rows and columns.
+"""A table of W&B out of what a job has: which columns of it, and which of its rows.
 
-DataFrames are recognised by their attributes, without importing pandas.
+Knows DataFrames by what they can do, without importing pandas.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 class Sampled(NamedTuple):
     """A table, and how many of how many rows it shows."""
 
-    table: Any  # of W&B, which may not be installed
+    table: Any  # of W&B, which need not be there
     rows: int
     total_rows: int
 
@@ -27,31 +27,31 @@ def sampled_table(
     max_rows: int,
     seed: int,
 ) -> Sampled:
-    """Return a table of at most `max_rows` rows, sampled at random, in their order."""
+    """A table of at most so many rows, selected at random, in their order."""
     if hasattr(rows, "iloc"):
         frame = rows.loc[:, ~rows.columns.duplicated()]
-        chosen = _choose(list(frame.columns), preferred or columns)
-        sampled = _indices(len(frame), max_rows, seed)
-        table = wandb.Table(dataframe=frame[chosen].iloc[sampled], allow_mixed_types=True)
-        return Sampled(table, len(sampled), len(frame))
+        selected = _choose(list(frame.columns), preferred or columns)
+        indices = _indices(len(frame), max_rows, seed)
+        table = wandb.Table(dataframe=frame[selected].iloc[indices], allow_mixed_types=True)
+        return Sampled(table, len(indices), len(frame))
     listed = list(rows)
     if columns is None:
         columns = _choose(list(dict.fromkeys(name for row in listed for name in row)), preferred)
-    sampled = _indices(len(listed), max_rows, seed)
-    cells = [_cells(listed[index], columns) for index in sampled]
+    indices = _indices(len(listed), max_rows, seed)
+    cells = [_cells(listed[index], columns) for index in indices]
     table = wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
-    return Sampled(table, len(sampled), len(listed))
+    return Sampled(table, len(indices), len(listed))
 
 
-def _choose(available: list[str], preferred: Sequence[str] | None) -> list[str]:
-    """Return the preferred columns that are available, or all if none is."""
-    return [name for name in preferred or () if name in available] or available
+def _choose(present: list[str], preferred: Sequence[str] | None) -> list[str]:
+    """Those of the preferred columns that are there, all where none is."""
+    return [name for name in preferred or () if name in present] or present
 
 
-def _indices(count: int, max_rows: int, seed: int) -> list[int]:
-    if count <= max_rows:
+def _indices(count: int, most: int, seed: int) -> list[int]:
+    if count <= most:
         return list(range(count))
-    return sorted(random.Random(seed).sample(range(count), max_rows))  # noqa: S311  # nothing secret
+    return sorted(random.Random(seed).sample(range(count), most))  # noqa: S311  # nothing secret
 
 
 def _cells(row: Any, columns: Sequence[str]) -> list[Any]:
