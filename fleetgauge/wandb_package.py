@@ -1,4 +1,4 @@
-"""The package of W&B: imported where a probe needs it, and told from a directory that only has its name.
+"""Import the package of W&B, which is optional.
 
 W&B makes a directory `wandb` where a job runs. Python imports that where the package is missing.
 """
@@ -15,17 +15,17 @@ MISSING = "wandb is not installed: pip install 'fleetgauge[wandb]'"
 
 # Any: it is optional, and may be a stand-in.
 def load() -> Any:
-    """Import W&B. Raises ModuleNotFoundError, with what to do, where it is not installed."""
+    """Import W&B. Raises ModuleNotFoundError, with the command to install it."""
     if not is_installed():
         raise ModuleNotFoundError(MISSING, name="wandb")
     return importlib.import_module("wandb")
 
 
 def is_installed() -> bool:
-    """Whether the package is there, imported or not."""
+    """Return whether the package is installed, imported or not."""
     if "wandb" in sys.modules:
         module = sys.modules["wandb"]
-        # What is imported from a directory has a path, but no file.
+        # A module imported from a directory has a path, but no file.
         return module is not None and (
             not hasattr(module, "__path__") or getattr(module, "__file__", None) is not None
         )

@@ -208,7 +208,7 @@ def _data_plane(directory: Path, now: int) -> None:
     """A job that puts 64 rollouts of 1 MiB every twenty seconds, reads them, and clears most of them."""
     clock = Clock(now - SPAN)
     sink = JsonlEvents(f"{directory}/", interval_s=10, job="ants-7", rank=0, clock=clock)
-    client = MetricsDataPlaneClient(Store(clock), sink, clock=clock)
+    client = MetricsDataPlaneClient(Store(clock), sink, sole_writer=True, clock=clock)
     for step in range(0, SPAN, 20):
         clock.now = now - SPAN + step
         keys = [f"rollout-{step}-{number}" for number in range(64)]
@@ -216,4 +216,5 @@ def _data_plane(directory: Path, now: int) -> None:
         with suppress(TimeoutError):  # as a trainer would, which then goes on
             client.get_samples(keys, "train", ["tokens"])
         client.clear_samples(keys[:60], "train")
+        sink.flush()  # the clock is ahead of the sink's own thread otherwise
     sink.close()

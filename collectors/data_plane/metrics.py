@@ -53,7 +53,7 @@ PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING = (
 DOUBTS = FOREIGN_CLEARS, KEYS_OVERFLOWED = tuple(
     count(f"data_plane.{name}", "key", text, *WRITER_TAGS)
     for name, text in (
-        ("foreign_clears", "Keys that clients cleared and had not put."),
+        ("foreign_clears", "Keys that clients cleared and that were not outstanding there."),
         ("keys_overflowed", "Keys that clients stopped accounting for, because there were too many."),
     )
 )

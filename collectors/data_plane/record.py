@@ -67,7 +67,7 @@ class Operations(NamedTuple):
 class Outstanding(NamedTuple):
     """What a client has put and not cleared; of the job only where it is the `sole_writer`.
 
-    `doubts` are the keys that it cleared and had not put, and those it gave up, since the record before.
+    `doubts` are keys since the record before: cleared and not outstanding there, and given up.
     """
 
     writer: str
@@ -97,8 +97,8 @@ def parse(value: Json) -> Record | None:
             raise UnusableRecordError("bad_body", "op", value["op"])
         partition_id = text(value, "partition_id")
         return Operations(run, seq, timestamp, job, rank or "", op, partition_id, _calls(value))
-    has_client = "bytes_outstanding" in value or "source" not in value
-    sole_writer = value.get("writes") is True and value.get("unknown") == "" and has_client
+    has_client = "bytes_outstanding" in value or "interval_s" not in value
+    sole_writer = value.get("sole_writer") is True and has_client
     doubts = None
     if "foreign_clears" in value and "keys_overflowed" in value:
         doubts = (natural(value, "foreign_clears"), natural(value, "keys_overflowed"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeGuard
 
-from fleetgauge.records import SCHEMA_VERSION, Event, Json, identity
+from fleetgauge.records import SCHEMA_VERSION, Event, Json
 
 MAX_TIME = 2**33  # seconds since the epoch
 MAX_NUMBER = 2**63  # of any whole number
@@ -54,6 +54,20 @@ def envelope(value: Json, kind: str) -> Envelope | None:
     at = stamp if type(stamp) is float and 0 < stamp < MAX_TIME else timestamp(value)
     named = None if rank is None else str(rank)[:20]
     return Envelope(*known, at, _EVENTS[event], text(value, "job"), named)
+
+
+def identity(value: Json) -> tuple[str, int] | None:
+    """Return the run (with the rank) and the number of a record, equal in all copies; None without them."""
+    run_id, seq, rank = value.get("run_id"), value.get("seq"), value.get("rank")
+    if not isinstance(run_id, str) or not 0 < len(run_id) <= MAX_TEXT:
+        return None
+    if type(seq) is not int or not 0 <= seq < MAX_NUMBER:
+        return None
+    if rank is None:
+        return run_id, seq
+    if type(rank) is int and -MAX_NUMBER < rank < MAX_NUMBER:
+        return f"{run_id}/{rank}", seq
+    return (f"{run_id}/{str(rank)[:20]}", seq) if isinstance(rank, str | float | bool) else None
 
 
 def text(value: Json, key: str) -> str:

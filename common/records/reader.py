@@ -26,7 +26,6 @@ import orjson
 from common.records.files import COMPRESSED, MAX_DISORDER, Content, File, Files, is_in_s3
 from common.records.s3 import ChangedFileError
 from fleetgauge.records import MAX_LINE_BYTES, Json
-from fleetgauge.records.reading import interpret
 
 MAX_OPEN_OBJECTS = 8  # objects in S3 that are requested at once
 OVERLAP = 4096  # bytes that must be the same in the next version of an object for reading to continue there
@@ -345,8 +344,26 @@ def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[Line]:
 
 
 def _interpret(line: bytes, start: int, sizes: Sizes) -> tuple[Json | None, str | None]:
-    text = line.removeprefix(BOM_UTF8) if start == 0 else line
-    return interpret(text, text.startswith(b"\0"), sizes.line, loads)
+    """Return the object in a line, and the damage to it; neither for a blank line."""
+    text = (line.removeprefix(BOM_UTF8) if start == 0 else line).lstrip(b"\0")
+    hole = "nul_hole" if line.startswith(b"\0") else None
+    if not text or text.isspace():
+        return None, hole
+    if len(text) > sizes.line:
+        return None, "too_long"
+    try:
+        value = loads(text)
+    except (ValueError, RecursionError):
+        return None, "not_json" if _is_utf8(text) else "not_utf8"
+    return (value, hole) if isinstance(value, dict) else (None, "not_an_object")
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def loads(text: bytes) -> Any:  # Any: parsed JSON

@@ -1,13 +1,13 @@
-"""A wrapper around NeMo-RL's data-plane client that tells of every call and of the bytes still held."""
+"""A wrapper around NeMo-RL's data-plane client that reports every call and the bytes outstanding."""
 
 from __future__ import annotations
 
-from .accounts import DataPlaneStats, OpCounts
 from .client import MetricsDataPlaneClient
 from .events import DataPlaneEvent, EventSink, EventStatus, log_event
 from .jsonl import JsonlEvents
 from .operation_totals import BUCKET_ENDS_MS, OperationTotals
 from .sinks import WandbEvents, chain
+from .stats import DataPlaneStats, OpCounts
 
 __all__ = [
     "BUCKET_ENDS_MS",

@@ -1,22 +1,24 @@
-"""A wrapper around NeMo-RL's data-plane client that tells of every call and of the bytes still held.
+"""A wrapper around NeMo-RL's data-plane client that reports every call and the bytes outstanding.
 
-Knows the client's eight operations, when each succeeded, and what its rows weigh. Needs neither NeMo-RL nor
-torch, and never changes what an operation returns or raises: whatever fails in here is counted, not raised.
+It needs neither NeMo-RL nor torch, and never changes what an operation returns or raises: whatever fails in
+here is counted, not raised.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol, Self
 
-from fleetgauge.data_plane.accounts import Accounts
 from fleetgauge.data_plane.events import EventSink, EventStatus, OnEvent, ignore_event
-from fleetgauge.data_plane.held_rows import Operation
-from fleetgauge.records.background import renewed_in_child
+from fleetgauge.data_plane.ledger import Operation
+from fleetgauge.data_plane.process import PerProcess
+from fleetgauge.data_plane.stats import ClientStats
 
 # What the inner client takes and gives passes through as it is: naming its types would import torch.
 Anything = Any
@@ -30,36 +32,34 @@ class SampleMeta(Protocol):
 
 
 class Call(Operation):
-    """Whatever ends a call has its event, an interrupt and a cancellation too, then goes on its way."""
-
-    _began: float | None = None
+    """One call as a context: whatever ends it, an interrupt or a cancellation too, has its event."""
 
     def __init__(self, client: MetricsDataPlaneClient, op: str, partition_id: str) -> None:
         self.op = op
         self.partition_id = partition_id
         self._client = client
-        self._accounts = client._accounts
+        self.stats = client._stats.get()
 
-    def start(self) -> None:
-        self._began = self._client._clock()
-
-    def stop(self) -> None:
-        if self._began is not None:
-            self.wall_ms = (self._client._clock() - self._began) * 1000.0
-            self._began = None
+    def run(self, function: Callable[..., Anything], *arguments: Anything, **options: Anything) -> Anything:
+        """Call the inner client and take the time."""
+        clock = self._client._clock
+        began = clock()
+        try:
+            return function(*arguments, **options)
+        finally:
+            self.wall_ms = (clock() - began) * 1000.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.stop()
-        accounts = self._client._accounts
-        if accounts is not self._accounts:  # in a child that was forked meanwhile: its parent tells of this
+        stats = self.stats
+        if self._client._stats.get() is not stats:  # in a child forked since: its parent reports this call
             return
         status: EventStatus = "ok"
         if kind is not None:
             status = "timeout" if issubclass(kind, TimeoutError) else "error"
-        accounts.end(self, status)
+        stats.end(self, status)
         try:
             self._client.on_event(
                 {
@@ -72,7 +72,7 @@ class Call(Operation):
                 }
             )
         except Exception as error:
-            accounts.callback_losses.add(error)
+            stats.callback_losses.lose(error)
 
 
 class MetricsDataPlaneClient:
@@ -82,9 +82,8 @@ class MetricsDataPlaneClient:
     pickle, and in a forked child, it counts from zero. At most `max_keys` keys are followed from put to
     clear; past that the oldest are given up, and counted.
 
-    What the job holds is told only where this client knows that no other one writes, which puts, clears and
-    registrations do. It finds that out; `alone` promises it, where others only read, or denies it. No copy of
-    it is alone.
+    `sole_writer=True` declares that no other client of the job puts, clears or registers: only then are the
+    outstanding bytes of this client those of the job, and sent. It never applies to a copy or a forked child.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class MetricsDataPlaneClient:
         on_event: OnEvent | None = None,
         *,
         max_keys: int = 100_000,
-        alone: bool | None = None,
+        sole_writer: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if on_event is not None and not callable(on_event):
@@ -103,9 +102,14 @@ class MetricsDataPlaneClient:
         self._inner = inner
         self.on_event = ignore_event if on_event is None else on_event
         self._clock = clock
-        self._max_keys = max_keys
-        self.alone = alone
-        self._begin()
+        self._sole_writer_pid = os.getpid() if sole_writer else None
+        self._stats = PerProcess(partial(ClientStats, max_keys))
+        self._attach()
+
+    @property
+    def sole_writer(self) -> bool:
+        """Whether this client was declared the only one of its job that writes."""
+        return self._sole_writer_pid == os.getpid()
 
     def register_partition(
         self,
@@ -117,11 +121,9 @@ class MetricsDataPlaneClient:
         enums: dict[str, list[str]] | None = None,
     ) -> Anything:
         with Call(self, "register", partition_id) as call:
-            if not self._wrote:
-                self._before_write()
-            self._accounts.guarded(None, self._accounts.plan_register, call, num_samples)
-            call.start()
-            return self._inner.register_partition(
+            call.stats.guarded(None, call.stats.begin_register, call, num_samples)
+            return call.run(
+                self._inner.register_partition,
                 partition_id,
                 fields,
                 num_samples,
@@ -141,8 +143,8 @@ class MetricsDataPlaneClient:
         timeout_s: float = 60.0,
     ) -> Anything:
         with Call(self, "claim_meta", partition_id) as call:
-            call.start()
-            meta = self._inner.claim_meta(
+            meta = call.run(
+                self._inner.claim_meta,
                 partition_id,
                 task_name,
                 required_fields,
@@ -151,24 +153,20 @@ class MetricsDataPlaneClient:
                 blocking=blocking,
                 timeout_s=timeout_s,
             )
-            call.stop()
-            call.n_keys = self._accounts.guarded(0, _n_keys_of, meta)
+            call.n_keys = call.stats.guarded(0, _n_keys_of, meta)
             return meta
 
     def get_data(self, meta: SampleMeta, select_fields: list[str] | None = None) -> Anything:
-        partition_id = self._accounts.guarded("", getattr, meta, "partition_id", "")
+        partition_id = self._stats.get().guarded("", getattr, meta, "partition_id", "")
         with Call(self, "get_data", partition_id) as call:
-            call.n_keys = self._accounts.guarded(0, _n_keys_of, meta)
-            call.start()
-            batch = self._inner.get_data(meta, select_fields=select_fields)
-            call.stop()
-            call.n_bytes = self._accounts.measured(batch, 1).total
+            call.n_keys = call.stats.guarded(0, _n_keys_of, meta)
+            batch = call.run(self._inner.get_data, meta, select_fields=select_fields)
+            call.n_bytes = call.stats.measured(batch, 1).total
             return batch
 
     def check_consumption_status(self, partition_id: str, task_names: list[str]) -> Anything:
         with Call(self, "check_consumption_status", partition_id) as call:
-            call.start()
-            return self._inner.check_consumption_status(partition_id, task_names)
+            return call.run(self._inner.check_consumption_status, partition_id, task_names)
 
     def put_samples(
         self,
@@ -178,68 +176,41 @@ class MetricsDataPlaneClient:
         tags: list[dict[str, Anything]] | None = None,
     ) -> Anything:
         with Call(self, "put", partition_id) as call:
-            if not self._wrote:
-                self._before_write()
-            sample_ids = _kept(sample_ids)
-            self._accounts.guarded(None, self._accounts.plan_put, call, sample_ids, fields)
-            call.start()
-            return self._inner.put_samples(sample_ids, partition_id, fields=fields, tags=tags)
+            sample_ids = _reusable(sample_ids)
+            call.stats.guarded(None, call.stats.begin_put, call, sample_ids, fields)
+            return call.run(self._inner.put_samples, sample_ids, partition_id, fields=fields, tags=tags)
 
     def get_samples(self, sample_ids: Iterable[str], partition_id: str, select_fields: list[str]) -> Anything:
         with Call(self, "get", partition_id) as call:
-            sample_ids = _kept(sample_ids)
-            call.n_keys = len(self._accounts.guarded(set(), set, sample_ids))
-            call.start()
-            batch = self._inner.get_samples(sample_ids, partition_id, select_fields=select_fields)
-            call.stop()
-            call.n_bytes = self._accounts.measured(batch, 1).total
+            sample_ids = _reusable(sample_ids)
+            call.n_keys = len(call.stats.guarded(set(), set, sample_ids))
+            batch = call.run(self._inner.get_samples, sample_ids, partition_id, select_fields=select_fields)
+            call.n_bytes = call.stats.measured(batch, 1).total
             return batch
 
     def clear_samples(self, sample_ids: Iterable[str] | None, partition_id: str) -> Anything:
         with Call(self, "clear", partition_id) as call:
-            if not self._wrote:
-                self._before_write()
-            sample_ids = None if sample_ids is None else _kept(sample_ids)
-            self._accounts.guarded(None, self._accounts.plan_clear, call, sample_ids)
-            call.start()
-            return self._inner.clear_samples(sample_ids, partition_id)
+            sample_ids = None if sample_ids is None else _reusable(sample_ids)
+            call.stats.guarded(None, call.stats.begin_clear, call, sample_ids)
+            return call.run(self._inner.clear_samples, sample_ids, partition_id)
 
     def close(self) -> Anything:
         with Call(self, "close", "") as call:
-            call.start()
-            return self._inner.close()
+            return call.run(self._inner.close)
 
     def snapshot(self) -> dict[str, Any]:  # counters, and under `by_op` a table of them
-        """Everything counted so far, all of it of the same instant."""
-        return asdict(self._accounts.snapshot())
+        """Return everything counted so far, all of the same instant."""
+        return asdict(self._stats.get().snapshot())
 
     def bytes_outstanding_by_partition(self) -> dict[str, int]:
-        return self._accounts.bytes_by_partition()
+        return self._stats.get().bytes_by_partition()
 
-    def after_fork(self) -> None:
-        self.alone = False
-        self._renew()
-
-    def _renew(self) -> None:
-        self._accounts = Accounts(self._max_keys)
-        self._wrote = False
-
-    def _begin(self) -> None:
-        self._renew()
-        renewed_in_child.add(self)
+    def _attach(self) -> None:
         if isinstance(self.on_event, EventSink):
             try:
                 self.on_event.attach(self)
             except Exception as error:
-                self._accounts.callback_losses.add(error)
-
-    def _before_write(self) -> None:
-        try:
-            if isinstance(self.on_event, EventSink):
-                self.on_event.before_write()
-        except Exception as error:
-            self._accounts.callback_losses.add(error)
-        self._wrote = True
+                self._stats.get().callback_losses.lose(error)
 
     def __getattr__(self, name: str) -> Anything:
         # Special methods are not forwarded: copying or pickling would act on the inner client instead.
@@ -248,16 +219,15 @@ class MetricsDataPlaneClient:
         return getattr(self._inner, name)
 
     def __getstate__(self) -> dict[str, Anything]:
-        return {name: value for name, value in self.__dict__.items() if name != "_accounts"}
+        return self.__dict__ | {"_sole_writer_pid": None}
 
     def __setstate__(self, state: dict[str, Anything]) -> None:
         self.__dict__.update(state)
-        self.alone = False
-        self._begin()
+        self._attach()
 
-    @property  # type: ignore[misc]  # nobody may assign a wrapper another class
+    @property  # type: ignore[misc]  # a wrapper cannot be assigned another class
     def __class__(self) -> type[MetricsDataPlaneClient]:
-        # `isinstance` reads this first: the moment to join NeMo-RL's class, which whoever asks about it has
+        # `isinstance` reads this first: the moment to join NeMo-RL's class, which the caller has
         # imported by now. Joining any earlier could mean importing it ourselves.
         _join_nemo_rl()
         return type(self)
@@ -269,8 +239,8 @@ def _join_nemo_rl() -> None:
             sys.modules[module].DataPlaneClient.register(MetricsDataPlaneClient)
 
 
-def _kept(sample_ids: Iterable[str]) -> Iterable[str]:
-    """The ids, to be read more than once; what can be already is passed on as it came."""
+def _reusable(sample_ids: Iterable[str]) -> Iterable[str]:
+    """Return the ids as they are where they can be read more than once, otherwise as a list."""
     if type(sample_ids) is list or isinstance(sample_ids, Sized) or not isinstance(sample_ids, Iterable):
         return sample_ids
     return list(sample_ids)

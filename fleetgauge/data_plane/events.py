@@ -1,29 +1,21 @@
-"""What a data-plane event is, and who can be told of one.
-
-Knows neither the client that tells nor what becomes of an event, except that it can be logged.
-"""
+"""Data-plane events, the callbacks that take them, and a counter of losses."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Literal, Protocol, TypedDict
 
-from fleetgauge.records.background import renewed_in_child
+from fleetgauge.records.background import Losses
 
 logger = logging.getLogger("fleetgauge.data_plane")
 _nemo_rl_logger = logging.getLogger("nemo_rl.data_plane.observability")
 
 EventStatus = Literal["ok", "error", "timeout"]
 
-# Operations that may change what is held, however they end.
-WRITES = frozenset({"put", "clear", "register"})
-
 
 class DataPlaneEvent(TypedDict):
-    """One call of the data plane, told after it returned or raised."""
+    """One call of the data plane, emitted after it returned or raised."""
 
     op: str
     partition_id: str
@@ -37,37 +29,26 @@ OnEvent = Callable[[DataPlaneEvent], object]
 
 
 def ignore_event(event: DataPlaneEvent) -> None:
-    """The default callback: a named function, so that a client without a callback can be pickled."""
+    """Do nothing: the default callback, a named function so that a client can be pickled."""
 
 
 def log_event(event: DataPlaneEvent) -> None:
-    """Log one event at INFO: to our logger, or where that is not heard, to that of NeMo-RL's own wrapper."""
-    heard = logger if logger.isEnabledFor(logging.INFO) else _nemo_rl_logger
-    heard.info("data_plane_event: %s", event)
+    """Log one event at INFO: to our logger or, where that is disabled, to that of NeMo-RL's own wrapper."""
+    enabled = logger if logger.isEnabledFor(logging.INFO) else _nemo_rl_logger
+    enabled.info("data_plane_event: %s", event)
 
 
-class Losses:
-    """Counts what was lost of one kind, and says so the first time only. A copy counts for itself."""
+class LoggedLosses(Losses):
+    """Counts losses of one kind, and logs the first."""
 
     def __init__(self, what: str) -> None:
-        self.what = what
-        self.after_fork()
-        renewed_in_child.add(self)
+        super().__init__(logger)
+        self._what = what
 
-    def after_fork(self) -> None:
-        self.count = 0
-        self._lock = threading.RLock()
-
-    def add(self, reason: object) -> None:
-        with self._lock:
-            self.count += 1
-            first = self.count == 1
-        if first:
-            with suppress(Exception):
-                logger.warning("data plane: %s: %r; further losses are only counted", self.what, reason)
-
-    def __reduce__(self) -> tuple[type[Losses], tuple[str]]:
-        return Losses, (self.what,)
+    def lose(self, reason: object) -> None:
+        self.add()
+        if self.is_new(""):
+            self.log("data plane: %s: %r; further losses are only counted", self._what, reason)
 
 
 class HasSnapshot(Protocol):
@@ -75,16 +56,13 @@ class HasSnapshot(Protocol):
 
 
 class EventSink:
-    """A callback that is told which clients it hears from, and has to be closed."""
+    """A callback that knows its clients and has to be closed."""
 
     def __call__(self, event: DataPlaneEvent) -> None:
         raise NotImplementedError
 
     def attach(self, client: HasSnapshot) -> None:
-        """Called by each client that is built with this sink."""
-
-    def before_write(self) -> None:
-        """Called by a client, in each process that it is in, before its first operation that writes."""
+        """Take note of a client; called by each client that is built with this sink."""
 
     def close(self) -> None:
-        """Hand on whatever is still held. Events may follow."""
+        """Write what is not yet written. Later events are lost."""

@@ -8,9 +8,8 @@ to be measured. Knows nothing of keys or partitions.
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 # Tensors and batches are duck-typed here: naming their types would import torch and tensordict.
@@ -18,31 +17,25 @@ Leaf = Any
 
 
 class Uneven:
-    """The bytes of a field in rows that differ: their sum at once, those of each row when somebody asks."""
+    """The bytes of a field in rows that differ, as lengths times a width; the sizes are listed on demand."""
 
-    __slots__ = ("_sizes", "largest", "n_rows", "total")
+    __slots__ = ("_lengths", "_width", "largest", "n_rows", "total")
 
-    def __init__(
-        self, n_rows: int, total: int, largest: int, sizes: array[int] | Callable[[], array[int]]
-    ) -> None:
-        self.n_rows = n_rows
-        self.total = total
-        self.largest = largest
-        self._sizes = sizes
-
-    @classmethod
-    def of(cls, sizes: Iterable[int]) -> Uneven:
-        packed = array("q", sizes)
-        return cls(len(packed), sum(packed), max(packed, default=0), packed)
+    def __init__(self, lengths: Any, width: int = 1) -> None:  # a list, or a vector of numpy or torch
+        self._lengths = lengths
+        self._width = width
+        self.n_rows = len(lengths)
+        is_list = isinstance(lengths, list)
+        self.total = int(sum(lengths) if is_list else lengths.sum()) * width
+        self.largest = int(max(lengths) if is_list else lengths.max()) * width if self.n_rows else 0
 
     @property
-    def sizes(self) -> array[int]:
-        if not isinstance(self._sizes, array):
-            self._sizes = self._sizes()
-        return self._sizes
+    def sizes(self) -> list[int]:
+        lengths = self._lengths if isinstance(self._lengths, list) else self._lengths.tolist()
+        return [length * self._width for length in lengths]
 
 
-# The bytes of a field in each row of a batch; a number stands for rows that are all alike.
+# The bytes of a field in each row of a batch; a plain number if all rows are equal.
 Column = int | Uneven
 Columns = dict[Hashable, Column]
 
@@ -63,19 +56,13 @@ def _total(column: Column, n_rows: int) -> int:
     return column.total if isinstance(column, Uneven) else column * n_rows
 
 
-def picked(columns: Columns, rows: list[int]) -> Columns:
-    """The same fields of only these rows."""
-    return {
-        name: column if isinstance(column, int) else Uneven.of(map(column.sizes.__getitem__, rows))
-        for name, column in columns.items()
-    }
-
-
-def bytes_of_rows(columns: Columns, rows: list[int]) -> int:
-    return sum(
-        column * len(rows) if isinstance(column, int) else sum(map(column.sizes.__getitem__, rows))
-        for column in columns.values()
-    )
+def row_sizes(columns: Columns, n_rows: int) -> Iterator[dict[Hashable, int]]:
+    """Yield the bytes by field of each row."""
+    every = [
+        repeat(column, n_rows) if isinstance(column, int) else column.sizes for column in columns.values()
+    ]
+    for sizes in zip(*every, strict=True):
+        yield dict(zip(columns, sizes, strict=True))
 
 
 def largest_row(columns: Columns, at_least: int) -> int:
@@ -118,11 +105,11 @@ def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
 
 
 def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
-    stacked: dict[Hashable, array[int]] = {}
+    stacked: dict[Hashable, list[int]] = {}
     for row, member in enumerate(members):
         for name, column in _columns(member, 1, unmeasured).items():
-            stacked.setdefault(name, array("q", [0]) * len(members))[row] = _total(column, 1)
-    return {name: _fitted(Uneven.of(sizes), n_rows) for name, sizes in stacked.items()}
+            stacked.setdefault(name, [0] * len(members))[row] = _total(column, 1)
+    return {name: _fitted(Uneven(sizes), n_rows) for name, sizes in stacked.items()}
 
 
 def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
@@ -162,35 +149,23 @@ def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception
     """
     if not rows or not (_is_mapping(rows[0]) or _is_tensor(rows[0])):
         return 0
-    return Uneven.of(_total(_rows(row, 1, unmeasured), 1) for row in rows)
+    return Uneven([_total(_rows(row, 1, unmeasured), 1) for row in rows])
 
 
 def _nested_rows(nested: Leaf) -> Uneven:
     if not callable(getattr(nested, "offsets", None)):
-        return Uneven.of(row.numel() * row.element_size() for row in nested.unbind())
-    # The ragged dimension, wherever it stands, is the one whose size is not a plain number.
+        return Uneven([row.numel() * row.element_size() for row in nested.unbind()])
+    # The ragged dimension, wherever it is, is the one whose size is not a plain number.
     width = math.prod(size for size in nested.shape[1:] if isinstance(size, int)) * nested.element_size()
-    # A narrowed view keeps its whole buffer and says in `lengths` how much of it is its own.
+    # A narrowed view has the buffer of the original; its `lengths` are how much of that is its own.
     if (lengths := nested.lengths()) is None:
-        offsets = nested.offsets()
-        if (ends := _array(offsets)) is None:
-            return Uneven.of((end - start) * width for start, end in pairwise(offsets.tolist()))
-        own, total = ends[1:] - ends[:-1], ends.item(-1) - ends.item(0)
-    elif (own := _array(lengths)) is None:
-        return Uneven.of(length * width for length in lengths.tolist())
-    else:
-        own, total = own.copy(), int(own.sum())  # a copy: the tensor may change
-    largest = own.item(own.argmax()) * width if total else 0
-    return Uneven(len(own), total * width, largest, lambda: array("q", (own * width).tobytes()))
+        offsets = _on_host(nested.offsets())
+        return Uneven(offsets[1:] - offsets[:-1], width)
+    return Uneven(_on_host(lengths) * 1, width)  # a copy: the tensor may change
 
 
-def _array(numbers: Leaf) -> Leaf | None:
-    """Numbers that lie on the host and are wide enough, as an array to calculate with."""
-    try:
-        shared = numbers.numpy() if hasattr(numbers, "numpy") else numbers
-        return shared if memoryview(shared).format in ("l", "q") else None
-    except Exception:  # they lie on a device, or there is no numpy: then number by number
-        return None
+def _on_host(numbers: Leaf) -> Leaf:
+    return numbers.cpu() if hasattr(numbers, "cpu") else numbers
 
 
 def _is_tensor(leaf: Leaf) -> bool:
@@ -206,20 +181,20 @@ def _fitted(own: Column, n_rows: int) -> Column:
         if own.n_rows == n_rows > 1:
             return own
         own = own.total
-    share, rest = divmod(own, n_rows)
-    return Uneven.of([share + 1] * rest + [share] * (n_rows - rest)) if rest else share
+    share, remainder = divmod(own, n_rows)
+    return Uneven([share + 1] * remainder + [share] * (n_rows - remainder)) if remainder else share
 
 
 def _added(columns: Iterable[Column]) -> Column:
-    alike = 0
+    equal = 0
     uneven: list[Uneven] = []
     for column in columns:
         if isinstance(column, int):
-            alike += column
+            equal += column
         else:
             uneven.append(column)
     if not uneven:
-        return alike
-    if len(uneven) == 1 and not alike:
+        return equal
+    if len(uneven) == 1 and not equal:
         return uneven[0]
-    return Uneven.of(sum(sizes, alike) for sizes in zip(*(column.sizes for column in uneven), strict=True))
+    return Uneven([sum(sizes, equal) for sizes in zip(*(column.sizes for column in uneven), strict=True)])

@@ -1,36 +1,39 @@
-"""What can be done with data-plane events: share them out, add them up for W&B.
-
-Everything here is a callback for `MetricsDataPlaneClient(on_event=…)`. Once built, none raises or makes an
-operation wait: what is lost is counted, and said once.
-"""
+"""Callbacks for `MetricsDataPlaneClient(on_event=…)`: several in a chain, and aggregates for W&B."""
 
 from __future__ import annotations
 
-import atexit
 import math
-import threading
+import os
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
-from fleetgauge.data_plane.events import DataPlaneEvent, EventSink, EventStatus, HasSnapshot, Losses, OnEvent
+from fleetgauge.data_plane.events import (
+    DataPlaneEvent,
+    EventSink,
+    EventStatus,
+    HasSnapshot,
+    LoggedLosses,
+    OnEvent,
+    logger,
+)
 from fleetgauge.data_plane.operation_totals import OperationTotals
-from fleetgauge.data_plane.peers import Peers, rank_here
-from fleetgauge.records.background import renewed_in_child
+from fleetgauge.data_plane.process import PerProcess
+from fleetgauge.records.background import Worker
 
-# How long a program's end may be held up by a log that hangs.
-MAX_LAST_LOG_WAIT_S = 5.0
+MAX_WAITING = 10_000  # events that the thread has not taken yet
 
 
 class _Chain(EventSink):
     def __init__(self, callbacks: tuple[OnEvent, ...]) -> None:
         self.callbacks = callbacks
-        self._losses = Losses("a chained callback raised")
+        self._losses = PerProcess(partial(LoggedLosses, "a chained callback raised"))
 
     @property
     def errors(self) -> int:
-        return self._losses.count
+        return self._losses.get().count
 
     def __call__(self, event: DataPlaneEvent) -> None:
         for callback in self.callbacks:
@@ -39,10 +42,6 @@ class _Chain(EventSink):
     def attach(self, client: HasSnapshot) -> None:
         for sink in self._sinks():
             self._guarded(sink.attach, client)
-
-    def before_write(self) -> None:
-        for sink in self._sinks():
-            self._guarded(sink.before_write)
 
     def close(self) -> None:
         for sink in self._sinks():
@@ -55,11 +54,11 @@ class _Chain(EventSink):
         try:
             call(*arguments)
         except Exception as error:
-            self._losses.add(error)
+            self._losses.get().lose(error)
 
 
 def chain(*callbacks: OnEvent) -> _Chain:
-    """One callback out of several. Each gets its own copy; one that raises does not keep it from the rest."""
+    """Return a callback that calls several, each with a copy of its own and whatever the others raise."""
     for callback in callbacks:
         if not callable(callback):
             raise TypeError(f"chain() takes callbacks, and {callback!r} cannot be called")
@@ -71,21 +70,19 @@ class WandbRun(Protocol):
 
 
 class _NoRun:
-    """Stands for the run where it is not: a run belongs to the process that began it."""
+    """Replaces the run outside of the process that began it."""
 
-    def __init__(self) -> None:
-        self._losses = Losses("a copy of WandbEvents in another process logs nothing to W&B")
-
-    def log(self, data: dict[str, Any], *, commit: bool) -> None:  # noqa: ARG002  # what a run takes
-        self._losses.add("the run is in the process that began it")
+    def log(self, data: dict[str, Any], *, commit: bool) -> None:  # noqa: ARG002  # as a run's
+        raise RuntimeError("a copy in another process logs nothing: the run is in the process that began it")
 
 
 class WandbEvents(EventSink):
-    """Logs what the events add up to since the start, under `data_plane/`, at most every `interval_s`.
+    """Logs the totals of the events since the start under `data_plane/`, at most every `interval_s`.
 
-    The values ride on the host's own next `run.log`: they never advance its step. Values that accumulate lose
-    nothing when two intervals fall into one step. Partitions are not told apart, as their names may be
-    without end. The run stays where it is: out of a pickle, and in a forked child, nothing is logged.
+    `run.log` is called on a thread of its own, without a step: the values appear at the next step that the
+    host logs. Partitions are not distinguished, as their names may be without end. What is outstanding is
+    logged where all clients are declared the `sole_writer`. The run stays where it is: a copy out of a
+    pickle, and a forked child, log nothing.
     """
 
     def __init__(
@@ -96,93 +93,81 @@ class WandbEvents(EventSink):
         if not (math.isfinite(interval_s) and interval_s >= 0):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, 0 or more")
         self._interval_s = interval_s
-        self._clock = clock
-        self.clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
-        self._n_attached = 0  # with those that are gone
-        self.peers = Peers()
-        self._begin(run)
-        renewed_in_child.add(self)
+        self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        built_in = os.getpid()
 
-    def _begin(self, run: WandbRun) -> None:
-        self._run = run
-        self._due = self._clock() + self._interval_s
-        self._totals: dict[tuple[str, EventStatus], OperationTotals] = {}
-        self._losses = Losses("an event or its aggregate did not reach W&B")
-        self._lock = threading.RLock()
-        self._logging = threading.Lock()
+        def new_logger() -> _WandbLogger:
+            own_run = run if os.getpid() == built_in else _NoRun()
+            return _WandbLogger(own_run, self._clients, interval_s, clock)
 
-    def after_fork(self) -> None:
-        self._begin(_NoRun())
-
-    def __reduce__(self) -> tuple[type[WandbEvents], tuple[_NoRun, float]]:
-        self.peers.copied = True
-        return WandbEvents, (_NoRun(), self._interval_s)
+        self._logger = PerProcess(new_logger)
 
     @property
     def errors(self) -> int:
-        return self._losses.count
+        """Events that were not counted, and logs that failed."""
+        return self._logger.get().worker.lost
 
     def attach(self, client: HasSnapshot) -> None:
-        with self._lock:
-            self.clients.add(client)
-            self._n_attached += 1
-
-    def before_write(self) -> None:
-        self.peers.begin("")
+        self._clients.add(client)
 
     def __call__(self, event: DataPlaneEvent) -> None:
-        try:
-            if self._counted_and_due(event):
-                self._log(wait_s=0)
-        except Exception as error:
-            self._losses.add(error)
+        self._logger.get().put(event)
 
     def close(self) -> None:
-        atexit.unregister(self.close)
-        if not self._log(wait_s=MAX_LAST_LOG_WAIT_S):
-            self._losses.add("an earlier log has not returned")
+        """Log what is not yet logged, for a few seconds at most. Later events are dropped."""
+        self._logger.get().worker.close()
 
-    def metrics(self) -> dict[str, float]:
-        """What would be logged now. What is outstanding is left out where the clients cannot know it."""
+    def __reduce__(self) -> tuple[type[WandbEvents], tuple[_NoRun, float]]:
+        return WandbEvents, (_NoRun(), self._interval_s)
+
+
+class _WandbLogger:
+    """The totals of one process."""
+
+    def __init__(
+        self,
+        run: WandbRun,
+        clients: weakref.WeakSet[HasSnapshot],
+        interval_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.worker = Worker("wandb", "W&B", MAX_WAITING, logger, finish=self._log)
+        self._run = run
+        self._clients = clients
+        self._interval_s = interval_s
+        self._clock = clock
+        self._due = clock() + interval_s
+        self._totals: dict[tuple[str, EventStatus], OperationTotals] = {}
+
+    def put(self, event: DataPlaneEvent) -> None:
+        """Queue an event: all that an operation's own thread does."""
+        self.worker.start()
+        self.worker.put(partial(self._add, self._clock(), event))
+
+    # From here on everything runs on the worker's thread.
+
+    def _add(self, at: float, event: DataPlaneEvent) -> None:
+        totals = self._totals.get((event["op"], event["status"]), OperationTotals())
+        totals.add(event["n_keys"], event["n_bytes"], event["wall_ms"])
+        self._totals[event["op"], event["status"]] = totals
+        if event["op"] == "close" or at >= self._due:
+            self._due = at + self._interval_s
+            self._log()
+
+    def _log(self) -> None:
+        if self._totals:
+            self._run.log(self._metrics(), commit=False)  # after a failure the next one has everything
+
+    def _metrics(self) -> dict[str, float]:
         metrics: dict[str, float] = {}
-        with self._lock:
-            for op in sorted({op for op, _ in self._totals}):
-                metrics |= _flattened(
-                    op, {status: t for (name, status), t in self._totals.items() if name == op}
-                )
-            clients = list(self.clients)
-        read = {client: client.snapshot() for client in clients}
-        gauges = ["foreign_clears", "keys_overflowed"] * bool(read)
-        if read and not self.peers.unknown(read, self._n_attached, rank_here()):
+        for op in sorted({op for op, _ in self._totals}):
+            metrics |= _flattened(op, {status: t for (name, status), t in self._totals.items() if name == op})
+        clients = list(self._clients)
+        snapshots = [client.snapshot() for client in clients]
+        gauges = ["foreign_clears", "keys_overflowed"] * bool(clients)
+        if clients and all(getattr(client, "sole_writer", False) for client in clients):
             gauges += ["bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"]
-        return metrics | {
-            f"data_plane/{one}": sum(snapshot[one] for snapshot in read.values()) for one in gauges
-        }
-
-    def _counted_and_due(self, event: DataPlaneEvent) -> bool:
-        one = OperationTotals.of_one(event["n_keys"], event["n_bytes"], event["wall_ms"])
-        with self._lock:
-            if not self._totals:
-                atexit.register(self.close)
-            self._totals.setdefault((event["op"], event["status"]), OperationTotals()).add(one)
-            now = self._clock()
-            if now < self._due and event["op"] != "close":
-                return False
-            self._due = now + self._interval_s
-            return True
-
-    def _log(self, *, wait_s: float) -> bool:
-        # One at a time, or older values could land on newer ones; an operation does not wait its turn.
-        if not self._logging.acquire(timeout=wait_s):
-            return False
-        try:
-            if metrics := self.metrics():
-                self._run.log(metrics, commit=False)
-        except Exception as error:
-            self._losses.add(error)
-        finally:
-            self._logging.release()
-        return True
+        return metrics | {f"data_plane/{name}": sum(each[name] for each in snapshots) for name in gauges}
 
 
 def _flattened(op: str, by_status: dict[EventStatus, OperationTotals]) -> dict[str, float]:

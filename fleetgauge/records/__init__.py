@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from .reading import (
-    ENVELOPE,
-    MAX_LINE_BYTES,
-    SCHEMA_VERSION,
-    Damage,
-    Event,
-    Json,
-    Line,
-    Readable,
-    identity,
-    lines,
-    read,
-)
+from .reading import MAX_LINE_BYTES, SCHEMA_VERSION, Event, Json, read
 from .writer import RecordWriter, file_name, resolve_path
 
 __all__ = [
-    "ENVELOPE",
     "MAX_LINE_BYTES",
     "SCHEMA_VERSION",
-    "Damage",
     "Event",
     "Json",
-    "Line",
-    "Readable",
     "RecordWriter",
     "file_name",
-    "identity",
-    "lines",
     "read",
     "resolve_path",
 ]

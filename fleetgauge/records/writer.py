@@ -1,4 +1,4 @@
-"""Writes the records of one run: the names files get, and a writer that never raises into its host."""
+"""Write the records of one run: the names of files, and a writer that never raises into its host."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Self
 
-from fleetgauge.records.background import AppendFile, BackgroundWriter, json_ready
-from fleetgauge.records.reading import ENVELOPE, MAX_ID, MAX_LINE_BYTES, SCHEMA_VERSION, Event, Json
+from fleetgauge.records.background import AppendFile, Worker, json_ready, log
+from fleetgauge.records.reading import ENVELOPE, MAX_LINE_BYTES, SCHEMA_VERSION, Event, Json
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+MAX_ID = 200
 
 
 def resolve_path(path: str | PathLike[str], *, kind: str, run_id: str, run_hash: str | None = None) -> Path:
-    """The file a path stands for: itself, `<kind>-<run_id>.jsonl` in a directory, or a filled-in pattern.
+    """Return the file of a path: itself, `<kind>-<run_id>.jsonl` in a directory, or a filled-in pattern.
 
     Raises ValueError for what can never work; what merely cannot be written now is no error here.
     """
@@ -51,20 +54,19 @@ def resolve_path(path: str | PathLike[str], *, kind: str, run_id: str, run_hash:
 
 
 def file_name(text: str) -> str:
-    """The text as part of a file's name: no separator, nothing that climbs or hides."""
+    """Return the text as part of a file's name, without separators and leading dots."""
     return _UNSAFE.sub("_", text)[:100].lstrip(".") or "_"
 
 
 class RecordWriter:
     """Writes the records of one run, from any thread, behind a bounded queue.
 
-    A configuration that can never work raises ValueError here. From then on nothing raises or waits:
-    what could not be kept is counted in `dropped`, shows as a gap in `seq`, and is said once in the log.
-    `run_id` names this one writer; a job that starts again takes another one.
+    A configuration that can never work raises ValueError here. From then on nothing raises or blocks: a
+    record that is not written is counted in `dropped`, is a gap in `seq`, and each reason is logged once.
+    `run_id` identifies this writer; a job that starts again takes another one. A forked child writes nothing.
 
-    A file that would have more than `rotate_bytes` is renamed, with a number before its suffix, and the next
-    one begun. With `rotate_after`, so is one with the first record that comes so many seconds after it was
-    begun, and the last one at `close()`: whatever has a number is whole, and can be uploaded.
+    A file that is `rotate_after` seconds old or would exceed `rotate_bytes` is closed with the next record:
+    it is renamed, with a number before its suffix, and never changes again.
     """
 
     def __init__(
@@ -89,32 +91,43 @@ class RecordWriter:
         if not 0 < len(self.run_id) <= MAX_ID or not self.run_id.isprintable():
             raise ValueError(f"run_id {self.run_id!r}: write 1 to {MAX_ID} printable characters")
         self.path = resolve_path(path, kind=kind, run_id=self.run_id, run_hash=run_hash)
-        self._kind = kind
-        self._where = {"host": socket.gethostname(), "pid": os.getpid()}
-        self._where |= {key: value for key, value in (("job", job), ("rank", rank)) if value is not None}
+        writer = {"host": socket.gethostname(), "pid": os.getpid(), "job": job, "rank": rank}
+        self._envelope = {"schema_version": SCHEMA_VERSION, "kind": kind, "run_id": self.run_id}
+        self._envelope |= {key: value for key, value in writer.items() if value is not None}
         self._clock = clock
         self._numbers = itertools.count()
         stem, name = self.path.stem, file_name(self.run_id)
         rotated_stem = stem if name in stem else f"{stem}.{name}"
-        file = AppendFile(self.path, rotated_stem, rotate_bytes, rotate_after)
-        self._writer = BackgroundWriter(file, self._encode, queue_size)
+        self._file = AppendFile(self.path, rotated_stem, rotate_bytes, rotate_after)
+        self._worker = Worker("records", self.path, queue_size, log, finish=self._finish)
+        self._worker.start()
 
     @property
     def dropped(self) -> int:
         """Records that were not written, for whatever reason."""
-        return self._writer.worker.lost
+        return self._worker.lost
 
-    def write(self, event: Event | str, body: Mapping[str, Any]) -> bool:  # Any: a kind's body
-        """Queue one record, true now. The body's values belong to the writer from here on."""
+    def write(
+        self,
+        event: Event | str,
+        body: Mapping[str, Any],  # Any: a kind's body
+        timestamp: float | None = None,
+    ) -> bool:
+        """Queue one record of that time, by default now; return False where it is dropped.
+
+        The body's values belong to the writer from here on.
+        """
         try:
-            return self._writer.put((next(self._numbers), self._clock(), str(event), dict(body)))
+            at = self._clock() if timestamp is None else timestamp
+            line = partial(self._append, next(self._numbers), at, str(event), dict(body))
+            return self._worker.put(line)
         except Exception as error:
-            self._writer.worker.lose("it could not be taken", error)
+            self._worker.lose("it could not be taken", error)
             return False
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Write what is queued and sync; False where that took longer than `timeout` seconds."""
-        return self._writer.close(timeout)
+        """Write what is queued and sync; return False if that took longer than `timeout` seconds."""
+        return self._worker.close(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -122,20 +135,26 @@ class RecordWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _encode(self, item: tuple[int, float, str, Json]) -> tuple[bytes, float, bool]:
-        """The line of a queued record, its time, and whether the disk must have it before we go on."""
-        seq, timestamp, event, body = item
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": self._kind,
-            "event": event,
-            "run_id": self.run_id,
-            "seq": seq,
-            "timestamp": timestamp,
-            **self._where,
-        }
+    # From here on everything runs on the worker's thread.
+
+    def _append(self, seq: int, timestamp: float, event: str, body: Json) -> None:
+        record = self._envelope | {"event": event, "seq": seq, "timestamp": timestamp}
+        record = {key: record[key] for key in ENVELOPE if key in record}
         record |= {key: value for key, value in json_ready(body).items() if key not in ENVELOPE}
         line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"a record of {len(line)} bytes is longer than readers take ({MAX_LINE_BYTES})")
-        return line + b"\n", timestamp, event == Event.END
+        self._file.append(line + b"\n", timestamp)
+        if event == Event.END:
+            self._sync()
+
+    def _finish(self) -> None:
+        self._sync()
+        with suppress(OSError):
+            self._file.close()
+
+    def _sync(self) -> None:
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._worker.warn("sync", "%s may be incomplete on disk: %s", self.path, error)

@@ -23,8 +23,7 @@ PUBLIC = {
         tracking_summary_fields tracking_timeline_rows
     """,
     "fleetgauge.records": """
-        Damage ENVELOPE Event Json Line MAX_LINE_BYTES Readable RecordWriter SCHEMA_VERSION
-        file_name identity lines read resolve_path
+        Event Json MAX_LINE_BYTES RecordWriter SCHEMA_VERSION file_name read resolve_path
     """,
     "fleetgauge.xenna": """
         XennaObservabilityConfig XennaWandbStatsHook flatten_stats make_xenna_wandb_stats_hook xenna_stats

@@ -43,44 +43,22 @@ class Tensor:
         raise AssertionError("the contents of a tensor were read")
 
 
-class Numbers:
-    """A tensor of integers, as far as offsets and lengths need one."""
+Vector = npt.NDArray[np.int64]
+
+
+def host_vector(numbers: Iterable[int]) -> Vector:
+    """Offsets or lengths on the host, as far as their arithmetic is that of a tensor."""
+    return np.array(list(numbers), dtype=np.int64)
+
+
+class DeviceVector:
+    """On a device: has to be copied to the host first."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = list(numbers)
 
-    def tolist(self) -> list[int]:
-        return self._numbers.copy()
-
-
-class SharedNumbers(Numbers):
-    """Whose memory can be had as an array, as that of a tensor on the host can."""
-
-    dtype = "int64"
-
-    def __init__(self, numbers: Iterable[int]) -> None:
-        super().__init__(numbers)
-        self._shared = np.array(self._numbers, dtype=self.dtype)
-
-    def numpy(self) -> npt.NDArray[Any]:
-        return self._shared
-
-    def tolist(self) -> list[int]:
-        raise AssertionError("read number by number what could be shared")
-
-
-class SmallNumbers(SharedNumbers):
-    """Too small for the sizes of their rows: bytes may be more than such a number can hold."""
-
-    dtype = "int32"
-
-    def tolist(self) -> list[int]:
-        return self._numbers
-
-
-class DeviceNumbers(SmallNumbers):
-    def numpy(self) -> npt.NDArray[Any]:
-        raise TypeError("copy it to the host first")
+    def cpu(self) -> Vector:
+        return host_vector(self._numbers)
 
 
 class RaggedSize:
@@ -98,18 +76,18 @@ class Jagged:
         *inner: int,
         element_size: int = 4,
         buffer: int | None = None,
-        numbers: type[Numbers] = Numbers,
+        vector: Callable[[Iterable[int]], Any] = host_vector,
     ) -> None:
         self.shape = (len(lengths), RaggedSize(), *inner)
-        self._lengths = None if buffer is None else numbers(lengths)
+        self._lengths = None if buffer is None else vector(lengths)
         starts = accumulate(lengths if buffer is None else [buffer] * len(lengths), initial=0)
-        self._offsets = numbers(starts)
+        self._offsets = vector(starts)
         self._element_size = element_size
 
-    def offsets(self) -> Numbers:
+    def offsets(self) -> Any:
         return self._offsets
 
-    def lengths(self) -> Numbers | None:
+    def lengths(self) -> Any:
         return self._lengths
 
     def element_size(self) -> int:

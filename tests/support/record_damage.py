@@ -100,7 +100,7 @@ def _gpu_memory(writer: str, number: int, at: int) -> Json:
 def _data_plane(writer: str, number: int, at: int) -> Json:
     known = _envelope("data_plane", writer, number, at) | {"job": writer, "rank": 0}
     if number % 3 and writer.startswith("bad"):
-        outstanding = {"source": writer, "writes": True, "unknown": "", "bytes_outstanding": {"p": number}}
+        outstanding = {"sole_writer": True, "bytes_outstanding": {"p": number}}
         outstanding |= {"peak_bytes_outstanding": 100, "keys_outstanding": 5, "interval_s": 10}
         return known | outstanding | {"foreign_clears": 0, "keys_overflowed": 0}
     wall = {"sum": 2.0, "min": 2.0, "max": 2.0, "buckets": {"31": 1}}

@@ -135,9 +135,9 @@ def data_plane(writer: int, now: int, span: int = SPAN) -> list[dict[str, Any]]:
                     | {"bytes": 10**9 + at, "wall_ms": wall_ms}
                 )
         held = {"train": 10**9 + at % 1000, "eval": 10**6}
-        body: dict[str, Any] = {"source": f"source-{writer}", "interval_s": STEP, "bytes_outstanding": held}
-        body |= {"peak_bytes_outstanding": 2 * 10**9, "keys_outstanding": 8192, "writes": writer == 0}
-        body |= {"unknown": "", "foreign_clears": 0, "keys_overflowed": 0}
+        body: dict[str, Any] = {"interval_s": STEP, "bytes_outstanding": held, "sole_writer": writer == 0}
+        body |= {"peak_bytes_outstanding": 2 * 10**9, "keys_outstanding": 8192}
+        body |= {"foreign_clears": 0, "keys_overflowed": 0}
         records.append(_envelope("data_plane", writer, len(records), at + 0.01) | body)
     return records
 

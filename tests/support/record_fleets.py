@@ -402,11 +402,10 @@ def _data_plane(chance: Random, shape: Shape, writer: int, session: Session) -> 
             counts = {"count": len(calls), "keys": chance.randrange(99), "bytes": chance.randrange(10**6)}
             yield _envelope("data_plane", session, seq, at) | known | body | counts | {"wall_ms": wall}
             seq += 1
-        doubted = writer // 2 % 3 == 2  # no client of this job knows what it holds
+        doubted = writer // 2 % 3 == 2  # no client of this job is its only writer
         outstanding: Json = {
-            "source": f"{session.name}-source",
-            "writes": writer % 2 == 0,
-            "unknown": "it was copied" if doubted or writer % 2 else "",
+            "interval_s": 10.0,
+            "sole_writer": writer % 2 == 0 and not doubted,
             "bytes_outstanding": {"train": chance.randrange(10**6), "eval": chance.randrange(99)},
             "peak_bytes_outstanding": 10**6,
             "keys_outstanding": chance.randrange(99),
@@ -631,7 +630,7 @@ class _Sums:
             tags, outstanding = self._tags(record, "job", "rank"), record["bytes_outstanding"]
             for name in ("foreign_clears", "keys_overflowed"):
                 self.add((f"data_plane.{name}", tags, None, start), record[name], line)
-            if not (record["writes"] and record["unknown"] == "" and self.on("tag_job")):
+            if not (record["sole_writer"] and self.on("tag_job")):
                 continue
             rank = (at, record["run_id"], record["seq"])
             for name in ("peak_bytes_outstanding", "keys_outstanding"):

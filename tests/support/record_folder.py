@@ -11,7 +11,7 @@ from typing import Any
 from common.errors import FleetgaugeError
 from common.window import Window
 from fleetgauge.data_plane import OperationTotals
-from fleetgauge.data_plane.jsonl import body_of
+from fleetgauge.data_plane.jsonl import operations_body
 from support.record_fleets import Points
 from support.record_runs import Ran, Runs
 
@@ -85,15 +85,18 @@ def xenna(seq: int, ago: float, metrics: Mapping[str, Any] | None = None, **more
 
 def added_up(*calls: tuple[int, int, float]) -> OperationTotals:
     """Return what some calls add up to, each of them (keys, bytes, wall_ms)."""
-    first, *others = (OperationTotals.of_one(*call) for call in calls)
-    return sum(others, start=first)
+    totals = OperationTotals()
+    for call in calls:
+        totals.add(*call)
+    return totals
 
 
 def operations(
     seq: int, ago: float, *calls: tuple[int, int, float], rank: int | None = 0, **more: Any
 ) -> Json:
     """Return a record of some calls of a data-plane client."""
-    named = {"op": "put", "partition_id": "p", "status": "ok"} | body_of(added_up(*calls or [(2, 8, 1.0)]))
+    named = {"op": "put", "partition_id": "p", "status": "ok"}
+    named |= operations_body(added_up(*calls or [(2, 8, 1.0)]))
     return envelope("data_plane", seq, ago, _client(rank) | named | more)
 
 
@@ -102,8 +105,7 @@ def outstanding(
 ) -> Json:
     """Return what a client has put and not cleared, as the only one of its job that writes."""
     body = {
-        "writes": True,
-        "unknown": "",
+        "sole_writer": True,
         "bytes_outstanding": dict(by_partition),
         "peak_bytes_outstanding": 100,
         "keys_outstanding": 5,

@@ -87,12 +87,10 @@ def test_what_is_outstanding_is_sent_by_the_only_writer_of_a_job(folder: Folder)
 @pytest.mark.parametrize(
     "fields",
     [
-        {"writes": False},
-        {"writes": 1},
-        {"writes": None},
-        {"unknown": "copied"},
-        {"unknown": None},
-        {"bytes_outstanding": None, "source": "store"},
+        {"sole_writer": False},
+        {"sole_writer": 1},
+        {"sole_writer": None},
+        {"bytes_outstanding": None, "interval_s": 10.0},
     ],
     ids=repr,
 )

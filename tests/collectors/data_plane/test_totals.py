@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from fleetgauge.data_plane import OperationTotals
 from support.record_folder import NOW, START, Folder, Short, added_up, named, operations, outstanding
 
 TAGS = ("job:ants", "op:put", "partition_id:p", "rank:0")
@@ -38,7 +37,7 @@ def test_ranks_have_series_of_their_own(folder: Folder) -> None:
 def test_writers_without_a_rank_add_up_in_the_same_second(folder: Folder) -> None:
     for number in range(8):
         calls = operations(0, 100.5, (1, 10, float(number + 1)), rank=None, run_id=str(number))
-        doubts = {"foreign_clears": number, "keys_overflowed": 1, "unknown": "copied"}
+        doubts = {"foreign_clears": number, "keys_overflowed": 1, "sole_writer": False}
         state = outstanding(1, 100.5, {"p": 3}, rank=None, run_id=str(number), **doubts)
         folder.write(calls, state, to=f"{number}.jsonl")
     points = folder.points_at()
@@ -134,16 +133,13 @@ def test_sums_larger_than_any_number_of_64_bits_stop_nothing(folder: Folder) -> 
 
 def straight_read(records: list[dict[str, Any]], on: Mapping[str, bool], width: int) -> Short:
     """What the intake must hold in the end, from all records at once."""
-    sums: dict[tuple[tuple[str, ...], int], OperationTotals] = {}
+    calls: dict[tuple[tuple[str, ...], int], list[tuple[int, int, float]]] = {}
     points: Short = {}
     for one in records:
         start = int(one["timestamp"]) // width * width
         if "op" in one:
             tags = tags_of(one, on, "job", "op", "partition_id", "rank")
-            total = added_up(*one["calls"])
-            sums[tags, NOW - start] = (
-                sums[tags, NOW - start] + total if (tags, NOW - start) in sums else total
-            )
+            calls.setdefault((tags, NOW - start), []).extend(one["calls"])
         elif on["job"]:
             held: dict[tuple[str, ...], int] = {}
             for partition_id, n_bytes in one["bytes_outstanding"].items():
@@ -151,7 +147,8 @@ def straight_read(records: list[dict[str, Any]], on: Mapping[str, bool], width: 
                 held[tags] = held.get(tags, 0) + n_bytes
             at = NOW - int(one["timestamp"])
             points |= {("bytes_outstanding", tags, at): value for tags, value in held.items()}
-    for (tags, ago), total in sums.items():
+    for (tags, ago), each in calls.items():
+        total = added_up(*each)
         points["ops", tags, ago] = total.count
         points["bytes", tags, ago] = total.bytes
         points["wall_ms.p95", tags, ago] = total.wall_ms_percentile(95)

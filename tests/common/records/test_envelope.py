@@ -12,6 +12,7 @@ from common.records.envelope import (
     Envelope,
     UnusableRecordError,
     envelope,
+    identity,
     text,
     time_of,
     timestamp,
@@ -110,3 +111,35 @@ def test_a_time_is_a_number_or_iso_8601_and_utc_where_it_does_not_say(
 )
 def test_a_text_is_cut_to_the_length_of_a_tag(said: object, told: str) -> None:
     assert text({"job": said}, "job") == told
+
+
+def test_a_record_is_known_by_run_rank_and_number() -> None:
+    assert identity({"run_id": "r", "seq": 0}) == ("r", 0)
+    assert identity({"run_id": "r", "seq": 7, "rank": None}) == ("r", 7)
+    assert identity({"run_id": "r", "seq": 7, "rank": 3}) == ("r/3", 7)
+    longest, last = "r" * 200, 2**63 - 1
+    assert identity({"run_id": longest, "seq": last, "rank": -last}) == (f"{longest}/-{last}", last)
+    for rank, told in (("node 7", "node 7"), ("n" * 30, "n" * 20), (1.5, "1.5"), (True, "True")):
+        assert identity({"run_id": "r", "seq": 7, "rank": rank}) == (f"r/{told}", 7)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"run_id": "r"},
+        {"seq": 1},
+        {"run_id": 5, "seq": 1},
+        {"run_id": "", "seq": 1},
+        {"run_id": "r" * 201, "seq": 1},
+        {"run_id": "r", "seq": True},
+        {"run_id": "r", "seq": -1},
+        {"run_id": "r", "seq": 1.0},
+        {"run_id": "r", "seq": 2**63},
+        {"run_id": "r", "seq": 1, "rank": 2**63},
+        {"run_id": "r", "seq": 1, "rank": -(2**63)},
+        {"run_id": "r", "seq": 1, "rank": [1]},
+    ],
+)
+def test_what_lacks_a_proper_run_or_number_has_no_identity(value: dict[str, Any]) -> None:
+    assert identity(value) is None

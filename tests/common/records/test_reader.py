@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import tempfile
@@ -22,7 +21,6 @@ from common.collector import Network
 from common.records.compression import MAX_WINDOW_LOG, zstd
 from common.records.files import File, Files
 from common.records.reader import Index, Line, Sizes, last_values, loads, read
-from fleetgauge import records
 from fleetgauge.records import Json
 
 SMALL = Sizes(block=200, probe=60, chunk=90, line=150, tail=400)
@@ -141,9 +139,24 @@ def test_endless_line_or_hole_is_passed_over_in_bounded_memory(tmp_path: Path, f
 
 
 def brute_force(content: bytes, longest: int) -> list[Line]:
-    """Return all complete lines, by the reader of the probes' package."""
-    found = records.lines(io.BytesIO(content), longest=longest, loads=loads)
-    return [Line(start, value, damage) for start, _, value, damage, _ in found if value is not None or damage]
+    """Return all complete lines, from the whole content at once."""
+    found, start = [], 0
+    for text in content.split(b"\n")[:-1]:
+        bare = text.lstrip(b"\0")
+        value, damage = None, "nul_hole" if bare != text else None
+        if len(bare) > longest:
+            damage = "too_long"
+        elif bare.strip():
+            try:
+                value = loads(bare)
+            except UnicodeDecodeError:
+                damage = "not_utf8"
+            except ValueError:
+                damage = "not_json"
+        if value is not None or damage:
+            found.append(Line(start, value, damage))
+        start += len(text) + 1
+    return found
 
 
 @st.composite

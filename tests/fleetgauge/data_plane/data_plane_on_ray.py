@@ -135,8 +135,8 @@ def workers_put(directory: Path) -> dict[str, Any]:
 def driver_puts(directory: Path) -> dict[str, Any]:
     """Everything is put and cleared by the driver, but for the last step; workers read."""
     storage = STORAGE.remote()
-    told = sink(directory, "alone")
-    client = MetricsDataPlaneClient(Client(storage), told, alone=True)
+    told = sink(directory, "sole")
+    client = MetricsDataPlaneClient(Client(storage), told, sole_writer=True)
     workers = [WORKER.remote((client, told), number, None) for number in range(ACTORS)]
     for step in range(STEPS):
         keys = [f"{step}-{index}" for index in range(KEYS)]
@@ -188,7 +188,7 @@ def main(directory: Path, ray_directory: str) -> None:
             ray.shutdown()
             if last:
                 raise
-    report = {"shared": workers_put(directory), "alone": driver_puts(directory)}
+    report = {"shared": workers_put(directory), "sole": driver_puts(directory)}
     report["apart"] = everybody_builds(directory)
     report["unused"] = {"threads": unused(directory), "files": len(list(directory.glob("unused/*")))}
     report["driver"] = {"pid": os.getpid()}

@@ -467,13 +467,6 @@ def test_a_callback_that_is_falsy_is_still_called(store: Store) -> None:
     assert len(events.told) == 1
 
 
-def test_in_a_forked_child_a_client_counts_from_zero_and_promises_nothing(store: Store) -> None:
-    client = MetricsDataPlaneClient(store, alone=True)
-    CALLS["put"](client)
-    client.after_fork()
-    assert (client.alone, client.snapshot()["total_ops"], held(client)) == (False, 0, 0)
-
-
 def test_the_shadow_store_agrees_with_the_count(client: MetricsDataPlaneClient, store: Store) -> None:
     client.put_samples(["a", "b"], "p", fields=SizedRows({"x": 3}, {"x": 5}))
     client.put_samples(["a"], "p", fields=SizedRows({"y": 7}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -53,10 +52,8 @@ class Model(RuleBasedStateMachine):
 
     def begin(self, client: MetricsDataPlaneClient) -> None:
         self.client, self.store = client, client.itself()
-        self.ever: set[tuple[str, str]] = set()
         self.foreign = 0
         self.held: dict[str, dict[str, dict[str, int]]] = {}
-        self.written: dict[tuple[str, str], int] = {}
         self.peak = self.overflowed_keys = self.overflowed_bytes = self.calls = 0
         self.by_op: dict[str, list[int]] = {}
 
@@ -97,39 +94,22 @@ class Model(RuleBasedStateMachine):
             held = self.held.setdefault(partition, {})
             for index, key in enumerate(ids):
                 held.setdefault(key, {}).update({name: row[index] for name, row in rows.items()})
-                self.written[partition, key] = self.calls
-                self.ever.add((partition, key))
             self.overflow()
         self.peak = max(self.peak, self.bytes())
 
     def overflow(self) -> None:
-        """Give up what the client did, if it was in turn."""
-        if (excess := self.n_keys() - self.max_keys) <= 0:
-            return
-        snapshot = self.client.snapshot()
-        assert snapshot["keys_overflowed"] == self.overflowed_keys + excess
-        kept: dict[tuple[str, str], int] = {}
+        """Give up the oldest keys of the oldest partitions."""
         everything = [(name, key) for name, rows in self.held.items() for key in rows]
-        for name, key in everything:  # those whose clearing changes something
-            before = self.client.snapshot()
-            self.call("clear", None, partial(self.client.clear_samples, [key], name))
-            self.counted("clear", 1)
-            if (after := self.client.snapshot())["n_keys_outstanding"] < before["n_keys_outstanding"]:
-                kept[name, key] = before["bytes_outstanding"] - after["bytes_outstanding"]
-        assert kept == {(name, key): sum(self.held[name][key].values()) for name, key in kept}
-        given_up = set(everything) - set(kept)
-        newest = max(self.written[one] for one in given_up)
-        assert all(newest <= self.written[one] for one in kept)
-        self.peak = max(self.peak, sum(kept.values()))
-        self.overflowed_keys += excess
-        self.overflowed_bytes += sum(sum(self.held[name][key].values()) for name, key in given_up)
-        self.held.clear()
+        for name, key in everything[: max(0, len(everything) - self.max_keys)]:
+            self.overflowed_keys += 1
+            self.overflowed_bytes += sum(self.held[name].pop(key).values())
+            self.forget_if_empty(name)
 
     @rule(partition=partitions, ids=keys, failure=failures)
     def clear(self, partition: str, ids: list[str], failure: type[BaseException] | None) -> None:
         if self.call("clear", failure, lambda: self.client.clear_samples(iter(ids), partition)):
             self.counted("clear", len(set(ids)))
-            self.foreign += len({(partition, key) for key in ids} - self.ever)
+            self.foreign += len(set(ids) - self.held.get(partition, {}).keys())
             for key in ids:
                 self.held.get(partition, {}).pop(key, None)
             self.forget_if_empty(partition)

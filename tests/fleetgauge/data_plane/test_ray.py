@@ -50,16 +50,16 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_what_five_processes_did_adds_up_exactly(ran: Ran) -> None:
     assert ran.total("shared", "put") == (PUTS, PUTS * KEYS, 5 * KEYS * 4 * (10 + 11 + 12 + 13))
     assert ran.total("shared", "clear") == (PUTS, PUTS * KEYS, 0)
-    assert ran.total("alone", "put") == (5, 5 * KEYS, 5 * KEYS * 4 * 9)
-    assert ran.total("alone", "get") == (PUTS, PUTS * KEYS, PUTS * KEYS * 4)
+    assert ran.total("sole", "put") == (5, 5 * KEYS, 5 * KEYS * 4 * 9)
+    assert ran.total("sole", "get") == (PUTS, PUTS * KEYS, PUTS * KEYS * 4)
 
 
 def test_every_actor_tells_its_own_rank_and_process(ran: Ran) -> None:
     found = {(one["pid"], one.get("rank")) for one in ran.records("shared")}
     actors = list(zip(ran.report["shared"]["pids"], range(4), strict=True))
     assert found == {*actors, (ran.report["driver"]["pid"], 99)}
-    alone = {one.get("rank") for one in ran.records("alone") if one["pid"] != ran.report["driver"]["pid"]}
-    assert alone == {None}
+    ranks = {one.get("rank") for one in ran.records("sole") if one["pid"] != ran.report["driver"]["pid"]}
+    assert ranks == {None}
 
 
 def test_a_driver_that_clears_what_actors_put_says_so(ran: Ran) -> None:
@@ -73,9 +73,9 @@ def test_a_driver_that_clears_what_actors_put_says_so(ran: Ran) -> None:
 
 
 def test_with_all_puts_and_clears_in_one_process_what_is_held_is_the_exact_truth(ran: Ran) -> None:
-    ends = [one for one in ran.records("alone") if one["event"] == "end"]
-    assert {one["foreign_clears"] for one in ran.records("alone") if "op" not in one} == {0}
-    assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == ran.report["alone"]["held"] > 0
+    ends = [one for one in ran.records("sole") if one["event"] == "end"]
+    assert {one["foreign_clears"] for one in ran.records("sole") if "op" not in one} == {0}
+    assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == ran.report["sole"]["held"] > 0
 
 
 def sent(ran: Ran, job: str) -> Points:
@@ -94,10 +94,10 @@ def test_no_figure_is_ever_sent_of_a_job_whose_driver_clears_what_actors_put(ran
     assert sum(value for key, value in points.items() if key[0] == "data_plane.keys") == 2 * PUTS * KEYS
 
 
-def test_clients_that_are_built_apart_know_that_they_are_not_alone_from_the_first_record_on(ran: Ran) -> None:
-    words = [one for one in ran.records("apart") if "op" not in one]
-    assert {(one["pid"], one["unknown"]) for one in words} == {
-        (pid, "it is a process of Ray") for pid in ran.report["apart"]["pids"]
+def test_no_client_is_a_sole_writer_unless_it_was_declared(ran: Ran) -> None:
+    found = [one for one in ran.records("apart") if "op" not in one]
+    assert {(one["pid"], one["sole_writer"]) for one in found} == {
+        (pid, False) for pid in ran.report["apart"]["pids"]
     }
     assert ran.report["apart"]["held"] == 3 * 4
     assert [key for key in sent(ran, "apart") if "outstanding" in key[0]] == []
@@ -106,10 +106,10 @@ def test_clients_that_are_built_apart_know_that_they_are_not_alone_from_the_firs
 def test_what_is_sent_of_a_job_with_all_puts_and_clears_in_its_driver_is_the_exact_truth(ran: Ran) -> None:
     held = {
         at: value
-        for (name, tags, _, at), value in sent(ran, "alone").items()
+        for (name, tags, _, at), value in sent(ran, "sole").items()
         if name == "data_plane.bytes_outstanding" and "rank:99" in tags
     }
-    assert held[max(held)] == ran.report["alone"]["held"]
+    assert held[max(held)] == ran.report["sole"]["held"]
 
 
 def test_a_thousand_copies_sent_and_not_used_leave_no_thread_and_no_file(ran: Ran) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,19 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.data_plane import MetricsDataPlaneClient
-from fleetgauge.data_plane.row_bytes import Column, Uneven, largest_row, measure, total_bytes
+from fleetgauge.data_plane.row_bytes import Column, largest_row, measure
 from support.data_plane_fakes import (
-    DeviceNumbers,
+    DeviceVector,
     Events,
     Jagged,
     LazyStack,
     Nested,
     NonTensor,
-    Numbers,
-    SharedNumbers,
-    SmallNumbers,
     Store,
     Tensor,
+    host_vector,
 )
 
 SIZES = {"int64": 8, "float32": 4, "bfloat16": 2, "bool": 1}
@@ -74,7 +71,7 @@ class Arrays(Makes):
 
     def from_offsets(self, *offsets: int) -> Any:
         jagged = Jagged([0] * (len(offsets) - 1))
-        jagged._offsets = SharedNumbers(offsets)
+        jagged._offsets = host_vector(offsets)
         return jagged
 
     def transposed(self, lengths: Sequence[int], inner: int) -> Any:
@@ -265,42 +262,34 @@ def test_no_contents_are_read_however_large() -> None:
     assert rows(fields, 2) == {"x": [4 * huge] * 2, "y": [4 * huge, 4], "z": [4 * huge, 0]}
 
 
-@pytest.mark.parametrize("numbers", [Numbers, SharedNumbers, SmallNumbers, DeviceNumbers])
+@pytest.mark.parametrize("vector", [host_vector, DeviceVector])
 @pytest.mark.parametrize("buffer", [None, 100])
-def test_offsets_are_read_wherever_they_lie(numbers: type[Numbers], buffer: int | None) -> None:
-    jagged = Jagged([5, 0, 90, 1], 2, buffer=buffer, numbers=numbers)
+def test_offsets_are_read_wherever_they_lie(vector: Any, buffer: int | None) -> None:
+    jagged = Jagged([5, 0, 90, 1], 2, buffer=buffer, vector=vector)
     assert rows({"x": jagged, "y": Tensor(4)}, 4) == {"x": [40, 0, 720, 8], "y": [4] * 4}
     assert rows({"x": jagged}, 4) == {"x": [40, 0, 720, 8]}
     assert rows({"x": jagged}, 2) == {"x": [384, 384]}
 
 
-@pytest.mark.parametrize("buffer", [None, 2**29])
-def test_sizes_of_rows_may_be_more_than_offsets_can_hold(buffer: int | None) -> None:
-    jagged = Jagged([2**29, 2**28], 8, buffer=buffer, numbers=SmallNumbers)
-    assert rows({"x": jagged}, 2) == {"x": [2**34, 2**33]}
-
-
 @pytest.mark.parametrize("buffer", [None, 100])
 def test_offsets_that_are_used_again_after_the_put_change_no_count(buffer: int | None) -> None:
-    jagged = Jagged([5, 90, 1], buffer=buffer, numbers=SharedNumbers)
+    jagged = Jagged([5, 90, 1], buffer=buffer)
     measured = measure({"x": jagged}, 3)
     for numbers in (jagged.offsets(), jagged.lengths()):
-        if isinstance(numbers, SharedNumbers):
-            numbers.numpy()[:] = 7
+        if numbers is not None:
+            numbers[:] = 7
     assert sizes_of(measured.columns["x"], 3) == [20, 360, 4]
 
 
-@pytest.mark.parametrize("numbers", [SharedNumbers, DeviceNumbers])
-def test_a_single_row_is_a_plain_number(numbers: type[Numbers]) -> None:
+@pytest.mark.parametrize("vector", [host_vector, DeviceVector])
+def test_a_single_row_is_a_plain_number(vector: Any) -> None:
     """Many rows may come one by one, and a column object for each would take as much memory as its table."""
-    assert measure({"x": Jagged([5], numbers=numbers), "y": Tensor(3)}, 1).columns == {"x": 20, "y": 12}
+    assert measure({"x": Jagged([5], vector=vector), "y": Tensor(3)}, 1).columns == {"x": 20, "y": 12}
 
 
 def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
-    for numbers in (SharedNumbers, SmallNumbers, DeviceNumbers, Numbers):
-        assert rows({"x": Jagged([], numbers=numbers)}, 1) == {"x": [0]}
-        assert largest_row(measure({"x": Jagged([0, 0], numbers=numbers)}, 2).columns, at_least=0) == 0
-    assert largest_row({"x": Uneven.of([])}, at_least=0) == 0
+    assert rows({"x": Jagged([])}, 1) == {"x": [0]}
+    assert rows({"x": Jagged([0, 0])}, 2) == {"x": [0, 0]}
 
 
 def test_no_batch_has_no_fields_and_a_stack_that_does_not_say_how_is_one_of_rows() -> None:
@@ -357,16 +346,6 @@ def test_nested_only_if_it_says_so_itself() -> None:
     assert rows({"x": Dense(2, 3)}, 2) == {"x": [12, 12]}
 
 
-def test_the_largest_row_is_not_looked_for_when_none_can_be_larger() -> None:
-    columns = measure({"x": Jagged([5, 1]), "y": Jagged([1, 6]), "z": Tensor(2)}, 2).columns
-    assert [largest_row(columns, at_least=floor) for floor in (0, 31, 32, 33, 48, 99)] == [
-        *(32, 32, 32, 33, 48, 99)
-    ]
-    assert largest_row(measure({"z": Tensor(2, 3)}, 2).columns, at_least=5) == 12
-    not_looked_for = Uneven(2, 200, 5, array("q", [100, 100]))
-    assert [largest_row({"x": not_looked_for, "y": 1}, at_least=floor) for floor in (5, 6)] == [101, 6]
-
-
 lengths = st.lists(st.integers(0, 50), min_size=1, max_size=8)
 
 
@@ -380,8 +359,3 @@ def test_rows_of_a_jagged_tensor_are_their_lengths(lengths: list[int], width: in
 def test_a_division_loses_nothing_and_is_even(total: int, n_rows: int) -> None:
     (sizes,) = rows({"x": Tensor(total, element_size=1)}, n_rows).values()
     assert (sum(sizes), max(sizes) - min(sizes) <= 1) == (total, True)
-
-
-def test_a_column_of_rows_all_alike_is_worth_its_rows() -> None:
-    assert total_bytes({"x": 3, "y": Uneven.of([1, 2, 3, 4])}, 4) == 12 + 10
-    assert Numbers([1]).tolist() == [1]

@@ -21,7 +21,8 @@ from fleetgauge.data_plane import (
     chain,
     log_event,
 )
-from support.data_plane_fakes import CALLS, Events, PicklableStore, Store, Tensor, in_a_process_of_its_own
+from fleetgauge.records.background import Worker
+from support.data_plane_fakes import Events, Store, Tensor, in_a_process_of_its_own
 
 
 def event(
@@ -143,29 +144,6 @@ class FreshSink(Sink):
         return FreshSink, ()
 
 
-class Told(Sink):
-    """Knows how many calls the store had had when it was told that one would write."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__()
-        self.before: list[int] = []
-        self._store = store
-
-    def before_write(self) -> None:
-        self.before.append(len(self._store.calls))
-
-
-@pytest.mark.parametrize("op", CALLS)
-def test_a_sink_is_told_once_before_the_first_operation_that_writes(op: str) -> None:
-    store = Store()
-    told = Told(store)
-    client = MetricsDataPlaneClient(store, chain(told))
-    CALLS["get"](client)
-    for _ in range(2):
-        CALLS[op](client)
-    assert told.before == ([1] if op in ("register", "put", "clear") else [])
-
-
 def test_a_client_attaches_itself_again_when_it_is_unpickled() -> None:
     client = MetricsDataPlaneClient(None, FreshSink())
     twin = pickle.loads(pickle.dumps(client))  # noqa: S301  # our own bytes
@@ -181,16 +159,23 @@ def test_a_sink_has_to_say_what_it_does_with_an_event() -> None:
 
 
 class Run:
+    """Has what was logged, and waits for a log as long as `hanging` is set."""
+
     def __init__(self) -> None:
         self.logged: list[dict[str, Any]] = []
-        self.commits: list[bool] = []
+        self.threads: set[int] = set()
         self.error: Exception | None = None
+        self.inside, self.released = threading.Event(), threading.Event()
+        self.released.set()
 
     def log(self, data: dict[str, Any], *, commit: bool) -> None:
+        assert not commit
+        self.threads.add(threading.get_ident())
+        self.inside.set()
+        assert self.released.wait(30)
         if self.error is not None:
             raise self.error
         self.logged.append(data)
-        self.commits.append(commit)
 
 
 class Clock:
@@ -200,7 +185,11 @@ class Clock:
         return self.now
 
 
-def test_events_are_added_up_per_operation_under_data_plane() -> None:
+def puts(run: Run) -> list[int]:
+    return [logged["data_plane/put/ops"] for logged in run.logged]
+
+
+def test_totals_are_logged_per_operation_under_data_plane() -> None:
     run = Run()
     sink = WandbEvents(run)
     for wall_ms in (1.0, 3.0):
@@ -209,7 +198,6 @@ def test_events_are_added_up_per_operation_under_data_plane() -> None:
     sink(event(op="get", status="timeout", wall_ms=60_000.0))
     sink.close()
     (logged,) = run.logged
-    assert run.commits == [False]
     p50, p95, p99 = (logged.pop(f"data_plane/put/wall_ms/p{percent}") for percent in (50, 95, 99))
     assert 1.0 <= p50 <= 1.2
     assert p95 == p99 == 3.0
@@ -227,91 +215,81 @@ def test_events_are_added_up_per_operation_under_data_plane() -> None:
     }
 
 
-def test_what_is_outstanding_is_read_from_the_client_it_is_attached_to() -> None:
-    sink = WandbEvents(Run())
-    client = MetricsDataPlaneClient(Store(), chain(log_event, sink))
+@pytest.mark.parametrize("sole_writer", [True, False])
+def test_outstanding_bytes_are_logged_for_a_sole_writer(sole_writer: bool) -> None:
+    run = Run()
+    sink = WandbEvents(run)
+    client = MetricsDataPlaneClient(Store(), chain(log_event, sink), sole_writer=sole_writer)
     client.put_samples(["a", "b"], "p", fields={"x": Tensor(2)})
     client.clear_samples(["a"], "p")
-    logged = sink.metrics()
-    assert logged["data_plane/bytes_outstanding"] == 4
-    assert logged["data_plane/peak_bytes_outstanding"] == 8
-    assert logged["data_plane/n_keys_outstanding"] == 1
+    sink.close()
+    (logged,) = run.logged
+    expected = {"bytes_outstanding": 4, "peak_bytes_outstanding": 8, "n_keys_outstanding": 1}
+    found = {name: logged[f"data_plane/{name}"] for name in expected if f"data_plane/{name}" in logged}
+    assert found == (expected if sole_writer else {})
+    assert (logged["data_plane/foreign_clears"], logged["data_plane/keys_overflowed"]) == (0, 0)
 
 
-def test_what_is_outstanding_is_not_known_of_two_clients_which_may_write_to_the_same_keys() -> None:
-    sink = WandbEvents(Run())
-    clients = [MetricsDataPlaneClient(Store(), sink) for _ in range(2)]
-    for client in clients:
-        client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    assert not [name for name in sink.metrics() if "outstanding" in name]
-    assert sink.metrics()["data_plane/foreign_clears"] == 0
-
-
-def test_what_is_outstanding_is_not_known_of_a_client_that_was_copied_unless_it_promised_to_write_alone() -> (
-    None
-):
-    for alone in (None, True):
-        sink = WandbEvents(Run())
-        client = MetricsDataPlaneClient(PicklableStore(), sink, alone=alone)
-        client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-        assert sink.metrics()["data_plane/bytes_outstanding"] == 4
-        pickle.dumps(client)
-        assert ("data_plane/bytes_outstanding" in sink.metrics()) is bool(alone)
-
-
-def test_logs_when_the_interval_has_passed_and_not_before() -> None:
+def test_logs_are_an_interval_apart_and_on_another_thread() -> None:
     run, clock = Run(), Clock()
-    sink = WandbEvents(run, clock=clock)  # every ten seconds, unless it is told otherwise
-    sink(event())
-    clock.now = 109.9
-    sink(event())
-    assert run.logged == []
+    sink = WandbEvents(run, clock=clock)
+    for _ in range(3):
+        sink(event())
+    run.released.clear()
     clock.now = 110.0
     sink(event())
-    assert [logged["data_plane/put/ops"] for logged in run.logged] == [3]
-    clock.now = 119.9
-    sink(event())
-    assert len(run.logged) == 1
-    clock.now = 120.0
-    sink(event())
-    assert [logged["data_plane/put/ops"] for logged in run.logged] == [3, 5]
+    assert run.inside.wait(30)
+    for _ in range(2):
+        sink(event())  # returns, although the log hangs
+    run.released.set()
+    sink.close()
+    assert puts(run) == [4, 6]
+    assert threading.get_ident() not in run.threads
 
 
-def test_logs_when_a_client_closes() -> None:
-    run, clock = Run(), Clock()
-    client = MetricsDataPlaneClient(Store(), WandbEvents(run, clock=clock))
+def test_close_of_a_client_is_logged_at_once() -> None:
+    run = Run()
+    sink = WandbEvents(run, clock=Clock())
+    client = MetricsDataPlaneClient(Store(), sink)
     client.put_samples(["a"], "p", fields={"x": Tensor(1)})
     client.close()
-    assert [logged["data_plane/put/ops"] for logged in run.logged] == [1]
-    assert run.logged[0]["data_plane/bytes_outstanding"] == 0
+    assert run.inside.wait(30)
+    sink.close()
 
 
-def test_nothing_happened_is_nothing_logged() -> None:
+def test_sink_without_events_logs_nothing() -> None:
     run = Run()
     WandbEvents(run).close()
     assert run.logged == []
 
 
-def test_a_run_that_raises_is_counted_and_the_next_log_has_everything(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_failed_log_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     run = Run()
     sink = WandbEvents(run, interval_s=0)
     run.error = ConnectionError("offline")
     sink(event())
+    assert run.inside.wait(30)
+    sink.close()
+    assert (sink.errors, len(caplog.records)) == (2, 1)  # the event's and the last
+
+
+def test_log_after_a_failed_log_has_everything() -> None:
+    run = Run()
+    run.error = ConnectionError("offline")
+    sink = WandbEvents(run, clock=Clock(), interval_s=0)
+    run.released.clear()
     sink(event())
+    assert run.inside.wait(30)
+    run.released.set()
+    while not sink.errors:
+        pass
     run.error = None
     sink(event())
-    assert (sink.errors, run.logged[0]["data_plane/put/ops"]) == (2, 3)
     sink.close()
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        "data plane: an event or its aggregate did not reach W&B: ConnectionError('offline'); "
-        "further losses are only counted"
-    )
+    assert puts(run) == [2, 2]
 
 
-def test_an_event_that_is_none_is_counted_and_not_raised() -> None:
+def test_malformed_event_is_counted_and_not_raised() -> None:
     odd: Any = {"op": "put"}
     sink = WandbEvents(Run())
     sink(odd)
@@ -319,70 +297,37 @@ def test_an_event_that_is_none_is_counted_and_not_raised() -> None:
     assert sink.errors == 1
 
 
-def test_a_client_that_is_gone_is_no_longer_read() -> None:
+def test_client_that_is_gone_is_no_longer_read() -> None:
     run = Run()
     sink = WandbEvents(run)
-    MetricsDataPlaneClient(Store(), sink).put_samples(["a"], "p", fields={"x": Tensor(1)})
+    MetricsDataPlaneClient(Store(), sink, sole_writer=True).put_samples(["a"], "p", fields={"x": Tensor(1)})
     sink.close()
-    assert "data_plane/bytes_outstanding" not in run.logged[0]
-    assert run.logged[0]["data_plane/put/ops"] == 1
+    assert ("data_plane/bytes_outstanding" in run.logged[0], puts(run)) == (False, [1])
 
 
-def test_an_operation_does_not_wait_for_a_log_that_hangs() -> None:
-    inside, let_go = threading.Event(), threading.Event()
-
-    class Hanging(Run):
-        def log(self, data: dict[str, Any], *, commit: bool) -> None:
-            inside.set()
-            assert let_go.wait(30)
-            super().log(data, commit=commit)
-
-    run = Hanging()
-    sink = WandbEvents(run, interval_s=0)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(sink, event())
-        assert inside.wait(30)
-        sink(event())
-        assert run.logged == []
-        let_go.set()
-        first.result()
-    sink.close()
-    assert [logged["data_plane/put/ops"] for logged in run.logged] == [1, 2]
-
-
-def test_a_program_that_ends_does_not_wait_for_ever_for_a_log_that_hangs(
-    monkeypatch: pytest.MonkeyPatch,
+def test_close_does_not_wait_for_ever_for_a_hanging_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fleetgauge.data_plane.sinks.MAX_LAST_LOG_WAIT_S", 0.01)
-    inside, let_go = threading.Event(), threading.Event()
-
-    class Hanging(Run):
-        def log(self, data: dict[str, Any], *, commit: bool) -> None:
-            inside.set()
-            assert let_go.wait(30)
-
-    sink = WandbEvents(Hanging(), interval_s=0)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(sink, event())
-        assert inside.wait(30)
-        sink.close()
-        assert sink.errors == 1
-        let_go.set()
+    monkeypatch.setattr(Worker.close, "__defaults__", (0.01,))
+    run = Run()
+    run.released.clear()
+    sink = WandbEvents(run, interval_s=0)
+    sink(event())
+    assert run.inside.wait(30)
+    sink.close()
+    assert "gave up waiting for W&B" in caplog.text
+    run.released.set()
+    monkeypatch.undo()
+    sink.close()
 
 
-def test_no_event_is_lost_between_threads() -> None:
+def test_events_of_many_threads_are_all_counted() -> None:
     run = Run()
     sink = WandbEvents(run, interval_s=0)
-
-    def tell(_: int) -> None:
-        for _ in range(100):
-            sink(event())
-
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(tell, range(8)))
+        list(pool.map(sink, [event() for _ in range(800)]))
     sink.close()
-    ops = [logged["data_plane/put/ops"] for logged in run.logged]
-    assert (ops[-1], ops) == (800, sorted(ops))
+    assert (puts(run)[-1], puts(run)) == (800, sorted(puts(run)))
     assert sink.errors == 0
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_a_file_may_be_old_after_a_fraction_of_a_second(tmp_path: Path) -> None:
         for _ in range(3):
             writer.write("stats", {})
     found = {path.name: len(read(path)) for path in tmp_path.iterdir()}
-    assert found == {"a.000001.jsonl": 2, "a.000002.jsonl": 1}
+    assert found == {"a.000001.jsonl": 2, "a.jsonl": 1}
 
 
 @pytest.mark.parametrize("length", [1, 200])
@@ -280,26 +281,16 @@ def test_a_file_that_would_grow_too_large_is_renamed_first(tmp_path: Path) -> No
     }
 
 
-def test_a_file_that_is_old_is_renamed_first_and_the_last_one_at_the_end(tmp_path: Path) -> None:
+def test_file_is_renamed_once_it_is_old(tmp_path: Path) -> None:
     file = AppendFile(tmp_path / "a.jsonl", "a", 1000, rotate_after=60)
     for at, text in ((100, b"1\n"), (159.9, b"2\n"), (160, b"3\n"), (219, b"4\n"), (500, b"5\n")):
         file.append(text, at)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.000001.jsonl", "a.000002.jsonl", "a.jsonl"]
-    file.finish()
+    file.close()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         "a.000001.jsonl": b"1\n2\n",
         "a.000002.jsonl": b"3\n4\n",
-        "a.000003.jsonl": b"5\n",
+        "a.jsonl": b"5\n",
     }
-
-
-def test_a_writer_that_rotates_by_time_leaves_only_whole_files(tmp_path: Path) -> None:
-    times = iter(range(100, 1000, 50))
-    with RecordWriter(f"{tmp_path}/", "k", run_id="r", rotate_after=60, clock=lambda: next(times)) as writer:
-        for _ in range(3):
-            writer.write("stats", {})
-    found = {path.name: len(read(path)) for path in tmp_path.iterdir()}
-    assert found == {"k-r.000001.jsonl": 2, "k-r.000002.jsonl": 1}
 
 
 def test_a_rotated_name_that_is_taken_is_passed_over(tmp_path: Path) -> None:
@@ -463,7 +454,8 @@ def test_a_queue_takes_as_many_as_may_wait_and_its_thread_keeps_no_program_from_
     assert [worker.put(partial(done.append, number)) for number in range(4)] == [True, True, False, False]
     assert (worker.lost, worker.put(partial(done.append, 4), last=True)) == (2, True)
     assert worker.thread.daemon
-    worker.thread.start()
+    worker.start()
+    worker.start()
     assert worker.close(30)
     assert done == [0, 1, 4]
     [warning] = caplog.messages
@@ -557,6 +549,21 @@ def test_many_threads_number_their_records_without_a_gap(tmp_path: Path) -> None
 def run(script: str, path: Path) -> str:
     command = [sys.executable, "-W", "ignore", "-c", script, str(path)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_record_may_have_a_time_of_its_own(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "a.jsonl", "k", clock=lambda: 7.0) as writer:
+        writer.write("stats", {}, 5.0)
+        writer.write("stats", {})
+    assert [record["timestamp"] for record in read(tmp_path / "a.jsonl")] == [5.0, 7.0]
+
+
+def test_losses_of_many_threads_are_all_counted(tmp_path: Path) -> None:
+    writer = RecordWriter(tmp_path / "a.jsonl", "k")
+    writer.close()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: [writer.write("stats", {}) for _ in range(200)], range(8)))
+    assert writer.dropped == 1600
 
 
 def test_what_is_queued_is_written_when_the_host_just_ends(tmp_path: Path) -> None:
