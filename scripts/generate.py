@@ -182,7 +182,9 @@ def readmes() -> Iterator[tuple[Path, str]]:
     for name in registry.names():
         path = Path("collectors", name, "README.md")
         collector = load_collector(name)
-        text = (ROOT / path).read_text("utf-8")
+        text = (ROOT / path).read_text("utf-8") if (ROOT / path).exists() else ""
+        if not text:
+            raise SystemExit(f"{path}: write it; its metrics are in docs/metrics.md")
         if "metrics:begin" in text:
             text = renewed(ROOT / path, "metrics", metric_table(collector.metrics), text)
         if "settings:begin" in text:

@@ -119,7 +119,7 @@ def test_everything_is_compiled_and_readable_and_nothing_is_writable(files: Path
 
 
 def test_compiled_code_is_used_without_being_compared_with_its_source(files: Path) -> None:
-    [compiled] = (files / "app" / "common" / "process" / "__pycache__").glob("cli.*.pyc")
+    [compiled] = (files / "app" / "common" / "cli" / "__pycache__").glob("main.*.pyc")
     flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
     assert flags == 0b01, "found by hash, and never checked"
 

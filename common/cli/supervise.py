@@ -146,7 +146,7 @@ def stay(
     while True:
         for name, due in [*start_at.items()]:
             if due <= time.monotonic():
-                start_at[name] = time.monotonic() + options.every
+                start_at[name] = time.monotonic() + pause(time.time(), options.every)
                 try:
                     running.append(Child(name, options, argv, environ))
                 except OSError as error:
@@ -161,7 +161,7 @@ def stay(
             if outcome.error and outcome.error.type == "ChildError":
                 child.end()
                 running.remove(child)
-                start_at[child.name] = max(time.monotonic(), child.started + options.every)
+                start_at[child.name] = time.monotonic() + pause(time.time(), options.every)
                 _report(outcome, options, environ)
             ready.note(outcome)
             if ready.refused(child.name) == MAX_BAD:

@@ -23,5 +23,7 @@ def read_tables(path: str) -> dict[str, Any]:  # Any: TOML values
         return tomllib.loads(content.decode())
     except OSError as error:
         raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except RecursionError:
+        raise ConfigurationError(f"the configuration file {path} is nested too deep") from None
     except ValueError as error:  # from None: a UnicodeDecodeError contains the content of the file
         raise ConfigurationError(f"the configuration file {path} is not TOML: {error}") from None

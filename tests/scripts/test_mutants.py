@@ -112,9 +112,9 @@ def test_what_a_test_executes_is_recorded_in_the_processes_that_it_starts_too(tm
     executed = lines.contexts_by_lineno(str(ROOT / "common" / "cli" / "completion.py"))
     begin = inspect.getsourcelines(completion.script)[1]
     assert {
-        f"{name}::test_each_shell_gets_a_script_of_its_own_with_every_option",  # in a process of its own
-        f"{name}::test_a_script_knows_which_options_take_a_file_a_value_or_nothing",  # in that of pytest
+        f"{name}::test_script_of_each_shell_has_every_option",  # in a process of its own
+        f"{name}::test_script_knows_which_options_take_a_file_a_value_or_nothing",  # in that of pytest
     } <= {test for line, tests in executed.items() if line > begin for test in tests}
     spent = [line.split() for line in (tmp_path / "kept" / "seconds").read_text().splitlines()]
     passed = {test for test, seconds in spent if 0 < float(seconds) < 60}
-    assert f"{name}::test_each_shell_gets_a_script_of_its_own_with_every_option" in passed
+    assert f"{name}::test_script_of_each_shell_has_every_option" in passed

@@ -110,8 +110,8 @@ def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_
 ) -> None:
     """The data is accepted, and then the self-metrics meet a defect of ours."""
     project.add("toy", "yield VALUE(1, context.window.until)")
-    health = project.root / "common" / "execution" / "health.py"
-    before, begin, behind = health.read_text().partition("    values = {\n")
+    health = project.root / "common" / "run" / "health.py"
+    before, begin, behind = health.read_text().partition("    tags = {")
     assert begin
     body = "    import os\n    raise RuntimeError(os.environ['DD_API_KEY'])\n"
     health.write_text(before + body + begin + behind)
