@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import registry
 from common.collector import load_collector
-from common.dashboard import Dashboard, Draw, Monitor, Views, short_name, views_of, with_itself
+from common.dashboard import Monitor, Views, short_name, views_of, with_itself
 from common.datadog.documents import Target, dashboard_document, monitor_document, monitor_query
 from common.metric import Metric
 from common.run import health, health_dashboard
@@ -87,9 +87,12 @@ def _metadata(metrics: list[Metric]) -> str:
 
 def _page() -> Iterator[str]:
     found = all_views()
-    yield "\n## Dashboards"
+    yield "\n## Dashboards\n"
+    yield "| dashboard | what it shows | sections |"
+    yield "| --- | --- | --- |"
     for board in (board for views in found for board in views.dashboards):
-        yield from _dashboard_part(board)
+        sections = ", ".join(section.title for section in board.sections)
+        yield f"| [{board.title}](datadog/dashboards/{board.key}.json) | {board.about} | {sections} |"
     yield "\n## Monitors"
     yield "A threshold is changed by its key: see [what can be changed](#what-can-be-changed).\n"
     yield "| key | alerts when | why this threshold |"
@@ -100,21 +103,6 @@ def _page() -> Iterator[str]:
     yield "\n## On no dashboard"
     for metric, reason in ((metric, why) for views in found for metric, why in views.unseen.items()):
         yield f"- `{metric.name}`: {reason}"
-
-
-def _dashboard_part(board: Dashboard) -> Iterator[str]:
-    yield f"\n### {board.title}"
-    yield f"{board.about} [{board.key}.json](datadog/dashboards/{board.key}.json)\n"
-    yield "| section | widget | kind | metrics | by |"
-    yield "| --- | --- | --- | --- | --- |"
-    for section in board.sections:
-        for widget in section.widgets:
-            shown = ", ".join(f"`{metric.name}`" for metric in widget.metrics) or widget.text
-            if widget.share_of:
-                shown += f" in percent of {', '.join(f'`{metric.name}`' for metric in widget.share_of)}"
-            by = ", ".join(f"`{key}`" for key in (*widget.by, *widget.where))
-            kind = widget.draw.value if widget.draw is not Draw.VALUE else "value"
-            yield f"| {section.title} | {widget.title} | {kind} | {shown} | {by} |"
 
 
 def _condition(monitor: Monitor) -> str:

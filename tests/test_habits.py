@@ -62,7 +62,7 @@ def test_the_first_hour_goes_as_contributing_tells_it(tmp_path: Path) -> None:
     generate, overview, metrics = commands(page)
     assert copy.run(generate).returncode == 0
     changed = copy.run(overview).stdout
-    for name in ("docs/metrics.md", "docs/datadog/host/metadata.csv", "collectors/host/README.md"):
+    for name in ("docs/metrics.md", "docs/datadog/host/metadata.csv"):
         assert name in changed
     assert "+| `host.memory_bytes` | gauge | byte |" in copy.run(metrics).stdout
     assert copy.run("git restore . && git status --short").stdout == ""

@@ -1,8 +1,6 @@
-"""What every collector over records says of its settings and its metrics."""
+"""What every collector over records refuses of its settings."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +8,6 @@ from common.collector import load_collector
 from common.config.sources import ConfigurationFile, load
 from common.errors import ConfigurationError, NotConfiguredError
 from support.record_folder import MAKERS
-
-ROOT = Path(__file__).parents[2]
 
 each_kind = pytest.mark.parametrize("kind", MAKERS)
 
@@ -32,15 +28,3 @@ def test_a_setting_out_of_its_limits_is_refused(kind: str, setting: dict[str, st
     environ = {f"{prefix}PATHS": "/records", f"{prefix}{name.upper()}": value}
     with pytest.raises(ConfigurationError, match=f"{prefix}{name.upper()}"):
         load(load_collector(kind).settings, kind, environ=environ, file=ConfigurationFile())
-
-
-@each_kind
-def test_the_readme_has_every_metric_and_setting(kind: str) -> None:
-    collector = load_collector(kind)
-    readme = (ROOT / "collectors" / kind / "README.md").read_text()
-    for metric in collector.metrics:
-        assert f"| `{metric.name}` |" in readme
-        assert f"| {metric.help} |" in readme
-    for name, field in collector.settings.model_fields.items():
-        assert f"| `FLEETGAUGE_{kind.upper()}_{name.upper()}` |" in readme
-        assert field.description

@@ -118,7 +118,7 @@ def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_
     intake.key = "".join(HALVES)
     document = project.document("toy", "--push", DD_API_KEY="".join(HALVES))
     [entry] = document["collectors"]
-    assert entry["status"] == "partial"
+    assert entry["status"] == "failed"
     assert entry["error"] == {"type": "RuntimeError", "message": "[redacted]"}
     assert entry["points_sent"] == 1
     ran = project.run("toy", "--push", DD_API_KEY="".join(HALVES))
