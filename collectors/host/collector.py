@@ -18,14 +18,14 @@ import psutil
 from pydantic import Field
 
 from collectors.host import gpus, machine, metrics
-from collectors.host.gpus import GpuReading, Options, Sample
+from collectors.host.gpus import GpuReading, Sample
 from collectors.host.jobs import is_host_proc
 from collectors.host.xids import XidListener
 from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Texts, named
 from common.errors import ConfigurationError
 from common.metric import Metric, Series
-from fleetgauge.compute.nvml import DriverReading, error_code, read_gpus
+from fleetgauge.compute.nvml import NOT_READ, DriverReading, error_code, read_gpus
 
 NVML_TIMEOUT_SECONDS = 10.0
 _DRIVER_NOT_LOADED = 9  # the library is installed on a machine without GPUs
@@ -85,7 +85,7 @@ class Node:
         yield f"CPU utilization is measured over {machine.CPU_SECONDS:g} s, with --every over its interval"
         if self._host_proc(context, root):
             yield "GPU memory is measured by job"
-        listed = self._read_gpus(context, Options()).gpus
+        listed = self._read_gpus(context, video=False, proc=None).gpus
         if listed is None:
             yield "no GPU driver is available"
         else:
@@ -96,9 +96,8 @@ class Node:
         at = context.now
         if context.stays and (self._xids is None or self._xids.is_done()):
             self._xids = XidListener(self._clock)
-        reading = self._read_gpus(
-            context, Options(context.settings.gpu_video, self._host_proc(context, root))
-        )
+        proc = self._host_proc(context, root)
+        reading = self._read_gpus(context, video=context.settings.gpu_video, proc=proc)
         found = [self._describe(gpu) for gpu in reading.gpus or ()]
         tags = machine.description(root, os.environ, next((gpu.name for gpu in found if gpu.name), None))
         yield metrics.INFO(1, at, **tags)
@@ -115,10 +114,16 @@ class Node:
             yield from _samples(gpu, context)
         yield from self._count_series(found, context)
 
-    def _read_gpus(self, context: Context[HostSettings], options: Options) -> DriverReading[GpuReading]:
-        read = partial(gpus.read, options=options)
-        deadline = context.deadline.timeout(NVML_TIMEOUT_SECONDS)
-        return read_gpus(read, gpus.unread, deadline=deadline, nvml=gpus.load_pynvml())
+    def _read_gpus(
+        self, context: Context[HostSettings], *, video: bool, proc: Path | None
+    ) -> DriverReading[GpuReading]:
+        """Read all GPUs with `gpus.read`; a GPU that is not read in time has the error NOT_READ."""
+        return read_gpus(
+            partial(gpus.read, video=video, proc=proc),
+            partial(GpuReading, error=NOT_READ),
+            deadline=context.deadline.timeout(NVML_TIMEOUT_SECONDS),
+            nvml=gpus.load_pynvml(),
+        )
 
     def _describe(self, gpu: GpuReading) -> GpuReading:
         """Return the reading with its last known name and UUID: a lost GPU reports neither."""
@@ -148,35 +153,29 @@ class Node:
 
         A delivery may have failed; sending a count again for its own second changes nothing.
         """
-        self._count_energy(found, context)
-        self._count_xids(context)
-        earliest = context.window.earliest or context.now
-        for (metric, tags), points in list(self._counts.items()):
-            for second in [second for second in points if second < earliest]:
-                del points[second]
-            if points:
-                times = sorted(points)
-                yield metric.series(times, [points[second] for second in times], **dict(tags))
-            else:
-                del self._counts[metric, tags]
-
-    def _count(self, metric: Metric, value: float, second: int, tags: Mapping[str, str]) -> None:
-        points = self._counts.setdefault((metric, frozenset(tags.items())), {})
-        points[second] = points.get(second, 0) + value
-
-    def _count_energy(self, found: list[GpuReading], context: Context[HostSettings]) -> None:
         for gpu in found:
+            before = self._energy.get(gpu.index)
             if gpu.energy_mj is not None:
-                before = self._energy.get(gpu.index)
                 self._energy[gpu.index] = gpu.energy_mj
                 if before is not None and before <= gpu.energy_mj:  # the counter restarts with the driver
                     joules = (gpu.energy_mj - before) / 1000
                     self._count(metrics.GPU_ENERGY, joules, context.now, _tags(gpu, context))
-
-    def _count_xids(self, context: Context[HostSettings]) -> None:
         for second, index, xid, count in self._xids.take(before=context.now) if self._xids else ():
             tags = _tags(self._known.get(index, GpuReading(index)), context)
             self._count(metrics.GPU_XID_ERRORS, count, second, {"xid": str(xid), **tags})
+        earliest = context.window.earliest or context.now
+        for (metric, tag_items), points in list(self._counts.items()):
+            for second in [second for second in points if second < earliest]:
+                del points[second]
+            if points:
+                times = sorted(points)
+                yield metric.series(times, [points[second] for second in times], **dict(tag_items))
+            else:
+                del self._counts[metric, tag_items]
+
+    def _count(self, metric: Metric, value: float, second: int, tags: Mapping[str, str]) -> None:
+        points = self._counts.setdefault((metric, frozenset(tags.items())), {})
+        points[second] = points.get(second, 0) + value
 
 
 def _root(settings: HostSettings) -> Path | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from collectors.host import metrics
 from collectors.host.jobs import memory_by_job
 from common.metric import Metric
-from fleetgauge.compute.nvml import LOST, NOT_READ, NOT_SUPPORTED, Device, error_code
+from fleetgauge.compute.nvml import LOST, NOT_SUPPORTED, Device, error_code
 
 _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _UNKNOWN = 2, 13, 999
 _GIB = 2.0**-30
@@ -94,14 +94,6 @@ SLOWDOWN_BITS = sum(REASON_BITS[reason] for reason in ("hw_slowdown", "thermal",
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Optional queries: of the video engines, and of memory by job where the host's `proc` can be read."""
-
-    video: bool = False
-    proc: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class GpuReading:
     """The samples of one GPU. `lost` is None where it is unknown; `error` is why the GPU was not read."""
 
@@ -122,18 +114,17 @@ def load_pynvml() -> Any:
         return None
 
 
-def unread(index: int) -> GpuReading:
-    """Return the reading of a GPU that the driver lists and did not read before the deadline."""
-    return GpuReading(index, error=NOT_READ)
+# Any: the binding has no types.
+def read(nvml: Any, index: int, video: bool, proc: Path | None) -> GpuReading:
+    """Run all queries on the GPU at `index`. Never raises: an exception is the error of the reading.
 
-
-def read(nvml: Any, index: int, options: Options) -> GpuReading:  # Any: the binding has no types
-    """Run all queries on the GPU at `index`. Never raises: an exception is the error of the reading."""
+    `video` adds the video engines, `proc`, the host's proc file system, memory by job.
+    """
     device = Device(nvml, None)
     try:
         device.handle = nvml.nvmlDeviceGetHandleByIndex(index)
         name, uuid = device.get_text("nvmlDeviceGetName"), device.get_text("nvmlDeviceGetUUID")
-        samples = tuple(_samples(device, index, options))
+        samples = tuple(_samples(device, index, video, proc))
         energy = device.get_number("nvmlDeviceGetTotalEnergyConsumption")
     except Exception as error:
         return GpuReading(
@@ -144,17 +135,17 @@ def read(nvml: Any, index: int, options: Options) -> GpuReading:  # Any: the bin
     return GpuReading(index, name, uuid, samples, energy, lost=lost is not None, error=lost)
 
 
-def _samples(device: Device, index: int, options: Options) -> Iterator[Sample]:
+def _samples(device: Device, index: int, video: bool, proc: Path | None) -> Iterator[Sample]:
     yield from _query(device, BASE_QUERIES)
     mig_mode = device.get_number("nvmlDeviceGetMigMode", field=0)
     if mig_mode == 0 or device.codes.get("nvmlDeviceGetMigMode") in (NOT_SUPPORTED, _FUNCTION_NOT_FOUND):
         yield from _query(device, UTILIZATION_QUERIES)
-        yield from _query(device, VIDEO_QUERIES if options.video else ())
+        yield from _query(device, VIDEO_QUERIES if video else ())
     instances = list(_instances(device, index))
     for instance, tags in instances or [(device, {})]:
-        yield from _memory(instance, tags)
-        if options.proc is not None:
-            for job, used in memory_by_job(instance, options.proc).items():
+        yield from list(_query(instance, MEMORY_QUERIES, tags)) or _query(instance, MEMORY_QUERIES_V1, tags)
+        if proc is not None:
+            for job, used in memory_by_job(instance, proc).items():
                 yield Sample(metrics.GPU_JOB_MEMORY, used * _GIB, {**tags, **dict([job])})
     yield from _memory_temperature(device)
     yield from _clock_reasons(device)
@@ -170,10 +161,6 @@ def _query(
         if number is not None:
             kind = {"kind": query.kind} if query.kind else {}
             yield Sample(query.metric, round(number * query.scale, 3), {**(tags or {}), **kind})
-
-
-def _memory(device: Device, tags: dict[str, str]) -> Iterator[Sample]:
-    yield from list(_query(device, MEMORY_QUERIES, tags)) or _query(device, MEMORY_QUERIES_V1, tags)
 
 
 def _instances(device: Device, index: int) -> Iterator[tuple[Device, dict[str, str]]]:

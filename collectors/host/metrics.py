@@ -6,9 +6,9 @@ from functools import partial
 
 from common.metric import Combine, Kind, Metric, gauge
 
-_node_gauge = partial(gauge, on_node=True)
+_node_gauge = partial(gauge, on_node=True, combines=Combine.SUM)
 
-CPU_COUNT = _node_gauge("host.cpu_count", "core", "Logical CPUs of the node.", combines=Combine.SUM)
+CPU_COUNT = _node_gauge("host.cpu_count", "core", "Logical CPUs of the node.")
 CPU_UTILIZATION = _node_gauge(
     "host.cpu_utilization_pct",
     "percent",
@@ -16,17 +16,11 @@ CPU_UTILIZATION = _node_gauge(
     combines=Combine.MEAN,
 )
 LOAD_1M = _node_gauge(
-    "host.load_1m",
-    "process",
-    "Processes running or waiting to run, averaged over one minute.",
-    combines=Combine.SUM,
+    "host.load_1m", "process", "Processes running or waiting to run, averaged over one minute."
 )
-MEMORY = _node_gauge("host.memory_gb", "gibibyte", "Memory of the node, in GiB.", combines=Combine.SUM)
+MEMORY = _node_gauge("host.memory_gb", "gibibyte", "Memory of the node, in GiB.")
 MEMORY_AVAILABLE = _node_gauge(
-    "host.memory_available_gb",
-    "gibibyte",
-    "Memory available without swapping, in GiB.",
-    combines=Combine.SUM,
+    "host.memory_available_gb", "gibibyte", "Memory available without swapping, in GiB."
 )
 MEMORY_USED = _node_gauge(
     "host.memory_used_pct",
@@ -53,29 +47,15 @@ INFO = _node_gauge(
     "",
     "Always 1; the tags describe the node. The OS is known where FLEETGAUGE_HOST_ROOT is set.",
     *("kernel", "os", "arch", "gpu_type", "slurm_partition"),
-    combines=Combine.SUM,
 )
-GPU_COUNT = _node_gauge(
-    "host.gpu_count",
-    "device",
-    "GPUs that respond; absent without a driver.",
-    combines=Combine.SUM,
-)
+GPU_COUNT = _node_gauge("host.gpu_count", "device", "GPUs that respond; absent without a driver.")
 GPU_COUNT_LISTED = _node_gauge(
-    "host.gpu_count_listed",
-    "device",
-    "GPUs that the driver lists, including lost ones.",
-    combines=Combine.SUM,
+    "host.gpu_count_listed", "device", "GPUs that the driver lists, including lost ones."
 )
 
 
 def _gpu_metric(
-    name: str,
-    unit: str,
-    text: str,
-    *tags: str,
-    kind: Kind = Kind.GAUGE,
-    combines: Combine = Combine.SUM,
+    name: str, unit: str, text: str, *tags: str, kind: Kind = Kind.GAUGE, combines: Combine = Combine.SUM
 ) -> Metric:
     """Declare a metric of a GPU. Flags are 0 or 1, so that their sum is a number of GPUs."""
     tags = ("gpu", "gpu_type", "gpu_uuid", *tags)
