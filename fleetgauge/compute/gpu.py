@@ -110,13 +110,9 @@ def allocated(
         return VisibleGpus(len(usable), source, usable)
     if len(listed) == count and all(index < len(usable) for index in listed):
         return VisibleGpus(count, source, tuple(usable[index] for index in listed))
-    return VisibleGpus(count, source, any_of_model(usable, count))
-
-
-def any_of_model(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
-    """Return `count` of these GPUs without index and UUID if all are of the same model, else None."""
-    models = {replace(gpu, index=None, uuid=None) for gpu in gpus}
-    return tuple(models) * count if len(models) == 1 else None
+    # Of identical GPUs only index and UUID are unknown.
+    models = {replace(gpu, index=None, uuid=None) for gpu in usable}
+    return VisibleGpus(count, source, tuple(models) * count if len(models) == 1 else None)
 
 
 def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> VisibleGpus:

@@ -246,10 +246,11 @@ class Device:
 def _read_gpu(nvml: Any, index: int) -> list[Gpu]:
     try:
         device = Device(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
-        return [
-            _describe(device, index),
-            *(_describe_instance(instance, index) for instance in device.instances()),
-        ]
+        gpus = [_describe(device, index)]
+        for instance in device.instances():
+            count = instance.get_number("nvmlDeviceGetAttributes", field="multiprocessorCount")
+            gpus.append(replace(_describe(instance, index), multi_processor_count=count))
+        return gpus
     except Exception as error:
         debug_once(f"GPU {index}", error)
         return [Gpu(index)]
@@ -267,8 +268,3 @@ def _describe(device: Device, index: int) -> Gpu:
         multi_processor_count=cores // cores_per_sm if cores and cores_per_sm else None,
         uuid=device.get_text("nvmlDeviceGetUUID"),
     )
-
-
-def _describe_instance(instance: Device, index: int) -> Gpu:
-    processors = instance.get_number("nvmlDeviceGetAttributes", field="multiprocessorCount")
-    return replace(_describe(instance, index), multi_processor_count=processors)
