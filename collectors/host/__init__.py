@@ -1,5 +1,5 @@
 """CPUs, memory, disks and GPUs of the node this runs on."""
 
-# Where a collector runs inside a Slurm job.
+# Variables the collector reads, set inside a Slurm job.
 ENVIRONMENT = ("SLURM_JOB_PARTITION",)
 PER_NODE = True

@@ -26,7 +26,7 @@ HOSTS = Dashboard(
     "hosts",
     "Hosts",
     "Nodes and their GPUs, each measured by itself. Flags (0 or 1 per GPU) add up to the number of GPUs. "
-    "Error counters run since the driver was loaded, those called aggregate over the life of the GPU.",
+    "Error counters start when the driver is loaded, aggregate ones with the GPU's lifetime.",
     (
         Section(
             "Overview",
@@ -117,15 +117,15 @@ def _gpu_monitor(
     )
 
 
-_DRAIN = "Drain the node and reset the GPU (nvidia-smi -r); have it repaired if the error comes back."
+_DRAIN = "Drain the node and reset the GPU (nvidia-smi -r); have it repaired if the error recurs."
 MONITORS = (
     _gpu_monitor(
         "gpu-lost",
         "A GPU is lost",
         m.GPU_LOST,
-        "a GPU that fell off the bus does not come back by itself",
+        "a GPU that fell off the bus does not recover by itself",
         (
-            "GPU {{gpu.name}} of {{host.name}} does not answer any more.",
+            "GPU {{gpu.name}} of {{host.name}} no longer responds.",
             "The job on it has died or hangs, and the scheduler may still assign the GPU.",
             "Drain the node and reboot it; have the GPU repaired if it is lost again.",
         ),
@@ -134,7 +134,7 @@ MONITORS = (
         "gpu-ecc",
         "An uncorrectable ECC error",
         m.GPU_ECC_ERRORS,
-        "one such error is wrong data in somebody's job",
+        "one such error is wrong data in a job",
         (
             "GPU {{gpu.name}} of {{host.name}} has {{value}} memory errors that could not be corrected.",
             "The results of the job on it cannot be trusted, and further errors may follow.",

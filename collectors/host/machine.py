@@ -1,6 +1,6 @@
-"""What the node is and how busy it is, by psutil and, where it is mounted, the host's own root.
+"""CPUs, memory, file systems and OS of the node, through psutil and the mounted root of the host.
 
-In a container `/proc` shows the whole machine already, but `/` and `/etc/os-release` are the image's.
+In a container `/proc` shows all of the machine, but `/` and `/etc/os-release` are those of the image.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from common.metric import Metric
 CPU_SECONDS = 0.5
 _MAX_OS_RELEASE_BYTES = 65536
 
-Figure = tuple[Metric, float]
+MachineSample = tuple[Metric, float]
 
 
 class CpuTimes(NamedTuple):
-    """CPU seconds since the start of the machine, as psutil and node_exporter add them up."""
+    """CPU seconds since boot, summed over CPUs as psutil and node_exporter do."""
 
     busy: float
     total: float
 
 
 def cpu_times() -> CpuTimes:
-    """What all CPUs did so far. Time of guests is in that of users already; waiting for a disk is idle."""
+    """Return the CPU times so far. User time includes guest time; iowait counts as idle."""
     times = psutil.cpu_times()
     total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
     return CpuTimes(total - times.idle - getattr(times, "iowait", 0), total)
 
 
 def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
-    """The share in percent that was in use in between; None where no time passed, or it went backwards."""
-    passed, busy = after.total - before.total, after.busy - before.busy
-    return round(min(100.0, 100 * busy / passed), 1) if passed > 0 and busy >= 0 else None
+    """Return the percentage of CPU time in use between two readings; None where a counter did not advance."""
+    total, busy = after.total - before.total, after.busy - before.busy
+    return round(min(100.0, 100 * busy / total), 1) if total > 0 and busy >= 0 else None
 
 
 def first_cpu_times() -> CpuTimes:
-    """Those of half a second ago, for a process that has no earlier look to compare with."""
+    """Return the CPU times of CPU_SECONDS ago: sleep that long, for a process without an earlier reading."""
     before = cpu_times()
     time.sleep(CPU_SECONDS)
     return before
 
 
-def figures(root: Path | None) -> Iterator[Figure]:
-    """How large the machine is and what is left of it."""
+def samples(root: Path | None) -> Iterator[MachineSample]:
+    """Yield CPU count, load and memory. psutil reads the proc file system of `root` already."""
     yield metrics.CPU_COUNT, len(psutil.cpu_times(percpu=True))
     load = os.getloadavg()[0] if root is None else float((root / "proc/loadavg").read_text().split()[0])
     yield metrics.LOAD_1M, round(load, 2)
@@ -61,15 +61,15 @@ def figures(root: Path | None) -> Iterator[Figure]:
     yield metrics.MEMORY_USED, memory.percent
 
 
-def disk(path: str, root: Path | None) -> Iterator[Figure]:
-    """The file system that holds a path of the node."""
-    usage = psutil.disk_usage(path if root is None else str(below(root, path)))
+def disk(path: str, root: Path | None) -> Iterator[MachineSample]:
+    """Yield free and used space of the file system of `path`; raises OSError where it cannot be read."""
+    usage = psutil.disk_usage(path if root is None else str(resolve(root, path)))
     yield metrics.DISK_FREE, gib(usage.free)
     yield metrics.DISK_USED, usage.percent
 
 
 def description(root: Path | None, environ: Mapping[str, str], gpu_type: str | None) -> dict[str, str]:
-    """Tags that say what kind of node it is. The kernel is the node's in any container."""
+    """Return the tags of `host.info`, without unknown ones. A container has the kernel of its node."""
     tags = {
         "kernel": platform.release(),
         "os": "" if root is None else os_name(root),
@@ -81,10 +81,10 @@ def description(root: Path | None, environ: Mapping[str, str], gpu_type: str | N
 
 
 def os_name(root: Path) -> str:
-    """What the OS below a root calls itself; nothing where it does not say."""
-    for place in ("etc/os-release", "usr/lib/os-release"):
+    """Return PRETTY_NAME of the os-release file below `root`, empty where there is none."""
+    for path in ("etc/os-release", "usr/lib/os-release"):
         try:
-            with below(root, place).open("rb") as file:
+            with resolve(root, path).open("rb") as file:
                 lines = file.read(_MAX_OS_RELEASE_BYTES).decode("utf-8", "replace").splitlines()
         except OSError:
             continue
@@ -93,14 +93,14 @@ def os_name(root: Path) -> str:
     return ""
 
 
-def below(root: Path, path: str) -> Path:
-    """A path of the host, seen from here. A link that leads elsewhere would show the container's own."""
-    place = (root / path.lstrip("/")).resolve()
-    if not place.is_relative_to(root.resolve()):
-        raise OSError(f"a link leads out of {root}")
-    return place
+def resolve(root: Path, path: str) -> Path:
+    """Return a path of the host below `root`; raises OSError for a symbolic link out of it."""
+    resolved = (root / path.lstrip("/")).resolve()
+    if not resolved.is_relative_to(root.resolve()):
+        raise OSError(f"a symbolic link leads out of {root}")
+    return resolved
 
 
 def gib(size: float) -> float:
-    """Bytes in GiB, to a hundredth."""
+    """Return bytes in GiB, with two decimals."""
     return round(size / 2**30, 2)

@@ -1,4 +1,4 @@
-"""XID errors, which the driver tells only whoever listens: a thread does, in a process that stays."""
+"""XID errors, which NVML reports as events only: with --every a thread waits for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from collectors.host.boards import load_pynvml
+from collectors.host.gpus import load_pynvml
 from fleetgauge.compute.nvml import error_code
 
 WAIT_MILLISECONDS = 5000
-MAX_KEPT = 10_000  # seconds with an error; a board that reports more is dead, and has said so
+MAX_COUNTERS = 10_000  # a GPU with more errors than that has failed
 _XID_EVENT = 0x8
 _UNINITIALIZED, _TIMEOUT = 1, 10
 
@@ -22,62 +22,62 @@ log = logging.getLogger(__name__)
 
 
 class XidListener:
-    """Counts XID errors by second, board and number, from its start on."""
+    """Counts XID errors by second, GPU index and XID from its construction on."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seen: Counter[tuple[int, int, int]] = Counter()
+        self._counts: Counter[tuple[int, int, int]] = Counter()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._listen, name="xid-listener", daemon=True)
         self._thread.start()
 
     def is_done(self) -> bool:
-        """Whether it listens no longer, because no driver could be asked, and has nothing left to tell."""
-        return not self._thread.is_alive() and not self._seen
+        """Return whether the thread has ended, because there is no driver, and all counts were taken."""
+        return not self._thread.is_alive() and not self._counts
 
     def take(self, before: int) -> list[tuple[int, int, int, int]]:
-        """Second, board, XID and how many, of seconds that are over; each is told once."""
+        """Remove and return (second, GPU index, XID, count) of the seconds before `before`."""
         with self._lock:
-            over = [key for key in self._seen if key[0] < before]
-            return [(*key, self._seen.pop(key)) for key in over]
+            complete = [key for key in self._counts if key[0] < before]
+            return [(*key, self._counts.pop(key)) for key in complete]
 
     def _listen(self) -> None:
-        """That the library stays initialised also spares every tick its start."""
+        """Count events until the driver is shut down. Ticks benefit: NVML stays initialised as long."""
         try:
             nvml = load_pynvml()
             nvml.nvmlInit()
             events = nvml.nvmlEventSetCreate()
-            boards = dict(
-                board
+            handles = dict(
+                registered
                 for index in range(nvml.nvmlDeviceGetCount())
-                if (board := _registered(nvml, events, index)) is not None
+                if (registered := _register(nvml, events, index)) is not None
             )
         except Exception as error:  # no driver, or none with events
-            log.debug("XID errors are not listened for: %s", error)
+            log.debug("cannot listen for XID errors: %s", error)
             return
-        while boards:
+        while handles:
             try:
                 event = nvml.nvmlEventSetWait(events, WAIT_MILLISECONDS)
             except Exception as error:
                 if error_code(error) == _UNINITIALIZED:
                     return
-                if error_code(error) != _TIMEOUT:  # a board that is lost makes every wait fail at once
+                if error_code(error) != _TIMEOUT:  # a lost GPU makes every wait fail at once
                     time.sleep(WAIT_MILLISECONDS / 1000)
                 continue
-            index = boards.get(_address(event.device))
+            index = handles.get(_address(event.device))
             with self._lock:
-                if index is not None and event.eventType & _XID_EVENT and len(self._seen) < MAX_KEPT:
-                    self._seen[int(self._clock()), index, event.eventData] += 1
+                if index is not None and event.eventType & _XID_EVENT and len(self._counts) < MAX_COUNTERS:
+                    self._counts[int(self._clock()), index, event.eventData] += 1
 
 
-# The binding has no types.
-def _registered(nvml: Any, events: Any, index: int) -> tuple[int | None, int] | None:
-    """A board that will tell, by its address; None for one that cannot."""
+# Any: the binding has no types.
+def _register(nvml: Any, events: Any, index: int) -> tuple[int | None, int] | None:
+    """Register a GPU for XID events and return the address of its handle with its index; None on failure."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         nvml.nvmlDeviceRegisterEvents(handle, _XID_EVENT, events)
     except Exception as error:
-        log.debug("XID errors of GPU %d are not listened for: %s", index, error)
+        log.debug("cannot listen for XID errors of GPU %d: %s", index, error)
         return None
     return _address(handle), index
 

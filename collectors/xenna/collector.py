@@ -1,4 +1,4 @@
-"""Reads the records of xenna pipelines and sends their statistics at the records' own times."""
+"""Reads the records of xenna pipelines and yields their statistics at the timestamps of the records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOO_LARGE = 1e300
 
 
 class XennaSettings(RecordSettings):
-    """Where the records are, and which tags distinguish runs."""
+    """Settings of the xenna collector: paths of the records, and tags of the series."""
 
     model_config = named("FLEETGAUGE_XENNA_")
 
@@ -37,16 +37,17 @@ class XennaSettings(RecordSettings):
 
 
 class Record(NamedTuple):
-    """One record of a run; only an end has a `status`. A `plain` one is of the older form, without an end.
+    """One record of a run. Only the last one of a run has a `status`.
 
-    `pipeline` is the tag of a further pipeline of the run.
+    A `plain` record is of the older format, whose runs have no last record. `pipeline` is the tag of a second
+    or later pipeline of the run.
     """
 
     writer: str
     timestamp: float
     tags: tuple[str, ...]
     pipeline_kind: str
-    metrics: Mapping[str, Any]  # Any: each value is checked alone
+    metrics: Mapping[str, Any]  # Any: each value is checked by itself
     seq: int | None = None
     status: str | None = None
     plain: bool = False
@@ -54,15 +55,15 @@ class Record(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Whose values these are: the writer's, or those of one of its further pipelines."""
+        """Return the writer, with the pipeline where it is not the first of the run."""
         return " ".join((self.writer, *self.pipeline))
 
 
 class _Layout(NamedTuple):
-    """Where the values of records go that have the same keys, in their order.
+    """Where the values of records with the same keys are appended, in the order of the keys.
 
-    Some go to the series of their run. Those of series that runs share go to `pending`, in the order of the
-    keys `shared`.
+    Series of a single run are in `block`. Values of series that runs share are appended to `pending`, in the
+    order of the series `shared`.
     """
 
     block: Block
@@ -72,7 +73,7 @@ class _Layout(NamedTuple):
 
 
 class XennaGrammar:
-    """What the lines of one run of the collector mean."""
+    """Parses the records of one run of the collector and accumulates their series."""
 
     def __init__(self, context: Context[XennaSettings], files: Files) -> None:  # noqa: ARG002
         self.gauges = Gauges()
@@ -84,7 +85,7 @@ class XennaGrammar:
         self._seen = Identities()
 
     def parse(self, value: Json, path: str) -> Record | None:
-        """Return the record that an object is; None for another kind's."""
+        """Return the record of a JSON object, None for another kind's; raises UnusableRecordError."""
         found = value.get("metrics")
         kind, run_hash = text(value, "pipeline_kind"), text(value, "run_hash")
         if "schema_version" in value:
@@ -111,7 +112,10 @@ class XennaGrammar:
         raise UnusableRecordError("not_a_record", "metrics", found)
 
     def add(self, record: Record, new: bool, problems: list[Problem]) -> bool:
-        """Add the numbers of a record under keys that are declared."""
+        """Add the values of a record that have declared keys; append the others to `problems`.
+
+        A record that is not `new` was summed by an earlier run. Returns whether it belongs to a sum.
+        """
         found = record.metrics
         if not _NUMBERS.issuperset(map(type, found.values())):
             found = _numbers(found, problems)
@@ -121,7 +125,7 @@ class XennaGrammar:
         try:
             for append, value in zip(layout.append, found.values(), strict=True):
                 append(value)
-        except OverflowError:  # an integer that no float can hold: the record goes without it
+        except OverflowError:  # an integer too large for a float: leave it out
             for column in layout.block.values:
                 del column[len(layout.block.times) :]
             layout.pending.clear()
@@ -140,7 +144,7 @@ class XennaGrammar:
         return bool(layout.shared or record.status)
 
     def _layout(self, record: Record, found: Mapping[str, float], problems: list[Problem]) -> _Layout:
-        """Return where the values of a record go; keys that are not declared are problems."""
+        """Return the layout of a record; append its undeclared keys to `problems`."""
         name = (record.source, record.tags, tuple(found))
         layout = self._layouts.get(name)
         if layout is None:
@@ -164,11 +168,11 @@ class XennaGrammar:
         block = self.gauges.block(own, record.writer)
         pending: list[float] = []
         arrays = iter(block.values)
-        append = tuple(pending.append if one else next(arrays).append for one in is_shared)
+        append = tuple(pending.append if shares else next(arrays).append for shares in is_shared)
         return _Layout(block, append, tuple(shared), pending)
 
     def sums(self, window: Window) -> Iterator[Series]:  # noqa: ARG002
-        """Yield the stages of all runs together, and how many runs ended."""
+        """Yield the stage series that runs share, and the number of runs that ended."""
         points: dict[Key, tuple[list[int], list[float]]] = {}
         for start, sums in self._shared.sums():
             for key, sum_ in sums.items():
@@ -181,19 +185,20 @@ class XennaGrammar:
         yield from self._ended.series()
 
     def present(self, records: Sequence[Record], *, complete: bool) -> Iterator[Series]:
-        """Yield how old the last record of each run is that has not ended, and how many runs are active."""
+        """Yield the age of the last record of each run that has not ended, and the number of active runs."""
         now, limit = self._now, self._settings.stalled_after
-        newest: dict[tuple[str, ...], Record] = {}  # a run that was started again has the same tags
-        for record in sorted(records, key=lambda one: (one.timestamp, one.writer)):
+        newest: dict[tuple[str, ...], Record] = {}  # a restarted run has the same tags
+        for record in sorted(records, key=lambda record: (record.timestamp, record.writer)):
             newest[record.tags] = record
         for record in newest.values():
             age = max(0.0, now - record.timestamp)
             if record.status is None and age <= DAY:
                 yield Series(metrics.LAST_RECORD_AGE, record.tags, None, (now,), (age,))
-                if not record.plain:  # which has no end: its silence may be one
+                if not record.plain:  # a plain run has no last record: it may have ended
                     yield Series(metrics.STALLED, record.tags, None, (now,), (int(age > limit),))
         if complete:
-            active = {one.writer for one in records if one.status is None and now - one.timestamp <= limit}
+            running = (record for record in records if record.status is None)
+            active = {record.writer for record in running if now - record.timestamp <= limit}
             yield metrics.ACTIVE(len(active), now)
 
 
@@ -201,7 +206,7 @@ _STAGES: dict[str, Metric] = {keyed.metric.name: keyed.metric for keyed in metri
 
 
 def _numbers(found: Mapping[str, Any], problems: list[Problem]) -> dict[str, float]:
-    """Return what is a number; null is unknown, and anything else a problem."""
+    """Return the values that are numbers; append the others, except null, to `problems`."""
     for key, value in found.items():
         if value is not None and type(value) not in _NUMBERS:
             problems.append(("not_a_number" if metrics.find(key) else "unknown_metric", key, value))
@@ -217,7 +222,7 @@ def _tags(*values: str | None) -> tuple[str, ...]:
 
 
 def _width(settings: XennaSettings) -> int:
-    """Return the length of a bucket: runs share series only without run_hash."""
+    """Return the width of a bucket in seconds: runs share series only without run_hash."""
     return 1 if settings.stage_run_hash else settings.aggregate_interval
 
 

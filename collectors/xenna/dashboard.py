@@ -38,7 +38,7 @@ def _cluster(title: str, key: str) -> Widget:
 PIPELINES = Dashboard(
     "pipelines",
     "Pipelines",
-    "How far data-preparation pipelines are, which stage holds them up, and which have stopped writing. "
+    "How far data-preparation pipelines are, which stage is the bottleneck, and which have stopped writing. "
     "Progress counts inputs taken, so that it reaches 100 while later stages still work; progress of the "
     "stages does not.",
     (
@@ -117,7 +117,7 @@ MONITORS = (
         Condition((m.STALLED,), *("min", "30m", ">", 0.0), by=_RUN),
         "a run counts as stalled after its own silence (stalled_after); two ticks in a row are no late file",
         "The pipeline {{pipeline_kind.name}} {{run_hash.name}} has not ended and writes nothing any more.",
-        "It holds its cluster, and its data will not be there when they are expected.",
+        "It occupies its cluster, and its data will be late.",
         "Look at the driver's log and Ray's dashboard: a dead actor, a full object store, a lost node.",
         "docs/probes.md",
         priority=2,

@@ -1,4 +1,4 @@
-"""What the xenna collector emits, and which key of a record becomes which metric."""
+"""Metrics of the xenna collector, and the keys of a record that they are read from."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STAGE_TAGS = (*PIPELINE_TAGS, "stage")
 
 
 class Keyed(NamedTuple):
-    """The metric of a key, and how several runs' values of it combine."""
+    """The metric of a key, and how values of several runs combine."""
 
     metric: Metric
-    combine: Combine  # of several runs: the sum or the mean
+    combine: Combine  # the sum or the mean
 
 
 def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Keyed]:
-    """Metrics named after the keys of a record, which may have a `/` where a metric has a dot."""
+    """Declare metrics named after the keys of a record, with a dot for each `/`, and return them by key."""
     return {
         key: Keyed(gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, combines=combine), combine)
         for key, unit, combine, text in rows
@@ -35,12 +35,12 @@ PIPELINE = _family(
     "xenna.pipeline",
     PIPELINE_TAGS,
     ("pipeline_duration_s", "second", MEAN, "How long the pipeline has been running."),
-    ("main_loop_rate_hz", "hertz", MEAN, "Turns of the pipeline's main loop per second."),
+    ("main_loop_rate_hz", "hertz", MEAN, "Iterations of the pipeline's main loop per second."),
     ("progress", "percent", MEAN, "Inputs taken from the input queue; 100 while later stages still work."),
-    ("progress_stages", "percent", MEAN, "Tasks completed over all stages, of those there are to do."),
-    ("num_initial_inputs", "task", SUM, "Inputs that the pipeline was given."),
+    ("progress_stages", "percent", MEAN, "Tasks completed over all stages, as a share of all tasks."),
+    ("num_initial_inputs", "task", SUM, "Inputs of the pipeline."),
     ("num_input_remaining", "task", SUM, "Inputs still in the input queue."),
-    ("num_outputs", "task", SUM, "Outputs kept; 0 unless the pipeline returns its last stage's outputs."),
+    ("num_outputs", "task", SUM, "Outputs stored; 0 unless the pipeline returns its last stage's outputs."),
     ("inputs_processed_per_s", "task", MEAN, "Inputs taken per second since the start."),
     ("outputs_per_s", "task", MEAN, "Outputs per second since the start."),
     ("tasks_failed", "task", SUM, "Tasks of all stages that returned nothing."),
@@ -50,11 +50,11 @@ CLUSTER = _family(
     "xenna.cluster",
     PIPELINE_TAGS,
     ("total_cpus", "core", MEAN, "CPUs of the Ray cluster."),
-    ("avail_cpus", "core", MEAN, "CPUs that Ray has not given out; stage actors ask for none."),
+    ("avail_cpus", "core", MEAN, "CPUs that Ray has not allocated; stage actors request none."),
     ("total_gpus", "device", MEAN, "GPUs of the Ray cluster."),
-    ("avail_gpus", "device", MEAN, "GPUs that Ray has not given out."),
+    ("avail_gpus", "device", MEAN, "GPUs that Ray has not allocated."),
     ("total_mem_gb", "gigabyte", MEAN, "Memory of the Ray cluster, in 10^9 bytes."),
-    ("avail_mem_gb", "gigabyte", MEAN, "Memory that Ray has not given out, in 10^9 bytes."),
+    ("avail_mem_gb", "gigabyte", MEAN, "Memory that Ray has not allocated, in 10^9 bytes."),
     ("total_obj_store_gb", "gigabyte", MEAN, "Object store of the Ray cluster, in 10^9 bytes."),
     ("avail_obj_store_gb", "gigabyte", MEAN, "Object store that is free, in 10^9 bytes."),
 )
@@ -62,19 +62,24 @@ CLUSTER = _family(
 STAGE = _family(
     "xenna.stage",
     STAGE_TAGS,
-    ("actors_target", "process", SUM, "Actors wanted; cosmos-xenna always says 0."),
+    ("actors_target", "process", SUM, "Target number of actors; cosmos-xenna always reports 0."),
     ("actors_pending", "process", SUM, "Actors that are being started."),
     ("actors_ready", "process", SUM, "Actors that are ready for work."),
     ("actors_running", "process", SUM, "Actors that are working."),
-    ("actors_idle", "process", SUM, "Actors that have nothing to do."),
+    ("actors_idle", "process", SUM, "Actors without a task."),
     ("tasks_completed", "task", SUM, "Tasks completed since the start."),
     ("tasks_failed", "task", SUM, "Tasks that returned nothing since the start."),
-    ("queue_in", "task", SUM, "Tasks waiting in front of the stage."),
-    ("queue_out", "task", SUM, "Tasks waiting behind the stage."),
+    ("queue_in", "task", SUM, "Tasks in the input queue of the stage."),
+    ("queue_out", "task", SUM, "Tasks in the output queue of the stage."),
     ("slots_used", "task", SUM, "Slots of the stage's actors that hold a task."),
     ("slots_empty", "task", SUM, "Slots of the stage's actors that are free."),
     ("speed_tasks_per_s", "task", MEAN, "Median speed of one actor, in tasks per second."),
-    ("throughput_tasks_per_s", "task", SUM, "Tasks the whole stage completed per second, lately."),
+    (
+        "throughput_tasks_per_s",
+        "task",
+        SUM,
+        "Tasks that all actors of the stage completed per second, recently.",
+    ),
     ("bottleneck", "", MEAN, "1 where the input queue is full and the next stage idle, 0 otherwise."),
     ("resource/cpu_util_pct", "percent", MEAN, "CPU of the stage's actors, summed: 100 is one core."),
     ("resource/mem_gb", "gigabyte", SUM, "Memory of the stage's actors, in 10^9 bytes."),
@@ -100,31 +105,30 @@ ENDED = count("xenna.runs.ended", "run", "Runs that ended, by their status: ok o
 
 INGEST = ingest_metrics("xenna")
 
-# What is true at the time of a run of the collector: a pipeline that was stalled then may have gone on since.
-_PRESENT = (LAST_RECORD_AGE, STALLED, ACTIVE, *INGEST)
-LIVE_ONLY = frozenset(_PRESENT)
+# Known only for the time of a run: a pipeline that was stalled then may have continued since.
+_CURRENT = (LAST_RECORD_AGE, STALLED, ACTIVE, *INGEST)
+LIVE_ONLY = frozenset(_CURRENT)
 
 METRICS = (
     *(keyed.metric for family in (PIPELINE, CLUSTER, STAGE) for keyed in family.values()),
     ENDED,
-    *_PRESENT,
+    *_CURRENT,
 )
 
 
 @lru_cache(maxsize=10_000)
 def find(key: str) -> tuple[Keyed, str | None] | None:
-    """The metric of a record's key, and the stage it names; None for a key nobody declared."""
+    """Return the metric of a record's key and the stage in it, None if any; None for an undeclared key."""
     key = key.lstrip("/")
-    family, _, rest = key.partition("/")
+    family, _, name = key.partition("/")
     if family == "cluster":
-        keyed, stage = CLUSTER.get(rest), None
+        keyed, stage = CLUSTER.get(name), None
     elif family == "stage":
-        name, _, rest = rest.partition("/")
-        keyed, stage = (STAGE.get(rest), name) if name else (None, None)
-    elif family == "stages":  # Nemotron's later hook: the stage comes last, and `resource_` is no folder
-        rest, _, name = rest.rpartition("/")
-        rest = re.sub("^resource_", "resource/", rest)
-        keyed, stage = (STAGE.get(rest), name) if name else (None, None)
+        stage, _, name = name.partition("/")
+        keyed = STAGE.get(name) if stage else None
+    elif family == "stages":  # Nemotron's later hook: `stages/<name>/<stage>`, with `resource_` as prefix
+        name, _, stage = name.rpartition("/")
+        keyed = STAGE.get(re.sub("^resource_", "resource/", name)) if stage else None
     else:
         keyed, stage = PIPELINE.get(key), None
     return (keyed, stage) if keyed else None

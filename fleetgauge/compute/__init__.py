@@ -1,4 +1,4 @@
-"""What a process runs on: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings."""
+"""Compute metadata of a process: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the kernel holds this process to: the CPU quota and memory limit of its cgroups.
+"""The CPU quota and memory limit of this process, from its cgroups.
 
-Knows both versions of the interface and machines that mix them. Reads below a root that can be given,
-so that any machine can be described by a directory.
+Reads cgroup v1, v2 and hybrid machines, below a root directory that tests replace.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# v1 writes "no limit" as the largest whole page below 2**63: 9223372036854771712 with pages of 4 KiB,
-# 9223372036854710272 with pages of 64 KiB. No machine comes near either.
+# v1 writes "no limit" as the largest multiple of the page size below 2**63: 9223372036854771712 with pages of
+# 4 KiB, 9223372036854710272 with pages of 64 KiB.
 _UNLIMITED = 2**63 - 2**16
 _MAX_FILE_BYTES = 2**20
 _MAX_PATH = 4096
@@ -20,14 +19,14 @@ _NUMBER = re.compile("[0-9]{1,19}")
 
 
 class Limits(NamedTuple):
-    """The tightest limit over this process's cgroup and all its ancestors; None where there is none."""
+    """The lowest limit of this process's cgroup and all its ancestors; None without a limit."""
 
     cpus: float | None
     memory_bytes: int | None
 
 
 class Mount(NamedTuple):
-    """One line of the mount table: the part of a cgroup hierarchy that can be seen, and where."""
+    """A cgroup line of the mount table: the mounted cgroup (`root`) and its mount point."""
 
     root: str
     point: str
@@ -65,8 +64,8 @@ def parse_mounts(text: str) -> list[Mount]:
     """Return the cgroup mounts of `/proc/self/mountinfo`."""
     mounts = []
     for line in text.split("\n"):
-        before, _, after = line.partition(" - ")
-        mount, kind = before.split(" "), after.split(" ")
+        fields, _, file_system = line.partition(" - ")
+        mount, kind = fields.split(" "), file_system.split(" ")
         if len(mount) >= 6 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
             version = 2 if kind[0] == "cgroup2" else 1
             controllers = frozenset(kind[2].split(",")) if version == 1 else frozenset({""})
@@ -75,17 +74,17 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def levels(mount: Mount, path: str) -> list[str]:
-    """The directories of a cgroup and of its ancestors, as far up as the mount shows, deepest first."""
+    """Return the directories of the cgroup `path` and of its ancestors in a mount, deepest first."""
     stem = mount.root.rstrip("/")
     if path == stem or path.startswith(f"{stem}/"):
         below = path.removeprefix(stem)
     elif mount.root.startswith("/.."):
-        # Mounted before our namespace was made: it starts above our own cgroup, by names we cannot see.
+        # Mounted outside our cgroup namespace: the mount point is an ancestor of our cgroup.
         below = "/"
     else:
         return []
     names = [name for name in below.split("/") if name]
-    # A path through ".." lies outside our namespace, hence outside what is mounted.
+    # A path with ".." is outside our namespace, hence outside the mount.
     if ".." in names or len(path) > _MAX_PATH:
         return []
     return ["/".join((mount.point.rstrip("/"), *names[:depth])) for depth in range(len(names), -1, -1)]
@@ -116,7 +115,7 @@ def _read_quota(directory: Path, version: int) -> float | None:
 def _directories(
     root: Path, mounts: list[Mount], memberships: dict[str, str], controller: str
 ) -> Iterator[tuple[int, Path]]:
-    """Where a controller's files may lie. On a hybrid machine it sits in either hierarchy: look in both."""
+    """Yield the version and directories of a controller, which on a hybrid machine is in either hierarchy."""
     for mount in mounts:
         name = "" if mount.version == 2 else controller
         if name in mount.controllers and name in memberships:
@@ -125,12 +124,12 @@ def _directories(
 
 
 def _unescape(path: str) -> str:
-    """The kernel writes spaces and backslashes of a path in octal."""
+    """Decode the octal escapes of spaces and backslashes in a path of the mount table."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def _read(path: Path) -> str:
-    """The start of a file, nothing where it cannot be read: most levels lack most files."""
+    """Return the start of a file, empty where it cannot be read: most cgroups lack most files."""
     try:
         with path.open("rb") as file:
             return file.read(_MAX_FILE_BYTES).decode("utf-8", "surrogateescape")

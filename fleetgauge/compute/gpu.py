@@ -1,8 +1,7 @@
-"""Which GPUs of a machine a process sees.
+"""Which GPUs of a machine a process sees, by CUDA_VISIBLE_DEVICES and its relatives, parsed as PyTorch does.
 
-Knows the grammar of the variables that hide devices, after the parser of PyTorch; knows nothing of
-drivers. An inventory lists the boards in the driver's order, each followed by its MIG instances, which
-carry the index of their board and a uuid that begins with `MIG-`.
+An inventory lists the physical GPUs in the driver's order, each followed by its MIG instances, which have the
+index of their GPU and a UUID that begins with `MIG-`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 _LEADING_INTEGER = re.compile(r"[+-]?[0-9]{1,9}(?![0-9])")
-_INSTANCES_PER_BOARD = 7
+_MAX_MIG_INSTANCES = 7
 _UUIDS = ("GPU-", "MIG-")
 
 Entry = TypeVar("Entry", int, str)
@@ -21,7 +20,7 @@ Entry = TypeVar("Entry", int, str)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device as its driver describes it. What the driver does not report is None."""
+    """A physical GPU or MIG instance as its driver describes it; None for what it does not report."""
 
     index: int | None
     name: str | bytes | None = None
@@ -33,13 +32,13 @@ class Gpu:
 
     @property
     def is_instance(self) -> bool:
-        """Whether this is a part of a board that MIG has divided."""
+        """Return whether this is a MIG instance."""
         return text(self.uuid).startswith("MIG-")
 
 
 @dataclass(frozen=True, slots=True)
 class VisibleGpus:
-    """How many devices are visible, by which rule, and which ones: None where that is not known."""
+    """How many devices are visible, by which source, and which: None where that is unknown."""
 
     count: int | None
     source: str
@@ -47,18 +46,18 @@ class VisibleGpus:
 
 
 def text(value: str | bytes | None) -> str:
-    """Older bindings answer in bytes."""
+    """Return text as str, empty for None; older bindings return bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
 
 
 def devices(inventory: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """What can be computed on: the instances of divided boards, and the other boards whole."""
-    divided = {gpu.index for gpu in inventory if gpu.is_instance}
-    return tuple(gpu for gpu in inventory if gpu.is_instance or gpu.index not in divided)
+    """Return the devices that CUDA can use: MIG instances, and physical GPUs without any."""
+    with_mig = {gpu.index for gpu in inventory if gpu.is_instance}
+    return tuple(gpu for gpu in inventory if gpu.is_instance or gpu.index not in with_mig)
 
 
 def parse_visible_devices(value: str) -> tuple[int, ...] | tuple[str, ...]:
-    """The entries up to the first invalid one, all indices or all uuids; none at all after a repetition."""
+    """Return the entries up to the first invalid one, all indices or all UUIDs; none if one is repeated."""
     for prefix in _UUIDS:
         if value.startswith(prefix):
             return _distinct(entry if entry.startswith(prefix) else None for entry in value.split(","))
@@ -83,41 +82,37 @@ def _distinct(entries: Iterable[Entry | None]) -> tuple[Entry, ...]:
 
 
 def visible_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | None) -> VisibleGpus | None:
-    """What the variables of the runtime leave visible, or None where none of them is set.
+    """Return the devices that the variables of CUDA or ROCm leave visible; None where none is set.
 
-    A variable that is set answers, whatever it holds: empty means no device.
+    A variable that is set to the empty string hides all devices.
     """
     if (value := env.get("CUDA_VISIBLE_DEVICES")) is not None:
         return _select("CUDA_VISIBLE_DEVICES", value, inventory)
-    below, above = env.get("ROCR_VISIBLE_DEVICES"), env.get("HIP_VISIBLE_DEVICES")
-    left = None if below is None else _select("ROCR_VISIBLE_DEVICES", below, inventory)
-    if above is None:
-        return left
-    # HIP numbers what the runtime below it has left over.
-    if left is not None:
-        numbered = (Gpu(index) for index in range(left.count or 0))
-        inventory = left.gpus if left.gpus is not None else tuple(numbered)
-    return _select("HIP_VISIBLE_DEVICES", above, inventory)
+    rocr, hip = env.get("ROCR_VISIBLE_DEVICES"), env.get("HIP_VISIBLE_DEVICES")
+    rocr_visible = None if rocr is None else _select("ROCR_VISIBLE_DEVICES", rocr, inventory)
+    if hip is None:
+        return rocr_visible
+    # The indices of HIP count the devices that ROCr leaves visible.
+    if rocr_visible is not None:
+        numbered = (Gpu(index) for index in range(rocr_visible.count or 0))
+        inventory = rocr_visible.gpus if rocr_visible.gpus is not None else tuple(numbered)
+    return _select("HIP_VISIBLE_DEVICES", hip, inventory)
 
 
 def allocated(
     count: int, source: str, listed: tuple[int, ...], inventory: tuple[Gpu, ...] | None
 ) -> VisibleGpus:
-    """Return the devices of a scheduler's count; `listed` are their indices, where it lists them."""
+    """Return the `count` devices that a scheduler allocated; `listed` are their indices, if known."""
     if inventory is None:
         return VisibleGpus(count, source, None)
-    present = devices(inventory)
-    if count >= len(present):
-        return VisibleGpus(len(present), source, present)
-    if len(listed) == count and all(index < len(present) for index in listed):
-        return VisibleGpus(count, source, tuple(present[index] for index in listed))
-    return VisibleGpus(count, source, same_kind(present, count))
-
-
-def same_kind(gpus: tuple[Gpu, ...], count: int) -> tuple[Gpu, ...] | None:
-    """`count` of these, whichever they are, if all are of one kind: then only their indices are unknown."""
-    kinds = {replace(gpu, index=None, uuid=None) for gpu in gpus}
-    return tuple(kinds) * count if len(kinds) == 1 else None
+    usable = devices(inventory)
+    if count >= len(usable):
+        return VisibleGpus(len(usable), source, usable)
+    if len(listed) == count and all(index < len(usable) for index in listed):
+        return VisibleGpus(count, source, tuple(usable[index] for index in listed))
+    # Of identical GPUs only index and UUID are unknown.
+    models = {replace(gpu, index=None, uuid=None) for gpu in usable}
+    return VisibleGpus(count, source, tuple(models) * count if len(models) == 1 else None)
 
 
 def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> VisibleGpus:
@@ -126,10 +121,10 @@ def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visib
         return VisibleGpus(len(entries), source, None)
     kind = str(entries[0])[:4] if entries else ""
     if kind in _UUIDS and not any(text(gpu.uuid).startswith(kind) for gpu in inventory):
-        # Nothing to compare with: take the variable's word, up to what the boards can hold.
-        boards = sum(not gpu.is_instance for gpu in inventory)
-        room = boards * (_INSTANCES_PER_BOARD if kind == "MIG-" else 1)
-        return VisibleGpus(min(len(entries), room), source, None)
+        # The inventory has no such UUIDs: trust the variable, up to the number of devices there can be.
+        physical = sum(not gpu.is_instance for gpu in inventory)
+        limit = physical * (_MAX_MIG_INSTANCES if kind == "MIG-" else 1)
+        return VisibleGpus(min(len(entries), limit), source, None)
     selected: list[int] = []
     for entry in entries:
         position = _position(entry, inventory)
@@ -142,16 +137,16 @@ def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visib
 
 
 def _position(entry: int | str, inventory: tuple[Gpu, ...]) -> int | None:
-    """Where in the inventory an entry points, None where to nothing or to more than one device."""
+    """Return the position in the inventory of an index or UUID prefix, None unless it matches one device."""
     if isinstance(entry, int):
         matches = [at for at, gpu in enumerate(inventory) if not gpu.is_instance][entry : entry + 1]
     else:
         matches = [at for at, gpu in enumerate(inventory) if text(gpu.uuid).startswith(entry)]
     if len(matches) != 1:
         return None
-    board = inventory[matches[0]]
-    if board.is_instance:
+    gpu = inventory[matches[0]]
+    if gpu.is_instance:
         return matches[0]
-    # A divided board stands for its first instance: CUDA opens nothing else of it.
-    parts = (at for at, gpu in enumerate(inventory) if gpu.is_instance and gpu.index == board.index)
-    return next(parts, matches[0])
+    # With MIG enabled CUDA opens the first instance only.
+    instances = (at for at, each in enumerate(inventory) if each.is_instance and each.index == gpu.index)
+    return next(instances, matches[0])

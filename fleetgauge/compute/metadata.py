@@ -1,9 +1,8 @@
-"""What a process runs on: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings.
+"""Compute metadata of a process: its CPUs, GPUs and memory, its Slurm job, its model and runtime settings.
 
-The rules: in which order sources are read, and how they limit each other. What each source states is parsed
-in the modules beside this one. Nothing is imported beyond the standard library: the GPU driver's library is
-called by ctypes, `psutil` only where the system has no other total of memory, `torch` only where the process
-itself has initialised CUDA with it.
+This module has the precedence of the sources; the modules beside it parse each source. Nothing is imported
+beyond the standard library: NVML is called by ctypes, `psutil` only where the system does not report its
+memory, `torch` only where the process has initialised CUDA with it.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the operating system and the driver report: the machine's totals, before any allotment.
+    """The totals of the machine as operating system and driver report them, before any limit.
 
-    `gpus` is None where the driver cannot be asked, which is not the same as a machine without any.
-    `torch_gpus` are those that a process which has initialised CUDA already sees, numbered its own way.
-    `pci_lists_gpus` is asked where no library of a driver can be loaded; None where it was not, or could
-    not be answered.
+    `gpus` is None where there is no driver, empty where the driver lists none. `torch_gpus` are those visible
+    to a process that has initialised CUDA, by their visible indices. `pci_lists_gpus` is read only where NVML
+    cannot be loaded; None where it was not read or cannot be.
     """
 
     os_cpus: int
@@ -50,7 +48,6 @@ class Host:
     pci_lists_gpus: bool | None = None
 
 
-# The value is whatever JSON can hold.
 def collect_compute_metadata(
     cfg: object = None,
     *,
@@ -58,11 +55,14 @@ def collect_compute_metadata(
     root: str | os.PathLike[str] = "/",
     host: Host | None = None,
 ) -> dict[str, Any]:
-    """Describe what this process runs on, ready for JSON.
+    """Return the compute metadata of this process, ready for JSON.
 
-    Never raises: what cannot be found out is left out, and logged once at debug level. The values of
-    `compute` are keys with dots, `compute.cpu_count`; the rest are mappings. `compute.gpu_source` is always
-    there: `unknown` where nobody could say how many GPUs there are, and there is no `compute.gpu_count`.
+    `cfg` is the configuration of the job, a mapping or object. `env`, `root` and `host` replace the
+    environment, the root of `proc` and `sys`, and what the machine reports.
+
+    Keys are `compute.<name>`, and the sections `system`, `slurm`, `model` and `runtime`. Never raises: what
+    cannot be read is left out, and logged once at debug level. `compute.gpu_source` is always there; where it
+    is `unknown` there is no `compute.gpu_count`.
     """
     environment = os.environ if env is None else env
     machine = read_host(root=root) if host is None else host
@@ -87,8 +87,8 @@ def collect_compute_metadata(
 
 def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
     """Return the CPUs this process may use: Slurm's number, else the least of affinity, quota and total."""
-    if allotted := slurm.cpus_for_task(env):
-        return Detected(min(allotted.value, host.os_cpus), allotted.source)
+    if slurm_value := slurm.cpus_for_task(env):
+        return Detected(min(slurm_value.value, host.os_cpus), slurm_value.source)
     candidates = [Detected(host.os_cpus, "system")]
     if host.affinity is not None:
         candidates.append(Detected(host.affinity, "affinity"))
@@ -101,35 +101,35 @@ def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
 def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Detected | None:
     """Return the bytes this process may use: the cgroup's limit, else Slurm's, else the total."""
     total = host.memory_bytes if host.memory_bytes > 0 else None
-    # A limit that the machine could never reach limits nothing.
+    # Ignore a limit above the memory of the machine.
     if limits.memory_bytes is not None and (total is None or limits.memory_bytes <= total):
         return Detected(limits.memory_bytes, "cgroup")
-    allotted = slurm.memory_bytes(env, gpus)
-    if allotted is not None and allotted.value:
-        return Detected(min(allotted.value, total or allotted.value), allotted.source)
+    slurm_value = slurm.memory_bytes(env, gpus)
+    if slurm_value is not None and slurm_value.value:
+        return Detected(min(slurm_value.value, total or slurm_value.value), slurm_value.source)
     if total is None:
         return None
-    return Detected(total, allotted.source if allotted else "system")
+    return Detected(total, slurm_value.source if slurm_value else "system")
 
 
 def detect_gpus(env: Mapping[str, str], host: Host) -> VisibleGpus:
-    """The GPUs this process sees: by the runtime's variables, else by Slurm, else all there are.
+    """Return the GPUs this process sees: by CUDA's or ROCm's variables, else by Slurm, else all of them.
 
-    None there are where a driver says so, or where none can be loaded and the bus lists no board for it.
+    The count is 0 where the driver lists none, or where there is neither a driver nor a GPU on the PCI bus.
     """
     if visible := visible_by_environment(env, host.gpus):
-        return visible if host.gpus is not None else _as_torch_sees(visible, host.torch_gpus)
+        return visible if host.gpus is not None else _limit_to_torch(visible, host.torch_gpus)
     inventory = host.gpus if host.gpus is not None else host.torch_gpus
-    if allotted := slurm.gpus_on_node(env):
-        return allocated(allotted.value, allotted.source, slurm.gpu_indices(env), inventory)
+    if slurm_value := slurm.gpus_on_node(env):
+        return allocated(slurm_value.value, slurm_value.source, slurm.gpu_indices(env), inventory)
     if inventory is None:
         return VisibleGpus(0, "pci", ()) if host.pci_lists_gpus is False else _UNKNOWN_GPUS
-    present = devices(inventory)
-    return VisibleGpus(len(present), "nvml" if host.gpus is not None else "torch", present)
+    usable = devices(inventory)
+    return VisibleGpus(len(usable), "nvml" if host.gpus is not None else "torch", usable)
 
 
 def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str] = "/") -> Host:
-    """Ask this machine. The driver gets `deadline` seconds."""
+    """Read the totals of this machine, with a timeout of `deadline` seconds for the driver."""
     affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
     unread: tuple[tuple[Gpu, ...] | None, bool] = (None, True)
     gpus, library_loads = _attempt("NVML", lambda: read_inventory(deadline), unread)
@@ -146,8 +146,8 @@ def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str
 _UNKNOWN_GPUS = VisibleGpus(None, "unknown", None)
 
 
-def _as_torch_sees(visible: VisibleGpus, torch_gpus: tuple[Gpu, ...] | None) -> VisibleGpus:
-    """Without a driver to read, CUDA itself bounds the variable and, where they agree, fills in the rest."""
+def _limit_to_torch(visible: VisibleGpus, torch_gpus: tuple[Gpu, ...] | None) -> VisibleGpus:
+    """Limit the count of a variable to the devices of torch, which are added where both counts agree."""
     if torch_gpus is None or visible.count is None:
         return visible
     count = min(visible.count, len(torch_gpus))
@@ -179,7 +179,7 @@ def _gpu_values(visible: VisibleGpus) -> dict[str, Any]:
 
 
 def _gpu_details(visible: VisibleGpus) -> dict[str, Any]:
-    """The visible devices; on a mixed node the type is the first one's, and all types are listed."""
+    """Return the visible devices and the type of the first; all types where there are several."""
     if not visible.gpus:
         return {}
     values: dict[str, Any] = {"compute.gpus": [_detail(gpu) for gpu in visible.gpus]}
@@ -204,7 +204,7 @@ def _detail(gpu: Gpu) -> dict[str, Any]:
 
 
 def _system(env: Mapping[str, str]) -> dict[str, Any]:
-    """Field by field. Not from `platform`, which runs `uname -p` in a child: a job may not be forked."""
+    """Return the known fields. `platform` is not used: it runs `uname -p`, and a job must not be forked."""
     readers: dict[str, Callable[[], str]] = {
         "platform": _platform,
         "python_version": lambda: sys.version.split()[0],
@@ -239,7 +239,7 @@ def _total_memory() -> int:
 
 
 def _torch_gpus() -> tuple[Gpu, ...] | None:
-    """Return the devices of an initialised CUDA: an earlier call would initialise it, and break fork."""
+    """Return the devices of torch if CUDA is initialised: initialising it here would break a later fork."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
@@ -252,9 +252,9 @@ def _torch_gpus() -> tuple[Gpu, ...] | None:
 
 
 def _pci_lists_gpus(root: Path) -> bool | None:
-    """Return whether the bus lists an accelerator of NVIDIA or AMD; None where it cannot be read.
+    """Return whether the PCI bus lists a GPU of NVIDIA or AMD; None where it cannot be read.
 
-    A bus lists the boards of a machine inside a container too, whether or not anything there can use them.
+    In a container it lists all GPUs of the machine, including those the container cannot use.
     """
 
     def is_gpu(function: Path) -> bool:
@@ -273,11 +273,12 @@ def _section(name: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def gib(size: int) -> float:
-    """Bytes in GiB, as a person reads them."""
+    """Return bytes in GiB, with two decimals."""
     return round(size / _GIB, 2)
 
 
 def _attempt(part: str, collect: Callable[[], T], default: T) -> T:
+    """Return what `collect` returns, or `default` if it raises, which is logged once."""
     try:
         return collect()
     except Exception as error:

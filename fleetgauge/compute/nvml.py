@@ -1,8 +1,8 @@
 """The NVIDIA driver's library (NVML) by ctypes, and its inventory of GPUs.
 
-`NvmlLibrary` has the few functions that the inventory needs, by the names of `pynvml`, so that either serves:
-the service hands in `pynvml`, which has all of them. CUDA is not initialised. A driver that hangs is given
-up at a deadline, and a GPU that has fallen off the bus costs only itself.
+`NvmlLibrary` has the few functions that the inventory needs, by the names of `pynvml`, so that the service
+can pass `pynvml` instead. CUDA is not initialised. A driver that hangs is abandoned at a deadline, and a GPU
+that has fallen off the bus leaves the others readable.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fleetgauge.compute.user_config import debug_once
 DEADLINE_SECONDS = 10.0
 
 NOT_SUPPORTED = 3
-# Codes of NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED: this GPU will answer nothing more.
+# NVML_ERROR_GPU_IS_LOST and NVML_ERROR_RESET_REQUIRED: every later call to this GPU fails.
 LOST = (15, 16)
-LATE = "no answer before the deadline"
-# The code of NVML_ERROR_LIBRARY_NOT_FOUND, which only pynvml raises.
+NOT_READ = "no answer before the deadline"
+# NVML_ERROR_LIBRARY_NOT_FOUND, which only pynvml raises.
 _NO_LIBRARY = 12
-# NVML counts cores; what CUDA reports are multiprocessors. Cores in each, by compute capability.
-_CORES: dict[tuple[int | None, int | None], int] = {
+# CUDA cores per streaming multiprocessor (SM), by compute capability: NVML counts only cores.
+_CORES_PER_SM: dict[tuple[int | None, int | None], int] = {
     **dict.fromkeys([(7, 0), (7, 5), (8, 0)], 64),
     **dict.fromkeys([(8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0), (12, 1)], 128),
 }
-# The types that each function fills in, by their names in ctypes; `_v2` is the version in the library.
+# The output arguments of each function, as names of ctypes or of `NvmlLibrary._types`.
 _OUTPUTS = {
     "nvmlInit": (),
     "nvmlShutdown": (),
@@ -46,13 +46,14 @@ _OUTPUTS = {
     "nvmlDeviceGetMigDeviceHandleByIndex": ("c_void_p",),
     "nvmlDeviceGetAttributes": ("attributes",),
 }
+# Functions whose symbol in the library ends in `_v2`.
 _VERSION_2 = ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetAttributes")
 
-Board = TypeVar("Board")
+T = TypeVar("T")
 
 
 class NvmlError(Exception):
-    """An error that the library returned; `value` is NVML's code."""
+    """An error that the library returned; `value` is NVML's code, as in pynvml."""
 
     def __init__(self, value: int, text: str) -> None:
         super().__init__(text)
@@ -60,10 +61,10 @@ class NvmlError(Exception):
 
 
 class NvmlLibrary:
-    """The library. Raises OSError where it cannot be loaded, AttributeError for a function it lacks."""
+    """NVML by ctypes. Raises OSError where it cannot be loaded, AttributeError for a function it lacks."""
 
     def __init__(self) -> None:
-        import ctypes  # most machines never need it
+        import ctypes  # only machines with GPUs need it
 
         self._ctypes = ctypes
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -86,15 +87,15 @@ class NvmlLibrary:
         return partial(self._call, function, _OUTPUTS[name])
 
     def _call(self, function: Callable[..., int], outputs: tuple[str, ...], *inputs: Any) -> Any:
-        filled = [(self._types.get(name) or getattr(self._ctypes, name))() for name in outputs]
-        arguments = [*inputs, *map(self._ctypes.byref, filled)]
+        buffers = [(self._types.get(name) or getattr(self._ctypes, name))() for name in outputs]
+        arguments = [*inputs, *map(self._ctypes.byref, buffers)]
         if outputs == ("text",):
-            arguments.append(self._ctypes.sizeof(filled[0]))
+            arguments.append(self._ctypes.sizeof(buffers[0]))
         if code := function(*arguments):
             raise NvmlError(code, self._describe(code))
-        # A handle and a structure stay as they are.
+        # Handles and structures are returned as they are.
         opaque = (self._ctypes.Structure, self._ctypes.c_void_p)
-        values = tuple(output if isinstance(output, opaque) else output.value for output in filled)
+        values = tuple(output if isinstance(output, opaque) else output.value for output in buffers)
         return values[0] if len(values) == 1 else values
 
     def _describe(self, code: int) -> str:
@@ -108,48 +109,50 @@ class NvmlLibrary:
 
 
 @dataclass
-class DriverReading(Generic[Board]):
-    """The boards, in the driver's order: None where it did not answer, or its library cannot be loaded.
+class DriverReading(Generic[T]):
+    """The readings of all GPUs, in the driver's order; None where the driver could not be read.
 
-    Filled by one thread, read by another that may not wait for it.
+    One thread fills it in; another may read it before the first has ended.
     """
 
-    boards: list[Board] | None = None
+    gpus: list[T] | None = None
     library_loads: bool = True
     error: Exception | None = None
 
 
 def read_inventory(deadline: float = DEADLINE_SECONDS) -> tuple[tuple[Gpu, ...] | None, bool]:
-    """Return every board, each followed by its MIG instances, and whether the library can be loaded.
+    """Return the GPUs, each followed by its MIG instances, and whether the library can be loaded.
 
-    The first is None where there is no driver. A board that could not be read has its index only.
+    The GPUs are None where there is no driver. A GPU that could not be read has its index only.
     """
-    reading = read_boards(_read_board, lambda index: [Gpu(index)], deadline=deadline)
-    boards = reading.boards
-    return None if boards is None else tuple(gpu for board in boards for gpu in board), reading.library_loads
+    reading = read_gpus(_read_gpu, lambda index: [Gpu(index)], deadline=deadline)
+    gpus = reading.gpus
+    return None if gpus is None else tuple(
+        device for devices in gpus for device in devices
+    ), reading.library_loads
 
 
-def read_boards(
-    read: Callable[[Any, int], Board],
-    late: Callable[[int], Board],
+def read_gpus(
+    read: Callable[[Any, int], T],
+    placeholder: Callable[[int], T],
     *,
     deadline: float,
     nvml: Any = None,
     wait: Callable[[threading.Thread, float], object] = threading.Thread.join,
-) -> DriverReading[Board]:
-    """Read every board with `read`, which is given the binding and an index and does not raise.
+) -> DriverReading[T]:
+    """Return `read(nvml, index)` of every GPU, `placeholder(index)` for those not read before the deadline.
 
-    A board that was not read before the deadline is what `late` returns. A driver call that hangs cannot be
-    interrupted: it is in the kernel. So a thread calls, and after `deadline` seconds it is abandoned. It is a
-    daemon, and not of a pool, because the interpreter joins any other kind at its end. While one is stuck no
-    other is started, so that a sick driver does not cost a long job a thread per call.
+    `read` must not raise. `nvml` is the binding, by default a new `NvmlLibrary`. A driver call that hangs in
+    the kernel cannot be interrupted: a thread calls, and is abandoned after `deadline` seconds. It is a
+    daemon thread and not one of a pool, which the interpreter would join at exit. While it is stuck no other
+    is started: then, and after a timeout, the error of the result is a TimeoutError.
     """
     global abandoned
     if abandoned is not None and abandoned.is_alive():
         return DriverReading(error=TimeoutError("an earlier call still hangs"))
-    reading: DriverReading[Board] = DriverReading()
+    reading: DriverReading[T] = DriverReading()
     thread = threading.Thread(
-        target=_read, args=(reading, read, late, nvml), name="fleetgauge-nvml", daemon=True
+        target=_read, args=(reading, read, placeholder, nvml), name="fleetgauge-nvml", daemon=True
     )
     thread.start()
     wait(thread, deadline)
@@ -157,8 +160,8 @@ def read_boards(
         abandoned = thread
         timeout = f"no answer within {deadline:g} s"
         debug_once("NVML", timeout)
-        boards = None if reading.boards is None else list(reading.boards)
-        return DriverReading(boards, reading.library_loads, TimeoutError(timeout))
+        gpus = None if reading.gpus is None else list(reading.gpus)
+        return DriverReading(gpus, reading.library_loads, TimeoutError(timeout))
     return reading
 
 
@@ -166,7 +169,7 @@ abandoned: threading.Thread | None = None
 
 
 def _read(
-    reading: DriverReading[Board], read: Callable[[Any, int], Board], late: Callable[[int], Board], nvml: Any
+    reading: DriverReading[T], read: Callable[[Any, int], T], placeholder: Callable[[int], T], nvml: Any
 ) -> None:
     try:
         nvml = nvml if nvml is not None else NvmlLibrary()
@@ -177,9 +180,9 @@ def _read(
         debug_once("NVML", error)
         return
     try:
-        reading.boards = boards = [late(index) for index in range(nvml.nvmlDeviceGetCount())]
-        for index in range(len(boards)):
-            boards[index] = read(nvml, index)
+        reading.gpus = gpus = [placeholder(index) for index in range(nvml.nvmlDeviceGetCount())]
+        for index in range(len(gpus)):
+            gpus[index] = read(nvml, index)
     except Exception as error:
         reading.error = error
         debug_once("NVML", error)
@@ -189,33 +192,36 @@ def _read(
 
 
 def error_code(error: Exception) -> object:
-    """Return NVML's own code of an error, None for any other kind."""
+    """Return the NVML code of an error, None for any other exception."""
     return getattr(error, "value", None)
 
 
 @dataclass
 class Device:
-    """One device. Each function is called once; one that fails costs its own value."""
+    """A GPU or MIG instance. The result of each call is cached; a call that fails has the result None."""
 
     nvml: Any
     handle: Any
-    lost: str | None = None  # the error, where the device is lost
-    codes: dict[str, object] = field(default_factory=dict)  # of the errors, by function
+    lost: str | None = None  # the message of the error in LOST
+    codes: dict[str, object] = field(default_factory=dict)  # NVML error codes by function
     _values: dict[tuple[str, tuple[object, ...]], Any] = field(default_factory=dict)
 
     def instances(self) -> list[Device]:
-        """Return the MIG instances of this board. Their slots are numbered with gaps."""
+        """Return the MIG instances of this GPU, whose indices have gaps."""
         enabled, _pending = self.get("nvmlDeviceGetMigMode") or (0, 0)
         slots = self.get_number("nvmlDeviceGetMaxMigDeviceCount") if enabled else None
         handles = (self.get("nvmlDeviceGetMigDeviceHandleByIndex", slot) for slot in range(slots or 0))
         return [Device(self.nvml, handle) for handle in handles if handle is not None]
 
     def get_text(self, function: str) -> str | None:
-        """Return a value that is text."""
+        """Return a text, None where it is empty or the call fails."""
         return text(self.get(function)) or None
 
     def get_number(self, function: str, *arguments: int, field: str | int | None = None) -> int | None:
-        """Return a number, or the field of a value that is one; all bits set is NVML's "not available"."""
+        """Return an integer result, or the `field` of a tuple or structure; None where it is not available.
+
+        NVML marks a value that is not available by setting all bits.
+        """
         number = self.get(function, *arguments)
         if isinstance(field, int):
             number = None if number is None else number[field]
@@ -224,7 +230,7 @@ class Device:
         return number if isinstance(number, int) and number not in (2**32 - 1, 2**64 - 1) else None
 
     def get(self, function: str, *arguments: object) -> Any:  # Any: tuples, structures, handles, text
-        """Return what a function returns for the device, None where it fails."""
+        """Call a function on the device and return its result, None where it fails."""
         key = (function, arguments)
         if key not in self._values:
             self._values[key] = None
@@ -237,11 +243,14 @@ class Device:
         return self._values[key]
 
 
-def _read_board(nvml: Any, index: int) -> list[Gpu]:
+def _read_gpu(nvml: Any, index: int) -> list[Gpu]:
     try:
         device = Device(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
-        board = _describe(device, index)
-        return [board, *(_describe_instance(part, index) for part in device.instances())]
+        gpus = [_describe(device, index)]
+        for instance in device.instances():
+            count = instance.get_number("nvmlDeviceGetAttributes", field="multiprocessorCount")
+            gpus.append(replace(_describe(instance, index), multi_processor_count=count))
+        return gpus
     except Exception as error:
         debug_once(f"GPU {index}", error)
         return [Gpu(index)]
@@ -249,18 +258,13 @@ def _read_board(nvml: Any, index: int) -> list[Gpu]:
 
 def _describe(device: Device, index: int) -> Gpu:
     major, minor = device.get("nvmlDeviceGetCudaComputeCapability") or (None, None)
-    cores, in_each = device.get_number("nvmlDeviceGetNumGpuCores"), _CORES.get((major, minor))
+    cores, cores_per_sm = device.get_number("nvmlDeviceGetNumGpuCores"), _CORES_PER_SM.get((major, minor))
     return Gpu(
         index=index,
         name=device.get_text("nvmlDeviceGetName"),
         memory_bytes=device.get_number("nvmlDeviceGetMemoryInfo", field="total"),
         major=major,
         minor=minor,
-        multi_processor_count=cores // in_each if cores and in_each else None,
+        multi_processor_count=cores // cores_per_sm if cores and cores_per_sm else None,
         uuid=device.get_text("nvmlDeviceGetUUID"),
     )
-
-
-def _describe_instance(part: Device, index: int) -> Gpu:
-    processors = part.get_number("nvmlDeviceGetAttributes", field="multiprocessorCount")
-    return replace(_describe(part, index), multi_processor_count=processors)

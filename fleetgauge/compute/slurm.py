@@ -1,7 +1,6 @@
-"""The allotment of a Slurm job, from its environment.
+"""The allocation of a Slurm job, parsed from its environment variables.
 
-Knows the grammar of Slurm's variables and nothing of the machine. Every function is total: what is empty
-or garbage answers None, and the caller goes on to its next source.
+No function raises: an empty or invalid variable counts as not set.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _MEMORY = re.compile(r"([0-9]{1,15})(?:([KMGT])B?)?", re.IGNORECASE)
 _BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
-# What is logged of a job, and where it is read, the first variable that is set answering. A white-list:
-# SLURM_JWT and whatever else a site exports under the prefix must never leave the machine.
-_SECTION = {
+# The logged fields of a job, and their variables in order of precedence. An allowlist: SLURM_JWT and other
+# secrets with the prefix must never leave the machine.
+_LOGGED_VARIABLES = {
     "slurm_job_id": ("SLURM_JOB_ID", "SLURM_JOBID"),
     "slurm_job_name": ("SLURM_JOB_NAME",),
     "slurm_nodelist": ("SLURM_NODELIST", "SLURM_JOB_NODELIST"),
@@ -37,79 +36,79 @@ _SECTION = {
 
 
 class Detected(NamedTuple):
-    """A number, and its source: the name of a variable, or of another rule."""
+    """A number, and its source: the name of a variable, `cgroup`, `affinity` or `system`."""
 
     value: int
     source: str
 
 
 def job_section(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the white-listed variables unchanged, or nothing outside a job.
+    """Return the white-entries variables unchanged, or nothing outside a job.
 
     Only a job's id says that this is one: `srun` also takes its options from `SLURM_*` variables, so the
     rest may be exported on a login node.
     """
     section: dict[str, str] = {}
-    for key, variables in _SECTION.items():
+    for key, variables in _LOGGED_VARIABLES.items():
         if value := next((env[name].strip() for name in variables if env.get(name, "").strip()), ""):
             section[key] = value
     return section if "slurm_job_id" in section else {}
 
 
 def cpus_for_task(env: Mapping[str, str]) -> Detected | None:
-    """The CPUs of this task, else those of the job on this node."""
+    """Return the CPUs of this task, else those of the job on this node."""
     if per_task := _integer(env.get("SLURM_CPUS_PER_TASK", "")):
         return Detected(per_task, "SLURM_CPUS_PER_TASK")
-    return _cpus_allocated_here(env)
+    return _allocated_cpus(env)
 
 
 def cpus_on_node(env: Mapping[str, str]) -> int | None:
-    """The CPUs of all this job's tasks on this node: what memory per CPU is multiplied by."""
-    if allocated := _cpus_allocated_here(env):
+    """Return the CPUs of all tasks of the job on this node, by which memory per CPU is multiplied."""
+    if allocated := _allocated_cpus(env):
         return allocated.value
     if per_task := _integer(env.get("SLURM_CPUS_PER_TASK", "")):
-        return per_task * (_here(env, "SLURM_TASKS_PER_NODE") or 1)
+        return per_task * (_entry_of_node(env, "SLURM_TASKS_PER_NODE") or 1)
     return None
 
 
 def cpus_of_job(env: Mapping[str, str]) -> int | None:
-    """The CPUs of the job over all its nodes, where a variable lists the nodes."""
+    """Return the CPUs of the job on all its nodes, where a variable lists the nodes."""
     on_node = env.get("SLURM_CPUS_ON_NODE", "")
-    # A bare integer there is this node's, not that of the others.
-    listed = _per_node(env.get("SLURM_JOB_CPUS_PER_NODE", "")) or (
+    # A single integer is the count of this node only.
+    entries = _per_node(env.get("SLURM_JOB_CPUS_PER_NODE", "")) or (
         () if _integer(on_node) else _per_node(on_node)
     )
-    return sum(count * nodes for count, nodes in listed) if listed else None
+    return sum(count * nodes for count, nodes in entries) if entries else None
 
 
 def memory_bytes(env: Mapping[str, str], gpus: int) -> Detected | None:
-    """The memory allotted on this node, 0 meaning all of it. `gpus` serves where Slurm gives no count."""
+    """Return the memory allocated on this node, 0 for all of it. `gpus` is used where Slurm has no count."""
     per_node = _bytes(env.get("SLURM_MEM_PER_NODE", ""))
     if per_node is not None:
         return Detected(per_node, "SLURM_MEM_PER_NODE")
     allocated_gpus = gpus_on_node(env)
-    shares = {
+    units_by_variable = {
         "SLURM_MEM_PER_CPU": cpus_on_node(env) or 0,
         "SLURM_MEM_PER_GPU": allocated_gpus.value if allocated_gpus else gpus,
     }
-    for name, units in shares.items():
-        each = _bytes(env.get(name, ""))
-        if each == 0 or (each and units):
-            return Detected(each * units, name)
+    for name, units in units_by_variable.items():
+        unit_bytes = _bytes(env.get(name, ""))
+        if unit_bytes == 0 or (unit_bytes and units):
+            return Detected(unit_bytes * units, name)
     return None
 
 
 def gpus_on_node(env: Mapping[str, str]) -> Detected | None:
-    """The GPUs of the job on this node; none at all is an answer.
+    """Return the number of GPUs of the job on this node, which may be 0.
 
-    `SLURM_GPUS` is not asked: it counts the whole job.
+    `SLURM_GPUS` is not used: it counts those of all nodes.
     """
-    # What was allocated before what was requested.
+    # The allocation has precedence over the request.
     for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
         count = _gpus_in_option(env.get(name, ""))
         if count is not None:
             return Detected(count, name)
-    # The step before the job it is a part of.
+    # The step has precedence over its job.
     for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if indices := _indices(env.get(name, "")):
             return Detected(len(indices), name)
@@ -117,24 +116,24 @@ def gpus_on_node(env: Mapping[str, str]) -> Detected | None:
 
 
 def gpu_indices(env: Mapping[str, str]) -> tuple[int, ...]:
-    """Which of the node's GPUs are the job's, where Slurm lists them."""
+    """Return the indices of the job's GPUs on this node, empty where Slurm does not list them."""
     return _indices(env.get("SLURM_STEP_GPUS", "")) or _indices(env.get("SLURM_JOB_GPUS", ""))
 
 
-def _cpus_allocated_here(env: Mapping[str, str]) -> Detected | None:
+def _allocated_cpus(env: Mapping[str, str]) -> Detected | None:
     for name in ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"):
-        if here := _here(env, name):
-            return Detected(here, name)
+        if cpus := _entry_of_node(env, name):
+            return Detected(cpus, name)
     return None
 
 
-def _here(env: Mapping[str, str], name: str) -> int | None:
-    """This node's entry of a per-node list, the first where `SLURM_NODEID` is not set."""
-    listed = _per_node(env.get(name, ""))
-    if len(listed) == 1:
-        return listed[0][0]
+def _entry_of_node(env: Mapping[str, str], name: str) -> int | None:
+    """Return this node's entry of a per-node list, the first where `SLURM_NODEID` is not set."""
+    entries = _per_node(env.get(name, ""))
+    if len(entries) == 1:
+        return entries[0][0]
     position = _integer(env.get("SLURM_NODEID", ""))
-    for count, nodes in listed:
+    for count, nodes in entries:
         if position < nodes:
             return count
         position -= nodes
@@ -142,30 +141,30 @@ def _here(env: Mapping[str, str], name: str) -> int | None:
 
 
 def _per_node(value: str) -> tuple[tuple[int, int], ...]:
-    """`72(x2),36` as ((72, 2), (36, 1)). One entry that is zero or garbage spoils the list."""
-    listed = []
+    """Parse `72(x2),36` as ((72, 2), (36, 1)); empty where an entry is zero or invalid."""
+    entries = []
     for entry in value.split(","):
         match = _REPEATED.fullmatch(entry.strip())
         if match is None:
             return ()
-        listed.append((int(match[1]), int(match[2] or 1)))
-    return tuple(listed) if all(count and nodes for count, nodes in listed) else ()
+        entries.append((int(match[1]), int(match[2] or 1)))
+    return tuple(entries) if all(count and nodes for count, nodes in entries) else ()
 
 
 def _integer(value: str) -> int:
-    """A plain number, 0 where it is none: both fall through."""
+    """Parse a decimal integer; 0 where it is invalid."""
     match = re.fullmatch("[0-9]{1,9}", value.strip())
     return int(match[0]) if match else 0
 
 
 def _bytes(value: str) -> int | None:
-    """A size as Slurm writes it: plain numbers are mebibytes."""
+    """Parse a size of Slurm, in MiB without a suffix."""
     match = _MEMORY.fullmatch(value.strip())
     return int(match[1]) * _BYTES[(match[2] or "M").upper()] if match else None
 
 
 def _gpus_in_option(value: str) -> int | None:
-    """The sum of an option such as `gpu:a100:4(S:0-1)` or `volta:3,kepler:1`."""
+    """Parse the total of an option such as `gpu:a100:4(S:0-1)` or `volta:3,kepler:1`."""
     total = 0
     for entry in re.sub(r"\([^)]*\)", "", value).split(","):
         match = _OPTION.fullmatch(entry.strip())
@@ -176,7 +175,7 @@ def _gpus_in_option(value: str) -> int | None:
 
 
 def _indices(value: str) -> tuple[int, ...]:
-    """`0-1,4` as (0, 1, 4), each once, in order."""
+    """Parse `0-1,4` as (0, 1, 4) without duplicates; empty where it is invalid."""
     indices: dict[int, None] = {}
     for entry in value.split(","):
         match = _RANGE.fullmatch(entry.strip())

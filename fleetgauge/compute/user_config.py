@@ -1,7 +1,6 @@
-"""What is logged of a job's configuration, whatever that is made of.
+"""The logged fields of a job's configuration, which may be a mapping, an object or OmegaConf.
 
-Knows which fields are wanted and how to read them from mappings, objects and OmegaConf without importing
-any of it. A field that is missing, empty or broken costs itself.
+A field that is missing, empty or unreadable is left out.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _RUNTIME_FLAGS = "use_llm_"
 _MAX_DEPTH = 16
 
 _log = logging.getLogger("fleetgauge.compute")
-logged: set[str] = set()  # the parts whose absence was logged
+logged: set[str] = set()  # parts already logged as missing
 
 
 def debug_once(part: str, error: BaseException | str) -> None:
@@ -51,7 +50,7 @@ def debug_once(part: str, error: BaseException | str) -> None:
 
 
 def model_section(cfg: object) -> dict[str, Any]:
-    """The model's fields and, in one nested mapping, those of its engine."""
+    """Return the logged fields of `cfg.model`, with those of its `engine_kwargs` as a nested mapping."""
     model = field(cfg, "model")
     section = fields(model, _MODEL)
     if engine := fields(field(model, "engine_kwargs"), _ENGINE):
@@ -60,31 +59,31 @@ def model_section(cfg: object) -> dict[str, Any]:
 
 
 def runtime_section(cfg: object) -> dict[str, Any]:
-    """The runtime's fields and every flag whose name begins with `use_llm_`."""
+    """Return the logged fields of `cfg.runtime` and its flags whose names begin with `use_llm_`."""
     runtime = field(cfg, "runtime")
     flags = sorted(name for name in _names(runtime) if name.startswith(_RUNTIME_FLAGS))
     return fields(runtime, (*_RUNTIME, *flags))
 
 
 def fields(section: object, names: Iterable[object], depth: int = 0) -> dict[str, Any]:
-    """Those of the named fields that have a value, each fit for JSON."""
+    """Return the named fields that have a value, each in types of JSON."""
     values: dict[str, Any] = {}
     for name in names:
         try:
-            given = field(section, name)
-            value = wandb_ready(given, depth)
+            raw = field(section, name)
+            value = wandb_ready(raw, depth)
         except Exception as error:
             debug_once(f"configuration field {name}", error)
             continue
         if value is not None:
             values[json_ready(str(name))] = value
-        elif given is not None:
-            debug_once(f"configuration field {name}", "JSON has no form for it")
+        elif raw is not None:
+            debug_once(f"configuration field {name}", "it has no JSON representation")
     return values
 
 
 def field(section: object, name: Any) -> object:  # Any: keys of a mapping need not be text
-    """One field of a mapping or object, None where it is not there or cannot be resolved."""
+    """Return a field of a mapping or object, None where it is missing or cannot be resolved."""
     try:
         return section[name] if isinstance(section, Mapping) else getattr(section, name)
     except (KeyError, AttributeError):
@@ -94,11 +93,10 @@ def field(section: object, name: Any) -> object:  # Any: keys of a mapping need 
         return None
 
 
-# JSON has no type of its own.
-def wandb_ready(value: Any, depth: int = 0) -> Any:
-    """The value in the types of JSON, as its text where it has none; None for what is no number or too deep.
+def wandb_ready(value: Any, depth: int = 0) -> Any:  # Any: the types of JSON
+    """Return the value in types of JSON, an unknown type as its text; None for NaN or beyond the depth limit.
 
-    An entry of a mapping that cannot be written is left out, so that it does not cost the others.
+    An entry of a mapping that cannot be converted is left out.
     """
     if depth > _MAX_DEPTH:
         return None

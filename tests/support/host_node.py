@@ -36,7 +36,7 @@ def context(
 
 
 class Ticks:
-    """A node in a process that stays: each tick a minute after the last."""
+    """A node in a process with --every: each tick a minute after the last."""
 
     def __init__(self, **environ: str) -> None:
         self.now = NOW
@@ -59,26 +59,26 @@ def values(found: Iterable[Point], metric: Metric) -> Values:
 
 
 def by_gpu(found: Iterable[Point], metric: Metric, **tags: str) -> dict[str, float]:
-    """The values of a metric by their `gpu` tag, of those that carry these tags."""
-    wanted = {f"{key}:{value}" for key, value in tags.items()}
+    """Return the values of a metric by their `gpu` tag, of points with these tags."""
+    required = {f"{key}:{value}" for key, value in tags.items()}
     return {
         dict(tag.partition(":")[::2] for tag in point.tags)["gpu"]: point.value
         for point in found
-        if point.metric == metric and wanted <= set(point.tags)
+        if point.metric == metric and required <= set(point.tags)
     }
 
 
 def table(found: Iterable[Point], without: str = "") -> dict[tuple[str, tuple[str, ...]], float]:
-    """All of it by name and tags, to compare two readings by; `without` names a tag that is left out."""
+    """Return values by metric name and tags; `without` is a tag key to leave out."""
     left_out = f"{without}:"
     return {
-        (one.metric.name, tuple(tag for tag in one.tags if not tag.startswith(left_out))): one.value
-        for one in found
+        (point.metric.name, tuple(tag for tag in point.tags if not tag.startswith(left_out))): point.value
+        for point in found
     }
 
 
 def listeners() -> set[threading.Thread]:
-    """Who waits for XID errors in this process."""
+    """Return the threads that wait for XID errors in this process."""
     return {thread for thread in threading.enumerate() if thread.name == "xid-listener"}
 
 
@@ -101,7 +101,7 @@ class HostRoot:
         self._write("etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.1 LTS"\nID=ubuntu\n')
 
     def cpu(self, user: int, idle: int, iowait: int = 0, guest: int = 0) -> None:
-        """What all CPUs did since the start, in hundredths of a second. Guests are within user."""
+        """Set the CPU times since boot, in hundredths of a second. User time includes guest time."""
         line = f"{user} 0 0 {idle} {iowait} 0 0 0 {guest} 0"
         each = "".join(f"cpu{number} {line}\n" for number in range(4))
         self._write("proc/stat", f"cpu  {line}\n{each}intr 0\nctxt 0\nbtime 1794000000\n")

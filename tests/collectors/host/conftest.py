@@ -14,8 +14,8 @@ from support.nvml.recorded import binding
 
 
 @pytest.fixture(autouse=True)
-def _a_short_look(nothing_said_yet: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPUs are looked at for a moment, and psutil reads this machine again afterwards."""
+def _short_cpu_interval(nothing_said_yet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure CPU utilization over a millisecond, and have psutil read this machine again afterwards."""
     monkeypatch.setattr(machine, "CPU_SECONDS", 0.001)
     monkeypatch.setattr(psutil, "PROCFS_PATH", psutil.PROCFS_PATH)
 
@@ -27,13 +27,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def driver(library: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[CompiledDriver]:
-    """Eight boards behind the real binding: 3 is lost, 5 divided by MIG, 6 supports nothing."""
+    """Eight GPUs behind the real binding: 3 is lost, 5 has MIG enabled, 6 supports nothing."""
     driver = CompiledDriver(library)
     driver.fake_reset()
     driver.old(6)
     binding(monkeypatch, driver)
     yield driver
     driver.fake_reset()
-    driver.refuse("nvmlEventSetCreate", 9)  # for a thread that has only just begun
+    driver.refuse("nvmlEventSetCreate", 9)  # for a thread that has just started
     for listener in listeners():
         listener.join()

@@ -1,4 +1,4 @@
-"""The host collector: what it says of machines that are given, and of this one."""
+"""The host collector on recorded drivers, mounted roots and this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_all_points_are_of_the_time_at_which_the_run_began(driver: CompiledDrive
     assert {point.host for point in found} == {None}  # the run adds its node
 
 
-def test_the_machines_own_figures_are_those_of_the_operating_system() -> None:
+def test_cpu_memory_and_disk_are_those_of_the_operating_system() -> None:
     found = collected()
     assert values(found, metrics.CPU_COUNT) == {(): psutil.cpu_count()}
     assert values(found, metrics.MEMORY) == {(): round(psutil.virtual_memory().total / 2**30, 2)}
@@ -35,7 +35,7 @@ def test_the_machines_own_figures_are_those_of_the_operating_system() -> None:
     assert 0 < available < values(found, metrics.MEMORY)[()]
 
 
-def test_boards_of_a_kind_name_the_node(driver: CompiledDriver) -> None:
+def test_the_gpu_type_is_a_tag_of_the_node(driver: CompiledDriver) -> None:
     [info] = values(collected(), metrics.INFO)
     assert "gpu_type:NVIDIA H100 80GB HBM3" in info
 
@@ -68,7 +68,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     driver.release.set()
 
 
-def test_a_driver_that_hangs_costs_the_gpus_it_did_not_answer_for(hanging: Driver) -> None:
+def test_a_driver_that_hangs_loses_only_the_gpus_not_yet_read(hanging: Driver) -> None:
     given = context(seconds=0.5)
     found = collected(given)
     assert set(by_gpu(found, metrics.GPU_POWER)) == set(by_gpu(found, metrics.GPU_LOST)) == {"0", "1"}
@@ -86,30 +86,30 @@ def test_the_command_line_finds_the_drivers_library_by_itself(library: str, proj
     environ = {"LD_LIBRARY_PATH": str(Path(library).parent), "FLEETGAUGE_NODE_NAME": "node-7"}
     [entry] = project.document("host", **environ)["collectors"]
     assert entry["status"] == "partial"
-    told = {sample["metric"]: sample["value"] for sample in entry["samples"] if not sample["tags"]}
-    assert (told["host.gpu_count"], told["host.gpu_count_listed"]) == (7, 8)
+    untagged = {sample["metric"]: sample["value"] for sample in entry["samples"] if not sample["tags"]}
+    assert (untagged["host.gpu_count"], untagged["host.gpu_count_listed"]) == (7, 8)
     assert sum(sample["metric"] == "host.gpu.power_watts" for sample in entry["samples"]) == 7
 
 
-def test_a_path_that_is_not_there_costs_only_itself() -> None:
+def test_a_missing_path_loses_only_its_own_file_system() -> None:
     given = context(FLEETGAUGE_HOST_PATHS="/nonexistent,/")
     found = collected(given)
     assert list(values(found, metrics.DISK_USED)) == [("path:/",)]
     assert given.report.lost == ["the file system of /nonexistent: No such file or directory"]
 
 
-def test_check_says_what_a_run_would_see(driver: CompiledDriver) -> None:
+def test_check_lists_what_a_run_would_measure(driver: CompiledDriver) -> None:
     assert list(COLLECTOR.check(context())) == [
-        "a single run looks at the CPUs for 0.001 s, --every for its whole interval",
-        "the driver lists 8 GPUs; 1 do not answer",
+        "CPU utilization is measured over 0.001 s, with --every over its interval",
+        "the driver lists 8 GPUs; 1 do not respond",
     ]
 
 
-def test_check_says_that_no_driver_can_be_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_check_reports_that_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     binding(monkeypatch, Driver(recording("driver-not-loaded")))
     HostRoot(tmp_path)
     environ = {"FLEETGAUGE_HOST_ROOT": str(tmp_path), "FLEETGAUGE_HOST_GPU_PROCESSES": "true"}
     assert list(COLLECTOR.check(context(environ=environ)))[1:] == [
-        "processes on GPUs can be told by their jobs",
-        "no GPU driver can be asked",
+        "GPU memory is measured by job",
+        "no GPU driver is available",
     ]

@@ -9,14 +9,14 @@ import pynvml  # type: ignore[import-untyped]
 import pytest
 
 from collectors.host import metrics
-from collectors.host.jobs import host_pids, job_of
+from collectors.host.jobs import is_host_proc, parse_job
 from support.host_node import CODES, HostRoot, Ticks, collected, context, values
 from support.nvml.compiled import CompiledDriver
 
 UID = "0f3c5a2e-6d1b-4c8e-9f5a-1b2c3d4e5f60"
 SLURM = "0::/system.slice/slurmstepd.scope/job_31/step_0/user/task_0\n"
 POD = f"0::/kubepods/burstable/pod{UID}/4f1e\n"
-ASKED = "FLEETGAUGE_HOST_GPU_PROCESSES"
+BY_JOB = "FLEETGAUGE_HOST_GPU_PROCESSES"
 
 
 @pytest.mark.parametrize(
@@ -38,17 +38,17 @@ ASKED = "FLEETGAUGE_HOST_GPU_PROCESSES"
         ("", None),
     ],
 )
-def test_the_job_is_in_the_cgroup(cgroup: str, job: tuple[str, str] | None) -> None:
-    assert job_of(cgroup) == job
+def test_the_job_is_parsed_from_the_cgroup(cgroup: str, job: tuple[str, str] | None) -> None:
+    assert parse_job(cgroup) == job
 
 
-def test_memory_is_added_up_by_job_on_boards_and_instances(driver: CompiledDriver, tmp_path: Path) -> None:
+def test_memory_is_summed_by_job_on_gpus_and_mig_instances(driver: CompiledDriver, tmp_path: Path) -> None:
     root = HostRoot(tmp_path)
     for pid, cgroup in ((11, SLURM), (12, SLURM), (13, POD), (14, "0::/user.slice\n")):
         root.process(pid, cgroup)
         driver.process(pid, pid << 30)
-    driver.process(15, 2**30)  # it has ended meanwhile
-    environ = {ASKED: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
+    driver.process(15, 2**30)  # the process has ended
+    environ = {BY_JOB: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
     kind = "gpu_type:NVIDIA H100 80GB HBM3"
     assert values(collected(context(environ=environ)), metrics.GPU_JOB_MEMORY) == {
         ("gpu:0", kind, "slurm_job:31"): 23,
@@ -63,42 +63,44 @@ def test_a_job_with_a_process_of_unknown_memory_is_unknown(driver: CompiledDrive
     for pid, memory in ((11, 2**30), (12, 2**64 - 1)):
         root.process(pid, SLURM)
         driver.process(pid, memory)
-    environ = {ASKED: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
+    environ = {BY_JOB: "true", "FLEETGAUGE_HOST_ROOT": str(tmp_path)}
     assert values(collected(context(environ=environ)), metrics.GPU_JOB_MEMORY) == {}
 
 
-def test_processes_are_not_asked_for_unless_somebody_wants_them(driver: CompiledDriver) -> None:
+def test_processes_are_not_queried_by_default(driver: CompiledDriver) -> None:
     collected()
-    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in driver.asked()
+    assert "nvmlDeviceGetComputeRunningProcesses_v3" not in driver.called()
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_processes_that_cannot_be_asked_for_cost_only_themselves(
+def test_processes_that_cannot_be_queried_lose_only_job_memory(
     driver: CompiledDriver, tmp_path: Path, code: int
 ) -> None:
     HostRoot(tmp_path)
     driver.process(11, 2**30)
     driver.refuse("nvmlDeviceGetComputeRunningProcesses_v3", code)
-    given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), ASKED: "true"})
+    given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), BY_JOB: "true"})
     found = collected(given)
     assert values(found, metrics.GPU_JOB_MEMORY) == {}
     assert "GPU 3: GPU is lost" in given.report.lost
-    boards_are_lost = code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
-    assert len(given.report.lost) == (7 if boards_are_lost else 1)  # the divided board is asked by its parts
+    gpus_are_lost = code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
+    assert len(given.report.lost) == (
+        7 if gpus_are_lost else 1
+    )  # of the GPU with MIG, the instances are queried
 
 
-def test_pids_of_another_namespace_are_nobodys_which_is_said_once(
+def test_pids_of_another_namespace_are_ignored_and_logged_once(
     driver: CompiledDriver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = HostRoot(tmp_path)
     (tmp_path / "proc/2/comm").write_text("python\n")
-    root.process(11, POD)  # the collector's own pod, where the driver means another process
+    root.process(11, POD)  # a process of the collector's own pod, not the one that the driver reports
     driver.process(11, 2**30)
-    assert not host_pids(tmp_path / "proc")
-    assert not host_pids(tmp_path / "nowhere")
-    ticks = Ticks(FLEETGAUGE_HOST_ROOT=str(tmp_path), **{ASKED: "true"})
+    assert not is_host_proc(tmp_path / "proc")
+    assert not is_host_proc(tmp_path / "nowhere")
+    ticks = Ticks(FLEETGAUGE_HOST_ROOT=str(tmp_path), **{BY_JOB: "true"})
     with caplog.at_level(logging.WARNING, "collectors.host"):
         found = [*ticks.tick(), *ticks.tick()]
     assert values(found, metrics.GPU_JOB_MEMORY) == {}
-    [said] = [message for message in caplog.messages if "jobs on GPUs are left out" in message]
-    assert "hostPID" in said
+    [message] = [message for message in caplog.messages if "memory by job" in message]
+    assert "hostPID" in message

@@ -1,4 +1,4 @@
-"""The machine itself: what is read of a mounted root, and how busy its CPUs were."""
+"""CPUs, memory and OS of the machine, and of a mounted root."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def test_a_link_out_of_the_root_is_not_followed_into_the_container(tmp_path: Pat
     found = collected(given)
     assert not any(tag.startswith("os:") for tags in values(found, metrics.INFO) for tag in tags)
     assert values(found, metrics.DISK_USED) == {}
-    assert given.report.lost == [f"the file system of /scratch: a link leads out of {tmp_path}"]
+    assert given.report.lost == [f"the file system of /scratch: a symbolic link leads out of {tmp_path}"]
 
 
-def test_an_os_that_names_itself_elsewhere_is_found(tmp_path: Path) -> None:
+def test_os_release_is_also_read_below_usr_lib(tmp_path: Path) -> None:
     HostRoot(tmp_path)
     (tmp_path / "usr/lib").mkdir(parents=True)
     (tmp_path / "etc/os-release").rename(tmp_path / "usr/lib/os-release")
@@ -57,14 +57,14 @@ def test_an_os_that_names_itself_elsewhere_is_found(tmp_path: Path) -> None:
     assert machine.os_name(tmp_path) == ""
 
 
-def test_a_root_that_is_not_mounted_is_a_mistake_in_the_configuration(tmp_path: Path) -> None:
+def test_a_root_that_is_not_mounted_is_a_configuration_error(tmp_path: Path) -> None:
     given = context(FLEETGAUGE_HOST_ROOT=str(tmp_path))
     for work in (COLLECTOR.collect, COLLECTOR.check):
         with pytest.raises(ConfigurationError, match="which has no proc/stat"):
             list(work(given))
 
 
-def test_a_process_that_stays_looks_at_the_whole_interval(tmp_path: Path) -> None:
+def test_with_every_cpu_utilization_is_that_of_the_interval(tmp_path: Path) -> None:
     root = HostRoot(tmp_path)
     ticks = Ticks(FLEETGAUGE_HOST_ROOT=str(tmp_path))
     root.cpu(user=1_000, idle=9_000)
@@ -79,5 +79,7 @@ def test_a_process_that_stays_looks_at_the_whole_interval(tmp_path: Path) -> Non
     ("busy", "total", "expected"),
     [(25, 100, 25), (0, 100, 0), (100, 100, 100), (0, 0, None), (-1, 100, None), (5, -100, None)],
 )
-def test_a_share_of_no_time_is_unknown(busy: float, total: float, expected: float | None) -> None:
+def test_utilization_is_unknown_without_elapsed_cpu_time(
+    busy: float, total: float, expected: float | None
+) -> None:
     assert utilization(CpuTimes(1000, 9000), CpuTimes(1000 + busy, 9000 + total)) == expected

@@ -1,4 +1,4 @@
-"""XID errors and energy, which only a process that stays can count."""
+"""XID errors and energy, which are counted between ticks."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def test_an_xid_error_is_counted_at_the_second_it_was_reported(
     driver.report(4, 79)
     driver.report(4, 79)
     driver.report(0, 31)
-    driver.report(1, 5, kind=4)  # a change of the clocks' state, which nobody asked for
+    driver.report(1, 5, kind=4)  # a change of the clocks' state, which is not registered
     found = ticks.tick()
     assert sorted(xids(found)) == [(("gpu:0", H100, "xid:31"), 70, 1), (("gpu:4", H100, "xid:79"), 70, 2)]
     assert xids(ticks.tick()) == xids(found)
 
 
-def test_listening_keeps_no_process_from_ending(driver: CompiledDriver) -> None:
+def test_the_listener_is_a_daemon_thread(driver: CompiledDriver) -> None:
     Ticks().tick()
     assert {thread.daemon for thread in listeners()} == {True}
 
 
-def test_a_second_that_may_still_grow_waits_for_the_next_tick(driver: CompiledDriver) -> None:
+def test_an_incomplete_second_is_sent_at_the_next_tick(driver: CompiledDriver) -> None:
     ticks = Ticks()
     ticks.tick()
     ticks.now += 60
@@ -84,19 +84,19 @@ def test_counts_too_old_for_the_intake_are_dropped(driver: CompiledDriver) -> No
     assert xids(ticks.tick()) == []
 
 
-def test_energy_is_the_difference_between_two_looks_in_joules(driver: CompiledDriver) -> None:
+def test_energy_is_the_difference_between_two_ticks_in_joules(driver: CompiledDriver) -> None:
     ticks = Ticks()
     driver.energy(7_000)
     assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {}
     driver.energy(8_500)
-    # The second board uses twice as much, and so on; the old one cannot say, the lost one does not.
+    # The second GPU uses twice as much, and so on; the old and the lost GPU report none.
     assert by_gpu(ticks.tick(), metrics.GPU_ENERGY) == {
         "0": 1.5, "1": 3, "2": 4.5, "4": 7.5, "5": 9, "7": 12,
     }  # fmt: skip
     assert set(by_gpu(ticks.tick(), metrics.GPU_ENERGY).values()) == {0}
 
 
-def test_energy_that_began_anew_is_unknown_until_the_next_look(driver: CompiledDriver) -> None:
+def test_energy_is_unknown_after_a_counter_reset(driver: CompiledDriver) -> None:
     ticks = Ticks()
     driver.energy(7_000)
     ticks.tick()
@@ -106,7 +106,7 @@ def test_energy_that_began_anew_is_unknown_until_the_next_look(driver: CompiledD
     assert by_gpu(ticks.tick(), metrics.GPU_ENERGY)["0"] == 1
 
 
-def test_energy_of_a_look_that_failed_is_in_the_next_one(driver: CompiledDriver) -> None:
+def test_energy_of_a_failed_query_is_in_the_next_tick(driver: CompiledDriver) -> None:
     ticks = Ticks()
     driver.energy(1_000)
     ticks.tick()
@@ -120,16 +120,16 @@ def test_energy_of_a_look_that_failed_is_in_the_next_one(driver: CompiledDriver)
 def test_a_single_run_counts_nothing(driver: CompiledDriver) -> None:
     found = collected()
     assert by_gpu(found, metrics.GPU_ENERGY) == by_gpu(found, metrics.GPU_XID_ERRORS) == {}
-    assert "nvmlEventSetCreate" not in driver.asked()
+    assert "nvmlEventSetCreate" not in driver.called()
 
 
 @pytest.mark.parametrize(
     "function", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"]
 )
-def test_a_driver_that_refuses_events_costs_only_the_xid_errors(
+def test_a_driver_without_events_loses_only_the_xid_errors(
     driver: CompiledDriver, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "WAIT_MILLISECONDS", 1)  # also how long a refusal is waited over
+    monkeypatch.setattr(listening, "WAIT_MILLISECONDS", 1)  # also the wait after an error
     for code in CODES:
         driver.refuse(function, code)
         ticks = Ticks()
@@ -139,7 +139,7 @@ def test_a_driver_that_refuses_events_costs_only_the_xid_errors(
         assert len(by_gpu(found, metrics.GPU_TEMPERATURE)) == 6, code
 
 
-def test_a_driver_that_could_not_be_listened_to_at_first_is_listened_to_later(driver: CompiledDriver) -> None:
+def test_the_listener_starts_once_the_driver_supports_events(driver: CompiledDriver) -> None:
     driver.refuse("nvmlEventSetCreate", 9)
     ticks = Ticks()
     ticks.tick()
@@ -151,7 +151,7 @@ def test_a_driver_that_could_not_be_listened_to_at_first_is_listened_to_later(dr
     assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 120, 1)]
 
 
-def test_one_listens_however_many_ticks_there_are_until_the_driver_goes(driver: CompiledDriver) -> None:
+def test_a_single_listener_runs_until_the_driver_shuts_down(driver: CompiledDriver) -> None:
     ticks = Ticks()
     for _ in range(3):
         ticks.tick()
@@ -162,7 +162,7 @@ def test_one_listens_however_many_ticks_there_are_until_the_driver_goes(driver: 
     assert not listener.is_alive()
 
 
-def test_a_driver_that_could_not_tell_for_a_while_is_listened_to_again(
+def test_the_listener_continues_after_a_failed_wait(
     driver: CompiledDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "WAIT_MILLISECONDS", 1)
@@ -174,8 +174,10 @@ def test_a_driver_that_could_not_tell_for_a_while_is_listened_to_again(
     assert xids(ticks.tick()) == [(("gpu:0", H100, "xid:31"), 60, 1)]
 
 
-def test_no_more_errors_are_kept_than_may_be(driver: CompiledDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "MAX_KEPT", 2)
+def test_the_number_of_stored_xid_errors_is_bounded(
+    driver: CompiledDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "MAX_COUNTERS", 2)
     ticks = Ticks()
     ticks.tick()
     for index in (0, 1, 2):
@@ -183,6 +185,6 @@ def test_no_more_errors_are_kept_than_may_be(driver: CompiledDriver, monkeypatch
     assert [tags[0] for tags, _, _ in xids(ticks.tick())] == ["gpu:0", "gpu:1"]
 
 
-def test_without_a_driver_a_process_that_stays_measures_the_rest() -> None:
+def test_without_a_driver_every_tick_measures_the_machine() -> None:
     ticks = Ticks()
     assert {point.metric for point in ticks.tick()} >= {metrics.MEMORY, metrics.INFO}

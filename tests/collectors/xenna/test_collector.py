@@ -115,7 +115,7 @@ def test_both_generations_of_nemotrons_hook_give_the_same_points(tmp_path: Path)
     ],
     ids=repr,
 )
-def test_a_value_that_cannot_be_used_costs_itself(
+def test_an_invalid_value_leaves_out_only_itself(
     folder: Folder, metrics: dict[str, Any], dropped: dict[str, int]
 ) -> None:
     folder.write(xenna(0, 100, {**metrics, "progress": 50.0}), xenna(1, 90, {"progress": 51.0, **metrics}))
@@ -142,9 +142,7 @@ def test_a_value_that_cannot_be_used_costs_itself(
         (xenna(0, 100, timestamp=float("nan")), "bad_timestamp"),
     ],
 )
-def test_a_line_that_is_no_record_costs_itself_and_is_counted(
-    folder: Folder, value: dict[str, Any], reason: str
-) -> None:
+def test_an_invalid_line_is_dropped_and_counted(folder: Folder, value: dict[str, Any], reason: str) -> None:
     folder.write(value, xenna(7, 90))
     ran = folder.tick()
     points = folder.short(ran.sent)
@@ -164,7 +162,7 @@ def test_a_run_that_ended_is_a_count_at_its_own_second(folder: Folder) -> None:
     assert named(points, "pipeline.progress") == {(RUN, 301): 100.0}
 
 
-def test_a_silent_run_is_stalled_and_one_that_ended_is_not_sent(folder: Folder) -> None:
+def test_a_silent_run_is_stalled_and_an_ended_run_is_not_sent(folder: Folder) -> None:
     folder.write(xenna(0, 3000), xenna(1, 601))
     folder.write(xenna(0, 600, run_id="r2", run_hash="going"), to="b.jsonl")
     folder.write(xenna(0, 500, run_id="r3", run_hash="over", event="end", status="ok"), to="c.jsonl")
@@ -179,7 +177,7 @@ def test_a_silent_run_is_stalled_and_one_that_ended_is_not_sent(folder: Folder) 
     }
 
 
-def test_how_runs_are_is_known_for_a_day_after_the_last_record(folder: Folder) -> None:
+def test_the_age_of_a_run_is_sent_for_a_day_after_its_last_record(folder: Folder) -> None:
     path = folder.write(xenna(0, 700), modified=NOW - 700)
     later = NOW - 700 + 86_400
     ran = folder.tick(later)
@@ -199,7 +197,7 @@ def test_a_plain_run_has_an_age_but_is_never_called_stalled(folder: Folder) -> N
     assert named(points, "run.stalled") == {}
 
 
-def test_a_run_that_was_started_again_is_as_old_as_its_newer_life(folder: Folder) -> None:
+def test_a_restarted_run_has_the_age_of_its_newest_record(folder: Folder) -> None:
     folder.write(xenna(0, 900), xenna(1, 800))
     folder.write(xenna(0, 300, run_id="r2"), to="b.jsonl")
     points = folder.short(folder.tick().sent)

@@ -43,7 +43,7 @@ def test_a_run_counts_once_in_a_bucket_with_its_last_values(folder: Folder) -> N
     }
 
 
-def test_runs_are_added_up_or_averaged_and_pipelines_stay_apart(folder: Folder) -> None:
+def test_runs_are_summed_or_averaged_by_pipeline_kind(folder: Folder) -> None:
     folder.write(xenna(0, since(START, 10), BODY))
     folder.write(xenna(0, since(START, 59.5), OTHER, run_id="r2", run_hash="x"), to="b.jsonl")
     points = folder.points_at()
@@ -82,7 +82,7 @@ def test_values_that_are_not_finite_do_not_spoil_a_sum(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("names", [("a.jsonl", "b.jsonl"), ("b.jsonl", "a.jsonl")])
-def test_the_order_of_files_does_not_show(folder: Folder, names: tuple[str, str]) -> None:
+def test_the_order_of_files_does_not_change_the_points(folder: Folder, names: tuple[str, str]) -> None:
     for number, name in enumerate(names):
         body = {"stage/a/speed_tasks_per_s": 0.1 + number / 3, "stage/a/throughput_tasks_per_s": 0.1}
         folder.write(xenna(0, since(START, 5), body, run_id=f"r{number}"), to=name)

@@ -44,7 +44,7 @@ def test_a_limit_of_the_unified_hierarchy(tmp_path: Path) -> None:
     assert read_limits(root) == Limits(2.5, 4 * GIB)
 
 
-def test_the_tightest_ancestor_counts_where_the_leaf_says_max(tmp_path: Path) -> None:
+def test_the_lowest_limit_of_the_ancestors_counts(tmp_path: Path) -> None:
     root = machine(
         tmp_path,
         "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0",
@@ -69,7 +69,7 @@ def test_a_limit_of_the_root_of_a_container_counts(tmp_path: Path) -> None:
     assert read_limits(root) == Limits(0.5, 268435456)
 
 
-def test_in_a_container_of_256_mebibytes_and_half_a_cpu_it_reports_a_quarter_gibibyte_and_one_cpu(
+def test_a_container_with_256_mib_and_half_a_cpu_reports_one_cpu(
     tmp_path: Path,
 ) -> None:
     root = machine(tmp_path, "0::/", [V2], {"memory.max": 268435456, "cpu.max": "50000 100000"})
@@ -98,7 +98,7 @@ def test_separate_hierarchies_of_version_one(tmp_path: Path) -> None:
     assert read_limits(root) == Limits(1.5, 2 * GIB)
 
 
-def test_a_mount_of_a_part_is_joined_with_its_root_stripped(tmp_path: Path) -> None:
+def test_the_root_of_a_partial_mount_is_stripped(tmp_path: Path) -> None:
     mount = "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro,relatime master:15 - cgroup cgroup rw,memory"
     root = machine(
         tmp_path,
@@ -138,13 +138,13 @@ def test_on_a_hybrid_machine_both_hierarchies_are_read(tmp_path: Path) -> None:
     assert read_limits(root) == Limits(3.0, 6 * GIB)
 
 
-def test_a_mount_of_somebody_elses_cgroup_says_nothing_of_ours(tmp_path: Path) -> None:
+def test_a_mount_of_another_cgroup_is_ignored(tmp_path: Path) -> None:
     mount = V2.replace(" / /sys", " /docker/ab /sys")
     root = machine(tmp_path, "0::/docker/abc", [mount], {"memory.max": GIB, "c/memory.max": GIB})
     assert read_limits(root) == Limits(None, None)
 
 
-def test_a_controller_without_membership_says_nothing(tmp_path: Path) -> None:
+def test_a_controller_without_membership_is_ignored(tmp_path: Path) -> None:
     root = machine(tmp_path, "4:memory:/job", [V1_MEMORY, V2], {"memory.max": GIB, "cpu.max": "1 2"})
     assert read_limits(root) == Limits(None, None)
 
@@ -155,7 +155,7 @@ def test_a_mount_from_above_our_namespace_limits_us_from_its_top(tmp_path: Path)
     assert read_limits(root) == Limits(None, GIB)
 
 
-def test_a_cgroup_outside_our_namespace_says_nothing(tmp_path: Path) -> None:
+def test_a_cgroup_outside_our_namespace_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "sys/fs").mkdir(parents=True)
     (tmp_path / "sys/fs/memory.max").write_text("1")
     root = machine(tmp_path, "0::/../job", [V2], {"memory.max": GIB, "job/memory.max": GIB})
@@ -213,7 +213,7 @@ def test_cpu_quotas(text: str, cpus: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("affinity", "quota", "answer"),
+    ("affinity", "quota", "expected"),
     [
         (None, None, Detected(16, "system")),
         (16, None, Detected(16, "system")),
@@ -227,13 +227,13 @@ def test_cpu_quotas(text: str, cpus: float | None) -> None:
     ],
 )
 def test_cpus_are_the_least_of_affinity_quota_and_the_machine(
-    affinity: int | None, quota: float | None, answer: Detected
+    affinity: int | None, quota: float | None, expected: Detected
 ) -> None:
     host = Host(os_cpus=16, affinity=affinity, memory_bytes=GIB, gpus=())
-    assert count_cpus({}, Limits(quota, None), host) == answer
+    assert count_cpus({}, Limits(quota, None), host) == expected
 
 
-def test_a_limit_that_the_machine_could_never_reach_is_none(tmp_path: Path) -> None:
+def test_a_limit_above_the_memory_of_the_machine_is_ignored(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/", [V2], {"memory.max": 64 * GIB + 1})
     beside = {"SLURM_MEM_PER_NODE": "8G"}
     alone = collect_compute_metadata(env={}, root=root, host=NODE)
@@ -241,13 +241,13 @@ def test_a_limit_that_the_machine_could_never_reach_is_none(tmp_path: Path) -> N
     assert collect_compute_metadata(env=beside, root=root, host=NODE)["compute.memory_gb"] == 8.0
 
 
-def test_a_limit_is_believed_before_slurm(tmp_path: Path) -> None:
+def test_a_cgroup_limit_precedes_slurm(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/", [V2], {"memory.max": 64 * GIB})
     metadata = collect_compute_metadata(env={"SLURM_MEM_PER_NODE": "8G"}, root=root, host=NODE)
     assert (metadata["compute.memory_gb"], metadata["compute.memory_source"]) == (64.0, "cgroup")
 
 
-def test_only_whole_cgroup_lines_of_the_mount_table_are_mounts() -> None:
+def test_incomplete_lines_of_the_mount_table_are_ignored() -> None:
     table = "\n".join(
         [
             NOISE,

@@ -1,4 +1,4 @@
-"""What a process in a real container says of its share of the machine."""
+"""Compute metadata of a process in a real container."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_the_limits_of_a_container_are_its_share(tmp_path: Path) -> None:
     )
     if ran.returncode >= 125:
         skip_without("container-rights", f"podman cannot run: {ran.stderr.strip().splitlines()[-1]}")
-    said = json.loads(ran.stdout)
-    assert (said["compute.memory_gb"], said["compute.memory_source"]) == (0.25, "cgroup")
-    assert (said["compute.cpu_count"], said["compute.cpu_source"]) == (1, "cgroup")
+    metadata = json.loads(ran.stdout)
+    assert (metadata["compute.memory_gb"], metadata["compute.memory_source"]) == (0.25, "cgroup")
+    assert (metadata["compute.cpu_count"], metadata["compute.cpu_source"]) == (1, "cgroup")

@@ -1,4 +1,4 @@
-"""The driver's own library, compiled here, asked by processes that have no binding for it."""
+"""The driver's own library, compiled here, called by processes without a binding for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from support.nvml.compiled import compile_driver
 from support.project import ROOT
 
-H100, PART = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
+H100, INSTANCE = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"
 
-ASK = """
+PROBE = """
 import json, sys
 from types import SimpleNamespace
 given = json.loads(sys.argv[1])
@@ -44,14 +44,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_driver(tmp_path_factory.mktemp("driver")).parent
 
 
-def ask(folder: Path | None, driver: dict[str, str] | None = None, **given: Any) -> dict[str, Any]:
+def run_probe(folder: Path | None, driver: dict[str, str] | None = None, **given: Any) -> dict[str, Any]:
     environment = {**os.environ, **(driver or {})}
     if folder is not None:
         environment["LD_LIBRARY_PATH"] = str(folder)
-    command = [sys.executable, "-c", ASK, json.dumps(given)]
+    command = [sys.executable, "-c", PROBE, json.dumps(given)]
     finished = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
-    answer: dict[str, Any] = json.loads(finished.stdout)
-    return answer
+    result: dict[str, Any] = json.loads(finished.stdout)
+    return result
 
 
 def bus(root: Path, *functions: tuple[str, str]) -> str:
@@ -65,25 +65,25 @@ def bus(root: Path, *functions: tuple[str, str]) -> str:
 
 
 @pytest.mark.slow
-def test_boards_are_counted_and_described_without_any_package(library: Path) -> None:
-    answer = ask(library)
-    assert answer["loaded"] == []
-    described = answer["described"]
-    # Eight boards; the divided one is two instances.
+def test_gpus_are_described_without_any_package(library: Path) -> None:
+    result = run_probe(library)
+    assert result["loaded"] == []
+    described = result["described"]
+    # Eight GPUs; one has two MIG instances.
     assert (described["compute.gpu_count"], described["compute.gpu_source"]) == (9, "nvml")
     assert described["compute.gpu_type"] == H100
-    assert described["compute.gpu_types"] == [H100, PART]
-    whole = {"name": H100, "total_memory_gb": 79.65, "major": 9, "minor": 0, "multi_processor_count": 132}
-    part = {**whole, "name": PART, "total_memory_gb": 39.5, "multi_processor_count": 60}
+    assert described["compute.gpu_types"] == [H100, INSTANCE]
+    h100 = {"name": H100, "total_memory_gb": 79.65, "major": 9, "minor": 0, "multi_processor_count": 132}
+    instance = {**h100, "name": INSTANCE, "total_memory_gb": 39.5, "multi_processor_count": 60}
     gpus = described["compute.gpus"]
-    assert gpus[0] == {"index": 0, **whole}
+    assert gpus[0] == {"index": 0, **h100}
     assert gpus[3] == {"index": 3}
-    assert gpus[5:7] == [{"index": 5, **part}] * 2
-    assert gpus[8] == {"index": 7, **whole}
+    assert gpus[5:7] == [{"index": 5, **instance}] * 2
+    assert gpus[8] == {"index": 7, **h100}
     uuids: list[str | None] = [f"GPU-{index:08}-45b0-95c0" for index in range(8)]
     uuids[3] = None
     uuids[6:6] = ["MIG-00000000-5afc-978f", "MIG-00000002-5afc-978f"]
-    assert answer["uuids"] == uuids
+    assert result["uuids"] == uuids
 
 
 BUSES = {
@@ -93,7 +93,7 @@ BUSES = {
     "amd accelerator": [("0x1002", "0x120000")],
     "unreadable": [],
 }
-EIGHT, NO_BOARD, NOT_LOADED, NO_LIBRARY = (
+EIGHT, NO_GPU, NOT_LOADED, NO_LIBRARY = (
     {"DRIVER_COUNT": "8"},
     {"DRIVER_COUNT": "0"},
     {"DRIVER_INIT": "9"},
@@ -110,12 +110,18 @@ UNKNOWN = (None, "unknown", None)
         (EIGHT, "nvidia", "initialised", {}, (9, "nvml", H100)),
         (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, (4, "CUDA_VISIBLE_DEVICES", H100)),
         (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": "GPU-00000007"}, (1, "CUDA_VISIBLE_DEVICES", H100)),
-        (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": "MIG-00000002"}, (1, "CUDA_VISIBLE_DEVICES", PART)),
+        (
+            EIGHT,
+            "nvidia",
+            "",
+            {"CUDA_VISIBLE_DEVICES": "MIG-00000002"},
+            (1, "CUDA_VISIBLE_DEVICES", INSTANCE),
+        ),
         (EIGHT, "nvidia", "", {"CUDA_VISIBLE_DEVICES": ""}, (0, "CUDA_VISIBLE_DEVICES", None)),
         (EIGHT, "nvidia", "", {"SLURM_GPUS_ON_NODE": "9"}, (9, "SLURM_GPUS_ON_NODE", H100)),
-        (NO_BOARD, "none", "", {}, (0, "nvml", None)),
-        (NO_BOARD, "nvidia", "", {}, (0, "nvml", None)),
-        (NO_BOARD, "none", "", {"CUDA_VISIBLE_DEVICES": "0,1"}, (0, "CUDA_VISIBLE_DEVICES", None)),
+        (NO_GPU, "none", "", {}, (0, "nvml", None)),
+        (NO_GPU, "nvidia", "", {}, (0, "nvml", None)),
+        (NO_GPU, "none", "", {"CUDA_VISIBLE_DEVICES": "0,1"}, (0, "CUDA_VISIBLE_DEVICES", None)),
         (NOT_LOADED, "none", "", {}, UNKNOWN),
         (NOT_LOADED, "nvidia", "", {}, UNKNOWN),
         (NOT_LOADED, "nvidia", "imported", {}, UNKNOWN),
@@ -132,7 +138,7 @@ UNKNOWN = (None, "unknown", None)
         (NO_LIBRARY, "none", "", {"SLURM_GPUS_ON_NODE": "4"}, (4, "SLURM_GPUS_ON_NODE", None)),
     ],
 )
-def test_who_says_how_many_gpus_there_are(
+def test_gpu_count_source_and_type_by_machine(
     library: Path,
     tmp_path: Path,
     driver: dict[str, str] | None,
@@ -144,25 +150,25 @@ def test_who_says_how_many_gpus_there_are(
     given: dict[str, Any] = {"env": env, "root": bus(tmp_path, *BUSES[pci])}
     if torch:
         given["torch"] = torch
-    described = ask(None if driver is None else library, driver, **given)["described"]
-    answer = tuple(described.get(f"compute.gpu_{key}") for key in ("count", "source", "type"))
-    assert answer == expected
+    described = run_probe(None if driver is None else library, driver, **given)["described"]
+    result = tuple(described.get(f"compute.gpu_{key}") for key in ("count", "source", "type"))
+    assert result == expected
 
 
-def test_a_library_that_is_none_is_as_good_as_missing(tmp_path: Path) -> None:
+def test_an_invalid_library_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"not a library")
-    described = ask(tmp_path, root=bus(tmp_path, *BUSES["none"]))["described"]
+    described = run_probe(tmp_path, root=bus(tmp_path, *BUSES["none"]))["described"]
     assert described == {"compute.gpu_count": 0, "compute.gpu_source": "pci"}
 
 
 def test_a_function_of_the_bus_that_cannot_be_read_makes_none_unknown(tmp_path: Path) -> None:
     root = bus(tmp_path, *BUSES["none"])
     (tmp_path / "sys/bus/pci/devices/0000:00:00.0/vendor").unlink()
-    assert ask(None, root=root)["described"] == {"compute.gpu_source": "unknown"}
+    assert run_probe(None, root=root)["described"] == {"compute.gpu_source": "unknown"}
 
 
-def test_something_else_called_pynvml_is_passed_over(library: Path, tmp_path: Path) -> None:
+def test_another_module_called_pynvml_is_not_imported(library: Path, tmp_path: Path) -> None:
     (tmp_path / "pynvml").mkdir()
     environment = {"PYTHONPATH": str(tmp_path)}
-    answer = ask(library, environment, binding=True)
-    assert answer["described"]["compute.gpu_count"] == 9
+    result = run_probe(library, environment, binding=True)
+    assert result["described"]["compute.gpu_count"] == 9

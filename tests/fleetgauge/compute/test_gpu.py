@@ -16,7 +16,7 @@ A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
 CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 
 
-def board(index: int, name: str = A100) -> Gpu:
+def physical(index: int, name: str = A100) -> Gpu:
     return Gpu(index, name, 40 * GIB, 8, 0, 108, f"GPU-{index}{index}-uuid")
 
 
@@ -24,9 +24,9 @@ def instance(index: int, letter: str) -> Gpu:
     return Gpu(index, f"{A100} MIG 1g.5gb", 5 * GIB, 8, 0, 14, f"MIG-{letter}{letter}-uuid")
 
 
-EIGHT = tuple(board(index) for index in range(8))
-MIXED = (board(0), board(1), board(2, T4), board(3, T4))
-DIVIDED = (board(0), instance(0, "a"), instance(0, "b"), board(1), instance(1, "c"), board(2))
+EIGHT = tuple(physical(index) for index in range(8))
+MIXED = (physical(0), physical(1), physical(2, T4), physical(3, T4))
+DIVIDED = (physical(0), instance(0, "a"), instance(0, "b"), physical(1), instance(1, "c"), physical(2))
 
 
 def on(gpus: tuple[Gpu, ...] | None, torch_gpus: tuple[Gpu, ...] | None = None) -> Host:
@@ -83,7 +83,7 @@ def describe(env: dict[str, str], host: Host) -> dict[str, Any]:
 )
 def test_visible_devices(value: str, entries: tuple[int | str, ...]) -> None:
     assert parse_visible_devices(value) == entries
-    # Where the driver cannot be asked, the variable's word stands.
+    # Without a driver the variable is trusted.
     assert describe({CUDA: value}, on(None)) == {"gpu_count": len(entries), "gpu_source": CUDA}
 
 
@@ -99,21 +99,21 @@ def test_visible_devices(value: str, entries: tuple[int | str, ...]) -> None:
         ("0,8,1", EIGHT, [0]),
         ("0", (), []),
         ("GPU-33-uuid,GPU-11-uuid", EIGHT, [3, 1]),
-        # An abbreviation serves while it fits one board only.
+        # A prefix of a UUID must match a single GPU.
         ("GPU-3,GPU-1", EIGHT, [3, 1]),
         ("GPU-", EIGHT, []),
         ("GPU-1,GPU-11", EIGHT, []),
         ("GPU-1,GPU-99,GPU-2", EIGHT, [1]),
     ],
 )
-def test_visible_boards(value: str, gpus: tuple[Gpu, ...], indices: list[int]) -> None:
+def test_visible_gpus(value: str, gpus: tuple[Gpu, ...], indices: list[int]) -> None:
     described = describe({CUDA: value}, on(gpus))
     assert described["gpu_count"] == len(indices)
     assert [gpu["index"] for gpu in described.get("gpus", [])] == indices
 
 
 @pytest.mark.parametrize("hidden", ["", "-1", "NoDevFiles"])
-def test_a_variable_that_hides_everything_is_never_passed_over(hidden: str) -> None:
+def test_a_variable_that_hides_all_gpus_is_respected(hidden: str) -> None:
     env = {CUDA: hidden, HIP: "0", "SLURM_GPUS_ON_NODE": "4"}
     assert describe(env, on(EIGHT)) == {"gpu_count": 0, "gpu_source": CUDA}
 
@@ -124,7 +124,7 @@ def test_a_variable_that_hides_everything_is_never_passed_over(hidden: str) -> N
         ("MIG-aa-uuid,MIG-cc-uuid", (DIVIDED[1], DIVIDED[4])),
         ("MIG-b,MIG-a", (DIVIDED[2], DIVIDED[1])),
         ("MIG-a,MIG-nobody,MIG-b", (DIVIDED[1],)),
-        # CUDA opens the first instance of a divided board, and nothing else of it.
+        # With MIG enabled CUDA opens the first instance only.
         ("0", (DIVIDED[1],)),
         ("1,2", (DIVIDED[4], DIVIDED[5])),
         ("GPU-11", (DIVIDED[4],)),
@@ -135,15 +135,15 @@ def test_instances_count(value: str, visible: tuple[Gpu, ...]) -> None:
     assert detect_gpus({CUDA: value}, on(DIVIDED)) == VisibleGpus(len(visible), CUDA, visible)
 
 
-def test_without_a_variable_the_instances_count_in_place_of_their_board() -> None:
+def test_without_a_variable_mig_instances_replace_their_gpu() -> None:
     assert detect_gpus({}, on(DIVIDED)) == VisibleGpus(4, "nvml", (*DIVIDED[1:3], DIVIDED[4], DIVIDED[5]))
 
 
-def test_uuids_that_cannot_be_compared_count_up_to_what_the_boards_can_hold() -> None:
+def test_unknown_uuids_count_up_to_the_possible_number_of_devices() -> None:
     instances = ",".join(f"MIG-{number}" for number in range(9))
     nameless = (Gpu(0), Gpu(1))
     assert detect_gpus({CUDA: "MIG-a,MIG-b"}, on(EIGHT)) == VisibleGpus(2, CUDA, None)
-    assert detect_gpus({CUDA: instances}, on((board(0),))) == VisibleGpus(7, CUDA, None)
+    assert detect_gpus({CUDA: instances}, on((physical(0),))) == VisibleGpus(7, CUDA, None)
     assert detect_gpus({CUDA: "MIG-a"}, on(())) == VisibleGpus(0, CUDA, None)
     assert detect_gpus({CUDA: "GPU-a"}, on(nameless)) == VisibleGpus(1, CUDA, None)
     assert detect_gpus({CUDA: "GPU-a,GPU-b,GPU-c"}, on(nameless)) == VisibleGpus(2, CUDA, None)
@@ -169,11 +169,11 @@ def test_the_variables_of_amd(env: dict[str, str], count: int, source: str) -> N
         assert (visible.count, visible.source) == (count, source)
 
 
-def test_hip_numbers_the_boards_that_rocr_left() -> None:
+def test_hip_indices_count_the_gpus_that_rocr_leaves_visible() -> None:
     assert detect_gpus({ROCR: "4,5", HIP: "1"}, on(EIGHT)).gpus == (EIGHT[5],)
 
 
-def test_slurm_is_asked_where_no_variable_is_set() -> None:
+def test_slurm_counts_gpus_where_no_variable_is_set() -> None:
     assert describe({"SLURM_GPUS_ON_NODE": "8"}, on(EIGHT))["gpu_source"] == "SLURM_GPUS_ON_NODE"
     assert describe({"SLURM_GPUS_ON_NODE": "2", CUDA: "1"}, on(EIGHT))["gpu_source"] == CUDA
     assert describe({"SLURM_GPUS_ON_NODE": "2"}, on(None)) == {
@@ -182,38 +182,38 @@ def test_slurm_is_asked_where_no_variable_is_set() -> None:
     }
 
 
-def test_slurm_cannot_allot_more_than_there_is() -> None:
+def test_slurm_cannot_allocate_more_gpus_than_there_are() -> None:
     assert detect_gpus({"SLURM_GPUS_ON_NODE": "8"}, on(MIXED)) == VisibleGpus(4, "SLURM_GPUS_ON_NODE", MIXED)
     assert detect_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(MIXED)) == VisibleGpus(4, "SLURM_GPUS_ON_NODE", MIXED)
     assert detect_gpus({"SLURM_GPUS_ON_NODE": "1"}, on(())) == VisibleGpus(0, "SLURM_GPUS_ON_NODE", ())
 
 
-def test_the_boards_that_slurm_lists_are_described() -> None:
+def test_the_gpus_that_slurm_lists_are_described() -> None:
     env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": "1-2"}
     assert detect_gpus(env, on(MIXED)).gpus == (MIXED[1], MIXED[2])
     assert detect_gpus({"SLURM_STEP_GPUS": "3", "SLURM_JOB_GPUS": "0-3"}, on(MIXED)).gpus == (MIXED[3],)
 
 
 @pytest.mark.parametrize("listed", ["", "0,4", "0", "0-2", "3-0"])
-def test_of_a_mixed_node_nothing_is_said_of_boards_that_cannot_be_told_apart(listed: str) -> None:
+def test_ambiguous_gpus_of_a_mixed_node_are_not_described(listed: str) -> None:
     env = {"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_GPUS": listed}
     assert describe(env, on(MIXED)) == {"gpu_count": 2, "gpu_source": "SLURM_GPUS_ON_NODE"}
 
 
-def test_of_boards_that_are_all_alike_only_the_index_is_unknown() -> None:
+def test_of_identical_gpus_only_the_index_is_unknown() -> None:
     described = describe({"SLURM_GPUS_ON_NODE": "2"}, on(EIGHT))
     detail = {"name": A100, "total_memory_gb": 40.0, "major": 8, "minor": 0, "multi_processor_count": 108}
     assert described["gpus"] == [detail, detail]
     assert described["gpu_type"] == A100
 
 
-def test_without_variable_and_slurm_all_boards_are_visible() -> None:
+def test_without_variable_and_slurm_all_gpus_are_visible() -> None:
     described = describe({}, on(EIGHT))
     assert (described["gpu_count"], described["gpu_source"], len(described["gpus"])) == (8, "nvml", 8)
     assert describe({}, on(())) == {"gpu_count": 0, "gpu_source": "nvml"}
 
 
-def test_where_nobody_can_be_asked_there_is_no_count_and_its_source_is_unknown() -> None:
+def test_without_any_source_the_gpu_count_is_absent() -> None:
     assert describe({}, on(None)) == {"gpu_source": "unknown"}
     assert detect_gpus({}, on(None)) == VisibleGpus(None, "unknown", None)
 
@@ -231,13 +231,13 @@ def test_without_a_driver_an_empty_bus_is_zero_and_any_other_unknown(
 ) -> None:
     host = replace(on(None), pci_lists_gpus=lists_gpus)
     assert describe({}, host) == described
-    # Whoever says how many there are is believed before the bus.
+    # Every other source precedes the PCI bus.
     assert describe({CUDA: "0,1"}, host) == {"gpu_count": 2, "gpu_source": CUDA}
     assert describe({"SLURM_GPUS_ON_NODE": "3"}, host)["gpu_count"] == 3
-    assert describe({}, replace(host, torch_gpus=(board(0),)))["gpu_source"] == "torch"
+    assert describe({}, replace(host, torch_gpus=(physical(0),)))["gpu_source"] == "torch"
 
 
-def test_details_are_of_the_visible_boards_only() -> None:
+def test_details_are_of_the_visible_gpus_only() -> None:
     assert describe({CUDA: "3,0"}, on(MIXED)) == {
         "gpu_count": 2,
         "gpu_source": CUDA,
@@ -264,7 +264,7 @@ def test_details_are_of_the_visible_boards_only() -> None:
     }
 
 
-def test_what_is_unknown_of_a_board_is_left_out_and_zero_is_not() -> None:
+def test_unknown_fields_of_a_gpu_are_left_out_and_zeros_are_not() -> None:
     gpus = (Gpu(0, b"Tesla T4", 16106127360, 7, 5), Gpu(1), Gpu(2, "Tesla T4", 0, 0, 0, 0))
     described = describe({}, on(gpus))
     assert described["gpus"] == [
@@ -283,7 +283,7 @@ def test_what_is_unknown_of_a_board_is_left_out_and_zero_is_not() -> None:
     assert "gpu_types" not in described
 
 
-def test_boards_without_a_name_have_no_type() -> None:
+def test_gpus_without_a_name_have_no_type() -> None:
     assert describe({}, on((Gpu(0), Gpu(1, major=9)))) == {
         "gpu_count": 2,
         "gpu_source": "nvml",
@@ -295,8 +295,8 @@ def test_a_name_in_bytes_that_are_no_text_is_still_a_name() -> None:
     assert describe({}, on((Gpu(0, b"caf\xe9"),)))["gpu_type"] == "caf\N{REPLACEMENT CHARACTER}"
 
 
-def test_torch_answers_where_the_driver_cannot() -> None:
-    seen = (board(0), board(1))
+def test_torch_lists_gpus_without_a_driver() -> None:
+    seen = (physical(0), physical(1))
     assert detect_gpus({}, on(None, seen)) == VisibleGpus(2, "torch", seen)
     assert detect_gpus({"SLURM_GPUS_ON_NODE": "4"}, on(None, seen)) == VisibleGpus(
         2, "SLURM_GPUS_ON_NODE", seen

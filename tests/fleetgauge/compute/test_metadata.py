@@ -1,4 +1,4 @@
-"""What is collected as a whole: its shape, its promises, and what may not break it."""
+"""The complete compute metadata: its shape, its guarantees, and hostile input."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def collect(cfg: object = None, **env: str) -> dict[str, Any]:
     return collect_compute_metadata(cfg, env=env, root="/nowhere", host=NODE)
 
 
-def test_a_plain_machine_as_a_whole() -> None:
+def test_complete_metadata_of_a_machine_without_slurm() -> None:
     system = os.uname()
     assert collect(USER="ada") == {
         "system": {
@@ -87,7 +87,7 @@ def test_the_process_itself_is_described_by_default(monkeypatch: pytest.MonkeyPa
     assert metadata["system"]["user"] == getpass.getuser()
 
 
-def test_this_machine_answers_what_the_operating_system_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_has_the_totals_of_its_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
     total = psutil.virtual_memory().total
     monkeypatch.setitem(sys.modules, "psutil", None)
     host = read_host()
@@ -96,7 +96,7 @@ def test_this_machine_answers_what_the_operating_system_does(monkeypatch: pytest
     assert host.memory_bytes == total
 
 
-def test_psutil_answers_where_the_operating_system_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_psutil_reads_memory_where_sysconf_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(name: str) -> int:
         raise ValueError("unrecognized configuration name")
 
@@ -146,7 +146,7 @@ def test_the_user_of_a_described_machine_is_named_by_its_environment(env: dict[s
     assert collect(**env)["system"]["user"] == user
 
 
-def test_without_a_name_in_the_environment_the_operating_system_is_asked(
+def test_without_a_user_in_the_environment_its_uid_is_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "grace")
@@ -173,7 +173,7 @@ def test_a_machine_without_glibc_is_named_without_it(monkeypatch: pytest.MonkeyP
     assert collect()["system"]["platform"] == f"{system.sysname}-{system.release}-{system.machine}"
 
 
-def test_a_part_that_fails_is_left_out_and_said_once_at_debug(
+def test_a_part_that_fails_is_left_out_and_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> Any:
@@ -187,8 +187,8 @@ def test_a_part_that_fails_is_left_out_and_said_once_at_debug(
     assert "compute.cpu_architecture" not in first
     assert first["compute.memory_gb"] == 64.0
     assert first["compute.gpu_count"] == 0
-    said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert said == [
+    messages = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert messages == [
         ("DEBUG", "platform left out: OSError: no kernel today"),
         ("DEBUG", "hostname left out: OSError: no kernel today"),
         ("DEBUG", "cpu architecture left out: OSError: no kernel today"),
@@ -208,7 +208,7 @@ def test_bytes_that_are_no_text_come_out_as_text() -> None:
         ("mixed", {}, 4, ["NVIDIA A100-SXM4-40GB", "Tesla T4"]),
         ("mixed", {"CUDA_VISIBLE_DEVICES": "2"}, 1, ["Tesla T4"]),
         ("a100-mig", {"CUDA_VISIBLE_DEVICES": "MIG-a28ad590"}, 1, ["NVIDIA A100-SXM4-40GB MIG 2g.10gb"]),
-        # The driver counts the lost one; nothing else is known of it.
+        # The driver counts the lost GPU, without any details.
         ("h100-lost", {}, 4, ["NVIDIA H100 80GB HBM3"]),
         ("driver-not-loaded", {}, None, []),
         ("driver-not-loaded", {"CUDA_VISIBLE_DEVICES": "0,1"}, 2, []),
@@ -239,11 +239,11 @@ def test_a_lost_gpu_is_described_by_its_index_alone(monkeypatch: pytest.MonkeyPa
     }
 
 
-def torch_stand_in(initialised: bool, asked: list[str]) -> SimpleNamespace:
-    def ask(what: str, answer: Any) -> Callable[..., Any]:
+def fake_torch(initialised: bool, calls: list[str]) -> SimpleNamespace:
+    def recorded(name: str, result: Any) -> Callable[..., Any]:
         def function(*arguments: int) -> Any:
-            asked.append(what)
-            return answer
+            calls.append(name)
+            return result
 
         return function
 
@@ -251,43 +251,43 @@ def torch_stand_in(initialised: bool, asked: list[str]) -> SimpleNamespace:
         name="AMD Instinct MI300X", total_memory=192 * GIB, major=9, minor=4, multi_processor_count=304
     )
     cuda = SimpleNamespace(
-        is_initialized=ask("is_initialized", initialised),
-        device_count=ask("device_count", 2),
-        get_device_properties=ask("get_device_properties", device),
+        is_initialized=recorded("is_initialized", initialised),
+        device_count=recorded("device_count", 2),
+        get_device_properties=recorded("get_device_properties", device),
     )
     return SimpleNamespace(cuda=cuda)
 
 
-def test_torch_is_asked_where_the_process_has_initialised_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_read_where_the_process_has_initialised_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     binding(monkeypatch, Driver(recording("driver-not-loaded")))
-    monkeypatch.setitem(sys.modules, "torch", torch_stand_in(True, []))
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(True, []))
     name = "AMD Instinct MI300X"
     assert read_host().torch_gpus == (Gpu(0, name, 192 * GIB, 9, 4, 304), Gpu(1, name, 192 * GIB, 9, 4, 304))
     metadata = collect_compute_metadata(env={})
     assert (metadata["compute.gpu_count"], metadata["compute.gpu_source"]) == (2, "torch")
 
 
-def test_cuda_is_never_initialised_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_never_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
     binding(monkeypatch, Driver(recording("driver-not-loaded")))
-    asked: list[str] = []
-    monkeypatch.setitem(sys.modules, "torch", torch_stand_in(False, asked))
+    calls: list[str] = []
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(False, calls))
     assert collect_compute_metadata(env={})["compute.gpu_source"] == "unknown"
-    assert asked == ["is_initialized"]
+    assert calls == ["is_initialized"]
 
 
-def test_a_broken_torch_costs_only_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_torch_leaves_the_gpus_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     binding(monkeypatch, Driver(recording("driver-not-loaded")))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
     metadata = collect_compute_metadata(env={})
     assert ("compute.gpu_count" in metadata, metadata["compute.gpu_source"]) == (False, "unknown")
 
 
-def test_the_driver_is_believed_before_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_precedes_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     binding(monkeypatch, Driver(recording("mixed")))
-    asked: list[str] = []
-    monkeypatch.setitem(sys.modules, "torch", torch_stand_in(True, asked))
+    calls: list[str] = []
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(True, calls))
     assert collect_compute_metadata(env={})["compute.gpu_count"] == 4
-    assert asked == []
+    assert calls == []
 
 
 def run_python(code: str) -> str:
@@ -384,7 +384,7 @@ CONFIGURATION = {
 
 
 @pytest.mark.parametrize("made_of", [dict, as_object, OmegaConf.create], ids=["dict", "object", "omegaconf"])
-def test_the_wanted_fields_of_a_configuration(made_of: Callable[[Any], object]) -> None:
+def test_only_allowlisted_fields_of_a_configuration_are_logged(made_of: Callable[[Any], object]) -> None:
     metadata = collect(made_of(CONFIGURATION))
     assert metadata["model"] == MODEL
     assert metadata["runtime"] == RUNTIME
@@ -397,7 +397,7 @@ def test_a_dataclass_is_a_configuration(made_of: Callable[[Any], object]) -> Non
     assert "runtime" not in metadata
 
 
-def test_one_bad_value_of_omegaconf_does_not_cost_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_value_of_omegaconf_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "fleetgauge")
     cfg = OmegaConf.create(
         {
@@ -419,7 +419,7 @@ def test_one_bad_value_of_omegaconf_does_not_cost_the_rest(caplog: pytest.LogCap
     )
 
 
-def test_an_interpolated_section_is_followed_and_a_broken_one_left_out() -> None:
+def test_an_interpolated_section_is_resolved_or_left_out() -> None:
     cfg = OmegaConf.create({"base": {"batch_size": 8}, "model": "${base}", "runtime": "${no.such.section}"})
     metadata = collect(cfg)
     assert metadata["model"] == {"batch_size": 8}
@@ -473,7 +473,7 @@ def test_values_come_out_in_the_types_of_json(value: object, plain: object) -> N
     [None, math.nan, math.inf, 2**63, 10**5000, Unprintable()],
     ids=["None", "nan", "inf", "64 bits", "5000 digits", "unprintable"],
 )
-def test_values_that_json_cannot_hold_cost_themselves(value: object) -> None:
+def test_values_without_a_json_representation_are_left_out(value: object) -> None:
     assert collect({"model": {"model_source": value, "batch_size": 4}})["model"] == {"batch_size": 4}
 
 
@@ -487,17 +487,17 @@ def test_a_configuration_that_contains_itself_is_cut_off() -> None:
         assert written.count('"name"') == 14  # sixteen levels, of which two are around it
 
 
-def test_what_a_configuration_loses_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_fields_left_out_of_a_configuration_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "fleetgauge")
     collect({"model": {"batch_size": math.nan, "model_source": {"depth": 2**64}}})
     assert caplog.messages == [
-        "configuration field depth left out: JSON has no form for it",
-        "configuration field batch_size left out: JSON has no form for it",
+        "configuration field depth left out: it has no JSON representation",
+        "configuration field batch_size left out: it has no JSON representation",
     ]
 
 
 class Listless:
-    """A configuration that cannot say what it holds."""
+    """A configuration whose fields cannot be listed."""
 
     debug = True
     use_llm_classify = True
@@ -506,7 +506,7 @@ class Listless:
         raise RuntimeError("no list")
 
 
-def test_flags_that_cannot_be_listed_cost_themselves(caplog: pytest.LogCaptureFixture) -> None:
+def test_flags_that_cannot_be_listed_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "fleetgauge")
     assert collect({"runtime": Listless()})["runtime"] == {"debug": True}
     assert caplog.messages == ["configuration flags left out: RuntimeError: no list"]
@@ -550,7 +550,7 @@ TEXT = st.text(alphabet="".join(map(chr, range(1, 127))) + "²٤é✓\x85", max_
 NUMBERS = st.sampled_from(
     ["0", "1", "2", "4", "16", "-1", "+1", "0-3", "4096", "9" * 25, "16(x2)", "72(x2),36"]
 )
-WORDS = st.sampled_from(
+NAMES = st.sampled_from(
     [
         "",
         " ",
@@ -568,7 +568,7 @@ WORDS = st.sampled_from(
     ]
 )
 VALUES = st.one_of(
-    st.lists(st.one_of(NUMBERS, WORDS), max_size=4).map(",".join),
+    st.lists(st.one_of(NUMBERS, NAMES), max_size=4).map(",".join),
     TEXT,
     st.just("\udcff"),
 )
@@ -659,7 +659,7 @@ def assert_within(metadata: dict[str, Any], host: Host) -> None:
     if "compute.gpus" in metadata:
         assert len(metadata["compute.gpus"]) == metadata["compute.gpu_count"]
     if host.gpus is not None:
-        # Seven instances are the most that a board can be divided into.
+        # A GPU has at most seven MIG instances.
         assert metadata["compute.gpu_count"] <= 7 * len(host.gpus)
 
 
@@ -671,9 +671,9 @@ def test_no_environment_makes_it_raise_or_exceed_the_machine(env: dict[str, str]
 
 @untimed
 @given(env=ENVIRONMENTS, count=st.integers(0, 8))
-def test_no_environment_counts_more_gpus_than_undivided_boards(env: dict[str, str], count: int) -> None:
-    boards = tuple(Gpu(index, uuid=f"GPU-{index}") for index in range(count))
-    host = Host(os_cpus=1, affinity=1, memory_bytes=GIB, gpus=boards)
+def test_no_environment_counts_more_gpus_than_there_are(env: dict[str, str], count: int) -> None:
+    gpus = tuple(Gpu(index, uuid=f"GPU-{index}") for index in range(count))
+    host = Host(os_cpus=1, affinity=1, memory_bytes=GIB, gpus=gpus)
     if "MIG-" not in "".join(env.values()):
         assert collect_compute_metadata(env=env, root="/nowhere", host=host)["compute.gpu_count"] <= count
 
@@ -685,7 +685,7 @@ def test_no_environment_counts_more_gpus_than_undivided_boards(env: dict[str, st
     files=LIMIT_FILES,
     host=HOSTS,
 )
-def test_no_mount_table_or_cgroup_file_makes_it_raise_or_exceed_the_machine(
+def test_no_cgroup_files_make_it_raise_or_exceed_the_machine(
     mounts: list[str], memberships: list[str], files: dict[str, bytes], host: Host
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ import pytest
 
 from fleetgauge.compute.gpu import Gpu
 from fleetgauge.compute.metadata import read_host
-from fleetgauge.compute.nvml import DEADLINE_SECONDS, Device, read_boards, read_inventory
+from fleetgauge.compute.nvml import DEADLINE_SECONDS, Device, read_gpus, read_inventory
 from support.nvml.recorded import Driver, recording
 from support.nvml.recorded import probe_binding as binding
 
@@ -40,11 +40,11 @@ def read(monkeypatch: pytest.MonkeyPatch, tape: str | dict[str, Any]) -> tuple[G
     return gpus
 
 
-def one_board(**values: object) -> dict[str, Any]:
+def single_gpu(**values: object) -> dict[str, Any]:
     return {"nvmlInitWithFlags": [], "nvmlShutdown": [], "nvmlDeviceGetCount_v2": [1], "devices": [values]}
 
 
-def test_boards_are_read_in_the_drivers_order(
+def test_gpus_are_read_in_the_drivers_order(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "fleetgauge")
@@ -54,9 +54,9 @@ def test_boards_are_read_in_the_drivers_order(
     assert gpus[0] == Gpu(0, H100, H100_BYTES, 9, 0, 132, "GPU-1f1a36a5-a4de-45b0-95c0-3b1a56a9e000")
 
 
-def test_divided_board_is_followed_by_its_instances_across_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    board, *instances = read(monkeypatch, "a100-mig")
-    assert board.multi_processor_count == 108
+def test_mig_instances_follow_their_gpu_across_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, *instances = read(monkeypatch, "a100-mig")
+    assert gpu.multi_processor_count == 108
     name = "NVIDIA A100-SXM4-40GB MIG "
     assert instances == [
         Gpu(0, f"{name}3g.20gb", 19968 * 2**20, 8, 0, 42, "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"),
@@ -86,14 +86,14 @@ def test_multiprocessors_are_counted_from_cores(
 ) -> None:
     values = {"nvmlDeviceGetCudaComputeCapability": capability, "nvmlDeviceGetNumGpuCores": [cores]}
     major, minor = capability
-    assert read(monkeypatch, one_board(**values)) == (Gpu(0, None, None, major, minor, multiprocessors),)
+    assert read(monkeypatch, single_gpu(**values)) == (Gpu(0, None, None, major, minor, multiprocessors),)
 
 
-def test_board_that_answers_nothing_is_still_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read(monkeypatch, one_board()) == (Gpu(0),)
+def test_gpu_that_fails_every_call_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(monkeypatch, single_gpu()) == (Gpu(0),)
 
 
-def test_lost_board_costs_only_itself(
+def test_lost_gpu_leaves_the_others_readable(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "fleetgauge")
@@ -102,7 +102,7 @@ def test_lost_board_costs_only_itself(
     assert [gpu.name for gpu in gpus] == [H100, None, H100, H100]
 
 
-def test_board_that_breaks_the_binding_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_of_the_binding_costs_a_single_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = binding(monkeypatch, Driver(recording("mixed")))
     open_handle = nvml.nvmlDeviceGetHandleByIndex
 
@@ -123,7 +123,7 @@ def test_only_the_inventory_is_called_for(monkeypatch: pytest.MonkeyPatch) -> No
     binding(monkeypatch, driver)
     read_inventory()
     assert not {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates"} & set(driver.calls)
-    # These boards could be divided, but are not.
+    # MIG is supported but not enabled.
     assert "nvmlDeviceGetMigDeviceHandleByIndex" not in driver.calls
 
 
@@ -172,7 +172,7 @@ def test_driver_that_hangs_does_not_hang_its_caller(
     assert caplog.messages == ["NVML left out: no answer within 0.01 s"]
 
 
-def test_driver_that_hangs_costs_one_thread_however_often_it_is_called(hanging: Driver) -> None:
+def test_driver_that_hangs_occupies_a_single_thread(hanging: Driver) -> None:
     waited: list[tuple[threading.Thread, float]] = []
 
     def until_it_hangs(thread: threading.Thread, deadline: float) -> None:
@@ -180,26 +180,26 @@ def test_driver_that_hangs_costs_one_thread_however_often_it_is_called(hanging: 
         hanging.entered.wait()
 
     for _ in range(3):
-        late = read_boards(lambda _, index: index, int, deadline=3.5, wait=until_it_hangs)
-        assert (late.boards, type(late.error)) == (None, TimeoutError)
+        late = read_gpus(lambda _, index: index, int, deadline=3.5, wait=until_it_hangs)
+        assert (late.gpus, type(late.error)) == (None, TimeoutError)
     [(thread, deadline)] = waited
     assert (thread.daemon, deadline) == (True, 3.5)  # the interpreter waits for no daemon at its end
     hanging.release.set()
     thread.join()
-    assert read_boards(lambda _, index: index, int, deadline=DEADLINE_SECONDS).boards == list(range(8))
+    assert read_gpus(lambda _, index: index, int, deadline=DEADLINE_SECONDS).gpus == list(range(8))
 
 
-def test_board_that_hangs_costs_itself_and_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_hangs_and_those_after_it_are_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(recording("h100x8"), hang_in="nvmlDeviceGetHandleByIndex_v2", hang_on=3)
     binding(monkeypatch, driver)
-    reading = read_boards(
+    reading = read_gpus(
         lambda nvml, index: str(nvml.nvmlDeviceGetHandleByIndex(index) and index),
         lambda index: "late",
         deadline=DEADLINE_SECONDS,
         wait=lambda thread, deadline: driver.entered.wait(),
     )
     driver.release.set()
-    assert reading.boards == ["0", "1", "2"] + ["late"] * 5
+    assert reading.gpus == ["0", "1", "2"] + ["late"] * 5
 
 
 @pytest.mark.parametrize(
@@ -232,41 +232,43 @@ def test_host_without_a_thread_to_spare_is_still_described(
         (None, 0, None),
     ],
 )
-def test_number_is_one_that_is_available(value: object, field: str | int | None, number: int | None) -> None:
-    device = Device(SimpleNamespace(function=lambda _: value), "board")
+def test_number_is_none_where_it_is_not_available(
+    value: object, field: str | int | None, number: int | None
+) -> None:
+    device = Device(SimpleNamespace(function=lambda _: value), "handle")
     assert device.get_number("function", field=field) == number
 
 
-def test_instances_are_those_of_a_divided_board() -> None:
+def test_instances_are_listed_only_with_mig_enabled() -> None:
     functions = {"nvmlDeviceGetMaxMigDeviceCount": lambda _: 2}
     functions["nvmlDeviceGetMigDeviceHandleByIndex"] = lambda *_: 1
-    assert Device(SimpleNamespace(**functions), "board").instances() == []
-    divided = Device(SimpleNamespace(nvmlDeviceGetMigMode=lambda _: (1, 0), **functions), "board")
-    assert [part.handle for part in divided.instances()] == [1, 1]
+    assert Device(SimpleNamespace(**functions), "handle").instances() == []
+    with_mig = Device(SimpleNamespace(nvmlDeviceGetMigMode=lambda _: (1, 0), **functions), "handle")
+    assert [instance.handle for instance in with_mig.instances()] == [1, 1]
 
 
 class CodedError(Exception):
     def __init__(self, value: int) -> None:
-        super().__init__("gone")
+        super().__init__("GPU is lost")
         self.value = value
 
 
 @pytest.mark.parametrize(
     ("error", "loads"), [(OSError("no file"), False), (CodedError(12), False), (CodedError(9), True)]
 )
-def test_missing_library_is_told_from_a_driver_that_refuses(error: Exception, loads: bool) -> None:
+def test_missing_library_differs_from_a_failing_driver(error: Exception, loads: bool) -> None:
     def refuse() -> None:
         raise error
 
     nvml = SimpleNamespace(nvmlInit=refuse)
-    reading = read_boards(lambda _, index: index, int, deadline=DEADLINE_SECONDS, nvml=nvml)
-    assert (reading.boards, reading.library_loads, reading.error) == (None, loads, error)
+    reading = read_gpus(lambda _, index: index, int, deadline=DEADLINE_SECONDS, nvml=nvml)
+    assert (reading.gpus, reading.library_loads, reading.error) == (None, loads, error)
 
 
-@pytest.mark.parametrize(("code", "lost"), [(14, None), (15, "gone"), (16, "gone"), (17, None)])
+@pytest.mark.parametrize(("code", "lost"), [(14, None), (15, "GPU is lost"), (16, "GPU is lost"), (17, None)])
 def test_device_is_lost_by_the_code_of_its_error(code: int, lost: str | None) -> None:
     def refuse(_: object) -> None:
         raise CodedError(code)
 
-    device = Device(SimpleNamespace(function=refuse), "board")
+    device = Device(SimpleNamespace(function=refuse), "handle")
     assert (device.get("function"), device.lost, device.codes) == (None, lost, {"function": code})

@@ -21,7 +21,7 @@ ON_NODE, JOB, TASK = "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPU
 
 
 @pytest.mark.parametrize(
-    ("env", "answer"),
+    ("env", "expected"),
     [
         ({TASK: "8"}, Detected(8, TASK)),
         ({TASK: " 8 "}, Detected(8, TASK)),
@@ -42,7 +42,7 @@ ON_NODE, JOB, TASK = "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPU
         # One number is every node's.
         ({ON_NODE: "64", "SLURM_NODEID": "3"}, Detected(64, ON_NODE)),
         ({JOB: "64", "SLURM_NODEID": "3"}, Detected(64, JOB)),
-        # A list that does not reach this node says nothing of it.
+        # A list without this node is ignored.
         ({ON_NODE: "2,3", "SLURM_NODEID": "2", JOB: "5"}, Detected(5, JOB)),
         # Empty, zero and garbage fall through.
         ({TASK: "", ON_NODE: "4"}, Detected(4, ON_NODE)),
@@ -61,11 +61,11 @@ ON_NODE, JOB, TASK = "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPU
         ({}, Detected(128, "system")),
     ],
 )
-def test_cpus_of_a_task(env: dict[str, str], answer: Detected) -> None:
-    assert count_cpus(env, FREE, NODE) == answer
+def test_cpus_of_a_task(env: dict[str, str], expected: Detected) -> None:
+    assert count_cpus(env, FREE, NODE) == expected
 
 
-def test_slurm_is_believed_before_affinity_and_quota_but_not_beyond_the_machine() -> None:
+def test_slurm_cpus_precede_affinity_and_quota_up_to_the_total() -> None:
     host = Host(os_cpus=16, affinity=2, memory_bytes=GIB, gpus=None)
     assert count_cpus({TASK: "8"}, Limits(1.0, None), host) == Detected(8, TASK)
     assert count_cpus({TASK: "16"}, FREE, host) == Detected(16, TASK)
@@ -81,7 +81,7 @@ def test_slurm_is_believed_before_affinity_and_quota_but_not_beyond_the_machine(
         ({JOB: "64"}, 64),
         ({JOB: "8(x4)", ON_NODE: "16(x2)"}, 32),
         ({JOB: "", ON_NODE: "16(x2)"}, 32),
-        # One node's number says nothing of the job.
+        # The number of a single node is not that of the job.
         ({ON_NODE: "64"}, None),
         ({JOB: "64(x)"}, None),
         ({JOB: "0,8"}, None),
@@ -89,7 +89,7 @@ def test_slurm_is_believed_before_affinity_and_quota_but_not_beyond_the_machine(
         ({}, None),
     ],
 )
-def test_cpus_of_a_whole_job(env: dict[str, str], total: int | None) -> None:
+def test_cpus_of_all_nodes_of_a_job(env: dict[str, str], total: int | None) -> None:
     assert slurm.cpus_of_job(env) == total
     assert collect_compute_metadata(env=env, host=NODE).get("compute.cpu_count_job") == total
 
@@ -98,7 +98,7 @@ PER_NODE, PER_CPU, PER_GPU = "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_M
 
 
 @pytest.mark.parametrize(
-    ("env", "answer"),
+    ("env", "expected"),
     [
         ({PER_NODE: "1024"}, Detected(GIB, PER_NODE)),
         ({PER_NODE: "1024M"}, Detected(GIB, PER_NODE)),
@@ -138,11 +138,11 @@ PER_NODE, PER_CPU, PER_GPU = "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_M
         ({PER_NODE: "1.5G"}, Detected(512 * GIB, "system")),
     ],
 )
-def test_memory_of_a_job(env: dict[str, str], answer: Detected) -> None:
-    assert measure_memory(env, FREE, NODE, gpus=3) == answer
+def test_memory_of_a_job(env: dict[str, str], expected: Detected) -> None:
+    assert measure_memory(env, FREE, NODE, gpus=3) == expected
 
 
-def test_memory_per_gpu_is_of_the_gpus_that_are_seen_and_says_nothing_where_that_is_unknown(
+def test_memory_per_gpu_needs_a_known_number_of_gpus(
     tmp_path: Path,
 ) -> None:
     host = Host(os_cpus=1, affinity=None, memory_bytes=64 * GIB, gpus=None)
@@ -162,7 +162,7 @@ def test_sizes_of_every_unit() -> None:
     }
 
 
-def test_where_the_machines_memory_is_unknown_slurm_is_believed_and_all_of_it_is_unknown() -> None:
+def test_without_a_memory_total_only_a_limit_of_slurm_is_known() -> None:
     nowhere = Host(os_cpus=1, affinity=None, memory_bytes=0, gpus=None)
     assert measure_memory({PER_NODE: "64G"}, FREE, nowhere, gpus=0) == Detected(64 * GIB, PER_NODE)
     assert measure_memory({PER_NODE: "0"}, FREE, nowhere, gpus=0) is None
@@ -172,30 +172,30 @@ def test_where_the_machines_memory_is_unknown_slurm_is_believed_and_all_of_it_is
     assert "compute.memory_gb" not in collect_compute_metadata(env={}, root="/nowhere", host=nowhere)
 
 
-ALLOCATED, ASKED = "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"
+ALLOCATED, REQUESTED = "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"
 STEP_LIST, JOB_LIST = "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
 
 
 @pytest.mark.parametrize(
-    ("env", "answer"),
+    ("env", "expected"),
     [
         ({ALLOCATED: "4"}, Detected(4, ALLOCATED)),
-        ({ALLOCATED: "2", ASKED: "4"}, Detected(2, ALLOCATED)),
-        ({ALLOCATED: "0", ASKED: "4"}, Detected(0, ALLOCATED)),
-        ({ALLOCATED: "", ASKED: "4"}, Detected(4, ASKED)),
-        ({ALLOCATED: "some", ASKED: "4"}, Detected(4, ASKED)),
-        ({ASKED: "4"}, Detected(4, ASKED)),
-        ({ASKED: "a100:4"}, Detected(4, ASKED)),
-        ({ASKED: "gpu:4"}, Detected(4, ASKED)),
-        ({ASKED: "gpu:a100:4"}, Detected(4, ASKED)),
-        ({ASKED: "gpu:a100:4(S:0-1)"}, Detected(4, ASKED)),
-        ({ASKED: "gpu:a100:4(S:0,1),gpu:t4:1(S:1)"}, Detected(5, ASKED)),
-        ({ASKED: "volta:3,kepler:1"}, Detected(4, ASKED)),
-        ({ASKED: "volta:3, kepler:1"}, Detected(4, ASKED)),
-        ({ASKED: "1g.5gb:2"}, Detected(2, ASKED)),
-        ({ASKED: "gpu:a100", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
-        ({ASKED: "volta:3,kepler", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
-        ({ASKED: "volta:-3", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
+        ({ALLOCATED: "2", REQUESTED: "4"}, Detected(2, ALLOCATED)),
+        ({ALLOCATED: "0", REQUESTED: "4"}, Detected(0, ALLOCATED)),
+        ({ALLOCATED: "", REQUESTED: "4"}, Detected(4, REQUESTED)),
+        ({ALLOCATED: "some", REQUESTED: "4"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "4"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "a100:4"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "gpu:4"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "gpu:a100:4"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "gpu:a100:4(S:0-1)"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "gpu:a100:4(S:0,1),gpu:t4:1(S:1)"}, Detected(5, REQUESTED)),
+        ({REQUESTED: "volta:3,kepler:1"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "volta:3, kepler:1"}, Detected(4, REQUESTED)),
+        ({REQUESTED: "1g.5gb:2"}, Detected(2, REQUESTED)),
+        ({REQUESTED: "gpu:a100", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
+        ({REQUESTED: "volta:3,kepler", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
+        ({REQUESTED: "volta:-3", JOB_LIST: "0"}, Detected(1, JOB_LIST)),
         ({JOB_LIST: "0,1"}, Detected(2, JOB_LIST)),
         ({JOB_LIST: "0-3"}, Detected(4, JOB_LIST)),
         ({JOB_LIST: "0-1,4"}, Detected(3, JOB_LIST)),
@@ -212,11 +212,11 @@ STEP_LIST, JOB_LIST = "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"
         ({}, None),
     ],
 )
-def test_gpus_of_a_job_on_this_node(env: dict[str, str], answer: Detected | None) -> None:
-    assert slurm.gpus_on_node(env) == answer
+def test_gpus_of_a_job_on_this_node(env: dict[str, str], expected: Detected | None) -> None:
+    assert slurm.gpus_on_node(env) == expected
 
 
-def test_only_the_white_list_of_a_job_is_logged() -> None:
+def test_only_allowlisted_variables_of_a_job_are_logged() -> None:
     env = {
         "SLURM_JOB_ID": "4711",
         "SLURM_JOB_NAME": "classify",

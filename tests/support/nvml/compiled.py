@@ -25,33 +25,33 @@ def compile_driver(folder: Path) -> Path:
 
 
 class CompiledDriver(ctypes.CDLL):
-    """The library, loaded into this process, for `recorded.binding` to ask."""
+    """The library, loaded into this process, for `recorded.binding` to call."""
 
     def refuse(self, function: str, code: int, after: int = 0) -> None:
-        """Have a function answer so many times, and then only with a code."""
+        """Have a function succeed `after` times, and then fail with a code."""
         self.fake_refuse(function.encode(), code, after)
 
     def old(self, index: int) -> None:
-        """One board that has a name and supports nothing."""
+        """Have a GPU support nothing but its name."""
         self.fake_old(index)
 
     def energy(self, millijoules: int) -> None:
-        """Of the first board; the second has used twice as much, and so on."""
+        """Set the energy counter of the first GPU; the second has used twice as much, and so on."""
         self.fake_energy(ctypes.c_ulonglong(millijoules))
 
     def reasons(self, bits: int) -> None:
         self.fake_reasons(ctypes.c_ulonglong(bits))
 
     def process(self, pid: int, memory: int) -> None:
-        """A process on the first board, and on the first instance of the divided one."""
+        """Add a process on the first GPU, and on the first MIG instance."""
         self.fake_process(pid, ctypes.c_ulonglong(memory))
 
     def report(self, index: int, xid: int, kind: int = 8) -> None:
-        """An event of a board; it is with the listener when this returns."""
+        """Report an event of a GPU; the listener has received it when this returns."""
         self.fake_event(index, ctypes.c_ulonglong(kind), ctypes.c_ulonglong(xid))
         self.fake_until_heard()
 
-    def asked(self) -> set[str]:
+    def called(self) -> set[str]:
         """The functions that were called since the last reset."""
         self.fake_asked.restype = ctypes.c_char_p
         return set(self.fake_asked().decode().split())

@@ -1,4 +1,4 @@
-"""What eight boards say, one of them lost, one divided and one too old for any question."""
+"""Samples of eight GPUs: one is lost, one has MIG enabled and one supports no query."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pynvml  # type: ignore[import-untyped]
 import pytest
 
-from collectors.host import boards, metrics
+from collectors.host import gpus, metrics
 from collectors.host.collector import Node
 from common.metric import Metric
 from support.host_node import CODES, HostRoot, Ticks, by_gpu, collected, context, table, values
@@ -15,17 +15,17 @@ from support.nvml.compiled import CompiledDriver
 from support.nvml.recorded import Driver, binding, recording
 
 H100 = "NVIDIA H100 80GB HBM3"
-WHOLE = ("0", "1", "2", "4", "7")  # neither lost, nor divided, nor old
-ANSWERING = ("0", "1", "2", "4", "5", "7")
+HEALTHY = ("0", "1", "2", "4", "7")  # neither lost, nor with MIG, nor old
+RESPONDING = ("0", "1", "2", "4", "5", "7")
 LOST = (15, 16)
-TOTAL, PART = 85520809984 / 2**30, 42412802048 / 2**30
+TOTAL, INSTANCE = 85520809984 / 2**30, 42412802048 / 2**30
 
 
 @pytest.mark.slow
-def test_every_figure_of_a_board_is_what_the_driver_says(driver: CompiledDriver) -> None:
+def test_every_sample_of_a_gpu_has_the_drivers_value(driver: CompiledDriver) -> None:
     driver.reasons(0x4 | 0x40)
     found = collected(context(FLEETGAUGE_HOST_GPU_VIDEO="true"))
-    of_the_fifth: list[tuple[Metric, dict[str, str], float]] = [
+    fifth_gpu: list[tuple[Metric, dict[str, str], float]] = [
         (metrics.GPU_LOST, {}, 0),
         (metrics.GPU_UTILIZATION, {}, 94),
         (metrics.GPU_MEMORY_UTILIZATION, {}, 34),
@@ -43,7 +43,7 @@ def test_every_figure_of_a_board_is_what_the_driver_says(driver: CompiledDriver)
         (metrics.GPU_MEMORY_CLOCK, {}, 2619),
         *(
             (metrics.GPU_THROTTLED, {"reason": reason}, int(reason in {"power_cap", "hw_thermal"}))
-            for reason in boards.REASONS
+            for reason in gpus.REASON_BITS
         ),
         (metrics.GPU_SLOWED, {}, 1),
         (metrics.GPU_PCIE_REPLAYS, {}, 4),
@@ -66,15 +66,15 @@ def test_every_figure_of_a_board_is_what_the_driver_says(driver: CompiledDriver)
             metric.name,
             tuple(sorted(["gpu:4", f"gpu_type:{H100}", *(f"{key}:{value}" for key, value in tags.items())])),
         ): value
-        for metric, tags, value in of_the_fifth
+        for metric, tags, value in fifth_gpu
     }
     assert {key: value for key, value in table(found).items() if "gpu:4" in key[1]} == expected
-    assert by_gpu(found, metrics.GPU_REMAPPING_PENDING) == {**dict.fromkeys(ANSWERING, 0), "1": 1}
-    assert by_gpu(found, metrics.GPU_REMAPPING_FAILED) == {**dict.fromkeys(ANSWERING, 0), "2": 1}
+    assert by_gpu(found, metrics.GPU_REMAPPING_PENDING) == {**dict.fromkeys(RESPONDING, 0), "1": 1}
+    assert by_gpu(found, metrics.GPU_REMAPPING_FAILED) == {**dict.fromkeys(RESPONDING, 0), "2": 1}
 
 
 @pytest.mark.slow
-def test_what_is_declared_is_what_is_emitted(driver: CompiledDriver, tmp_path: Path) -> None:
+def test_every_declared_metric_is_emitted(driver: CompiledDriver, tmp_path: Path) -> None:
     root = HostRoot(tmp_path)
     root.process(7, "0::/system.slice/slurmstepd.scope/job_31/step_0/user/task_0\n")
     driver.process(7, 2**30)
@@ -89,7 +89,7 @@ def test_what_is_declared_is_what_is_emitted(driver: CompiledDriver, tmp_path: P
     assert {point.metric for point in ticks.tick()} == set(metrics.METRICS)
 
 
-def test_a_lost_board_is_a_number_and_makes_the_run_partial(driver: CompiledDriver) -> None:
+def test_a_lost_gpu_is_counted_and_makes_the_run_partial(driver: CompiledDriver) -> None:
     given = context()
     found = collected(given)
     assert values(found, metrics.GPU_COUNT_LISTED) == {(): 8}
@@ -99,7 +99,7 @@ def test_a_lost_board_is_a_number_and_makes_the_run_partial(driver: CompiledDriv
     assert given.report.lost == ["GPU 3: GPU is lost"]
 
 
-def test_a_board_lost_between_two_questions_keeps_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_lost_between_two_queries_keeps_earlier_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     binding(monkeypatch, Driver(recording("h100-lost")))
     found = collected()
     assert by_gpu(found, metrics.GPU_LOST) == {"0": 0, "1": 1, "2": 1, "3": 0}
@@ -107,7 +107,7 @@ def test_a_board_lost_between_two_questions_keeps_what_it_said(monkeypatch: pyte
     assert set(by_gpu(found, metrics.GPU_UTILIZATION)) == {"0", "3"}
 
 
-def test_a_board_that_answers_unknown_to_everything_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_fails_every_query_with_unknown_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("h100x8")
     tape["devices"][2] = dict.fromkeys((name for name in tape["devices"][2] if name.startswith("nvml")), 999)
     binding(monkeypatch, Driver(tape))
@@ -115,7 +115,7 @@ def test_a_board_that_answers_unknown_to_everything_is_lost(monkeypatch: pytest.
     assert by_gpu(found, metrics.GPU_LOST) == {**{str(index): 0 for index in range(8)}, "2": 1}
 
 
-def test_a_lost_board_goes_by_the_name_it_had(driver: CompiledDriver) -> None:
+def test_a_lost_gpu_keeps_its_name_and_uuid_tags(driver: CompiledDriver) -> None:
     node, tagged = Node(), {"FLEETGAUGE_HOST_GPU_UUID": "true"}
     before = values(collected(context(environ=tagged), node), metrics.GPU_LOST)
     driver.refuse("nvmlDeviceGetHandleByIndex_v2", 15)
@@ -125,48 +125,48 @@ def test_a_lost_board_goes_by_the_name_it_had(driver: CompiledDriver) -> None:
     assert ("gpu:4", f"gpu_type:{H100}", "gpu_uuid:GPU-00000004-45b0-95c0") in before
 
 
-def test_a_board_that_supports_nothing_is_there_and_has_no_figures(driver: CompiledDriver) -> None:
+def test_a_gpu_that_supports_no_query_is_listed_without_samples(driver: CompiledDriver) -> None:
     found = collected()
     old = {sample.metric for sample in found if "gpu:6" in sample.tags}
     assert old == {metrics.GPU_LOST}
     assert values(found, metrics.GPU_LOST)["gpu:6", "gpu_type:Tesla K20m"] == 0
 
 
-def test_a_divided_board_has_the_memory_of_its_instances_and_no_utilization(driver: CompiledDriver) -> None:
+def test_mig_gpu_has_memory_by_instance_and_no_utilization(driver: CompiledDriver) -> None:
     driver.fake_zero()
     found = collected(context(FLEETGAUGE_HOST_GPU_VIDEO="true"))
     instances = ("5:3g.40gb:1", "5:3g.40gb:3")
     assert by_gpu(found, metrics.GPU_MEMORY) == {
-        **dict.fromkeys(WHOLE, round(TOTAL, 3)),
-        **dict.fromkeys(instances, round(PART, 3)),
+        **dict.fromkeys(HEALTHY, round(TOTAL, 3)),
+        **dict.fromkeys(instances, round(INSTANCE, 3)),
     }
-    assert by_gpu(found, metrics.GPU_MEMORY_USED) == dict.fromkeys((*WHOLE, *instances), 0.75)
+    assert by_gpu(found, metrics.GPU_MEMORY_USED) == dict.fromkeys((*HEALTHY, *instances), 0.75)
     for metric in (metrics.GPU_UTILIZATION, metrics.GPU_MEMORY_UTILIZATION, metrics.GPU_ENCODER):
-        assert set(by_gpu(found, metric)) == set(WHOLE)
-    assert set(by_gpu(found, metrics.GPU_TEMPERATURE)) == set(ANSWERING)
+        assert set(by_gpu(found, metric)) == set(HEALTHY)
+    assert set(by_gpu(found, metrics.GPU_TEMPERATURE)) == set(RESPONDING)
 
 
-def test_a_board_of_which_nobody_says_whether_it_is_divided_has_no_utilization(
+def test_gpu_with_unknown_mig_mode_has_no_utilization(
     driver: CompiledDriver,
 ) -> None:
     driver.fake_zero()
     driver.refuse("nvmlDeviceGetMigMode", 999)
     found = collected()
     assert by_gpu(found, metrics.GPU_UTILIZATION) == {}
-    assert by_gpu(found, metrics.GPU_MEMORY) == dict.fromkeys(ANSWERING, round(TOTAL, 3))
+    assert by_gpu(found, metrics.GPU_MEMORY) == dict.fromkeys(RESPONDING, round(TOTAL, 3))
 
 
-def test_parts_of_one_instance_share_its_memory_which_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compute_instances_of_a_gpu_instance_count_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("a100-mig")
     for number, part in enumerate(tape["devices"][0]["instances"].values()):
         part["nvmlDeviceGetName"] = [f"NVIDIA A100-SXM4-40GB MIG {number + 1}c.3g.20gb"]
         part["nvmlDeviceGetGpuInstanceId"] = [2]
     binding(monkeypatch, Driver(tape))
-    told = [sample.tags[0] for sample in collected() if sample.metric == metrics.GPU_MEMORY]
-    assert told == ["gpu:0:3g.20gb:2"]
+    tags = [sample.tags[0] for sample in collected() if sample.metric == metrics.GPU_MEMORY]
+    assert tags == ["gpu:0:3g.20gb:2"]
 
 
-def test_a_link_that_cannot_be_asked_makes_their_number_unknown(driver: CompiledDriver) -> None:
+def test_an_nvlink_of_unknown_state_makes_their_count_unknown(driver: CompiledDriver) -> None:
     driver.refuse("nvmlDeviceGetNvLinkState", 999, after=3)
     assert by_gpu(collected(), metrics.GPU_NVLINKS_ACTIVE) == {}
     driver.refuse("nvmlDeviceGetNvLinkState", 3, after=3)
@@ -178,14 +178,14 @@ def test_a_temperature_that_has_an_error_of_its_own_is_absent(driver: CompiledDr
     assert by_gpu(collected(), metrics.GPU_MEMORY_TEMPERATURE) == {}
 
 
-def test_boards_whose_handles_are_unknown_are_lost(driver: CompiledDriver) -> None:
+def test_gpus_without_a_handle_are_lost(driver: CompiledDriver) -> None:
     driver.refuse("nvmlDeviceGetHandleByIndex_v2", 999)
     found = collected()
     assert by_gpu(found, metrics.GPU_LOST) == {str(index): 1 for index in range(8)}
     assert values(found, metrics.GPU_COUNT) == {(): 0}
 
 
-def test_the_uuid_is_a_tag_only_when_asked_for(driver: CompiledDriver) -> None:
+def test_the_uuid_is_a_tag_only_if_configured(driver: CompiledDriver) -> None:
     assert not any("gpu_uuid" in tag for sample in collected() for tag in sample.tags)
     memory = values(collected(context(FLEETGAUGE_HOST_GPU_UUID="true")), metrics.GPU_MEMORY)
     assert ("gpu:0", f"gpu_type:{H100}", "gpu_uuid:GPU-00000000-45b0-95c0") in memory
@@ -206,15 +206,15 @@ def test_the_uuid_is_a_tag_only_when_asked_for(driver: CompiledDriver) -> None:
         (0x200 | 0x400, {"board_limit", "reliability"}, 0),
     ],
 )
-def test_a_board_at_its_power_cap_is_not_slowed(
+def test_a_gpu_at_its_power_cap_is_not_slowed(
     driver: CompiledDriver, bits: int, reasons: set[str], slowed: int
 ) -> None:
     driver.reasons(bits)
     found = collected()
     throttled = {
-        reason: by_gpu(found, metrics.GPU_THROTTLED, reason=reason)["0"] for reason in boards.REASONS
+        reason: by_gpu(found, metrics.GPU_THROTTLED, reason=reason)["0"] for reason in gpus.REASON_BITS
     }
-    assert throttled == {reason: int(reason in reasons) for reason in boards.REASONS}
+    assert throttled == {reason: int(reason in reasons) for reason in gpus.REASON_BITS}
     assert by_gpu(found, metrics.GPU_SLOWED)["0"] == slowed
 
 
@@ -225,10 +225,10 @@ def test_the_reasons_are_those_of_the_binding() -> None:
     )
     known = {name.removeprefix(prefix): bit for name, bit in vars(pynvml).items() if name.startswith(prefix)}
     others = {"None", "All", "DisplayClockSetting"}
-    assert {known[name] for name in known.keys() - harmless - others} == set(boards.REASONS.values())
+    assert {known[name] for name in known.keys() - harmless - others} == set(gpus.REASON_BITS.values())
 
 
-def test_an_older_driver_does_not_tell_used_memory_from_reserved(driver: CompiledDriver) -> None:
+def test_an_older_driver_has_neither_used_nor_reserved_memory(driver: CompiledDriver) -> None:
     driver.refuse("nvmlDeviceGetMemoryInfo_v2", 13)
     found = collected()
     assert by_gpu(found, metrics.GPU_MEMORY)["0"] == round(TOTAL, 3)
@@ -242,7 +242,7 @@ def test_all_bits_set_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(by_gpu(found, metrics.GPU_POWER)) == {"0", "1"}
 
 
-def test_a_driver_that_knows_older_functions_only_is_asked_by_their_names(
+def test_a_driver_with_older_functions_only_is_read_by_their_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tape = recording("mixed")
@@ -254,7 +254,7 @@ def test_a_driver_that_knows_older_functions_only_is_asked_by_their_names(
     assert by_gpu(found, metrics.GPU_UTILIZATION) == {"0": 50}
 
 
-def test_a_board_is_divided_once_it_is_and_not_when_it_is_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_mig_mode_does_not_count_as_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = recording("h100x8")
     for index, mode in enumerate([[0, 1], [1, 0]]):
         tape["devices"][index]["nvmlDeviceGetMigMode"] = mode
@@ -262,7 +262,7 @@ def test_a_board_is_divided_once_it_is_and_not_when_it_is_to_be(monkeypatch: pyt
     assert set(by_gpu(collected(), metrics.GPU_UTILIZATION)) == {"0", *"234567"}
 
 
-def test_a_temperature_of_a_type_nobody_knows_is_absent_and_costs_nothing_else(
+def test_temperature_of_unknown_value_type_is_absent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tape = recording("h100x8")
@@ -320,39 +320,37 @@ COST: dict[str, set[Metric]] = {
     "nvmlDeviceGetNvLinkState": LINKS,
     "nvmlDeviceGetNvLinkErrorCounter": {metrics.GPU_NVLINK_ERRORS},
 }
-# Where the parts of a board cannot be told, its memory is that of the whole board.
-UNDIVIDED = {name for name, cost in COST.items() if cost >= MEMORY and "GetHandle" not in name}
+# Calls without which MIG instances are unknown, so that memory is that of the physical GPU.
+NO_INSTANCES = {name for name, cost in COST.items() if cost >= MEMORY and "GetHandle" not in name}
 VIDEO = {"FLEETGAUGE_HOST_GPU_VIDEO": "true"}
 NOT_OF_GPUS = {metric.name for metric in metrics.METRICS if not metric.name.startswith("host.gpu")}
 
 
-def test_every_call_of_the_driver_is_refused_below(driver: CompiledDriver) -> None:
+def test_every_driver_call_is_covered_by_the_failure_test(driver: CompiledDriver) -> None:
     collected(context(environ=VIDEO))
-    asked = {
-        name for name in driver.asked() if "Event" not in name or "Clocks" in name
+    called = {
+        name for name in driver.called() if "Event" not in name or "Clocks" in name
     }  # test_xids.py has them
-    assert asked == COST.keys()
+    assert called == COST.keys()
 
 
 @pytest.mark.parametrize("function", COST)
-def test_a_call_that_is_refused_with_any_code_costs_its_own_figure_and_never_a_wrong_one(
-    driver: CompiledDriver, function: str
-) -> None:
-    whole = table(collected(context(environ=VIDEO)), without="gpu_type")
+def test_a_failed_call_leaves_out_its_own_samples_only(driver: CompiledDriver, function: str) -> None:
+    expected = table(collected(context(environ=VIDEO)), without="gpu_type")
     for code in CODES:
         driver.refuse(function, code)
         given = context(environ=VIDEO)
         found = collected(given)
-        left = {
+        observed = {
             key: value for key, value in table(found, without="gpu_type").items() if key[0] not in NOT_OF_GPUS
         }
-        says_lost = code in LOST or (code == 999 and function == "nvmlDeviceGetHandleByIndex_v2")
-        told_lost = {metrics.GPU_LOST.name, metrics.GPU_COUNT.name} if says_lost else set()
-        cost = {metric.name for metric in COST[function]} | told_lost
-        kept = {key: value for key, value in whole.items() if key[0] not in {*cost, *NOT_OF_GPUS}}
-        assert {key: left.get(key) for key in kept} == kept, code
-        board = {(metric.name, ("gpu:5",)) for metric in MEMORY} if function in UNDIVIDED else set()
-        more = {key for key, value in left.items() if whole.get(key) != value}
-        assert {key for key in more if key[0] not in told_lost} <= board, code
-        if code in LOST and told_lost & {name for name, _ in more}:
+        is_lost = code in LOST or (code == 999 and function == "nvmlDeviceGetHandleByIndex_v2")
+        lost_names = {metrics.GPU_LOST.name, metrics.GPU_COUNT.name} if is_lost else set()
+        cost = {metric.name for metric in COST[function]} | lost_names
+        unaffected = {key: value for key, value in expected.items() if key[0] not in {*cost, *NOT_OF_GPUS}}
+        assert {key: observed.get(key) for key in unaffected} == unaffected, code
+        gpu_memory = {(metric.name, ("gpu:5",)) for metric in MEMORY} if function in NO_INSTANCES else set()
+        changed = {key for key, value in observed.items() if expected.get(key) != value}
+        assert {key for key in changed if key[0] not in lost_names} <= gpu_memory, code
+        if code in LOST and lost_names & {name for name, _ in changed}:
             assert given.report.lost, code
