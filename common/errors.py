@@ -75,10 +75,10 @@ class RefusedError(DeliveryError):
         self.configuration = status in {401, 403, 404}  # the key, the permission or the address
 
 
-def together(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
+def combine_errors(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
     """Several errors as one, which is a matter of configuration where any of them is."""
     if len(errors) == 1:
         return errors[0]
-    wrong = any(error.configuration for error in errors)
-    said = "; ".join(dict.fromkeys(map(str, errors)))
-    return ConfigurationError(said) if wrong else SourceError(said)
+    is_configuration = any(error.configuration for error in errors)
+    message = "; ".join(dict.fromkeys(map(str, errors)))
+    return ConfigurationError(message) if is_configuration else SourceError(message)

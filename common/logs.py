@@ -65,8 +65,8 @@ def _patterns(secrets: frozenset[str]) -> tuple[re.Pattern[str], list[re.Pattern
     plain = [_escaped(secret) for secret in secrets]
     encoded = [core for secret in secrets for core in _encoded(secret)]
     # The characters at the edges of base64 share their bits with what stands beside the secret.
-    whole = [*plain, *(f"{_BASE64}?{core}{_BASE64}?" for core in encoded)]
-    return re.compile("|".join([*plain, *encoded])), [re.compile(f"(?=({form}))") for form in whole]
+    forms = [*plain, *(f"{_BASE64}?{core}{_BASE64}?" for core in encoded)]
+    return re.compile("|".join([*plain, *encoded])), [re.compile(f"(?=({form}))") for form in forms]
 
 
 def _escaped(secret: str) -> str:
@@ -97,7 +97,7 @@ def _written(run: str) -> str:
     raw = run.encode(errors="surrogatepass")
     escaped = {json.dumps(run)[1:-1], ascii(run)[1:-1], repr(run)[1:-1], repr(raw)[2:-1], quote(raw, safe="")}
     escaped |= {"+"} if run == " " else set()
-    others = "|".join(re.escape(one).replace(r"\\", r"\\*+") for one in sorted(escaped - {run}))
+    others = "|".join(re.escape(form).replace(r"\\", r"\\*+") for form in sorted(escaped - {run}))
     alone = rf"\\*+{run}" if run in "'\"" else re.escape(run)
     return f"(?:(?i:{others})|{alone})" if others else alone  # %25 before the % it begins with
 

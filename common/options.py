@@ -32,7 +32,7 @@ class Backfill:
     parts: int = 1
     only_enabled: bool = False  # leave out metrics of which Datadog takes no old points
     enable: bool = False  # have Datadog take old points of those metrics
-    ask: bool = False  # send only what a person agrees to
+    confirm: bool = False  # send only what a person agrees to
 
 
 @dataclass(frozen=True)

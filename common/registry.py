@@ -57,8 +57,8 @@ def owner(variable: str, known: list[str]) -> str | None:
 
     With `host` and `host_queue`, FLEETGAUGE_HOST_QUEUE_PATH and HOST_QUEUE_TOKEN belong to the latter.
     """
-    rest = variable.removeprefix(PREFIX)
-    return max((name for name in known if rest.startswith(f"{name.upper()}_")), key=len, default=None)
+    suffix = variable.removeprefix(PREFIX)
+    return max((name for name in known if suffix.startswith(f"{name.upper()}_")), key=len, default=None)
 
 
 def without_others(name: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -67,20 +67,20 @@ def without_others(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     return {variable: value for variable, value in environ.items() if owner(variable, known) in (None, name)}
 
 
-def expand(asked: list[str], known: list[str]) -> list[str]:
+def expand(given: list[str], known: list[str]) -> list[str]:
     """Turn the names on the command line into collectors, each once, `all` meaning every one."""
-    if asked == ["all"]:
+    if given == ["all"]:
         return known
-    if "all" in asked:
+    if "all" in given:
         raise ConfigurationError("`all` stands alone: it already names every collector")
-    for name in asked:
+    for name in given:
         if name not in known:
             hint = nearest(name, [*known, "all"])
             raise ConfigurationError(f"there is no collector {name!r}{hint}; there are: {', '.join(known)}")
-    return list(dict.fromkeys(asked))
+    return list(dict.fromkeys(given))
 
 
-def nearest(word: str, known: list[str]) -> str:
+def nearest(name: str, known: list[str]) -> str:
     """A hint such as ` (did you mean 'wandb'?)`, or nothing when no known word is close."""
-    close = difflib.get_close_matches(word, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

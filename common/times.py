@@ -39,7 +39,7 @@ def parse_moment(text: str, now: int) -> int:
     if stripped.lower() == "now":
         return now
     try:
-        moment = now - parse_duration("" if stripped.isdecimal() else stripped)
+        time = now - parse_duration("" if stripped.isdecimal() else stripped)
     except ValueError:
         try:
             date = datetime.fromisoformat("" if stripped.isdecimal() else stripped)
@@ -50,16 +50,16 @@ def parse_moment(text: str, now: int) -> int:
         if date.tzinfo is None:
             time_of_day = f"{stripped}Z" if "T" in stripped or " " in stripped else f"{stripped}T00:00Z"
             raise ValueError(f"{text!r} does not say its time zone: write {time_of_day} for UTC") from None
-        moment = int(date.timestamp())
-    if not EARLIEST <= moment <= now:
-        which = "in the future" if moment > now else "too long ago"
+        time = int(date.timestamp())
+    if not EARLIEST <= time <= now:
+        which = "in the future" if time > now else "too long ago"
         raise ValueError(f"{text!r} is {which}: write how long ago (7d) or a moment (2026-11-14T00:00Z)")
-    return moment
+    return time
 
 
-def iso(moment: int) -> str:
+def iso(time: int) -> str:
     """A moment as `parse_moment` takes it: `2026-11-14T00:00:00Z`."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_http_date(text: str) -> float | None:

@@ -42,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are what is wrong and where to look, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = [word for word in message.split() if word.startswith("--")]
+        unknown = [text for text in message.split() if text.startswith("--")]
         hint = nearest(unknown[0], [*self._option_string_actions]) if "unrecognized" in message else ""
         streams.say(f"{message}{hint}")
         streams.say("--help lists what there is")
@@ -142,7 +142,7 @@ def options_of(
     if given.every and given.every > 2 * TO_END:  # a run that hangs is ended before the next one is due
         timeout = min(timeout, given.every - TO_END)
     return Options(
-        mode=next((mode for mode, chosen in modes.items() if chosen), Mode.DRY_RUN),
+        mode=next((mode for mode, selected in modes.items() if selected), Mode.DRY_RUN),
         timeout=timeout,
         step=given.every or given.step,
         every=given.every,
@@ -184,12 +184,12 @@ def _backfill(
     return Backfill(
         since=since,
         until=until,
-        typed=tuple(word for option, value in typed.items() if value for word in (option, value)),
+        typed=tuple(argument for pair in typed.items() if pair[1] for argument in pair),
         part=part,
         parts=parts,
         only_enabled=given.only_enabled,
         enable=given.enable_historical,
-        ask=given.push and not given.yes,
+        confirm=given.push and not given.yes,
     )
 
 

@@ -123,8 +123,8 @@ class DatadogSink:
             return
         problem = f"this machine's clock is {skew:+.0f} s off the intake's"
         if old or early:
-            lost = f"{old + early} of {payload.points} points"
-            raise DeliveryError(f"{problem}, which silently dropped {lost}; correct the clock")
+            rejected = f"{old + early} of {payload.points} points"
+            raise DeliveryError(f"{problem}, which silently dropped {rejected}; correct the clock")
         if self._exact_clock:
             raise DeliveryError(f"{problem}: points would be sent for the wrong time; correct the clock")
         if not self._skew_logged:

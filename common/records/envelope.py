@@ -83,8 +83,8 @@ def timestamp(value: Json) -> float:
     stamp = value.get("timestamp")
     if isinstance(stamp, str):
         try:
-            moment = datetime.fromisoformat(stamp)
-            stamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            date = datetime.fromisoformat(stamp)
+            stamp = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             pass
     if is_number(stamp) and 0 < stamp < MAX_TIME:  # NaN is not

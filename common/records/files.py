@@ -26,7 +26,7 @@ from common.records.s3 import S3, ObjectContent
 
 MAX_FILES = 100_000
 MAX_DOCUMENT = 8 << 20  # bytes
-MAX_DEPTH = 16  # directories below the first that `**` enters
+MAX_DIRECTORY_DEPTH = 16  # directories below the first that `**` enters
 MAX_DISORDER = 600  # seconds by which a line may be older than a line before it
 DATE = "{date}"
 COMPRESSED = (".gz", ".zst")
@@ -353,10 +353,12 @@ class Files:
             if part == "**":
                 if not is_directory or is_link:
                     continue
-                if depth < MAX_DEPTH:
+                if depth < MAX_DIRECTORY_DEPTH:
                     self._walk(storage, path, parts, found, depth + 1)
                 else:
-                    found.unreadable.append((shown(path), f"it is more than {MAX_DEPTH} directories deep"))
+                    found.unreadable.append(
+                        (shown(path), f"it is more than {MAX_DIRECTORY_DEPTH} directories deep")
+                    )
             elif remaining:
                 if is_directory and _matches(name, part):
                     self._walk(storage, path, remaining, found, depth)
@@ -380,7 +382,7 @@ class Files:
                         _add(storage, f"{directory}/{name}", found)
                     elif not is_link and not name.startswith("."):
                         below.append(name)
-            if depth < MAX_DEPTH:
+            if depth < MAX_DIRECTORY_DEPTH:
                 directories += [(f"{directory}/{name}", depth + 1) for name in sorted(below)]
             yield directory, sorted(below), list(found.files.values())
 

@@ -16,7 +16,7 @@ from common.errors import ConfigurationError, DeclinedError, DeliveryError, NoBa
 from common.intake import MAX_AGE
 from common.metric import Series
 from common.options import Backfill, Mode
-from common.run.session import SLACK, Session
+from common.run.session import AGE_MARGIN, Session
 from common.times import duration, iso
 from common.window import Window
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink
 
 MAX_TICKS = 500_000
-MAX_WAITING = 500_000  # points that are collected before some are sent
+MAX_BATCH_POINTS = 500_000  # points that are collected before some are sent
 SECONDS_TO_AGREE = 120  # that a person may need, until sending begins
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def _batches(session: Session, window: Window, memory: dict[str, object]) -> Ite
         if series.times:
             batch.append(series)
             points += len(series.times)
-        if points >= MAX_WAITING:
+        if points >= MAX_BATCH_POINTS:
             yield batch
             batch, points = [], 0
     yield batch
@@ -99,8 +99,8 @@ class _Sending:
 
     def __init__(self, session: Session, span: Window, agree: Callable[[str], bool]) -> None:
         self._session, self._span, self._agree = session, span, agree
-        self._is_agreed = False
-        self._has_begun = False  # whether something was sent
+        self._is_confirmed = False
+        self._sent_any = False  # whether something was sent
         self._checked: frozenset[str] = frozenset()  # metrics whose historical ingestion is known
         self._left_out: frozenset[str] = frozenset()  # metrics that are not sent, because it is off
 
@@ -142,19 +142,19 @@ class _Sending:
         is_old = oldest < session.clock() - MAX_AGE + SECONDS_TO_AGREE
         names = {series.metric.name for series in batch} - self._checked if is_old else set()
         off = self._names_off(names) if names else []
-        if not self._is_agreed:
-            self._ask(window, batch, off)
-            self._is_agreed = True
+        if not self._is_confirmed:
+            self._confirm(window, batch, off)
+            self._is_confirmed = True
         refused = self._turn_on(off) if off and self._options.enable else frozenset(off)
         self._checked |= names
         self._left_out |= refused
-        left = oldest + MAX_AGE - SLACK - session.clock()
+        left = oldest + MAX_AGE - AGE_MARGIN - session.clock()
         if not is_old and left <= 0:
             raise DeliveryError("points became older than an hour before they were sent: run it again")
         for series in batch:
             if series.metric.name not in refused:
                 sink.add(series)
-        self._has_begun = True
+        self._sent_any = True
         self._advise(window)
         session.report.progress(f"sending {window}", sink.points_sent, None)
         sink.flush(None if is_old else left)
@@ -172,13 +172,13 @@ class _Sending:
             raise _about(off, refusal(len(off), command))
         return off
 
-    def _ask(self, window: Window, batch: list[Series], off: list[str]) -> None:
+    def _confirm(self, window: Window, batch: list[Series], off: list[str]) -> None:
         """Show what will be sent and, where a person is there, wait for a yes. The number is an estimate."""
         from common.datadog.historical import visible
 
         session, span, options = self._session, self._span, self._options
         sent = [series for series in batch if options.enable or series.metric.name not in off]
-        cut_off = sum(len(series.times) for series in batch) >= MAX_WAITING
+        cut_off = sum(len(series.times) for series in batch) >= MAX_BATCH_POINTS
         until = max(series.times[-1] for series in batch) if cut_off else window.until
         share = (until - span.since) / span.seconds
         points = round(sum(len(series.times) for series in sent) / share)
@@ -191,7 +191,7 @@ class _Sending:
         if off:
             verb = "will be turned on for" if options.enable else "is off, so that these are left out:"
             lines += [f"Historical Metrics Ingestion {verb} {len(off)} metrics", *off]
-        if not options.ask or not sent:
+        if not options.confirm or not sent:
             for line in lines:
                 log.info("%s", line)
         elif not self._agree("\n  ".join(lines)):
@@ -221,7 +221,7 @@ class _Sending:
 
         It has no --slice: the span is that part already.
         """
-        if not self._has_begun:
+        if not self._sent_any:
             return
         span, options, session = self._span, self._options, self._session
         arguments = ["--since", iso(window.since), "--until", iso(span.until), "--step", duration(span.step)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink
     from common.show.points import Points
 
-SLACK = 30  # seconds by which our clock and the intake's may differ for an old point
+AGE_MARGIN = 30  # seconds by which our clock and the intake's may differ for an old point
 RESERVE = 10.0  # seconds of a run that are for delivery
 PROGRESS_EVERY = 256  # series
 
@@ -152,7 +152,7 @@ class Session:
 
     def due(self, sent_until: int | None) -> Window:
         """Return the window of a live run. Nothing in it is older than an hour at the deadline."""
-        earliest = self.now + math.ceil(self.options.timeout) + SLACK - MAX_AGE
+        earliest = self.now + math.ceil(self.options.timeout) + AGE_MARGIN - MAX_AGE
         return self.collector.due(self.settings, self.now, self.step, sent_until, earliest)
 
     def context(self, window: Window, memory: dict[str, object]) -> Context[Any]:

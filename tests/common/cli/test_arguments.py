@@ -104,7 +104,7 @@ def test_backfill_has_two_ends_and_a_step() -> None:
     ],
 )
 def test_backfill_asks_before_it_sends_unless_yes_is_given(line: str, can_ask: bool, asks: bool) -> None:
-    assert backfill(f"wandb --since 1d {line}", can_ask=can_ask).ask is asks
+    assert backfill(f"wandb --since 1d {line}", can_ask=can_ask).confirm is asks
 
 
 def test_backfill_knows_what_to_do_about_ingestion_that_is_off() -> None:
@@ -165,7 +165,7 @@ def test_options_that_do_not_go_together_are_refused(line: str, error: str) -> N
 def test_several_backfills_need_yes_also_at_a_terminal() -> None:
     with pytest.raises(ConfigurationError, match="there are several collectors"):
         options("wandb xenna --since 1d --push", can_ask=True)
-    assert not backfill("wandb xenna --since 1d --push --yes", can_ask=True).ask
+    assert not backfill("wandb xenna --since 1d --push --yes", can_ask=True).confirm
 
 
 def test_slice_of_a_moving_span_is_answered_with_the_fixed_one() -> None:

@@ -11,7 +11,16 @@ import pytest
 
 from common.collector import Network
 from common.records.compression import zstd
-from common.records.files import MAX_DEPTH, MAX_DOCUMENT, File, Files, former_names, reason, shown, unit
+from common.records.files import (
+    MAX_DIRECTORY_DEPTH,
+    MAX_DOCUMENT,
+    File,
+    Files,
+    former_names,
+    reason,
+    shown,
+    unit,
+)
 
 NOW = 2_000_000_000
 
@@ -103,14 +112,14 @@ def test_relative_pattern_gives_absolute_paths(tmp_path: Path, monkeypatch: pyte
 
 
 def test_directories_are_entered_to_a_limited_depth(tmp_path: Path) -> None:
-    deep = tmp_path.joinpath(*["x"] * MAX_DEPTH)
+    deep = tmp_path.joinpath(*["x"] * MAX_DIRECTORY_DEPTH)
     make(deep, "a.jsonl", "x/b.jsonl", "x/x/c.jsonl")
     result = files().find([str(tmp_path)])
     assert (sorted(result.files), [path for path, _ in result.unreadable]) == (
         [f"{deep}/a.jsonl"],
         [f"{deep}/x"],
     )
-    expected = [str(tmp_path.joinpath(*["x"] * depth)) for depth in range(MAX_DEPTH + 1)]
+    expected = [str(tmp_path.joinpath(*["x"] * depth)) for depth in range(MAX_DIRECTORY_DEPTH + 1)]
     assert [directory for directory, _, _ in files().tree(str(tmp_path))] == expected
 
 
