@@ -9,7 +9,7 @@ import difflib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from common.errors import ConfigurationError
 
@@ -45,11 +45,10 @@ def declaration(name: str) -> Declaration:
         return Declaration(f"(cannot be imported: {type(error).__name__})")
     return Declaration(
         (package.__doc__ or "").partition("\n")[0],
-        *(getattr(package, constant, default) for constant, default in _CONSTANTS.items()),
+        getattr(package, "SECRETS", ()),
+        getattr(package, "ENVIRONMENT", ()),
+        getattr(package, "PER_NODE", False),
     )
-
-
-_CONSTANTS: dict[str, Any] = {"SECRETS": (), "ENVIRONMENT": (), "PER_NODE": False}  # Any: of their own type
 
 
 def owner(variable: str, known: list[str]) -> str | None:

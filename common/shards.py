@@ -24,11 +24,6 @@ class Shard:
         return int.from_bytes(digest, "big") % self.count == self.index
 
     @property
-    def tags(self) -> tuple[str, ...]:
-        """The tag that the self-metrics of a shard carry."""
-        return (f"shard:{self.index}",) if self.count > 1 else ()
-
-    @property
     def options(self) -> tuple[str, ...]:
         """The part of a command line that asks for it."""
         return ("--shard", str(self)) if self.count > 1 else ()

@@ -6,7 +6,8 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-DAY = 86_400
+HOUR = 3600
+DAY = 24 * HOUR
 EARLIEST = 946_684_800  # the year 2000: anything before is a number that was meant otherwise
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

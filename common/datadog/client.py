@@ -59,12 +59,11 @@ class DatadogClient:
         *,
         clock: Callable[[], float] = time.time,
         purpose: str = "",
-        encoding: Encoding | None = None,
     ) -> None:
         self.address = settings.address
         self.clock = clock
         self.deadline = deadline
-        self.encoding = encoding or (Encoding.ZSTD if settings.url is None else Encoding.GZIP)
+        self.encoding = Encoding.ZSTD if settings.url is None else Encoding.GZIP
         self.requests = 0
         self.server_time: float | None = None  # `Date` of the last response
         self.clock_skew: float | None = None  # seconds that our clock is ahead of Datadog's

@@ -6,15 +6,14 @@ backfill requests its state before it sends anything.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.client import DatadogClient
 from common.errors import RefusedError
-from common.net.retry import Deadline, TransientError
+from common.net.retry import TransientError
+from common.times import DAY, HOUR
 
 if TYPE_CHECKING:
     from datadog_api_client.v2.api.metrics_api import MetricsApi
@@ -24,23 +23,14 @@ WRITING = "late_metrics_config_write"
 PURPOSE = "Datadog says only to an application key which metrics take points older than an hour"
 
 _TYPE = "historical_metrics_configurations"
-_HOUR = 3600
-_DAY = 24 * _HOUR
-RETENTION = 456 * _DAY  # seconds: 15 months, Datadog's default
+RETENTION = 456 * DAY  # seconds: 15 months, Datadog's default
 
 
 class HistoricalIngestion:
-    """Requests and enables historical ingestion; ConfigurationError where there is no application key."""
+    """Requests and enables historical ingestion, by a client that has an application key."""
 
-    def __init__(
-        self,
-        settings: DatadogSettings,
-        core: CoreSettings,
-        deadline: Deadline,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.client = DatadogClient(settings, core, deadline, clock=clock, purpose=PURPOSE)
+    def __init__(self, client: DatadogClient) -> None:
+        self.client = client
 
     def enabled(self, names: Iterable[str]) -> set[str]:
         """Return the names among these that accept old points, with one request for each."""
@@ -106,11 +96,11 @@ def refusal(missing: int, command: str) -> str:
 
 def visible(oldest_age_seconds: float) -> str:
     """Return how long after sending points of this age are visible on a dashboard."""
-    if oldest_age_seconds <= _HOUR:
+    if oldest_age_seconds <= HOUR:
         return "at once"
-    if oldest_age_seconds <= 12 * _HOUR:
+    if oldest_age_seconds <= 12 * HOUR:
         return "within an hour"
-    if oldest_age_seconds <= 30 * _DAY:
+    if oldest_age_seconds <= 30 * DAY:
         return "within 14 hours"
     late = "after more than 14 hours: for points older than 30 days Datadog promises no time"
     if oldest_age_seconds <= RETENTION:

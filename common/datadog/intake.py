@@ -11,8 +11,8 @@ from common.datadog.client import DatadogClient
 from common.datadog.payloads import Payload, payloads
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError, DeliveryError, RefusedError
-from common.intake import MAX_AGE, MAX_AHEAD
 from common.metric import Series
+from common.window import MAX_AGE, MAX_AHEAD
 
 TOLERATED_SKEW = 60.0  # seconds
 

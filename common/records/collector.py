@@ -27,11 +27,10 @@ from common.records.files import MAX_DISORDER, File, Files, Found, is_in_s3, rea
 from common.records.ingest import IngestMetrics
 from common.records.reader import Index, RecordLine, TimeOf, last_values, read
 from common.records.sums import Gauges
-from common.times import DAY, iso, tick
+from common.times import DAY, HOUR, iso, tick
 from common.window import Window
 from fleetgauge.records import Json
 
-HOUR = 3600
 MAX_STEP = 1500  # seconds: a longer step, its lookback and the deadline would not fit into the intake's hour
 WATCHED, WATCHED_IN_S3 = DAY, 6 * HOUR  # for so long a file that is not written to tells of the present
 MIN_LOOKBACK = 300  # seconds

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from common import signals
 from common.collector import Collector
 from common.errors import ConfigurationError, DeclinedError, DeliveryError, NoBackfillError
-from common.intake import MAX_AGE
 from common.metric import Series
 from common.options import Backfill, Mode
 from common.run.session import AGE_MARGIN, Session
 from common.times import duration, iso
-from common.window import Window
+from common.window import MAX_AGE, Window
 
 if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from common.intake import MAX_AGE, MAX_AHEAD
 from common.options import Mode
 from common.run.session import Session, lose_beyond_cap
 from common.run.state import Document, SavedState
 from common.times import iso
-from common.window import Window
+from common.window import MAX_AGE, MAX_AHEAD, Window
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,11 @@ from common.collector import Collector, Context, Network, Report, load_collector
 from common.config.settings import CollectorSettings, CoreSettings, variables
 from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError
-from common.intake import MAX_AGE, MAX_AHEAD
 from common.metric import Series
 from common.net.retry import Deadline
 from common.options import Options
 from common.run.state import Document, state_key
-from common.window import Window
+from common.window import MAX_AGE, MAX_AHEAD, Window
 
 if TYPE_CHECKING:
     from common.datadog.client import DatadogClient
@@ -227,11 +226,13 @@ class Session:
         return self.cache.client
 
     def historical_ingestion(self) -> HistoricalIngestion:
-        """Return the client that knows of which metrics Datadog takes old points."""
-        from common.datadog.historical import HistoricalIngestion
+        """Return what requests and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
+        from common.datadog.client import DatadogClient
+        from common.datadog.historical import PURPOSE, HistoricalIngestion
 
-        settings = self.configuration.datadog()
-        return HistoricalIngestion(settings, self.core, self.deadline, clock=self.clock)
+        settings, deadline = self.configuration.datadog(), self.deadline
+        client = DatadogClient(settings, self.core, deadline, clock=self.clock, purpose=PURPOSE)
+        return HistoricalIngestion(client)
 
 
 def lose_beyond_cap(session: Session) -> None:

@@ -155,25 +155,17 @@ def load(store: StateStore, key: str, now: int) -> tuple[Document, str | None]:
         return Document(), f"{key}: {error}"
 
 
-def set_aside(store: StateStore, key: str) -> None:
-    """Copy a document that cannot be used; the next save replaces it."""
-    content = store.read(key)
-    if content is not None:
-        store.write(f"{key}.bad", content)
-        log.warning("the state document %s was copied to %s.bad", key, key)
-
-
 def save(store: StateStore, key: str, document: Document) -> None:
-    """Save a document, unless a run that began later has saved one."""
+    """Save a document, unless a run that began later has saved one. An unreadable one is copied first."""
     content = store.read(key)
     if content is not None:
         try:
-            later = Document.decode(content, document.now).now > document.now
+            if Document.decode(content, document.now).now > document.now:
+                log.info("a run that began later has saved the state document %s: it is left alone", key)
+                return
         except ValueError:
-            later = False
-        if later:
-            log.info("a run that began later has saved the state document %s: it is left alone", key)
-            return
+            store.write(f"{key}.bad", content)
+            log.warning("the state document %s was copied to %s.bad", key, key)
     store.write(key, document.encode())
 
 
@@ -196,7 +188,6 @@ class SavedState:
         self.document = document
         self.gap: Window | None = None  # what was missed before this run, where that is known
         self._store, self._key, self._report = store, key, report
-        self._is_bad = False  # whether the stored document cannot be used
         if store is None:
             return
         try:
@@ -205,20 +196,16 @@ class SavedState:
             self._lose(error)
             return
         if flaw:
-            self._is_bad = True
             report.drop("bad_state", example=flaw)
         if stored.now >= document.now:  # or a process that stays could not save its last one
             self.document = stored
 
     def save(self, document: Document) -> None:
-        """Save a document. One that cannot be used is set aside first."""
+        """Save a document; where that fails, report it and continue in memory."""
         self.document = document
         if self._store is None:
             return
         try:
-            if self._is_bad:
-                set_aside(self._store, self._key)
-                self._is_bad = False
             save(self._store, self._key, document)
         except StateError as error:
             self._lose(error)

@@ -293,10 +293,14 @@ def test_name_that_is_not_text_is_unreadable(tmp_path: Path) -> None:
     assert result.unreadable == [(f"{tmp_path}/\\xff.jsonl", "its name is not UTF-8")]
 
 
-def test_more_files_than_the_limit_are_reported_and_the_first_are_found(tmp_path: Path) -> None:
+def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(tmp_path, "a.jsonl", "b/b.jsonl", "c/c.jsonl")
-    assert files(max_files=3).find([str(tmp_path)]).unreadable == []
-    result = files(max_files=2).find([str(tmp_path)])
+    monkeypatch.setattr("common.records.files.MAX_FILES", 3)
+    assert files().find([str(tmp_path)]).unreadable == []
+    monkeypatch.setattr("common.records.files.MAX_FILES", 2)
+    result = files().find([str(tmp_path)])
     assert len(result.files) == len(result.pattern_of) == 2
     assert result.unreadable == [(str(tmp_path), "more than 2 files; narrow the pattern")]
 

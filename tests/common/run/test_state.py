@@ -74,7 +74,6 @@ class TestStores:
         assert why is not None
         assert why.startswith("wandb: ")
         assert store.read("wandb") == content, "a run that only reads leaves it"
-        state.set_aside(store, "wandb")
         state.save(store, "wandb", FULL)
         assert (store.read("wandb.bad"), state.load(store, "wandb", NOW)) == (content, (FULL, None))
 
