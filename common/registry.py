@@ -1,4 +1,4 @@
-"""Finds collectors: every folder of `collectors/` that holds a `collector.py`.
+"""Find collectors: every folder of `collectors/` that holds a `collector.py`.
 
 What must be known of a collector before it runs is in the `__init__.py` of its folder, which imports nothing.
 """
@@ -19,12 +19,12 @@ PROVISION = "provision"  # whose variables are no collector's
 
 
 def names(root: Path = ROOT) -> list[str]:
-    """The registered collectors, sorted."""
+    """Return the names of the registered collectors, sorted."""
     return sorted(path.parent.name for path in root.glob("collectors/*/collector.py"))
 
 
 class Declaration(NamedTuple):
-    """What the package of a collector says of it, in its `__init__.py`.
+    """What the package of a collector declares, in its `__init__.py`.
 
     Its docstring is the summary. SECRETS names the variables of its secrets, ENVIRONMENT variables of other
     programs that its process needs. With PER_NODE it measures the node it runs on. Variables that belong to
@@ -41,7 +41,7 @@ def declaration(name: str) -> Declaration:
     """Return the declaration of one collector; its package imports nothing else."""
     try:
         package = importlib.import_module(f"collectors.{name}")
-    except Exception as error:  # its own run says so; the list goes on
+    except Exception as error:  # its own run reports it; the list is printed
         return Declaration(f"(cannot be imported: {type(error).__name__})")
     return Declaration(
         (package.__doc__ or "").partition("\n")[0],
@@ -52,7 +52,7 @@ def declaration(name: str) -> Declaration:
 
 
 def owner(variable: str, known: list[str]) -> str | None:
-    """Which collector a variable belongs to: the one with the longest name that it begins with.
+    """Return which collector a variable belongs to: that with the longest name it begins with, or None.
 
     With `host` and `host_queue`, FLEETGAUGE_HOST_QUEUE_PATH and HOST_QUEUE_TOKEN belong to the latter.
     """
@@ -67,11 +67,13 @@ def without_others(name: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def expand(given: list[str], known: list[str]) -> list[str]:
-    """Turn the names on the command line into collectors, each once, `all` meaning every one."""
+    """Return the collectors that the command line names, each once; ConfigurationError for an unknown one."""
     if given == ["all"]:
         return known
     if "all" in given:
-        raise ConfigurationError("`all` stands alone: it already names every collector")
+        raise ConfigurationError(
+            "`all` cannot be combined with other names: it already names every collector"
+        )
     for name in given:
         if name not in known:
             hint = nearest(name, [*known, "all"])
@@ -80,6 +82,6 @@ def expand(given: list[str], known: list[str]) -> list[str]:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """A hint such as ` (did you mean 'wandb'?)`, or nothing when no known word is close."""
+    """Return a hint such as ` (did you mean 'wandb'?)`; empty where no known name is close."""
     close = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,4 +1,4 @@
-"""What makes bash and zsh complete collectors and options: a script made from the grammar itself.
+"""Completion scripts for bash and zsh, generated from the grammar of the command line.
 
 Standard library only.
 """
@@ -28,7 +28,7 @@ compdef _run_collector run_collector.py"""
 
 
 def script(shell: str, parser: argparse.ArgumentParser, names: Iterable[str]) -> str:
-    """The script, to be read by the shell as it starts."""
+    """Return the script that a shell sources to complete collectors and options."""
     actions = [action for action in parser._actions if action.option_strings]
     if shell == "zsh":
         return _ZSH.format(options=" ".join(map(_zsh_option, actions)), names=" ".join(names))
@@ -43,7 +43,7 @@ def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
 
 
 def _zsh_option(action: argparse.Action) -> str:
-    """An option as `_arguments` takes it: what it is for, and what follows it."""
+    """Return an option as `_arguments` takes it: its description, and the kind of its value."""
     description = re.sub(r"[]['`]", "", action.help or "").replace(":", "\\:")
     follows = f":{action.metavar or ''}:{'_files' if action.metavar == 'FILE' else ''}"
     if action.choices:

@@ -1,6 +1,6 @@
 """Make the documents that Datadog takes for dashboards, monitors and metadata.
 
-Pure functions: the same declaration always makes the same document. Each query says how points combine in
+Pure functions: the same declaration always makes the same document. Each query sets how points combine in
 time (`rollup`, `as_count`) and over tags, so that no default decides it.
 """
 
@@ -16,7 +16,7 @@ from common.dashboard import Dashboard, Draw, Monitor, Section, Widget, short_na
 from common.metric import Combine, Kind, Metric
 from common.names import normalise_tag
 
-# Seconds of a bucket in which several series combine: their points lie up to a tick apart, and in a shorter
+# Seconds of a bucket in which several series combine: their points differ by up to a tick, and in a shorter
 # bucket some of them would be missing.
 BUCKET = 900
 COLUMNS = 12
@@ -36,7 +36,7 @@ _TYPES = {
     Draw.TABLE: "query_table",
     Draw.HEAT_MAP: "heatmap",
 }
-_DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a unit; other numbers are whole
+_DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a unit; others are shown as integers
 _SCALED = ("byte", "second", "watt")  # units that Datadog may show as GiB, min or kW
 
 

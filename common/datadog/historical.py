@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 READING = "metrics_read"
 WRITING = "late_metrics_config_write"
-PURPOSE = "Datadog says only to an application key which metrics take points older than an hour"
+PURPOSE = "an application key is needed to read which metrics accept points older than an hour"
 
 _TYPE = "historical_metrics_configurations"
 RETENTION = 456 * DAY  # seconds: 15 months, Datadog's default
@@ -78,7 +78,7 @@ class HistoricalIngestion:
             return str(explained)
         if not refused.problems:
             raise refused
-        quoted = f"; Datadog said: {'; '.join(refused.problems)}"
+        quoted = f"; Datadog's message: {'; '.join(refused.problems)}"
         if refused.status == 404:
             return f"it does not exist yet: push it live once, and then turn it on{quoted}"
         if refused.status in {400, 422}:
@@ -90,7 +90,7 @@ def refusal(missing: int, command: str) -> str:
     """Return why nothing of so many metrics is sent, and the command that enables them."""
     return (
         f"Historical Metrics Ingestion is off for {missing} of the metrics: Datadog would drop every "
-        f"point of theirs that is older than an hour, without a word; to turn it on: {command}"
+        f"point of theirs that is older than an hour, silently; to turn it on: {command}"
     )
 
 
@@ -105,4 +105,4 @@ def visible(oldest_age_seconds: float) -> str:
     late = "after more than 14 hours: for points older than 30 days Datadog promises no time"
     if oldest_age_seconds <= RETENTION:
         return late
-    return f"{late}, and those older than 15 months it keeps only where the contract says so"
+    return f"{late}, and those older than 15 months it stores only by contract"

@@ -1,4 +1,4 @@
-"""What collectors over records share: settings, which files are read from when, what is left out and why.
+"""What collectors over records share: settings, which files are read from when, what is dropped and why.
 
 A collector declares how a line is parsed and which series it feeds (`RecordKind`, `Grammar`);
 `collector_over` makes a collector of that. How files are found and read is in `common.records.files` and
@@ -32,7 +32,7 @@ from common.window import Window
 from fleetgauge.records import Json
 
 MAX_STEP = 1500  # seconds: a longer step, its lookback and the deadline would not fit into the intake's hour
-WATCHED, WATCHED_IN_S3 = DAY, 6 * HOUR  # for so long a file that is not written to tells of the present
+WATCHED, WATCHED_IN_S3 = DAY, 6 * HOUR  # how long the last record of an idle file is current
 MIN_LOOKBACK = 300  # seconds
 MAX_REMEMBERED = 20_000  # units
 MAX_TRACED = 20  # dropped lines of one reason that the log locates
@@ -48,7 +48,7 @@ class RecordSettings(CollectorSettings):
 
     paths: Texts = Field(
         description="Files, directories and globs that hold records, on disk or in S3, separated by commas. "
-        "`{date}` stands for a UTC day."
+        "`{date}` is a UTC day."
     )
     aggregate_interval: Duration = Field(
         60,
@@ -121,7 +121,7 @@ class RecordKind(Generic[S, R]):
     width: Callable[[S], int]
     time_of: TimeOf = time_of
     patterns: Callable[[S, Files], Sequence[str]] = lambda settings, _: settings.paths
-    watches: bool = False  # whether the last record of a file that is not being written tells of the present
+    watches: bool = False  # whether the last record of an idle file is current
 
 
 def collector_over(kind: RecordKind[S, R]) -> Collector[S]:
@@ -437,7 +437,7 @@ def _parsed(grammar: Grammar[R], value: Json, path: str) -> dict[str, R]:
 class _Sent:
     """The time of the newest record of each unit that earlier runs sent, so that late records are noticed.
 
-    In `memory` stands for each unit what the last run sent, and what was sent before: that counts where the
+    In `memory` each unit has the time that the last run sent, and the one before, which is used where the
     points of the last run were not accepted.
     """
 

@@ -144,8 +144,7 @@ def _open_each(
     """Yield each file as listed, its argument, and the file as opened with what `prepare` returned.
 
     A file that was renamed since it was listed is opened by its new name, and one that changed as it is now;
-    None is for one that was deleted. Files on disk are opened when their turn comes; in S3 a few ahead, in
-    threads.
+    None is for one that was deleted. Files on disk are opened one by one; in S3 a few ahead, in threads.
     """
 
     def opened(file: File, argument: A) -> tuple[File, Content, R]:

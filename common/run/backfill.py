@@ -1,4 +1,4 @@
-"""A backfill: one collector's answer for a span of the past, agreed to and sent window by window.
+"""A backfill: the points of one collector for a span of the past, confirmed and sent window by window.
 
 It has no state: one that was cut off prints the command that continues it. It sends no self-metrics: those
 are about live runs.
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def backfill(session: Session, agree: Callable[[str], bool]) -> None:
-    """Send, or show, the points of a span; `agree` asks a person before anything is sent."""
+    """Send, or show, the points of a span; a person confirms it by `agree` before sending."""
     check_history(session.collector)
     span = backfill_span(session)
     if session.options.mode is Mode.PUSH:
@@ -38,7 +38,7 @@ def backfill(session: Session, agree: Callable[[str], bool]) -> None:
         return
     if session.sink is None:
         raise ValueError("a dry run has a sink")
-    memory: dict[str, object] = {}  # which lives as long as the backfill
+    memory: dict[str, object] = {}  # of this backfill only
     for window in _windows(session, span):
         for batch in _batches(session, window, memory):
             for series in batch:

@@ -71,7 +71,7 @@ def check(session: Session) -> None:
             findings.append(WITHOUT_STATE)
         else:
             state.check(store, session.state_key)
-            findings.append(f"state can be kept in {session.core.state}")
+            findings.append(f"state can be stored in {session.core.state}")
     except FleetgaugeError as error:
         wrong.append(error)
     if wrong:

@@ -44,10 +44,10 @@ def run(
     clock: Callable[[], float] = time.time,
     cache: Cache | None = None,
 ) -> Outcome:
-    """Run a collector as the options say; return what became of it.
+    """Run a collector in the mode of the options; return its outcome, whatever it raises.
 
-    A dry run leaves its points in `points`, under the name of the collector. `agree` asks a person whether to
-    send a backfill. `cache` is for a process that runs the collector again.
+    A dry run leaves its points in `points`, under the name of the collector. `agree` requests confirmation
+    of a backfill by a person. `cache` is for a process that runs the collector again.
     """
     started = time.monotonic()
     report = Report(progress=progress)
@@ -85,7 +85,7 @@ def run(
 def _work(
     session: Session, state: SavedState | None, points: dict[str, Points], agree: Callable[[str], bool]
 ) -> int | None:
-    """Do what the options say, importing no more than that takes."""
+    """Run the mode of the options, with only the imports it needs; return the newest second of a dry run."""
     mode = session.options.mode
     if mode in {Mode.CHECK, Mode.PRINT_CONFIG}:
         from common.run import check

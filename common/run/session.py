@@ -249,7 +249,7 @@ def lose_beyond_cap(session: Session) -> None:
 
 
 def _every_variable() -> Iterator[str]:
-    """Yield the variables of all collectors that can be imported, for a hint to whoever misspelt one."""
+    """Yield the variables of all collectors that can be imported, for a hint where one is misspelt."""
     for name in registry.names():
         with suppress(Exception):  # it is not the one that was named
             yield from variables(load_collector(name).settings).values()

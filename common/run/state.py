@@ -132,7 +132,7 @@ def open_store(core: CoreSettings) -> StateStore | None:
 def state_key(collector: str, core: CoreSettings, address: str, *more: str) -> str:
     """Return the name of a collector's document; `more` may be a node, or a shard.
 
-    Readable parts and a hash. Only what tells one installation from another is in it, so that a run with
+    Readable parts and a hash. Only what identifies an installation is in it, so that a run with
     another path or project continues with the document that is there.
     """
     exact = [collector, core.env, core.service, address, core.instance, *more]
@@ -179,7 +179,7 @@ class SavedState:
     """The state document of one collector in one run.
 
     Without a store, or once it could not be used, the document is in memory only: a process that stays has it
-    for its next run. What goes wrong with the store is reported, and the run goes on.
+    for its next run. Failures of the store are reported, and the run continues.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class DirectoryStore:
         if not self._directory.is_dir():
             raise StateError(f"FLEETGAUGE_STATE: there is no directory {self._directory}; create it")
         try:
-            # A link that somebody left there is not followed, and a pipe not waited for.
+            # O_NOFOLLOW and O_NONBLOCK: symbolic links are not followed, and a pipe does not block.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(self._directory / f"{name}.json", flags), "rb") as file:
                 return file.read(MAX_STATE_BYTES + 1)
@@ -282,7 +282,7 @@ class S3Store:
     def _call(
         self, doing: str, call: Callable[[S3Client, str], T], name: str, missing: str | None = None
     ) -> T | None:
-        """Return what S3 answers; None where it answers that the object is missing."""
+        """Return the result of a call; None where the object is missing, StateError where the call fails."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         key = f"{self._prefix}{name}.json"

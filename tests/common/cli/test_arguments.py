@@ -126,9 +126,9 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        *((f"wandb --{option}", f"--{option.split()[0]} goes with --since") for option in
+        *((f"wandb --{option}", f"--{option.split()[0]} requires --since") for option in
           ("until 1d", "step 1h", "html p.html", "csv p.csv", "slice 0/2", "yes")),
-        *((f"wandb --since 1d --{option}", f"--{option} goes with --push") for option in
+        *((f"wandb --since 1d --{option}", f"--{option} requires --push") for option in
           ("yes", "only-enabled", "enable-historical")),
         ("wandb --since 1d --every 60s", "--every is about the present"),
         ("wandb --since 1d --push", "--push --since sends what cannot be taken back, and there is no termi"),
@@ -137,7 +137,7 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
         ("wandb --since 1d --json --csv p.csv", "--json prints the points"),
         ("wandb --since 1d --json --html p.html", "--json prints the points"),
         ("wandb --since 1d --print-config", "--print-config is about settings: leave --since out"),
-        ("wandb --since 2026-11-14", "'2026-11-14' does not say its time zone"),
+        ("wandb --since 2026-11-14", "'2026-11-14' has no time zone"),
         ("wandb --since 1d --until 2d", "--until 2026-11-13T12:00:00Z is not after --since 2026-11-14"),
         ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
         (f"{FIXED} --slice 4/4", "--slice 4/4: parts are numbered from 0 to 3"),

@@ -73,7 +73,7 @@ class TestAsking:
             intake.faults.add(Fault(status=404, body=body))
             with pytest.raises(RefusedError) as caught:
                 make_history().enabled(["host.load"])
-            assert str(caught.value).startswith(f"{intake.url} answered 404; it said: ")
+            assert str(caught.value).startswith(f"{intake.url} answered 404; response: ")
             assert "this does not look like Datadog" in str(caught.value)
 
 
@@ -95,7 +95,7 @@ class TestTurningOn:
         history = make_history()
         assert history.enable("host.load") == (
             "it does not exist yet: push it live once, and then turn it on; "
-            "Datadog said: Metric host.load does not exist"
+            "Datadog's message: Metric host.load does not exist"
         )
         push_live(intake, time)
         assert history.enable("host.load") is None
@@ -108,25 +108,25 @@ class TestTurningOn:
         intake.faults.add(Fault(status=status, body=body))
         assert make_history().enable("host.load") == (
             "it has a tag configuration, or is a distribution or a standard metric; "
-            "Datadog said: host.load has a tag configuration"
+            "Datadog's message: host.load has a tag configuration"
         )
 
     def test_only_the_first_of_many_problems_are_quoted(
         self, intake: Intake, make_history: MakeHistory
     ) -> None:
         intake.faults.add(Fault(status=422, body=json.dumps({"errors": list("abcdefg")})))
-        assert str(make_history().enable("host.load")).endswith("Datadog said: a; b; c; d; e")
+        assert str(make_history().enable("host.load")).endswith("Datadog's message: a; b; c; d; e")
 
     def test_a_tag_configuration_is_a_refusal(self, intake: Intake, make_history: MakeHistory) -> None:
         intake.tag_configured.add("host.load")
-        assert str(make_history().enable("host.load")).endswith("said: host.load has a tag configuration")
+        assert str(make_history().enable("host.load")).endswith("message: host.load has a tag configuration")
         assert intake.historical == set()
 
     def test_any_other_refusal_says_what_datadog_said(
         self, intake: Intake, make_history: MakeHistory
     ) -> None:
         intake.faults.add(Fault(status=409, body='{"errors": ["somebody else is at it"]}'))
-        expected = f"{intake.url} answered 409; it said: somebody else is at it"
+        expected = f"{intake.url} answered 409; response: somebody else is at it"
         assert make_history().enable("host.load") == expected
 
     @pytest.mark.parametrize("status", [307, 400, 404])
