@@ -94,7 +94,7 @@ def refusal(missing: int, command: str) -> str:
     )
 
 
-def visible(oldest_age_seconds: float) -> str:
+def visibility_delay(oldest_age_seconds: float) -> str:
     """Return how long after sending points of this age are visible on a dashboard."""
     if oldest_age_seconds <= HOUR:
         return "at once"

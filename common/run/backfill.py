@@ -32,9 +32,12 @@ log = logging.getLogger(__name__)
 def backfill(session: Session, agree: Callable[[str], bool]) -> None:
     """Send, or show, the points of a span; a person confirms it by `agree` before sending."""
     check_history(session.collector)
-    span = backfill_span(session)
+    options = session.options.backfill
+    if options is None:
+        raise ValueError("a backfill has a span")
+    span = _span(session, options)
     if session.options.mode is Mode.PUSH:
-        _Sending(session, span, agree).send_all()
+        _Sending(session, options, span, agree).send_all()
         return
     if session.sink is None:
         raise ValueError("a dry run has a sink")
@@ -46,11 +49,9 @@ def backfill(session: Session, agree: Callable[[str], bool]) -> None:
             session.sink.flush()
 
 
-def backfill_span(session: Session) -> Window:
+def _span(session: Session, options: Backfill) -> Window:
     """Return the span to answer for; ConfigurationError where it has no tick, or too many."""
-    options, step = session.options.backfill, session.step
-    if options is None:
-        raise ValueError("a backfill has a span")
+    step = session.step
     span = Window(options.since, options.until, step)
     if not span.ticks and session.collector.backfill_window is None:
         raise ConfigurationError(
@@ -96,18 +97,14 @@ def _batches(session: Session, window: Window, memory: dict[str, object]) -> Ite
 class _Sending:
     """A backfill that is sent: what was agreed to, and which metrics Datadog takes old points of."""
 
-    def __init__(self, session: Session, span: Window, agree: Callable[[str], bool]) -> None:
-        self._session, self._span, self._agree = session, span, agree
+    def __init__(
+        self, session: Session, options: Backfill, span: Window, agree: Callable[[str], bool]
+    ) -> None:
+        self._session, self._options, self._span, self._agree = session, options, span, agree
         self._is_confirmed = False
         self._sent_any = False  # whether something was sent
         self._checked: frozenset[str] = frozenset()  # metrics whose historical ingestion is known
         self._left_out: frozenset[str] = frozenset()  # metrics that are not sent, because it is off
-
-    @property
-    def _options(self) -> Backfill:
-        if self._session.options.backfill is None:
-            raise ValueError("a backfill has a span")
-        return self._session.options.backfill
 
     def send_all(self) -> None:
         """Send all batches; where that fails, log the command that continues."""
@@ -173,7 +170,7 @@ class _Sending:
 
     def _confirm(self, window: Window, batch: list[Series], off: list[str]) -> None:
         """Show what will be sent and, where a person is there, wait for a yes. The number is an estimate."""
-        from common.datadog.historical import visible
+        from common.datadog.historical import visibility_delay
 
         session, span, options = self._session, self._span, self._options
         sent = [series for series in batch if options.enable or series.metric.name not in off]
@@ -184,7 +181,7 @@ class _Sending:
         windows = len(_windows(session, span))
         parts = f"{windows:,} windows" if windows > 1 else f"{len(span.ticks):,} ticks"
         age = session.clock() - min(series.times[0] for series in batch)
-        lines = [f"about {points:,} points, {span}, {parts}; visible {visible(age)}"]
+        lines = [f"about {points:,} points, {span}, {parts}; visible {visibility_delay(age)}"]
         if session.collector.backfill_window is not None:
             lines.append("where files were deleted since, this lowers sums that were sent live")
         if off:

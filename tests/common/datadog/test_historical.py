@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from common.datadog.client import DatadogClient
-from common.datadog.historical import RETENTION, HistoricalIngestion, refusal, visible
+from common.datadog.historical import RETENTION, HistoricalIngestion, refusal, visibility_delay
 from common.datadog.intake import DatadogSink
 from common.errors import DeliveryError, RefusedError
 from common.metric import gauge
@@ -173,9 +173,9 @@ class TestTryingAgain:
 
 def test_how_long_points_take_to_be_visible_depends_on_their_age() -> None:
     bounds = [0, 3600, 12 * 3600, 30 * 86_400, RETENTION]
-    texts = [visible(bound + 1) for bound in bounds]
+    texts = [visibility_delay(bound + 1) for bound in bounds]
     assert len(set(texts)) == len(bounds)
-    assert [visible(bound) for bound in bounds[1:]] == texts[:-1]
+    assert [visibility_delay(bound) for bound in bounds[1:]] == texts[:-1]
 
 
 def test_the_refusal_names_the_number_and_the_command() -> None:
