@@ -85,7 +85,9 @@ def ours(url: str, encoding: Encoding) -> Send:
     core, settings = found.core, found.datadog()
 
     def send(every: list[Series]) -> None:
-        sink = DatadogSink(DatadogClient(settings, core, Deadline(600), encoding=encoding), core)
+        client = DatadogClient(settings, core, Deadline(600))
+        client.encoding = encoding
+        sink = DatadogSink(client, core)
         for series in every:
             sink.add(series)
         sink.flush()

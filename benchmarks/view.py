@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 from benchmarks.measure import Claim, cost, judge, python, smallest  # noqa: E402
-from common.run.backfill import MAX_WAITING  # noqa: E402
+from common.run.backfill import MAX_BATCH_POINTS  # noqa: E402
 
 STEP, SERIES, TICKS = 900, 32, 365 * 96
 MAX_BYTES, MAX_MB, MAX_PRINTINGS = 20.0, 30.0, 6.0
@@ -81,7 +81,7 @@ class Measured(NamedTuple):
 
 def measure(way: str, series: int, ticks: int, rounds: int) -> Measured:
     """Make points in a new process, in batches as large as those of a backfill, and show them."""
-    sizes = (series, ticks, STEP, MAX_WAITING // series, rounds)
+    sizes = (series, ticks, STEP, MAX_BATCH_POINTS // series, rounds)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         took = cost(python(_PROGRAM.format(sizes=sizes, way=way, folder=folder)), output=output)
         output.seek(0)

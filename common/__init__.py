@@ -1,1 +1,1 @@
-"""The service: the words that everything speaks stand here, what is done with them in the rooms below."""
+"""The service: shared types are at this level, what uses them in the packages below."""

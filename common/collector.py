@@ -127,7 +127,7 @@ class Collector(Generic[S]):
     explain: Callable[[Context[S], Metric, Mapping[str, str]], list[dict[str, object]]] | None = None
 
 
-# Any: the settings model differs per collector, and only the collector itself looks inside.
+# Any: the settings model differs per collector, and only the collector itself reads it.
 def load_collector(name: str) -> Collector[Any]:
     """Import one collector, and only that one."""
     if str(registry.ROOT) not in sys.path:

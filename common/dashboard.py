@@ -181,16 +181,16 @@ def views_of(name: str, metrics: Iterable[Metric]) -> Views:
 
 def with_itself(own: Views, others: Iterable[Views]) -> Views:
     """Return the runner's own views, with the sections that every collector adds to its dashboard."""
-    [board] = own.dashboards
-    added = (section for one in others for section in one.itself)
-    return replace(own, dashboards=(replace(board, sections=(*board.sections, *added)),))
+    [dashboard] = own.dashboards
+    added = (section for views in others for section in views.itself)
+    return replace(own, dashboards=(replace(dashboard, sections=(*dashboard.sections, *added)),))
 
 
 def short_name(metric: Metric) -> str:
     """Return the last part of a metric's name in words; of a statistic, such as p95, with what it is of."""
     *before, last = metric.name.split(".")
-    words = last if len(last) > 3 or len(before) < 2 else f"{before[-1]}_{last}"
-    return words.replace("_", " ")
+    label = last if len(last) > 3 or len(before) < 2 else f"{before[-1]}_{last}"
+    return label.replace("_", " ")
 
 
 def bad_above(limit: float) -> tuple[Colour, ...]:

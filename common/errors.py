@@ -1,13 +1,13 @@
 """Every error the service raises on purpose, and what each means for the run.
 
     Exception
-    └── FleetgaugeError              said in one line, without a traceback
+    └── FleetgaugeError              logged as one line, without a traceback
         ├── ConfigurationError       a person must change a setting, a secret or a permission: exit code 2
         │   └── NotConfiguredError   a required setting is absent: skipped under `all`
         │       └── NoBackfillError  the collector knows only the present: skipped under `all --since`
         ├── SourceError              what a collector reads could not be read
         ├── DeadlineExceededError    the collector's time is over
-        ├── DeclinedError            the person at the terminal said no: skipped
+        ├── DeclinedError            the person at the terminal declined: skipped
         ├── StateError               the state document could not be read or written: partial
         └── DeliveryError            Datadog did not accept what was sent
             └── RefusedError         and never will: the key, the site or the payload is wrong
@@ -21,14 +21,14 @@ from collections.abc import Sequence
 
 
 class FleetgaugeError(Exception):
-    """A failure we understand. The message says what was done, to what, what came back and what to do."""
+    """An expected failure. The message names what failed, on what, why, and the fix."""
 
-    configuration = False  # whether only a person can mend it: a setting, a secret or a permission
+    configuration = False  # whether a person must correct a setting, a secret or a permission
     details: Sequence[str] = ()  # what it is about, where that is a list
 
 
 class ConfigurationError(FleetgaugeError):
-    """A setting, secret or permission is wrong, and only a person can mend it."""
+    """A setting, secret or permission is wrong, and a person must correct it."""
 
     configuration = True
 
@@ -38,7 +38,7 @@ class NotConfiguredError(ConfigurationError):
 
 
 class NoBackfillError(NotConfiguredError):
-    """A backfill asks about the past, and this collector can only look at what is there now."""
+    """A backfill of a collector that can only measure the present."""
 
 
 class SourceError(FleetgaugeError):
@@ -54,7 +54,7 @@ class DeclinedError(FleetgaugeError):
 
 
 class StateError(FleetgaugeError):
-    """The state document could not be read or written; the run goes on without it."""
+    """The state document could not be read or written; the run continues without it."""
 
 
 class DeliveryError(FleetgaugeError):
@@ -64,8 +64,8 @@ class DeliveryError(FleetgaugeError):
 class RefusedError(DeliveryError):
     """The intake will never accept this: retrying cannot help.
 
-    `status` is what it answered, and `problems` what its own error document said; a stranger on the way
-    to it has no such document.
+    `status` is that of the response, and `problems` are the messages of its error document; the response of
+    a proxy has none.
     """
 
     def __init__(self, message: str, *, status: int | None = None, problems: tuple[str, ...] = ()) -> None:
@@ -75,10 +75,10 @@ class RefusedError(DeliveryError):
         self.configuration = status in {401, 403, 404}  # the key, the permission or the address
 
 
-def together(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
-    """Several errors as one, which is a matter of configuration where any of them is."""
+def combine_errors(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
+    """Return several errors as one: a ConfigurationError where any of them is one, else a SourceError."""
     if len(errors) == 1:
         return errors[0]
-    wrong = any(error.configuration for error in errors)
-    said = "; ".join(dict.fromkeys(map(str, errors)))
-    return ConfigurationError(said) if wrong else SourceError(said)
+    is_configuration = any(error.configuration for error in errors)
+    message = "; ".join(dict.fromkeys(map(str, errors)))
+    return ConfigurationError(message) if is_configuration else SourceError(message)

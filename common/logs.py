@@ -1,4 +1,4 @@
-"""Logging: lines for a person on a terminal, JSON lines otherwise, and never a secret in either.
+"""Logging: lines for a person on a terminal, JSON lines otherwise, and without secrets in either.
 
 Only our own loggers go below WARNING: botocore's debug log holds the answers of Secrets Manager.
 """
@@ -33,17 +33,16 @@ remembered: set[str] = set()
 
 
 def remember_secret(value: str) -> None:
-    """From now on, replace this value wherever it would be logged or reported."""
+    """Redact this value wherever it would be logged or reported from now on."""
     value = value.strip()
     if len(value) >= _MIN_SECRET:
         remembered.add(value)
 
 
 def redact(text: str) -> str:
-    """The text with every remembered secret replaced, however it is written there.
+    """Return a text with every remembered secret replaced, in any of its encodings.
 
-    All that is found is replaced at once: taking out one secret first could hide the rest of another that
-    overlaps it.
+    All matches are replaced at once: replacing a secret first could hide part of another that overlaps it.
     """
     if not remembered:
         return text
@@ -61,23 +60,23 @@ def redact(text: str) -> str:
 
 @lru_cache(maxsize=4)
 def _patterns(secrets: frozenset[str]) -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
-    """One pattern that says quickly whether anything is there, and one for each form that finds overlaps."""
+    """Return a fast pattern that finds any secret, and one for each form that finds overlaps."""
     plain = [_escaped(secret) for secret in secrets]
     encoded = [core for secret in secrets for core in _encoded(secret)]
-    # The characters at the edges of base64 share their bits with what stands beside the secret.
-    whole = [*plain, *(f"{_BASE64}?{core}{_BASE64}?" for core in encoded)]
-    return re.compile("|".join([*plain, *encoded])), [re.compile(f"(?=({form}))") for form in whole]
+    # The characters at the edges of base64 share their bits with the bytes beside the secret.
+    forms = [*plain, *(f"{_BASE64}?{core}{_BASE64}?" for core in encoded)]
+    return re.compile("|".join([*plain, *encoded])), [re.compile(f"(?=({form}))") for form in forms]
 
 
 def _escaped(secret: str) -> str:
-    """A pattern of a secret as it is, in a repr, in JSON and in a URL."""
+    """Return a pattern of a secret as it is, in a repr, in JSON and in a URL."""
     return "".join(map(_written, re.findall(r"\\+|[^\\]", secret, re.DOTALL)))
 
 
 def _encoded(secret: str) -> Iterator[str]:
-    """Patterns of what the base64 of anything with the secret in it must hold.
+    """Yield patterns of what the base64 of a text with the secret in it contains.
 
-    It takes three bytes at a time, so that there are three, by what stands before the secret.
+    Base64 encodes three bytes at a time, so there are three, by the offset of the secret.
     """
     raw = secret.encode(errors="surrogatepass")
     for before in range(3):
@@ -87,9 +86,9 @@ def _encoded(secret: str) -> Iterator[str]:
 
 
 def _written(run: str) -> str:
-    """A pattern of one character, or of a run of backslashes, as it is and as it is escaped.
+    """Return a pattern of one character, or of a run of backslashes, as it is and as it is escaped.
 
-    Each escaping doubles a backslash and puts one before a quote; runs are taken as a whole, so that no text
+    Each escaping doubles a backslash and puts one before a quote; a run is matched at once, so that no text
     makes matching slow.
     """
     if run[0] == "\\":
@@ -97,13 +96,13 @@ def _written(run: str) -> str:
     raw = run.encode(errors="surrogatepass")
     escaped = {json.dumps(run)[1:-1], ascii(run)[1:-1], repr(run)[1:-1], repr(raw)[2:-1], quote(raw, safe="")}
     escaped |= {"+"} if run == " " else set()
-    others = "|".join(re.escape(one).replace(r"\\", r"\\*+") for one in sorted(escaped - {run}))
+    others = "|".join(re.escape(form).replace(r"\\", r"\\*+") for form in sorted(escaped - {run}))
     alone = rf"\\*+{run}" if run in "'\"" else re.escape(run)
     return f"(?:(?i:{others})|{alone})" if others else alone  # %25 before the % it begins with
 
 
 class _Redacting:
-    """A stream that shows no secret, whoever writes to it: a traceback, a warning, a library's own print."""
+    """A stream that redacts all that is written to it: tracebacks, warnings, the output of libraries."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -120,13 +119,13 @@ class _Redacting:
 
 
 def guard_streams() -> None:
-    """From now on, nothing that this process prints shows a secret."""
+    """Redact all that this process prints from now on."""
     sys.stdout = cast("TextIO", _Redacting(sys.stdout))
     sys.stderr = cast("TextIO", _Redacting(sys.stderr))
 
 
 def can_erase(stream: TextIO) -> bool:
-    """Whether a line can be taken away again: on a terminal, unless it is one that only types on."""
+    """Return whether a line can be erased: on a terminal, unless it is a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

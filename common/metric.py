@@ -13,14 +13,14 @@ _TAG_KEY = re.compile(r"[a-z][a-z0-9_]{0,99}")
 
 
 class Kind(StrEnum):
-    """How values of one second combine: of a gauge the last one stands, of a count they add up."""
+    """How values of one second combine: the last one of a gauge is used, those of a count add up."""
 
     GAUGE = "gauge"
     COUNT = "count"
 
 
 class Combine(StrEnum):
-    """What one number stands for several series of a metric; of some, none does: a rate, a percentage."""
+    """How several series of a metric combine into one number; NONE for rates and percentages."""
 
     SUM = "sum"
     MAX = "max"
@@ -29,7 +29,7 @@ class Combine(StrEnum):
     NONE = "none"
 
     def of(self, values: Sequence[float]) -> float | None:
-        """The values of several series at one time as one number; None where there is none."""
+        """Return the values of several series at one time as one number; None where there is none."""
         if len(values) < 2 or self is Combine.NONE:
             return values[0] if len(values) == 1 else None
         return _COMBINING[self](values)
@@ -44,7 +44,7 @@ _COMBINING: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 class Series(NamedTuple):
-    """Points of one series: `values[i]` is true at `times[i]`, in whole seconds since the epoch.
+    """Points of one series: `values[i]` is true at `times[i]`, in integer seconds since the epoch.
 
     `tags` are sorted `key:value` texts, each once. `host` is None except for metrics of a node. A run gives
     each second of a series once.
@@ -112,7 +112,7 @@ def gauge(
     combines: Combine = Combine.NONE,
     on_node: bool = False,
 ) -> Metric:
-    """Declare a metric whose last value in a second stands."""
+    """Declare a metric of whose values in one second the last is used."""
     return Metric(name, Kind.GAUGE, unit, text, tags, open_tags, combines, on_node)
 
 

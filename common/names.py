@@ -20,7 +20,7 @@ _LOCAL_HOSTS = frozenset({"localhost", "localhost.localdomain", "localhost6", "i
 
 
 def normalise_tag(tag: str) -> str:
-    """A tag as Datadog stores it: from its first letter, in lower case, cut to 200 characters.
+    """Return a tag as Datadog stores it: from its first letter, in lower case, cut to 200 characters.
 
     Letters and digits of any script stay, in their composed form: `e` with an accent may be written in two
     ways, and is one letter. Anything else becomes `_`.
@@ -38,5 +38,5 @@ def normalise_tag(tag: str) -> str:
 
 @lru_cache(maxsize=2**13)
 def is_host(name: str) -> bool:
-    """Whether Datadog would take a name for that of one machine."""
+    """Return whether Datadog accepts a name as that of a host."""
     return len(name) <= HOST_LENGTH and _HOST.fullmatch(name) is not None and name.lower() not in _LOCAL_HOSTS

@@ -1,4 +1,4 @@
-"""What a command line asks for. Standard library only."""
+"""What a command line requests. Standard library only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Backfill:
-    """A span of the past. `typed` are the options that ask for it, as they were given."""
+    """A span of the past. `typed` are the options that request it, as they were given."""
 
     since: int
     until: int
@@ -32,7 +32,7 @@ class Backfill:
     parts: int = 1
     only_enabled: bool = False  # leave out metrics of which Datadog takes no old points
     enable: bool = False  # have Datadog take old points of those metrics
-    ask: bool = False  # send only what a person agrees to
+    confirm: bool = False  # send only what a person agrees to
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Options:
     def command(self, collector: str, *arguments: str) -> str:
         """Return a command line for the same collector, to copy.
 
-        Where it sends the past it says --yes: there may be no terminal to ask on.
+        One that sends a backfill has --yes: there may be no terminal to confirm on.
         """
         yes = ("--yes",) if {"--since", "--push"} <= set(arguments) else ()
         config = ("--config", self.config) if self.config else ()

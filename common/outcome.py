@@ -1,4 +1,4 @@
-"""What became of one collector in one run, and how a child writes it for its parent.
+"""The outcome of one run of one collector, and its JSON, which a child writes for its parent.
 
 Standard library only, because the parent is.
 """
@@ -27,13 +27,13 @@ class Failure:
     type: str
     message: str
     configuration: bool = False
-    status: int | None = None  # what Datadog answered, where it refused
+    status: int | None = None  # of the response, where Datadog refused
     details: list[str] = field(default_factory=list)  # what it is about, each on a line of its own
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one collector in one run."""
+    """How one run of one collector ended, what it counted and what it lost."""
 
     collector: str
     status: Status

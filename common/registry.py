@@ -1,4 +1,4 @@
-"""Finds collectors: every folder of `collectors/` that holds a `collector.py`.
+"""Find collectors: every folder of `collectors/` that holds a `collector.py`.
 
 What must be known of a collector before it runs is in the `__init__.py` of its folder, which imports nothing.
 """
@@ -9,7 +9,7 @@ import difflib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from common.errors import ConfigurationError
 
@@ -19,12 +19,12 @@ PROVISION = "provision"  # whose variables are no collector's
 
 
 def names(root: Path = ROOT) -> list[str]:
-    """The registered collectors, sorted."""
+    """Return the names of the registered collectors, sorted."""
     return sorted(path.parent.name for path in root.glob("collectors/*/collector.py"))
 
 
 class Declaration(NamedTuple):
-    """What the package of a collector says of it, in its `__init__.py`.
+    """What the package of a collector declares, in its `__init__.py`.
 
     Its docstring is the summary. SECRETS names the variables of its secrets, ENVIRONMENT variables of other
     programs that its process needs. With PER_NODE it measures the node it runs on. Variables that belong to
@@ -41,24 +41,23 @@ def declaration(name: str) -> Declaration:
     """Return the declaration of one collector; its package imports nothing else."""
     try:
         package = importlib.import_module(f"collectors.{name}")
-    except Exception as error:  # its own run says so; the list goes on
+    except Exception as error:  # its own run reports it; the list is printed
         return Declaration(f"(cannot be imported: {type(error).__name__})")
     return Declaration(
         (package.__doc__ or "").partition("\n")[0],
-        *(getattr(package, constant, default) for constant, default in _CONSTANTS.items()),
+        getattr(package, "SECRETS", ()),
+        getattr(package, "ENVIRONMENT", ()),
+        getattr(package, "PER_NODE", False),
     )
 
 
-_CONSTANTS: dict[str, Any] = {"SECRETS": (), "ENVIRONMENT": (), "PER_NODE": False}  # Any: of their own type
-
-
 def owner(variable: str, known: list[str]) -> str | None:
-    """Which collector a variable belongs to: the one with the longest name that it begins with.
+    """Return which collector a variable belongs to: that with the longest name it begins with, or None.
 
     With `host` and `host_queue`, FLEETGAUGE_HOST_QUEUE_PATH and HOST_QUEUE_TOKEN belong to the latter.
     """
-    rest = variable.removeprefix(PREFIX)
-    return max((name for name in known if rest.startswith(f"{name.upper()}_")), key=len, default=None)
+    suffix = variable.removeprefix(PREFIX)
+    return max((name for name in known if suffix.startswith(f"{name.upper()}_")), key=len, default=None)
 
 
 def without_others(name: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -67,20 +66,22 @@ def without_others(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     return {variable: value for variable, value in environ.items() if owner(variable, known) in (None, name)}
 
 
-def expand(asked: list[str], known: list[str]) -> list[str]:
-    """Turn the names on the command line into collectors, each once, `all` meaning every one."""
-    if asked == ["all"]:
+def expand(given: list[str], known: list[str]) -> list[str]:
+    """Return the collectors that the command line names, each once; ConfigurationError for an unknown one."""
+    if given == ["all"]:
         return known
-    if "all" in asked:
-        raise ConfigurationError("`all` stands alone: it already names every collector")
-    for name in asked:
+    if "all" in given:
+        raise ConfigurationError(
+            "`all` cannot be combined with other names: it already names every collector"
+        )
+    for name in given:
         if name not in known:
             hint = nearest(name, [*known, "all"])
             raise ConfigurationError(f"there is no collector {name!r}{hint}; there are: {', '.join(known)}")
-    return list(dict.fromkeys(asked))
+    return list(dict.fromkeys(given))
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """A hint such as ` (did you mean 'wandb'?)`, or nothing when no known word is close."""
-    close = difflib.get_close_matches(word, known, n=1)
+def nearest(name: str, known: list[str]) -> str:
+    """Return a hint such as ` (did you mean 'wandb'?)`; empty where no known name is close."""
+    close = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -19,18 +19,13 @@ class Shard:
         return f"{self.index}/{self.count}"
 
     def owns(self, unit: str) -> bool:
-        """Whether a unit is for this shard to read: by a hash of its name, so that nothing is coordinated."""
+        """Return whether this shard reads a unit: by a hash of its name, so that nothing is coordinated."""
         digest = blake2b(unit.encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.count == self.index
 
     @property
-    def tags(self) -> tuple[str, ...]:
-        """The tag that the self-metrics of a shard carry."""
-        return (f"shard:{self.index}",) if self.count > 1 else ()
-
-    @property
     def options(self) -> tuple[str, ...]:
-        """The part of a command line that asks for it."""
+        """The part of a command line that requests it."""
         return ("--shard", str(self)) if self.count > 1 else ()
 
 

@@ -1,7 +1,7 @@
 """End at once on SIGTERM and SIGINT: kill the children, print one line, exit with 128 + the signal.
 
 Nothing is flushed, because nothing needs to be: the next run computes the same points again. This module
-imports nothing that the interpreter has not loaded by itself, so that it can be in place first.
+imports nothing that the interpreter has not loaded by itself, so that it can be installed first.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ def _end(number: int, _frame: object) -> None:
         if os.isatty(2):
             os.write(2, SHOW_CURSOR)
         os.write(2, line.encode(errors="backslashreplace"))
-    except OSError:  # nobody reads it
+    except OSError:  # standard error is closed
         pass
     os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""Text of strangers (server answers, file names, tags), made safe to show.
+"""Untrusted text (responses, file names, tags), made safe to print.
 
 An escape sequence can rewrite what a terminal shows, and a line break can forge a line of the log.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def visible(text: str) -> str:
-    """The text on one line, with every character that would not show itself written as an escape."""
+    """Return a text on one line, with every unprintable character as an escape."""
     if text.isprintable():
         return text
     return "".join(
@@ -17,5 +17,5 @@ def visible(text: str) -> str:
 
 
 def excerpt(text: str, most: int) -> str:
-    """The start of a longer text, white space collapsed, safe to show."""
+    """Return the first `most` characters of a text, white space collapsed, safe to print."""
     return visible(" ".join(text.split()))[:most]

@@ -6,15 +6,16 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-DAY = 86_400
-EARLIEST = 946_684_800  # the year 2000: anything before is a number that was meant otherwise
+HOUR = 3600
+DAY = 24 * HOUR
+EARLIEST = 946_684_800  # the year 2000: an earlier time is a number in another unit
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"(\d+)\s*([smhdw])\s*")
 
 
 def parse_duration(text: str) -> int:
-    """Whole seconds from `900`, `15m`, `1h30m`, `7d`; raises ValueError with the accepted forms."""
+    """Return the seconds of `900`, `15m`, `1h30m`, `7d`; ValueError with the accepted forms otherwise."""
     stripped = text.strip().lower()
     if stripped.isdecimal():
         return int(stripped)
@@ -24,22 +25,22 @@ def parse_duration(text: str) -> int:
 
 
 def duration(seconds: int) -> str:
-    """A duration as `parse_duration` takes it, in the largest unit that it is a whole number of."""
+    """Format seconds as `parse_duration` takes them, in the largest unit that divides them."""
     size, unit = max((size, unit) for unit, size in _UNITS.items() if unit != "w" and seconds % size == 0)
     return f"{seconds // size}{unit}" if seconds else "0s"
 
 
 def parse_moment(text: str, now: int) -> int:
-    """Seconds since the epoch from `7d` (so long ago), `now` or `2026-11-14T00:00Z`.
+    """Return the seconds since the epoch of `7d` (so long ago), `now` or `2026-11-14T00:00Z`.
 
-    A time without a zone is refused: on a laptop and in a pod it would be two different ones. So is a mere
-    number, which could be seconds, a year or a date.
+    Raises ValueError for other text, for a time without a zone (it would differ between a laptop and a pod)
+    and for a plain number, which could be seconds, a year or a date.
     """
     stripped = text.strip()
     if stripped.lower() == "now":
         return now
     try:
-        moment = now - parse_duration("" if stripped.isdecimal() else stripped)
+        time = now - parse_duration("" if stripped.isdecimal() else stripped)
     except ValueError:
         try:
             date = datetime.fromisoformat("" if stripped.isdecimal() else stripped)
@@ -49,28 +50,28 @@ def parse_moment(text: str, now: int) -> int:
             ) from None
         if date.tzinfo is None:
             time_of_day = f"{stripped}Z" if "T" in stripped or " " in stripped else f"{stripped}T00:00Z"
-            raise ValueError(f"{text!r} does not say its time zone: write {time_of_day} for UTC") from None
-        moment = int(date.timestamp())
-    if not EARLIEST <= moment <= now:
-        which = "in the future" if moment > now else "too long ago"
+            raise ValueError(f"{text!r} has no time zone: write {time_of_day} for UTC") from None
+        time = int(date.timestamp())
+    if not EARLIEST <= time <= now:
+        which = "in the future" if time > now else "too long ago"
         raise ValueError(f"{text!r} is {which}: write how long ago (7d) or a moment (2026-11-14T00:00Z)")
-    return moment
+    return time
 
 
-def iso(moment: int) -> str:
-    """A moment as `parse_moment` takes it: `2026-11-14T00:00:00Z`."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def iso(time: int) -> str:
+    """Format seconds since the epoch as `parse_moment` takes them: `2026-11-14T00:00:00Z`."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_http_date(text: str) -> float | None:
-    """Seconds since the epoch of a header such as `Date`, or None where it cannot be read."""
+    """Return the seconds since the epoch of a header such as `Date`; None where it cannot be parsed."""
     try:
         date = parsedate_to_datetime(text)
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, TypeError, LookupError, OverflowError):  # a peer may write anything there
+    except (ValueError, TypeError, LookupError, OverflowError):  # the header is untrusted
         return None
 
 
 def tick(now: float, step: int) -> int:
-    """The instant a pushed run answers for: now, floored to the step, so that a repetition is the same."""
+    """Return now, rounded down to a multiple of the step: the instant that a live run answers for."""
     return int(now) // step * step

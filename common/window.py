@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from common.times import iso, tick
 
+MAX_AGE = 3600  # seconds: Datadog's intake silently drops points that are older,
+MAX_AHEAD = 600  # or further ahead
+
 
 @dataclass(frozen=True)
 class Window:

@@ -11,7 +11,7 @@ from pathlib import Path
 from common import registry
 from common.collector import load_collector
 from common.dashboard import Monitor, Views, short_name, views_of, with_itself
-from common.datadog.documents import Target, dashboard_document, monitor_document, monitor_query
+from common.datadog.documents import DocumentTarget, dashboard_document, monitor_document, monitor_query
 from common.metric import Metric
 from common.run import health, health_dashboard
 from scripts.marked import renewed
@@ -39,7 +39,7 @@ def every_metric() -> list[Metric]:
 
 def documents() -> dict[Path, str]:
     """Every document, by the file it belongs into."""
-    target = Target()
+    target = DocumentTarget()
     made = {}
     for views in all_views():
         for board in views.dashboards:

@@ -30,7 +30,12 @@ try:
     from common.config.sources import Configuration, refuse_unknown_variables
     from common.datadog.client import DatadogClient
     from common.datadog.diff import show
-    from common.datadog.documents import Target, dashboard_document, metadata_document, monitor_document
+    from common.datadog.documents import (
+        DocumentTarget,
+        dashboard_document,
+        metadata_document,
+        monitor_document,
+    )
     from common.datadog.provision_settings import ProvisioningKeys, ProvisionSettings
     from common.datadog.provisioning import DASHBOARD, MONITOR, Provisioner, Step, instance_name
     from common.errors import ConfigurationError, DeliveryError, FleetgaugeError
@@ -80,7 +85,7 @@ class Run:
         settings = configuration.table(ProvisionSettings, PROVISION_TABLE)
         core = configuration.core
         wandb = environ.get("WANDB_BASE_URL", "").strip() or "https://wandb.ai"
-        target = Target(
+        target = DocumentTarget(
             core.service,
             (*settings.notify, *options.notify),
             settings.documents or "",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from common.dashboard import Widget
-from common.datadog.documents import Target, dashboard_document, monitor_document
+from common.datadog.documents import DocumentTarget, dashboard_document, monitor_document
 from common.metric import Combine, Kind, Metric
 from scripts import demo
 from scripts.datadog_documents import all_views
@@ -56,7 +56,7 @@ def drawn() -> list[tuple[Widget, dict[str, Any]]]:
     for board in BOARDS:
         made = [
             one["definition"]
-            for group in dashboard_document(board, Target())["widgets"]
+            for group in dashboard_document(board, DocumentTarget())["widgets"]
             for one in group["definition"]["widgets"]
         ]
         for widget, definition in zip(board.widgets(), made[1:], strict=True):
@@ -154,7 +154,7 @@ def test_a_template_variable_selects_its_series(held: Held) -> None:
 def test_every_monitor_can_be_evaluated_and_only_the_demos_troubles_alert(held: Held) -> None:
     alerting, evaluated = set(), set()
     for monitor in MONITORS:
-        document = monitor_document(monitor, Target())
+        document = monitor_document(monitor, DocumentTarget())
         found = alerts(document, held.series, held.now)
         assert found["no data"] == [], monitor.key
         if found["alert"]:
@@ -169,4 +169,6 @@ def test_every_monitor_can_be_evaluated_and_only_the_demos_troubles_alert(held: 
 def test_documents_of_the_repository_are_those_evaluated() -> None:
     folder = Path(__file__).parent.parent / "docs" / "datadog" / "dashboards"
     for board in BOARDS:
-        assert json.loads((folder / f"{board.key}.json").read_text()) == dashboard_document(board, Target())
+        assert json.loads((folder / f"{board.key}.json").read_text()) == dashboard_document(
+            board, DocumentTarget()
+        )

@@ -14,7 +14,7 @@ from collectors.data_plane.record import NAME, Calls, Operations, Outstanding, R
 from common.collector import Context
 from common.config.settings import named
 from common.metric import Series
-from common.records.collector import Kind, Problem, RecordSettings, collector_over
+from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
 from common.records.files import Files
 from common.records.sums import Block, Counts, Gauges, Identities, Key, SeriesKey
 from common.window import Window
@@ -141,7 +141,7 @@ def _width(settings: DataPlaneSettings) -> int:
 
 
 COLLECTOR = collector_over(
-    Kind(
+    RecordKind(
         name=NAME,
         settings=DataPlaneSettings,
         metrics=metrics.METRICS,

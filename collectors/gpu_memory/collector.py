@@ -16,7 +16,7 @@ from collectors.gpu_memory.sinks import SEGMENTS, STATUSES, Sinks
 from common.collector import Context
 from common.config.settings import Texts, named
 from common.metric import Series
-from common.records.collector import Kind, Problem, RecordSettings, collector_over
+from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import MAX_TIME, UnusableRecordError
 from common.records.files import Files
 from common.records.sums import Block, Counts, Gauges, Key, LastValues, Sum
@@ -218,7 +218,7 @@ def _width(settings: GpuMemorySettings) -> int:
 
 
 COLLECTOR = collector_over(
-    Kind(
+    RecordKind(
         name=NAME,
         settings=GpuMemorySettings,
         metrics=metrics.METRICS,

@@ -28,7 +28,7 @@ from collectors.wandb.settings import WandbSettings
 from common.errors import ConfigurationError, SourceError
 from common.logs import remember_secret
 from common.net.http import (
-    MAX_ANSWER_BYTES,
+    MAX_RESPONSE_BYTES,
     Http,
     RejectedError,
     Reply,
@@ -108,7 +108,7 @@ class Api:
         variables: Mapping[str, Json],
         read: Callable[[Data, list[str]], T],
         deadline: Deadline,
-        largest: int = MAX_ANSWER_BYTES,
+        largest: int = MAX_RESPONSE_BYTES,
     ) -> Response[T]:
         """Send a query; return what `read` makes of its data and of the errors beside it.
 

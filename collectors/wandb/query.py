@@ -33,7 +33,7 @@ from collectors.wandb.settings import Project
 from collectors.wandb.slices import Page, Row
 from common.errors import FleetgaugeError, SourceError
 from common.names import normalise_tag
-from common.net.http import MAX_ANSWER_BYTES
+from common.net.http import MAX_RESPONSE_BYTES
 from common.net.retry import Deadline, TransientError, persist
 from common.times import iso
 
@@ -164,7 +164,7 @@ class PageRequest:
     offset: int = 0
     cursor: str | None = None
     missing: frozenset[Extra] = frozenset()
-    largest: int = MAX_ANSWER_BYTES
+    largest: int = MAX_RESPONSE_BYTES
 
     @property
     def variables(self) -> dict[str, Json]:

@@ -44,7 +44,7 @@ from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.slices import Failure, SliceRequest, Slices
 from common.collector import Context
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
-from common.net.http import MAX_ANSWER_BYTES
+from common.net.http import MAX_RESPONSE_BYTES
 from common.net.retry import Deadline, TransientError, backoff, persist
 from common.times import iso
 
@@ -357,7 +357,7 @@ class _Run:
         self._limited = 0  # answers in a row that were refused by the rate limit
         self._ended: list[Result] = []
         self._http = context.network.http(settings.base_url, ADDRESS, reader._connections)
-        self._largest = MAX_ANSWER_BYTES // reader._connections
+        self._largest = MAX_RESPONSE_BYTES // reader._connections
         self._api = Api(settings, self._http)
         key = UNSERVED + ("active" if system_metrics else "runs")
         remembered = _seconds_by_project(context.memory.get(key), {*map(str, projects)})

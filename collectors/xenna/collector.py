@@ -11,7 +11,7 @@ from collectors.xenna import metrics
 from common.collector import Context
 from common.config.settings import Duration, named
 from common.metric import Combine, Metric, Series
-from common.records.collector import Kind, Problem, RecordSettings, collector_over
+from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import UnusableRecordError, envelope, text, timestamp
 from common.records.files import Files, unit
 from common.records.sums import Block, Counts, Gauges, Identities, Key, LastValues, SeriesKey
@@ -227,7 +227,7 @@ def _width(settings: XennaSettings) -> int:
 
 
 COLLECTOR = collector_over(
-    Kind(
+    RecordKind(
         name=NAME,
         settings=XennaSettings,
         metrics=metrics.METRICS,

@@ -1,4 +1,4 @@
-"""The grammar of the command line, and what it asks for. Standard library only."""
+"""The grammar of the command line, and the options it requests. Standard library only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are what is wrong and where to look, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = [word for word in message.split() if word.startswith("--")]
+        unknown = [text for text in message.split() if text.startswith("--")]
         hint = nearest(unknown[0], [*self._option_string_actions]) if "unrecognized" in message else ""
         streams.say(f"{message}{hint}")
         streams.say("--help lists what there is")
@@ -65,7 +65,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add = what.add_mutually_exclusive_group().add_argument
     add("--push", action="store_true", help="deliver to Datadog")
     add("--check", action="store_true", help="check settings, secrets and access; send nothing")
-    add("--print-config", action="store_true", help="show each setting in force, and where it comes from")
+    add("--print-config", action="store_true", help="show each setting in force, and its source")
     explain = "wandb only: list the runs behind one value of now, and what each adds"
     add("--explain", nargs="+", metavar=("METRIC", "tag=value"), help=explain)
     add("--list", action="store_true", help="list the collectors and what each reads")
@@ -84,7 +84,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     shard = "wandb only: the projects of shard I, from 0, of N; /N takes I from JOB_COMPLETION_INDEX"
     add("--shard", metavar="I/N", help=shard)
     add = made.add_argument_group("what to see").add_argument
-    add("--json", action="store_true", help="one JSON document for a program; the rest goes to stderr")
+    add("--json", action="store_true", help="print one JSON document; messages are on stderr")
     add("--verbose", action="store_true", help="log requests, files, settings and what is decided")
     add = made.add_argument_group("the past (docs/backfill.md)").add_argument
     add("--since", metavar="TIME", help="answer for every step after then: 7d, or 2026-11-14T00:00Z")
@@ -100,7 +100,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     add("--enable-historical", action="store_true", help=enable)
     only = "leave out the metrics for which it is off"
     add("--only-enabled", action="store_true", help=only)
-    yes = "send without asking; needed where nobody can be asked"
+    yes = "send without confirmation; required without a terminal"
     add("--yes", action="store_true", help=yes)
     return made
 
@@ -119,9 +119,9 @@ def interval(text: str) -> int:
 def options_of(
     given: argparse.Namespace, names: list[str], environ: Mapping[str, str], now: int, *, can_ask: bool
 ) -> Options:
-    """Return what the arguments ask for; ConfigurationError for what does not go together.
+    """Return the options that the arguments request; ConfigurationError for those that exclude each other.
 
-    `can_ask` says whether there is a person to ask before a backfill is sent.
+    `can_ask` is whether a person can confirm a backfill.
     """
     _refuse_odd_pairs(given)
     _check_explain(given, names)
@@ -142,7 +142,7 @@ def options_of(
     if given.every and given.every > 2 * TO_END:  # a run that hangs is ended before the next one is due
         timeout = min(timeout, given.every - TO_END)
     return Options(
-        mode=next((mode for mode, chosen in modes.items() if chosen), Mode.DRY_RUN),
+        mode=next((mode for mode, selected in modes.items() if selected), Mode.DRY_RUN),
         timeout=timeout,
         step=given.every or given.step,
         every=given.every,
@@ -184,12 +184,12 @@ def _backfill(
     return Backfill(
         since=since,
         until=until,
-        typed=tuple(word for option, value in typed.items() if value for word in (option, value)),
+        typed=tuple(argument for pair in typed.items() if pair[1] for argument in pair),
         part=part,
         parts=parts,
         only_enabled=given.only_enabled,
         enable=given.enable_historical,
-        ask=given.push and not given.yes,
+        confirm=given.push and not given.yes,
     )
 
 
@@ -200,10 +200,10 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     sending = ("--enable-historical", "--only-enabled", "--yes")
     for option in ("--until", "--step", "--csv", "--html", "--slice", *sending):
         if option in given and "--since" not in given:
-            raise ConfigurationError(f"{option} goes with --since")
+            raise ConfigurationError(f"{option} requires --since")
     for option in sending:
         if option in given and "--push" not in given:
-            raise ConfigurationError(f"{option} goes with --push: without it nothing is sent")
+            raise ConfigurationError(f"{option} requires --push: without it nothing is sent")
     if "--every" in given and "--since" in given:
         raise ConfigurationError("--every is about the present, --since about the past: one of them")
     for option in ("--csv", "--html"):

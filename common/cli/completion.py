@@ -1,4 +1,4 @@
-"""What makes bash and zsh complete collectors and options: a script made from the grammar itself.
+"""Completion scripts for bash and zsh, generated from the grammar of the command line.
 
 Standard library only.
 """
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 SHELLS = ("bash", "zsh")
 _BASH = """\
 _run_collector() {{
-  local IFS=$' \\n' word=${{COMP_WORDS[COMP_CWORD]}}
+  local IFS=$' \\n' current=${{COMP_WORDS[COMP_CWORD]}}
   case ${{COMP_WORDS[COMP_CWORD-1]}} in
-    {files}) IFS=$'\\n'; COMPREPLY=($(compgen -f -- "$word")) ;;
+    {files}) IFS=$'\\n'; COMPREPLY=($(compgen -f -- "$current")) ;;
     {valued}) COMPREPLY=() ;;
-    *) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;
+    *) COMPREPLY=($(compgen -W "{candidates}" -- "$current")) ;;
   esac
 }}
 complete -F _run_collector run_collector.py"""
@@ -28,14 +28,14 @@ compdef _run_collector run_collector.py"""
 
 
 def script(shell: str, parser: argparse.ArgumentParser, names: Iterable[str]) -> str:
-    """The script, to be read by the shell as it starts."""
+    """Return the script that a shell sources to complete collectors and options."""
     actions = [action for action in parser._actions if action.option_strings]
     if shell == "zsh":
         return _ZSH.format(options=" ".join(map(_zsh_option, actions)), names=" ".join(names))
-    words = [*names, *(option for action in actions for option in action.option_strings)]
+    candidates = [*names, *(option for action in actions for option in action.option_strings)]
     files = [*_options(action for action in actions if action.metavar == "FILE")]
     valued = [*_options(action for action in actions if action.nargs != 0 and action.metavar != "FILE")]
-    return _BASH.format(words=" ".join(words), files="|".join(files), valued="|".join(valued))
+    return _BASH.format(candidates=" ".join(candidates), files="|".join(files), valued="|".join(valued))
 
 
 def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
@@ -43,9 +43,9 @@ def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
 
 
 def _zsh_option(action: argparse.Action) -> str:
-    """An option as `_arguments` takes it: what it is for, and what follows it."""
-    said = re.sub(r"[]['`]", "", action.help or "").replace(":", "\\:")
+    """Return an option as `_arguments` takes it: its description, and the kind of its value."""
+    description = re.sub(r"[]['`]", "", action.help or "").replace(":", "\\:")
     follows = f":{action.metavar or ''}:{'_files' if action.metavar == 'FILE' else ''}"
     if action.choices:
         follows = f":{action.metavar}:({' '.join(action.choices)})"
-    return f"'{action.option_strings[-1]}[{said}]{'' if action.nargs == 0 else follows}'"
+    return f"'{action.option_strings[-1]}[{description}]{'' if action.nargs == 0 else follows}'"

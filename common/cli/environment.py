@@ -18,8 +18,8 @@ _PASSED = (
 def child_environment(name: str, environ: Mapping[str, str], config: str | None) -> dict[str, str]:
     """Return the environment of the child of one collector: no other one's settings or credentials.
 
-    AWS credentials are for those that may need them: secrets are in AWS, or records or state in S3. What a
-    configuration file says of that is not read here.
+    AWS credentials are for those that may need them: secrets are in AWS, or records or state in S3. A
+    configuration file is not read here.
     """
     declaration = registry.declaration(name)
     exact = {*_PASSED, *declaration.secrets, *declaration.environment}

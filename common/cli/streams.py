@@ -1,4 +1,4 @@
-"""The parent's own input, output and messages, in whatever state it was given them: closed, full, ASCII only.
+"""The parent's own input, output and messages, whatever their state: closed, full, ASCII only.
 
 Standard library only.
 """
@@ -17,7 +17,7 @@ def prepare() -> None:
     """Have all three open, and able to write any character.
 
     What was closed is opened on nothing: otherwise the next pipe would take its number. Writing to an output
-    that was closed fails, as it should; messages that nobody can see cost nothing.
+    that was closed fails, as it should; messages to a closed standard error are dropped.
     """
     for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -34,7 +34,7 @@ def prepare() -> None:
 
 
 def say(text: str) -> None:
-    """A message; where it cannot be written, the exit code has to do."""
+    """Print a message on standard error; where that fails, only the exit code reports the error."""
     with suppress(OSError, ValueError):
         sys.stderr.write(f"run_collector.py: {visible(text)}\n")
         sys.stderr.flush()
@@ -50,12 +50,12 @@ class Messages(io.TextIOBase):
 
 
 def trouble(error: OSError) -> str:
-    """What the machine did not let us do; only what is printed has no name."""
+    """Return the message for an error of the operating system; without a file it is about standard output."""
     return f"{error.filename or 'standard output cannot be written'}: {error.strerror or error}"
 
 
 def give_up_unwritten() -> None:
-    """What still cannot be written goes nowhere: Python would try again at its end, and exit otherwise."""
+    """Discard unwritten output: Python would flush it again at exit, and change the exit code."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

@@ -1,8 +1,8 @@
 """The processes of a live push: a parent, and one child per collector in a process group of its own.
 
 A child is the same command line with one variable that names its collector. It prints one outcome per run on
-its standard output, and ends, or with `--every` goes on. Its standard input is a pipe that the parent holds:
-its end means that the parent is gone, and the child ends itself. Standard library only, until there is
+its standard output, and ends, or with `--every` continues. Its standard input is a pipe from the parent:
+end of file means that the parent has ended, and the child ends itself. Standard library only, until there is
 something to send.
 """
 
@@ -79,11 +79,11 @@ class Child:
 
     def end(self) -> int:
         """End the child and all that it started; return its exit code, negative for a signal."""
-        with suppress(ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+        with suppress(ProcessLookupError, PermissionError):  # EPERM on macOS for a group of zombies
             os.killpg(self._process.pid, signal.SIGKILL)
         try:
             code = self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:  # it waits in the kernel, and nobody can end it
+        except subprocess.TimeoutExpired:  # it is in an uninterruptible system call
             code = -signal.SIGKILL
         signals.children.discard(self._process.pid)
         if self._process.stdin:

@@ -59,12 +59,11 @@ class DatadogClient:
         *,
         clock: Callable[[], float] = time.time,
         purpose: str = "",
-        encoding: Encoding | None = None,
     ) -> None:
         self.address = settings.address
         self.clock = clock
         self.deadline = deadline
-        self.encoding = encoding or (Encoding.ZSTD if settings.url is None else Encoding.GZIP)
+        self.encoding = Encoding.ZSTD if settings.url is None else Encoding.GZIP
         self.requests = 0
         self.server_time: float | None = None  # `Date` of the last response
         self.clock_skew: float | None = None  # seconds that our clock is ahead of Datadog's
@@ -115,11 +114,11 @@ class DatadogClient:
         return self._send(method, path, orjson.dumps(body), {"Content-Type": "application/json"})
 
     def explain_refusal(self, refused: RefusedError, permission: str) -> DeliveryError | ConfigurationError:
-        """Return which key was refused: the response does not say, so the API key is validated by itself."""
+        """Return an error that names the refused key: the response does not, so the API key is validated."""
         if refused.status not in {401, 403}:
             return refused
         self.validate()
-        quoted = f"; Datadog said: {'; '.join(refused.problems)}" if refused.problems else ""
+        quoted = f"; Datadog's message: {'; '.join(refused.problems)}" if refused.problems else ""
         return ConfigurationError(
             f"{self.address} answered {refused.status}, though DD_API_KEY is good: check that "
             f"DD_APP_KEY is valid, is of the same organisation and has the permission {permission}{quoted}"
@@ -165,13 +164,13 @@ class DatadogClient:
         problems = _problems(reply.document)
         hint = _HINTS.get(reply.status) if problems else None
         text = f"{self.address} answered {reply.status}; "
-        text += hint or f"it said: {'; '.join(problems) or _text(reply)}"
+        text += hint or f"response: {'; '.join(problems) or _text(reply)}"
         if not problems:
             text += f"; {_NOT_DATADOG}"
         return RefusedError(text, status=reply.status, problems=problems)
 
     def _unexpected(self, reply: Reply) -> str:
-        return f"{self.address} answered {reply.status} and said: {_text(reply)}; {_NOT_DATADOG}"
+        return f"{self.address} answered {reply.status}; response: {_text(reply)}; {_NOT_DATADOG}"
 
     def _check_accepted(self, reply: Reply) -> None:
         """Raise unless the intake took the points, as only a 202 without errors confirms."""
@@ -190,7 +189,7 @@ class DatadogClient:
         document = reply.document
         valid = document.get("valid") if isinstance(document, dict) else None
         if valid is False:
-            raise RefusedError(f"{self.address} says that the key is not valid; {_HINTS[403]}", status=403)
+            raise RefusedError(f"{self.address} reports that the key is not valid; {_HINTS[403]}", status=403)
         if reply.status != 200 or valid is not True:
             raise RefusedError(self._unexpected(reply))
 

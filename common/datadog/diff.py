@@ -25,11 +25,11 @@ class Change(NamedTuple):
     new: Any
 
 
-def changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Change]:
-    """Return the fields of `wanted` that differ in `found`, in the order of `wanted`."""
-    top = {key: value for key, value in wanted.items() if key != "widgets"}
+def changes(found: Mapping[str, Any], declared: Mapping[str, Any]) -> list[Change]:
+    """Return the fields of `declared` that differ in `found`, in the order of `declared`."""
+    top = {key: value for key, value in declared.items() if key != "widgets"}
     result = [*_compare("", found, top)]
-    before, after = dict(_widgets(found)), dict(_widgets(wanted))
+    before, after = dict(_widgets(found)), dict(_widgets(declared))
     result += [Change(title, "widget", None) for title in before if title not in after]
     moved = 0
     for title, widget in after.items():

@@ -1,6 +1,6 @@
 """Make the documents that Datadog takes for dashboards, monitors and metadata.
 
-Pure functions: the same declaration always makes the same document. Each query says how points combine in
+Pure functions: the same declaration always makes the same document. Each query sets how points combine in
 time (`rollup`, `as_count`) and over tags, so that no default decides it.
 """
 
@@ -16,7 +16,7 @@ from common.dashboard import Dashboard, Draw, Monitor, Section, Widget, short_na
 from common.metric import Combine, Kind, Metric
 from common.names import normalise_tag
 
-# Seconds of a bucket in which several series combine: their points lie up to a tick apart, and in a shorter
+# Seconds of a bucket in which several series combine: their points differ by up to a tick, and in a shorter
 # bucket some of them would be missing.
 BUCKET = 900
 COLUMNS = 12
@@ -36,12 +36,12 @@ _TYPES = {
     Draw.TABLE: "query_table",
     Draw.HEAT_MAP: "heatmap",
 }
-_DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a unit; other numbers are whole
+_DECIMALS = {"percent": 1, "hour": 1, "dollar": 2}  # of a unit; others are shown as integers
 _SCALED = ("byte", "second", "watt")  # units that Datadog may show as GiB, min or kW
 
 
 @dataclass(frozen=True)
-class Target:
+class DocumentTarget:
     """What documents are made for: service of the points, recipients, URLs of documentation and W&B."""
 
     service: str = "fleetgauge"
@@ -54,16 +54,16 @@ class Target:
         return f"[{path}]({self.documents.rstrip('/')}/{path})" if self.documents else f"`{path}`"
 
 
-def dashboard_document(board: Dashboard, target: Target) -> Document:
+def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document:
     """Return what Datadog's API and its import take for a dashboard."""
-    metrics = {m for widget in board.widgets() for m in (*widget.metrics, *widget.share_of)}
+    metrics = {m for widget in dashboard.widgets() for m in (*widget.metrics, *widget.share_of)}
     variables = [name for name in VARIABLES if any(_has(metric, name) for metric in metrics)]
-    pages = ", ".join(map(target.page, board.pages))
-    about = f"{board.about}\n\nDocumentation: {pages}\n" if pages else board.about
-    groups = [Section("About", (Widget(board.title, Draw.NOTE, text=about),)), *board.sections]
+    pages = ", ".join(map(target.page, dashboard.pages))
+    about = f"{dashboard.about}\n\nDocumentation: {pages}\n" if pages else dashboard.about
+    groups = [Section("About", (Widget(dashboard.title, Draw.NOTE, text=about),)), *dashboard.sections]
     return {
-        "title": board.title,
-        "description": board.about,
+        "title": dashboard.title,
+        "description": dashboard.about,
         "layout_type": "ordered",
         "reflow_type": "fixed",
         "template_variables": [
@@ -78,7 +78,7 @@ def _has(metric: Metric, variable: str) -> bool:
     return variable in metric.tags or (variable == "host" and metric.on_node)
 
 
-def _groups(sections: Iterable[Section], target: Target) -> Iterator[Document]:
+def _groups(sections: Iterable[Section], target: DocumentTarget) -> Iterator[Document]:
     """Yield groups one below the other, each as high as its widgets need."""
     top = 0
     for section in sections:
@@ -95,7 +95,7 @@ def _groups(sections: Iterable[Section], target: Target) -> Iterator[Document]:
         top += height + 1
 
 
-def _rows(widgets: Iterable[Widget], target: Target) -> tuple[list[Document], int]:
+def _rows(widgets: Iterable[Widget], target: DocumentTarget) -> tuple[list[Document], int]:
     """Return widgets in rows, the last of a row as wide as there is room, and the height of the rows."""
     rows: list[Document] = []
     x = y = tallest = 0
@@ -111,7 +111,7 @@ def _rows(widgets: Iterable[Widget], target: Target) -> tuple[list[Document], in
     return rows, y + tallest
 
 
-def _definition(widget: Widget, target: Target) -> Document:
+def _definition(widget: Widget, target: DocumentTarget) -> Document:
     if widget.draw is Draw.NOTE:
         return {"type": "note", "content": widget.text, "background_color": "white", "font_size": "14"}
     definition: Document = {
@@ -215,7 +215,7 @@ def _series(metric: Metric, scope: Iterable[str], by: Iterable[str]) -> str:
     return f"{series}.as_count()" if metric.kind is Kind.COUNT else series
 
 
-def monitor_document(monitor: Monitor, target: Target) -> Document:
+def monitor_document(monitor: Monitor, target: DocumentTarget) -> Document:
     """Return what Datadog's API and its import take for a monitor."""
     thresholds = {"critical": monitor.condition.threshold}
     if monitor.condition.warning is not None:

@@ -6,41 +6,31 @@ backfill requests its state before it sends anything.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from common.config.settings import CoreSettings, DatadogSettings
 from common.datadog.client import DatadogClient
 from common.errors import RefusedError
-from common.net.retry import Deadline, TransientError
+from common.net.retry import TransientError
+from common.times import DAY, HOUR
 
 if TYPE_CHECKING:
     from datadog_api_client.v2.api.metrics_api import MetricsApi
 
 READING = "metrics_read"
 WRITING = "late_metrics_config_write"
-PURPOSE = "Datadog says only to an application key which metrics take points older than an hour"
+PURPOSE = "an application key is needed to read which metrics accept points older than an hour"
 
 _TYPE = "historical_metrics_configurations"
-_HOUR = 3600
-_DAY = 24 * _HOUR
-RETENTION = 456 * _DAY  # seconds: 15 months, Datadog's default
+RETENTION = 456 * DAY  # seconds: 15 months, Datadog's default
 
 
 class HistoricalIngestion:
-    """Requests and enables historical ingestion; ConfigurationError where there is no application key."""
+    """Requests and enables historical ingestion, by a client that has an application key."""
 
-    def __init__(
-        self,
-        settings: DatadogSettings,
-        core: CoreSettings,
-        deadline: Deadline,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.client = DatadogClient(settings, core, deadline, clock=clock, purpose=PURPOSE)
+    def __init__(self, client: DatadogClient) -> None:
+        self.client = client
 
     def enabled(self, names: Iterable[str]) -> set[str]:
         """Return the names among these that accept old points, with one request for each."""
@@ -88,7 +78,7 @@ class HistoricalIngestion:
             return str(explained)
         if not refused.problems:
             raise refused
-        quoted = f"; Datadog said: {'; '.join(refused.problems)}"
+        quoted = f"; Datadog's message: {'; '.join(refused.problems)}"
         if refused.status == 404:
             return f"it does not exist yet: push it live once, and then turn it on{quoted}"
         if refused.status in {400, 422}:
@@ -100,19 +90,19 @@ def refusal(missing: int, command: str) -> str:
     """Return why nothing of so many metrics is sent, and the command that enables them."""
     return (
         f"Historical Metrics Ingestion is off for {missing} of the metrics: Datadog would drop every "
-        f"point of theirs that is older than an hour, without a word; to turn it on: {command}"
+        f"point of theirs that is older than an hour, silently; to turn it on: {command}"
     )
 
 
-def visible(oldest_age_seconds: float) -> str:
+def visibility_delay(oldest_age_seconds: float) -> str:
     """Return how long after sending points of this age are visible on a dashboard."""
-    if oldest_age_seconds <= _HOUR:
+    if oldest_age_seconds <= HOUR:
         return "at once"
-    if oldest_age_seconds <= 12 * _HOUR:
+    if oldest_age_seconds <= 12 * HOUR:
         return "within an hour"
-    if oldest_age_seconds <= 30 * _DAY:
+    if oldest_age_seconds <= 30 * DAY:
         return "within 14 hours"
     late = "after more than 14 hours: for points older than 30 days Datadog promises no time"
     if oldest_age_seconds <= RETENTION:
         return late
-    return f"{late}, and those older than 15 months it keeps only where the contract says so"
+    return f"{late}, and those older than 15 months it stores only by contract"

@@ -11,8 +11,8 @@ from common.datadog.client import DatadogClient
 from common.datadog.payloads import Payload, payloads
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError, DeliveryError, RefusedError
-from common.intake import MAX_AGE, MAX_AHEAD
 from common.metric import Series
+from common.window import MAX_AGE, MAX_AHEAD
 
 TOLERATED_SKEW = 60.0  # seconds
 
@@ -123,8 +123,8 @@ class DatadogSink:
             return
         problem = f"this machine's clock is {skew:+.0f} s off the intake's"
         if old or early:
-            lost = f"{old + early} of {payload.points} points"
-            raise DeliveryError(f"{problem}, which silently dropped {lost}; correct the clock")
+            rejected = f"{old + early} of {payload.points} points"
+            raise DeliveryError(f"{problem}, which silently dropped {rejected}; correct the clock")
         if self._exact_clock:
             raise DeliveryError(f"{problem}: points would be sent for the wrong time; correct the clock")
         if not self._skew_logged:

@@ -52,11 +52,11 @@ class ProvisionSettings(Settings):
                     f"[provision.monitors.{key}]: there is no such monitor{nearest(key, [*declared])}"
                 )
         for key, monitor in declared.items():
-            asked = changes.get(key, MonitorChange())
-            given = asked.model_dump(include={"threshold", "warning", "window"}, exclude_none=True)
+            change = changes.get(key, MonitorChange())
+            given = change.model_dump(include={"threshold", "warning", "window"}, exclude_none=True)
             try:
                 made = replace(monitor, condition=replace(monitor.condition, **given))
             except ValueError as error:
                 raise ConfigurationError(f"[provision.monitors.{key}]: {error}") from None
-            if asked.enabled:
+            if change.enabled:
                 yield made

@@ -23,7 +23,7 @@ from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.names import normalise_tag
 from common.net.retry import TransientError
 
-GRACE = 60  # seconds from the second in a key to the dates that Datadog gives the write
+DATE_TOLERANCE = 60  # seconds from the second in a key to the dates that Datadog gives the write
 PAGE = 100  # documents per page of a listing
 MANAGED = "managed_by:fleetgauge"  # tag of every monitor, by which they are listed
 MAX_INSTANCE = 100  # characters
@@ -263,7 +263,7 @@ def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> O
         return None
     created = _time(shown[resource.created])
     modified = _time(shown.get(resource.modified) or shown[resource.created])
-    latest = int(keys[-1][3]) + GRACE
+    latest = int(keys[-1][3]) + DATE_TOLERANCE
     if created > latest:
         return None
     return Owned(keys[-1][1], str(shown["id"]), created, modified, modified > latest, shown)

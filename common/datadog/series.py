@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, filterfalse
-from typing import NamedTuple
 
 from common.metric import Kind, Series
 from common.names import is_host, is_stored_as_it_is, normalise_tag
@@ -19,11 +18,6 @@ _EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
 
 _Key = tuple[str, str | None, tuple[str, ...]]  # name, host, tags
 _Points = tuple[Sequence[int], Sequence[float]]
-
-
-class _Window(NamedTuple):
-    oldest: int
-    newest: int
 
 
 class SeriesTable:
@@ -46,7 +40,7 @@ class SeriesTable:
         self.examples: dict[str, str] = {}  # by reason, the first point that was dropped
         self.beyond_cap: dict[str, set[_Key]] = {}  # by metric, the series that were dropped
         self._cap = cap
-        self._window = _Window(oldest, newest)
+        self._oldest, self._newest = oldest, newest
         self._many_ticks = many_ticks
         self._added: list[Series] = []
         self._sent: dict[_Key, tuple[_Key, int]] = {}  # of a backfill: our series and its last second
@@ -54,9 +48,8 @@ class SeriesTable:
     def add(self, series: Series) -> None:
         """Take a series whose points are in order of time; points that cannot be sent are dropped."""
         _, _, _, times, values = series
-        oldest, newest = self._window
         try:  # no value exceeds the norm; one that is large or not finite needs a check of each
-            is_valid = times[0] >= oldest and times[-1] <= newest and math.hypot(*values) < _EXACT
+            is_valid = times[0] >= self._oldest and times[-1] <= self._newest and math.hypot(*values) < _EXACT
         except (IndexError, OverflowError):
             is_valid = False
         if is_valid:
@@ -126,9 +119,9 @@ class SeriesTable:
             number = _as_number(value)
             if not math.isfinite(number):
                 self._drop("not_finite", 1, _key(series), second)
-            elif second < self._window.oldest:
+            elif second < self._oldest:
                 self._drop("too_old", 1, _key(series), second)
-            elif second > self._window.newest:
+            elif second > self._newest:
                 self._drop("in_future", 1, _key(series), second)
             else:
                 points[second] = number

@@ -1,1 +1,1 @@
-"""How anything is asked over the network: HTTP through a proxy, and what is tried again."""
+"""HTTP requests with a deadline, retried with backoff."""

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
     from urllib3.exceptions import HTTPError, ProxyError
 
-CONNECT_TIMEOUT = 10.0
-READ_TIMEOUT = 45.0
-MAX_ANSWER_BYTES = 16 * 2**20
+HTTP_CONNECT_TIMEOUT = 10.0
+HTTP_READ_TIMEOUT = 45.0
+MAX_RESPONSE_BYTES = 16 * 2**20
 CHUNK = 2**18
 
 # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -147,7 +147,7 @@ class Http:
         body: bytes,
         headers: Mapping[str, str],
         deadline: Deadline,
-        largest: int = MAX_ANSWER_BYTES,
+        largest: int = MAX_RESPONSE_BYTES,
     ) -> Reply:
         """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError."""
         reply = self.send("POST", url, body, headers, deadline, largest=largest)
@@ -166,8 +166,8 @@ class Http:
         headers: Mapping[str, str],
         deadline: Deadline,
         *,
-        read_timeout: float = READ_TIMEOUT,
-        largest: int = MAX_ANSWER_BYTES,
+        read_timeout: float = HTTP_READ_TIMEOUT,
+        largest: int = MAX_RESPONSE_BYTES,
     ) -> Reply:
         """Send one request and return its response, whatever its status.
 
@@ -178,7 +178,7 @@ class Http:
         from urllib3.exceptions import HTTPError
 
         awaited = f"an answer from {url}"
-        connect = deadline.timeout(CONNECT_TIMEOUT, awaited)
+        connect = deadline.timeout(HTTP_CONNECT_TIMEOUT, awaited)
         limits = Timeout(connect=connect, read=deadline.timeout(read_timeout, awaited))
         with self._counting:
             self._counter.requests += 1

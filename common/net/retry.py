@@ -77,7 +77,7 @@ class Deadline:
 def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
     """Return the delay requested by `Retry-After` or `X-RateLimit-Reset`, up to MAX_WAIT; None without one.
 
-    Seconds may be whole or fractional; `Retry-After` may be a date. An unreadable header is ignored.
+    Seconds may be fractional; `Retry-After` may be a date. An unreadable header is ignored.
     """
     lowered = {key.lower(): value for key, value in headers.items()}
     for header in ("retry-after", "x-ratelimit-reset", "ratelimit-reset"):
@@ -95,7 +95,7 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def requests_left(headers: Mapping[str, str]) -> int | None:
-    """Return how many requests a rate limit still allows; None where no header says it."""
+    """Return how many requests a rate limit still allows; None where no header has it."""
     lowered = {key.lower(): value for key, value in headers.items()}
     for header in ("ratelimit-remaining", "x-ratelimit-remaining"):
         with suppress(ValueError):

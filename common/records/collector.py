@@ -1,7 +1,8 @@
-"""What collectors over records share: settings, which files are read from when, what is left out and why.
+"""What collectors over records share: settings, which files are read from when, what is dropped and why.
 
-A collector says what a line means and which series it feeds (`Kind`, `Grammar`); `collector_over` makes a
-collector of that. How files are found and read is in `common.records.files` and `common.records.reader`.
+A collector declares how a line is parsed and which series it feeds (`RecordKind`, `Grammar`);
+`collector_over` makes a collector of that. How files are found and read is in `common.records.files` and
+`common.records.reader`.
 """
 
 from __future__ import annotations
@@ -24,15 +25,14 @@ from common.metric import Metric, Series
 from common.records.envelope import UnusableRecordError, is_number, time_of
 from common.records.files import MAX_DISORDER, File, Files, Found, is_in_s3, reason, shown, unit
 from common.records.ingest import IngestMetrics
-from common.records.reader import Index, Line, TimeOf, last_values, read
+from common.records.reader import Index, RecordLine, TimeOf, last_values, read
 from common.records.sums import Gauges
-from common.times import DAY, iso, tick
+from common.times import DAY, HOUR, iso, tick
 from common.window import Window
 from fleetgauge.records import Json
 
-HOUR = 3600
 MAX_STEP = 1500  # seconds: a longer step, its lookback and the deadline would not fit into the intake's hour
-WATCHED, WATCHED_IN_S3 = DAY, 6 * HOUR  # for so long a file that is not written to tells of the present
+WATCHED, WATCHED_IN_S3 = DAY, 6 * HOUR  # how long the last record of an idle file is current
 MIN_LOOKBACK = 300  # seconds
 MAX_REMEMBERED = 20_000  # units
 MAX_TRACED = 20  # dropped lines of one reason that the log locates
@@ -48,7 +48,7 @@ class RecordSettings(CollectorSettings):
 
     paths: Texts = Field(
         description="Files, directories and globs that hold records, on disk or in S3, separated by commas. "
-        "`{date}` stands for a UTC day."
+        "`{date}` is a UTC day."
     )
     aggregate_interval: Duration = Field(
         60,
@@ -72,7 +72,7 @@ class RecordSettings(CollectorSettings):
     )
 
 
-class Record(Protocol):
+class WrittenRecord(Protocol):
     """What must be known of any record."""
 
     @property
@@ -83,7 +83,7 @@ class Record(Protocol):
 
 
 S = TypeVar("S", bound=RecordSettings)
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=WrittenRecord)
 Problem = tuple[str, str, object]  # why a part of a record cannot be used, which field, and its value
 
 
@@ -109,7 +109,7 @@ class Grammar(Protocol[R]):
 
 
 @dataclass(frozen=True)
-class Kind(Generic[S, R]):
+class RecordKind(Generic[S, R]):
     """One kind of record. `width` is the length of the buckets in which its counts add up, in seconds."""
 
     name: str
@@ -121,10 +121,10 @@ class Kind(Generic[S, R]):
     width: Callable[[S], int]
     time_of: TimeOf = time_of
     patterns: Callable[[S, Files], Sequence[str]] = lambda settings, _: settings.paths
-    watches: bool = False  # whether the last record of a file that is not being written tells of the present
+    watches: bool = False  # whether the last record of an idle file is current
 
 
-def collector_over(kind: Kind[S, R]) -> Collector[S]:
+def collector_over(kind: RecordKind[S, R]) -> Collector[S]:
     """Return the collector that reads one kind of records."""
 
     def due(settings: S, now: int, step: int, sent_until: int | None, earliest: int) -> Window:
@@ -134,7 +134,7 @@ def collector_over(kind: Kind[S, R]) -> Collector[S]:
         name=kind.name,
         settings=kind.settings,
         metrics=kind.metrics,
-        collect=lambda context: _Reading(kind, context).series(),
+        collect=lambda context: _WindowReading(kind, context).series(),
         check=lambda context: _check(kind, context),
         due=due,
         has_history=True,
@@ -183,7 +183,7 @@ class _Span:
         self._found: dict[tuple[float, float] | None, tuple[Files, Found]] = {}
         self.index = Index()
 
-    def find(self, kind: Kind[S, R], context: Context[S]) -> tuple[Files, Found]:
+    def find(self, kind: RecordKind[S, R], context: Context[S]) -> tuple[Files, Found]:
         """Return the files of a window; paths without a date are listed once."""
         settings, window = context.settings, context.window
         dated = any("{date}" in path for path in settings.paths)
@@ -193,7 +193,7 @@ class _Span:
         return self._found[days]
 
 
-def _find(kind: Kind[S, R], context: Context[S], since: float, until: float) -> tuple[Files, Found]:
+def _find(kind: RecordKind[S, R], context: Context[S], since: float, until: float) -> tuple[Files, Found]:
     files = Files(context.network, since, until, context.settings.max_objects)
     return files, files.find(kind.patterns(context.settings, files))
 
@@ -221,17 +221,17 @@ class _Statistics:
         if not self.counts(time):
             return
         reason, key, value = problem
-        place = f"{shown(path)}@{start}" + (f": {key} is {_short(value)}" if key else "")
+        location = f"{shown(path)}@{start}" + (f": {key} is {_short(value)}" if key else "")
         if self.report.dropped[reason] < MAX_TRACED:
             level = logging.WARNING if reason == "unusable_record" else logging.DEBUG
-            log.log(level, "dropped %s: %s", place, reason)
-        self.report.drop(reason, 1, place)
+            log.log(level, "dropped %s: %s", location, reason)
+        self.report.drop(reason, 1, location)
 
 
-class _Reading(Generic[S, R]):
+class _WindowReading(Generic[S, R]):
     """One run over the files of one kind."""
 
-    def __init__(self, kind: Kind[S, R], context: Context[S]) -> None:
+    def __init__(self, kind: RecordKind[S, R], context: Context[S]) -> None:
         self._kind = kind
         self._context = context
         self._window = window = context.window
@@ -248,7 +248,7 @@ class _Reading(Generic[S, R]):
     def series(self) -> Iterator[Series]:
         """Yield the points of the window: gauges, what adds up, then how writers and the reading are now."""
         kind, context, window, stats = self._kind, self._context, self._window, self._stats
-        report, lost_before = context.report, len(context.report.lost)
+        report, losses_before = context.report, len(context.report.lost)
         index = None
         if window.is_live:
             files, found = _find(kind, context, context.now - DAY, context.now)
@@ -260,8 +260,10 @@ class _Reading(Generic[S, R]):
         for path, why in (*found.unreadable, *((path, NOT_THERE) for path in found.missing.values())):
             report.lose(shown(path), why)
         grammar = kind.grammar(context, files)
-        wanted = sorted(self._wanted(found.files.values()), key=lambda one: (one[0].modified, one[0].path))
-        for file, lines in read(files, wanted, kind.time_of, index, until=window.until):
+        selected = sorted(
+            self._select(found.files.values()), key=lambda pair: (pair[0].modified, pair[0].path)
+        )
+        for file, lines in read(files, selected, kind.time_of, index, until=window.until):
             try:
                 if isinstance(lines, OSError):
                     raise lines
@@ -282,7 +284,7 @@ class _Reading(Generic[S, R]):
             yield series
         sums = list(grammar.sums(window))
         last_records = self._present(files, found) if kind.watches and window.is_live else []
-        complete = len(report.lost) == lost_before
+        complete = len(report.lost) == losses_before
         self._report_late()
         if window.is_live or complete:
             yield from sums
@@ -298,7 +300,7 @@ class _Reading(Generic[S, R]):
             )
             self._sent.save(context.memory, window, self._newest, self._unread, found)
 
-    def _wanted(self, files: Iterable[File]) -> Iterator[tuple[File, float]]:
+    def _select(self, files: Iterable[File]) -> Iterator[tuple[File, float]]:
         """Yield the files that may have records of the window, and from when on each is read."""
         earliest = self._window.earliest or 0
         for file in files:
@@ -306,7 +308,7 @@ class _Reading(Generic[S, R]):
                 newest = self._sent.newest(unit(file.path))
                 yield file, min(self._since, newest or earliest)
 
-    def _read(self, grammar: Grammar[R], file: File, lines: Iterator[Line], pattern: str) -> None:
+    def _read(self, grammar: Grammar[R], file: File, lines: Iterator[RecordLine], pattern: str) -> None:
         """Add the records of one file."""
         stats, path, since, until = self._stats, file.path, self._since, self._window.until
         new_since, earliest = self._window.since, self._window.earliest or 0
@@ -435,7 +437,7 @@ def _parsed(grammar: Grammar[R], value: Json, path: str) -> dict[str, R]:
 class _Sent:
     """The time of the newest record of each unit that earlier runs sent, so that late records are noticed.
 
-    In `memory` stands for each unit what the last run sent, and what was sent before: that counts where the
+    In `memory` each unit has the time that the last run sent, and the one before, which is used where the
     points of the last run were not accepted.
     """
 
@@ -485,11 +487,11 @@ class _Sent:
                 time = max(before, newest.get(name, 0.0))
             if time >= window.until - DAY:
                 units[name] = [max(time, *units.get(name, (0.0,))), before]
-        latest = sorted(units.items(), key=lambda one: -one[1][0])[:MAX_REMEMBERED]
+        latest = sorted(units.items(), key=lambda item: -item[1][0])[:MAX_REMEMBERED]
         memory |= {"until": window.until, "units": dict(latest)}
 
 
-def _check(kind: Kind[S, R], context: Context[S]) -> Iterator[str | FleetgaugeError]:
+def _check(kind: RecordKind[S, R], context: Context[S]) -> Iterator[str | FleetgaugeError]:
     """Yield how many files each path matches and what the newest holds; an error for each that is missing."""
     settings = context.settings
     files, found = _find(kind, context, context.now - DAY, context.now)
@@ -500,15 +502,15 @@ def _check(kind: Kind[S, R], context: Context[S]) -> Iterator[str | FleetgaugeEr
     for pattern in kind.patterns(settings, files):
         matched = [file for path, file in found.files.items() if found.pattern_of[path] == pattern]
         newest = max(matched, key=lambda file: file.modified, default=None)
-        held = (
+        content = (
             f"; in the newest, {shown(newest.path)}: {_describe(kind, grammar, files, newest)}"
             if newest
             else ""
         )
-        yield f"{shown(pattern)}: {len(matched)} files{held}"
+        yield f"{shown(pattern)}: {len(matched)} files{content}"
 
 
-def _describe(kind: Kind[S, R], grammar: Grammar[R], files: Files, file: File) -> str:
+def _describe(kind: RecordKind[S, R], grammar: Grammar[R], files: Files, file: File) -> str:
     """Return how many lines of the end of a file are records, and what the others are."""
     kinds: Counter[str] = Counter()
     try:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeGuard
 from fleetgauge.records import SCHEMA_VERSION, Event, Json
 
 MAX_TIME = 2**33  # seconds since the epoch
-MAX_NUMBER = 2**63  # of any whole number
+MAX_NUMBER = 2**63  # of any integer
 MAX_TEXT = 200
 
 _EVENTS = {str(event): event for event in Event}
@@ -83,8 +83,8 @@ def timestamp(value: Json) -> float:
     stamp = value.get("timestamp")
     if isinstance(stamp, str):
         try:
-            moment = datetime.fromisoformat(stamp)
-            stamp = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            date = datetime.fromisoformat(stamp)
+            stamp = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             pass
     if is_number(stamp) and 0 < stamp < MAX_TIME:  # NaN is not
@@ -93,7 +93,7 @@ def timestamp(value: Json) -> float:
 
 
 def time_of(value: Json) -> float | None:
-    """Return when a record is from; None where it does not say."""
+    """Return the time of a record; None where it has none."""
     try:
         return timestamp(value)
     except UnusableRecordError:
@@ -101,5 +101,5 @@ def time_of(value: Json) -> float | None:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number, finite or not; true and false are not."""
+    """Return whether a value is a number, finite or not; booleans are not."""
     return type(value) in (int, float)

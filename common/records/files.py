@@ -23,10 +23,11 @@ from typing import NamedTuple
 
 from common.collector import Network
 from common.records.s3 import S3, ObjectContent
+from common.text import visible
 
 MAX_FILES = 100_000
 MAX_DOCUMENT = 8 << 20  # bytes
-MAX_DEPTH = 16  # directories below the first that `**` enters
+MAX_DIRECTORY_DEPTH = 16  # directories below the first that `**` enters
 MAX_DISORDER = 600  # seconds by which a line may be older than a line before it
 DATE = "{date}"
 COMPRESSED = (".gz", ".zst")
@@ -68,8 +69,7 @@ def is_in_s3(path: str) -> bool:
 
 def shown(path: str) -> str:
     """Return a path as printable text: bytes that are not UTF-8 and control characters are escaped."""
-    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 def reason(error: OSError) -> str:
@@ -268,17 +268,9 @@ def _bucket_and_key(path: str) -> tuple[str, str]:
 class Files:
     """The files of a run. `{date}` in a pattern is each UTC day from `since` to `until`, both included."""
 
-    def __init__(
-        self,
-        network: Network,
-        since: float,
-        until: float,
-        max_objects: int = 20_000,
-        max_files: int = MAX_FILES,
-    ) -> None:
-        self._arguments = (network, since, until, max_objects, max_files)
+    def __init__(self, network: Network, since: float, until: float, max_objects: int = 20_000) -> None:
+        self._arguments = (network, since, until, max_objects)
         self._since = since
-        self._max_files = max_files
         self._disk = _Disk()
         self._buckets = _Buckets(network, max_objects)
         first, last = (datetime.fromtimestamp(at, UTC).toordinal() for at in (since, max(since, until)))
@@ -324,9 +316,9 @@ class Files:
             names += ["**", "*.jsonl"]
         fixed = len(list(takewhile(_is_fixed, names[:-1])))
         self._walk(storage, "/".join(names[:fixed]), names[fixed:], found)
-        if len(found.files) > self._max_files:
+        if len(found.files) > MAX_FILES:
             found.files.popitem()
-            problem = f"more than {self._max_files} files; narrow the pattern"
+            problem = f"more than {MAX_FILES} files; narrow the pattern"
         if problem:
             found.unreadable.append((shown(pattern), problem))
 
@@ -346,17 +338,19 @@ class Files:
             self._walk(storage, directory, remaining or ["*"], found, depth)
         for name, is_directory, is_link in entries:
             path = f"{directory}/{name}"
-            if len(found.files) > self._max_files:
+            if len(found.files) > MAX_FILES:
                 return
             if name.startswith(".") and not part.startswith("."):
                 continue
             if part == "**":
                 if not is_directory or is_link:
                     continue
-                if depth < MAX_DEPTH:
+                if depth < MAX_DIRECTORY_DEPTH:
                     self._walk(storage, path, parts, found, depth + 1)
                 else:
-                    found.unreadable.append((shown(path), f"it is more than {MAX_DEPTH} directories deep"))
+                    found.unreadable.append(
+                        (shown(path), f"it is more than {MAX_DIRECTORY_DEPTH} directories deep")
+                    )
             elif remaining:
                 if is_directory and _matches(name, part):
                     self._walk(storage, path, remaining, found, depth)
@@ -380,7 +374,7 @@ class Files:
                         _add(storage, f"{directory}/{name}", found)
                     elif not is_link and not name.startswith("."):
                         below.append(name)
-            if depth < MAX_DEPTH:
+            if depth < MAX_DIRECTORY_DEPTH:
                 directories += [(f"{directory}/{name}", depth + 1) for name in sorted(below)]
             yield directory, sorted(below), list(found.files.values())
 

@@ -74,7 +74,7 @@ def ingest_monitors(name: str, metrics: IngestMetrics) -> tuple[Monitor, ...]:
             Condition((metrics.lag,), *("min", "1h", ">", 900.0)),
             "half of the default lookback; records later than the lookback are not sent",
             f"Records of {name} reach their files {{{{value}}}} s after the time they are from.",
-            "A run reads as far back as its lookback. What comes later is missing on the dashboards.",
+            "A run reads as far back as its lookback. Later records are missing on the dashboards.",
             f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{name.upper()}_LOOKBACK (at "
             "most 1h). A backfill sends what is missing.",
             _PAGE,

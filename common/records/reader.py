@@ -35,7 +35,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Line(NamedTuple):
+class RecordLine(NamedTuple):
     """A line that is not blank. Of the kinds of damage only a `nul_hole` may come with a value."""
 
     start: int  # byte in the (decompressed) content
@@ -66,17 +66,17 @@ class Piece(NamedTuple):
 
 
 DEFAULT = Sizes()
-_line: Callable[[tuple[int, Json | None, str | None]], Line] = partial(tuple.__new__, Line)
+_line: Callable[[tuple[int, Json | None, str | None]], RecordLine] = partial(tuple.__new__, RecordLine)
 
 
 def read(
     files: Files,
-    wanted: Iterable[tuple[File, float]],
+    selected: Iterable[tuple[File, float]],
     time_of: TimeOf,
     index: Index | None = None,
     until: float | None = None,
     sizes: Sizes = DEFAULT,
-) -> Iterator[tuple[File, Iterator[Line] | OSError]]:
+) -> Iterator[tuple[File, Iterator[RecordLine] | OSError]]:
     """Yield each file with its lines, or with the reason why it is lost; a deleted one is left out.
 
     Beside each file is `since`. Its lines are all that are from then on, and usually some that are older.
@@ -93,7 +93,7 @@ def read(
             content.prefetch(0, min(content.size, sizes.block))
         return 0
 
-    for listed, since, opened in _open_each(files, wanted, prepare):
+    for listed, since, opened in _open_each(files, selected, prepare):
         if isinstance(opened, OSError):
             yield listed, opened
         elif opened is not None:
@@ -110,7 +110,7 @@ def read(
 
 
 def last_values(
-    files: Files, wanted: Iterable[File], sizes: Sizes = DEFAULT
+    files: Files, selected: Iterable[File], sizes: Sizes = DEFAULT
 ) -> Iterator[tuple[File, Json | OSError | None]]:
     """Yield each file with the last complete object in it; None where it has none, or was deleted.
 
@@ -130,7 +130,7 @@ def last_values(
                 return value
             size *= 2
 
-    for listed, _, opened in _open_each(files, ((file, sizes.probe) for file in wanted), find):
+    for listed, _, opened in _open_each(files, ((file, sizes.probe) for file in selected), find):
         if opened is None or isinstance(opened, OSError):
             yield listed, opened
         else:
@@ -139,13 +139,12 @@ def last_values(
 
 
 def _open_each(
-    files: Files, wanted: Iterable[tuple[File, A]], prepare: Callable[[File, A, Content], R]
+    files: Files, selected: Iterable[tuple[File, A]], prepare: Callable[[File, A, Content], R]
 ) -> Iterator[tuple[File, A, tuple[File, Content, R] | OSError | None]]:
     """Yield each file as listed, its argument, and the file as opened with what `prepare` returned.
 
     A file that was renamed since it was listed is opened by its new name, and one that changed as it is now;
-    None is for one that was deleted. Files on disk are opened when their turn comes; in S3 a few ahead, in
-    threads.
+    None is for one that was deleted. Files on disk are opened one by one; in S3 a few ahead, in threads.
     """
 
     def opened(file: File, argument: A) -> tuple[File, Content, R]:
@@ -168,7 +167,7 @@ def _open_each(
         except OSError as error:
             return error
 
-    for in_s3, group in groupby(wanted, lambda pair: is_in_s3(pair[0].path)):
+    for in_s3, group in groupby(selected, lambda pair: is_in_s3(pair[0].path)):
         if not in_s3:
             yield from ((*pair, work(*pair)) for pair in group)
             continue
@@ -322,12 +321,12 @@ def _pieces(
             start, nuls, remainder, skipping = end, 0, b"", True
 
 
-def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[Line]:
+def _lines(pieces: Iterable[Piece], sizes: Sizes) -> Iterator[RecordLine]:
     """Parse each line; blank ones are left out."""
     parse, longest = orjson.loads, sizes.line + 1  # with the newline
     for start, _, text, damage in pieces:
         if damage:
-            yield Line(start, None, damage)
+            yield RecordLine(start, None, damage)
         for line in io.BytesIO(text):  # faster than a list of them all
             size = len(line)
             try:

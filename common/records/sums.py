@@ -63,7 +63,7 @@ class Gauges:
 
 
 def _distinct_seconds(times: array[float]) -> list[int] | None:
-    """Return times as whole seconds; None where they are out of order or two are in one second."""
+    """Return times as integer seconds; None where they are out of order or two are in one second."""
     seconds = [*map(int, times)]
     return seconds if all(map(lt, seconds, islice(seconds, 1, None))) else None
 
@@ -121,7 +121,7 @@ class LastValues:
         self._buckets: dict[int, dict[tuple[Key, str], tuple[float, float]]] = {}
 
     def add(self, writer: str, timestamp: float, values: Mapping[Key, float]) -> None:
-        """Let values stand for their writer in their bucket, until later ones do."""
+        """Store the values of a writer in their bucket, unless it has later ones there."""
         bucket = self._buckets.setdefault(int(timestamp) // self._width * self._width, {})
         for key, value in values.items():
             known = bucket.get((key, writer))

@@ -1,4 +1,4 @@
-"""A backfill: one collector's answer for a span of the past, agreed to and sent window by window.
+"""A backfill: the points of one collector for a span of the past, confirmed and sent window by window.
 
 It has no state: one that was cut off prints the command that continues it. It sends no self-metrics: those
 are about live runs.
@@ -13,33 +13,35 @@ from typing import TYPE_CHECKING, Any
 from common import signals
 from common.collector import Collector
 from common.errors import ConfigurationError, DeclinedError, DeliveryError, NoBackfillError
-from common.intake import MAX_AGE
 from common.metric import Series
 from common.options import Backfill, Mode
-from common.run.session import SLACK, Session
+from common.run.session import AGE_MARGIN, Session
 from common.times import duration, iso
-from common.window import Window
+from common.window import MAX_AGE, Window
 
 if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink
 
 MAX_TICKS = 500_000
-MAX_WAITING = 500_000  # points that are collected before some are sent
+MAX_BATCH_POINTS = 500_000  # points that are collected before some are sent
 SECONDS_TO_AGREE = 120  # that a person may need, until sending begins
 
 log = logging.getLogger(__name__)
 
 
 def backfill(session: Session, agree: Callable[[str], bool]) -> None:
-    """Send, or show, the points of a span; `agree` asks a person before anything is sent."""
+    """Send, or show, the points of a span; a person confirms it by `agree` before sending."""
     check_history(session.collector)
-    span = backfill_span(session)
+    options = session.options.backfill
+    if options is None:
+        raise ValueError("a backfill has a span")
+    span = _span(session, options)
     if session.options.mode is Mode.PUSH:
-        _Sending(session, span, agree).send_all()
+        _Sending(session, options, span, agree).send_all()
         return
     if session.sink is None:
         raise ValueError("a dry run has a sink")
-    memory: dict[str, object] = {}  # which lives as long as the backfill
+    memory: dict[str, object] = {}  # of this backfill only
     for window in _windows(session, span):
         for batch in _batches(session, window, memory):
             for series in batch:
@@ -47,11 +49,9 @@ def backfill(session: Session, agree: Callable[[str], bool]) -> None:
             session.sink.flush()
 
 
-def backfill_span(session: Session) -> Window:
+def _span(session: Session, options: Backfill) -> Window:
     """Return the span to answer for; ConfigurationError where it has no tick, or too many."""
-    options, step = session.options.backfill, session.step
-    if options is None:
-        raise ValueError("a backfill has a span")
+    step = session.step
     span = Window(options.since, options.until, step)
     if not span.ticks and session.collector.backfill_window is None:
         raise ConfigurationError(
@@ -88,7 +88,7 @@ def _batches(session: Session, window: Window, memory: dict[str, object]) -> Ite
         if series.times:
             batch.append(series)
             points += len(series.times)
-        if points >= MAX_WAITING:
+        if points >= MAX_BATCH_POINTS:
             yield batch
             batch, points = [], 0
     yield batch
@@ -97,18 +97,14 @@ def _batches(session: Session, window: Window, memory: dict[str, object]) -> Ite
 class _Sending:
     """A backfill that is sent: what was agreed to, and which metrics Datadog takes old points of."""
 
-    def __init__(self, session: Session, span: Window, agree: Callable[[str], bool]) -> None:
-        self._session, self._span, self._agree = session, span, agree
-        self._is_agreed = False
-        self._has_begun = False  # whether something was sent
+    def __init__(
+        self, session: Session, options: Backfill, span: Window, agree: Callable[[str], bool]
+    ) -> None:
+        self._session, self._options, self._span, self._agree = session, options, span, agree
+        self._is_confirmed = False
+        self._sent_any = False  # whether something was sent
         self._checked: frozenset[str] = frozenset()  # metrics whose historical ingestion is known
         self._left_out: frozenset[str] = frozenset()  # metrics that are not sent, because it is off
-
-    @property
-    def _options(self) -> Backfill:
-        if self._session.options.backfill is None:
-            raise ValueError("a backfill has a span")
-        return self._session.options.backfill
 
     def send_all(self) -> None:
         """Send all batches; where that fails, log the command that continues."""
@@ -142,19 +138,19 @@ class _Sending:
         is_old = oldest < session.clock() - MAX_AGE + SECONDS_TO_AGREE
         names = {series.metric.name for series in batch} - self._checked if is_old else set()
         off = self._names_off(names) if names else []
-        if not self._is_agreed:
-            self._ask(window, batch, off)
-            self._is_agreed = True
+        if not self._is_confirmed:
+            self._confirm(window, batch, off)
+            self._is_confirmed = True
         refused = self._turn_on(off) if off and self._options.enable else frozenset(off)
         self._checked |= names
         self._left_out |= refused
-        left = oldest + MAX_AGE - SLACK - session.clock()
+        left = oldest + MAX_AGE - AGE_MARGIN - session.clock()
         if not is_old and left <= 0:
             raise DeliveryError("points became older than an hour before they were sent: run it again")
         for series in batch:
             if series.metric.name not in refused:
                 sink.add(series)
-        self._has_begun = True
+        self._sent_any = True
         self._advise(window)
         session.report.progress(f"sending {window}", sink.points_sent, None)
         sink.flush(None if is_old else left)
@@ -172,26 +168,26 @@ class _Sending:
             raise _about(off, refusal(len(off), command))
         return off
 
-    def _ask(self, window: Window, batch: list[Series], off: list[str]) -> None:
+    def _confirm(self, window: Window, batch: list[Series], off: list[str]) -> None:
         """Show what will be sent and, where a person is there, wait for a yes. The number is an estimate."""
-        from common.datadog.historical import visible
+        from common.datadog.historical import visibility_delay
 
         session, span, options = self._session, self._span, self._options
         sent = [series for series in batch if options.enable or series.metric.name not in off]
-        cut_off = sum(len(series.times) for series in batch) >= MAX_WAITING
+        cut_off = sum(len(series.times) for series in batch) >= MAX_BATCH_POINTS
         until = max(series.times[-1] for series in batch) if cut_off else window.until
         share = (until - span.since) / span.seconds
         points = round(sum(len(series.times) for series in sent) / share)
         windows = len(_windows(session, span))
         parts = f"{windows:,} windows" if windows > 1 else f"{len(span.ticks):,} ticks"
         age = session.clock() - min(series.times[0] for series in batch)
-        lines = [f"about {points:,} points, {span}, {parts}; visible {visible(age)}"]
+        lines = [f"about {points:,} points, {span}, {parts}; visible {visibility_delay(age)}"]
         if session.collector.backfill_window is not None:
             lines.append("where files were deleted since, this lowers sums that were sent live")
         if off:
             verb = "will be turned on for" if options.enable else "is off, so that these are left out:"
             lines += [f"Historical Metrics Ingestion {verb} {len(off)} metrics", *off]
-        if not options.ask or not sent:
+        if not options.confirm or not sent:
             for line in lines:
                 log.info("%s", line)
         elif not self._agree("\n  ".join(lines)):
@@ -221,7 +217,7 @@ class _Sending:
 
         It has no --slice: the span is that part already.
         """
-        if not self._has_begun:
+        if not self._sent_any:
             return
         span, options, session = self._span, self._options, self._session
         arguments = ["--since", iso(window.since), "--until", iso(span.until), "--step", duration(span.step)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.config.settings import in_force
-from common.errors import FleetgaugeError, NotConfiguredError, together
+from common.errors import FleetgaugeError, NotConfiguredError, combine_errors
 from common.run import health, state
 from common.run.backfill import check_history
 from common.run.session import Session
@@ -71,8 +71,8 @@ def check(session: Session) -> None:
             findings.append(WITHOUT_STATE)
         else:
             state.check(store, session.state_key)
-            findings.append(f"state can be kept in {session.core.state}")
+            findings.append(f"state can be stored in {session.core.state}")
     except FleetgaugeError as error:
         wrong.append(error)
     if wrong:
-        raise together(wrong)
+        raise combine_errors(wrong)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from common.errors import ConfigurationError
 from common.registry import nearest
 from common.run.session import Session
-from common.run.state import State
+from common.run.state import SavedState
 from common.times import iso
 
 
-def explain(session: Session, state: State) -> None:
+def explain(session: Session, state: SavedState) -> None:
     """List the parts of the value that a push would send at this tick, as a table."""
     name, *pairs = session.options.explain
     tags = dict(pair.split("=", 1) for pair in pairs)

@@ -13,7 +13,7 @@ _TAGS = ("collector", "shard")
 UP = gauge(
     "collector.up",
     "",
-    "0 when the run failed, 1 otherwise; collector.units_lost says what a partial run lacks.",
+    "0 when the run failed, 1 otherwise; collector.units_lost counts what a partial run lacks.",
     *_TAGS,
     combines=Combine.MIN,
 )
@@ -50,7 +50,7 @@ UNITS_LOST = count(
     "shard",
 )
 REQUESTS = count("collector.requests", "request", "Requests that the collector made to its source.", *_TAGS)
-SKEW = gauge(  # ahead or behind: neither the highest nor the mean says how wrong the clocks are
+SKEW = gauge(  # ahead or behind: neither the highest nor the mean is the error of the clocks
     "collector.clock_skew_seconds",
     "second",
     "How far this machine's clock is ahead of the intake's, to about a second.",
@@ -93,7 +93,7 @@ def self_metrics(
 ) -> Iterator[Series]:
     """Yield the self-metrics of one run; what is not known has none.
 
-    `collector.up` is stamped with the tick, so that a run and the parent that reports for it say one thing.
+    `collector.up` is stamped with the tick, so that a run and a parent that reports for it send one point.
     Counts are stamped with the second the run began: two runs of one tick are two runs.
     """
     tags = {"collector": outcome.collector} | ({"shard": str(shard.index)} if shard.count > 1 else {})

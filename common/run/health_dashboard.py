@@ -116,7 +116,7 @@ MONITORS = (
         "units-lost",
         "{{collector.name}} lost units: {{reason.name}}",
         Condition((h.UNITS_LOST,), *("sum", "1h", ">", 0.0), by=("collector", "reason")),
-        "a lost unit is data that somebody asked for; the next tick may heal it, so that it does not page",
+        "a lost unit is data that was configured; the next tick may heal it, so that it does not page",
         "The collector {{collector.name}} lost {{value}} units (projects, files, GPUs) in an hour: "
         "{{reason.name}}.",
         "Their data is missing or incomplete on the dashboards.",
@@ -128,7 +128,7 @@ MONITORS = (
         "points-dropped",
         "{{collector.name}} drops points: {{reason.name}}",
         Condition((h.DROPPED,), *("sum", "1h", ">", 100.0), warning=0.0, by=("collector", "reason")),
-        "a damaged line or two wakes nobody; a hundred in an hour is a source that has changed",
+        "a damaged line or two is normal; a hundred in an hour is a source that has changed",
         "The collector {{collector.name}} dropped {{value}} records or points for {{reason.name}} in an "
         "hour.",
         "They are missing on every dashboard, for good.",

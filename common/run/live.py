@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from common.intake import MAX_AGE, MAX_AHEAD
 from common.options import Mode
 from common.run.session import Session, lose_beyond_cap
-from common.run.state import Document, State
+from common.run.state import Document, SavedState
 from common.times import iso
-from common.window import Window
+from common.window import MAX_AGE, MAX_AHEAD, Window
 
 log = logging.getLogger(__name__)
 
 
-def live(session: Session, state: State) -> int | None:
+def live(session: Session, state: SavedState) -> int | None:
     """Send, or show, the points that are due; return the newest second of a point that can be sent.
 
     A collector that fails sends nothing: the next run computes the same points again.
@@ -43,13 +42,13 @@ def live(session: Session, state: State) -> int | None:
     return newest if newest > session.now - MAX_AGE else None
 
 
-def _save_sent(session: Session, state: State, window: Window, memory: dict[str, object]) -> None:
+def _save_sent(session: Session, state: SavedState, window: Window, memory: dict[str, object]) -> None:
     """Save up to when points were sent. What a lost unit lacks is for a backfill."""
-    document, lost = state.document, session.report.lost_by_reason
+    document, reasons = state.document, session.report.lost_by_reason
     success = document.last_success
-    if not lost:
+    if not reasons:
         success = int(session.clock())
-    elif session.collector.has_history and lost.keys() - {"state", "series_cap"}:
+    elif session.collector.has_history and reasons.keys() - {"state", "series_cap"}:
         command = _backfill_command(session, window)
         log.warning("some units were lost; to send them later: %s", command)
     state.save(Document(session.now, max(window.until, document.sent_until or 0), success, memory))

@@ -18,13 +18,13 @@ from common.options import DATADOG, Mode, Options
 from common.outcome import Failure, Outcome, Status
 from common.run import health
 from common.run.session import Cache, Session, lose_beyond_cap
-from common.run.state import State, open_store
+from common.run.state import SavedState, open_store
 from common.times import tick
 
 if TYPE_CHECKING:
     from common.show.points import Points
 
-MAX_NAMED = 20  # lost units that an outcome names; the log names them all
+MAX_LISTED_UNITS = 20  # lost units that an outcome names; the log names them all
 HEALTH_TIMEOUT = 2.0  # seconds for the self-metrics of a run whose time is over
 REPORT_TIMEOUT = 10.0  # seconds for the self-metrics of a child that could not send them
 
@@ -44,22 +44,22 @@ def run(
     clock: Callable[[], float] = time.time,
     cache: Cache | None = None,
 ) -> Outcome:
-    """Run a collector as the options say; return what became of it.
+    """Run a collector in the mode of the options; return its outcome, whatever it raises.
 
-    A dry run leaves its points in `points`, under the name of the collector. `agree` asks a person whether to
-    send a backfill. `cache` is for a process that runs the collector again.
+    A dry run leaves its points in `points`, under the name of the collector. `agree` requests confirmation
+    of a backfill by a person. `cache` is for a process that runs the collector again.
     """
     started = time.monotonic()
     report = Report(progress=progress)
     session: Session | None = None
-    state: State | None = None
+    state: SavedState | None = None
     failure: Failure | None = None
     skipped, as_of = False, None
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
         if options.mode in {Mode.DRY_RUN, Mode.PUSH, Mode.EXPLAIN} and options.backfill is None:
             store = open_store(session.core)
-            state = State(store, session.state_key, session.now, session.cache.document, report)
+            state = SavedState(store, session.state_key, session.now, session.cache.document, report)
         as_of = _work(session, state, {} if points is None else points, agree)
     except (NotConfiguredError, DeclinedError) as error:
         failure, skipped = _failure(error), not options.named or isinstance(error, DeclinedError)
@@ -83,9 +83,9 @@ def run(
 
 
 def _work(
-    session: Session, state: State | None, points: dict[str, Points], agree: Callable[[str], bool]
+    session: Session, state: SavedState | None, points: dict[str, Points], agree: Callable[[str], bool]
 ) -> int | None:
-    """Do what the options say, importing no more than that takes."""
+    """Run the mode of the options, with only the imports it needs; return the newest second of a dry run."""
     mode = session.options.mode
     if mode in {Mode.CHECK, Mode.PRINT_CONFIG}:
         from common.run import check
@@ -122,16 +122,16 @@ def _outcome(
     dropped = report.dropped.copy()
     dropped.update(sink.dropped if sink else {})
     examples = {**report.examples, **(sink.examples if sink else {})}
-    lost = [logs.redact(unit) for unit in report.lost[:MAX_NAMED]]
-    if len(report.lost) > MAX_NAMED:
-        lost.append(f"and {len(report.lost) - MAX_NAMED} more")
+    units = [logs.redact(unit) for unit in report.lost[:MAX_LISTED_UNITS]]
+    if len(report.lost) > MAX_LISTED_UNITS:
+        units.append(f"and {len(report.lost) - MAX_LISTED_UNITS} more")
     sent = sink.points_sent if sink else 0
     mode = session.options.mode if session else Mode.DRY_RUN
     if skipped:
         status = Status.SKIPPED
     elif failure:
         status = Status.FAILED
-    elif lost:
+    elif units:
         status = Status.PARTIAL
     else:
         found = report.samples or report.findings or mode is Mode.PRINT_CONFIG
@@ -144,7 +144,7 @@ def _outcome(
         dropped=dict(dropped),
         examples={reason: logs.redact(text) for reason, text in examples.items() if reason in dropped},
         requests=report.requests,
-        lost=lost,
+        lost=units,
         lost_by_reason=dict(report.lost_by_reason),
         findings=[logs.redact(finding) for finding in report.findings],
         error=failure,
@@ -159,7 +159,9 @@ def _failure(error: BaseException) -> Failure:
     return Failure(type(error).__name__, logs.redact(str(error)), configuration, status, details)
 
 
-def _send_health(outcome: Outcome, session: Session, state: State | None, timeout: float = 0.0) -> Outcome:
+def _send_health(
+    outcome: Outcome, session: Session, state: SavedState | None, timeout: float = 0.0
+) -> Outcome:
     """Send the self-metrics; failing to is itself a failure of the run."""
     deadline = Deadline(timeout or max(HEALTH_TIMEOUT, session.deadline.remaining()))
     try:
@@ -196,7 +198,7 @@ def report_failure(
     try:
         session = Session(outcome.collector, options, environ, report, Cache(), clock)
         store = open_store(session.core)
-        state = State(store, session.state_key, session.now, session.cache.document, report)
+        state = SavedState(store, session.state_key, session.now, session.cache.document, report)
     except FleetgaugeError as error:
         log.warning("the self-metrics were not delivered: %s", error)
         return

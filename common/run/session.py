@@ -15,12 +15,11 @@ from common.collector import Collector, Context, Network, Report, load_collector
 from common.config.settings import CollectorSettings, CoreSettings, variables
 from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError
-from common.intake import MAX_AGE, MAX_AHEAD
 from common.metric import Series
 from common.net.retry import Deadline
 from common.options import Options
 from common.run.state import Document, state_key
-from common.window import Window
+from common.window import MAX_AGE, MAX_AHEAD, Window
 
 if TYPE_CHECKING:
     from common.datadog.client import DatadogClient
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink
     from common.show.points import Points
 
-SLACK = 30  # seconds by which our clock and the intake's may differ for an old point
+AGE_MARGIN = 30  # seconds by which our clock and the intake's may differ for an old point
 RESERVE = 10.0  # seconds of a run that are for delivery
 PROGRESS_EVERY = 256  # series
 
@@ -152,7 +151,7 @@ class Session:
 
     def due(self, sent_until: int | None) -> Window:
         """Return the window of a live run. Nothing in it is older than an hour at the deadline."""
-        earliest = self.now + math.ceil(self.options.timeout) + SLACK - MAX_AGE
+        earliest = self.now + math.ceil(self.options.timeout) + AGE_MARGIN - MAX_AGE
         return self.collector.due(self.settings, self.now, self.step, sent_until, earliest)
 
     def context(self, window: Window, memory: dict[str, object]) -> Context[Any]:
@@ -227,11 +226,13 @@ class Session:
         return self.cache.client
 
     def historical_ingestion(self) -> HistoricalIngestion:
-        """Return the client that knows of which metrics Datadog takes old points."""
-        from common.datadog.historical import HistoricalIngestion
+        """Return what requests and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
+        from common.datadog.client import DatadogClient
+        from common.datadog.historical import PURPOSE, HistoricalIngestion
 
-        settings = self.configuration.datadog()
-        return HistoricalIngestion(settings, self.core, self.deadline, clock=self.clock)
+        settings, deadline = self.configuration.datadog(), self.deadline
+        client = DatadogClient(settings, self.core, deadline, clock=self.clock, purpose=PURPOSE)
+        return HistoricalIngestion(client)
 
 
 def lose_beyond_cap(session: Session) -> None:
@@ -248,7 +249,7 @@ def lose_beyond_cap(session: Session) -> None:
 
 
 def _every_variable() -> Iterator[str]:
-    """Yield the variables of all collectors that can be imported, for a hint to whoever misspelt one."""
+    """Yield the variables of all collectors that can be imported, for a hint where one is misspelt."""
     for name in registry.names():
         with suppress(Exception):  # it is not the one that was named
             yield from variables(load_collector(name).settings).values()

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from common.collector import Report
 
 VERSION = 2
-MAX_BYTES = 2**26  # of a document that is read
-MAX_DEPTH = 32  # of what a collector remembers; ours need a handful
-MAX_AHEAD = 86_400  # seconds that the clock of an earlier run may have been ahead of ours
+MAX_STATE_BYTES = 2**26  # of a document that is read
+MAX_MEMORY_DEPTH = 32  # of what a collector remembers; ours need a handful
+MAX_CLOCK_AHEAD = 86_400  # seconds that the clock of an earlier run may have been ahead of ours
 MAX_PART = 24  # characters of each readable part of a key
 
 T = TypeVar("T")
@@ -65,8 +65,8 @@ class Document:
     @classmethod
     def decode(cls, content: bytes, now: int) -> Document:
         """Read a document, without times in the future; ValueError for one that no run of ours has saved."""
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES:,} bytes")
+        if len(content) > MAX_STATE_BYTES:
+            raise ValueError(f"larger than {MAX_STATE_BYTES:,} bytes")
         try:
             fields = json.loads(content)
         except RecursionError:
@@ -74,7 +74,7 @@ class Document:
         if not isinstance(fields, dict) or fields.get("version") != VERSION:
             raise ValueError(f"not a state document of version {VERSION}")
         memory = fields.get("memory")
-        if not isinstance(memory, dict) or _is_deeper(memory, MAX_DEPTH):
+        if not isinstance(memory, dict) or _is_deeper(memory, MAX_MEMORY_DEPTH):
             raise ValueError("without a memory that can be read")
         saved, sent_until, success = (
             _time(fields.get(name), now) for name in ("now", "sent_until", "last_success")
@@ -94,20 +94,20 @@ def _is_deeper(value: dict[str, object], limit: int) -> bool:
     return bool(layer)
 
 
-def _time(moment: object, now: int) -> int | None:
+def _time(value: object, now: int) -> int | None:
     """Return a time that a run may have saved, perhaps by a clock ahead of ours."""
-    if moment is None:
+    if value is None:
         return None
-    if type(moment) is not int or not EARLIEST <= moment <= now + MAX_AHEAD:
+    if type(value) is not int or not EARLIEST <= value <= now + MAX_CLOCK_AHEAD:
         raise ValueError("with a time that cannot be")
-    return moment
+    return value
 
 
-def _past(moment: int | None, now: int) -> int | None:
-    return None if moment is None or moment > now else moment
+def _past(time: int | None, now: int) -> int | None:
+    return None if time is None or time > now else time
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """Where documents are stored, by name. Both raise StateError."""
 
     def read(self, name: str) -> bytes | None:
@@ -117,7 +117,7 @@ class Store(Protocol):
         """Replace a document, durably."""
 
 
-def open_store(core: CoreSettings) -> Store | None:
+def open_store(core: CoreSettings) -> StateStore | None:
     """Return the store that FLEETGAUGE_STATE names; None where none is configured."""
     if core.state is None:
         return None
@@ -132,7 +132,7 @@ def open_store(core: CoreSettings) -> Store | None:
 def state_key(collector: str, core: CoreSettings, address: str, *more: str) -> str:
     """Return the name of a collector's document; `more` may be a node, or a shard.
 
-    Readable parts and a hash. Only what tells one installation from another is in it, so that a run with
+    Readable parts and a hash. Only what identifies an installation is in it, so that a run with
     another path or project continues with the document that is there.
     """
     exact = [collector, core.env, core.service, address, core.instance, *more]
@@ -143,7 +143,7 @@ def state_key(collector: str, core: CoreSettings, address: str, *more: str) -> s
     return "-".join([*readable, digest])
 
 
-def load(store: Store, key: str, now: int) -> tuple[Document, str | None]:
+def load(store: StateStore, key: str, now: int) -> tuple[Document, str | None]:
     """Return the document of a key, an empty one where there is none, and why a bad one was not used."""
     content = store.read(key)
     if content is None:
@@ -155,46 +155,39 @@ def load(store: Store, key: str, now: int) -> tuple[Document, str | None]:
         return Document(), f"{key}: {error}"
 
 
-def set_aside(store: Store, key: str) -> None:
-    """Copy a document that cannot be used; the next save replaces it."""
-    content = store.read(key)
-    if content is not None:
-        store.write(f"{key}.bad", content)
-        log.warning("the state document %s was copied to %s.bad", key, key)
-
-
-def save(store: Store, key: str, document: Document) -> None:
-    """Save a document, unless a run that began later has saved one."""
+def save(store: StateStore, key: str, document: Document) -> None:
+    """Save a document, unless a run that began later has saved one. An unreadable one is copied first."""
     content = store.read(key)
     if content is not None:
         try:
-            later = Document.decode(content, document.now).now > document.now
+            if Document.decode(content, document.now).now > document.now:
+                log.info("a run that began later has saved the state document %s: it is left alone", key)
+                return
         except ValueError:
-            later = False
-        if later:
-            log.info("a run that began later has saved the state document %s: it is left alone", key)
-            return
+            store.write(f"{key}.bad", content)
+            log.warning("the state document %s was copied to %s.bad", key, key)
     store.write(key, document.encode())
 
 
-def check(store: Store, key: str) -> None:
+def check(store: StateStore, key: str) -> None:
     """Raise StateError where a run could not read its document or write one."""
     store.read(key)
     store.write(f"{key}.check", b"{}")
 
 
-class State:
+class SavedState:
     """The state document of one collector in one run.
 
     Without a store, or once it could not be used, the document is in memory only: a process that stays has it
-    for its next run. What goes wrong with the store is reported, and the run goes on.
+    for its next run. Failures of the store are reported, and the run continues.
     """
 
-    def __init__(self, store: Store | None, key: str, now: int, document: Document, report: Report) -> None:
+    def __init__(
+        self, store: StateStore | None, key: str, now: int, document: Document, report: Report
+    ) -> None:
         self.document = document
         self.gap: Window | None = None  # what was missed before this run, where that is known
         self._store, self._key, self._report = store, key, report
-        self._is_bad = False  # whether the stored document cannot be used
         if store is None:
             return
         try:
@@ -203,20 +196,16 @@ class State:
             self._lose(error)
             return
         if flaw:
-            self._is_bad = True
             report.drop("bad_state", example=flaw)
         if stored.now >= document.now:  # or a process that stays could not save its last one
             self.document = stored
 
     def save(self, document: Document) -> None:
-        """Save a document. One that cannot be used is set aside first."""
+        """Save a document; where that fails, report it and continue in memory."""
         self.document = document
         if self._store is None:
             return
         try:
-            if self._is_bad:
-                set_aside(self._store, self._key)
-                self._is_bad = False
             save(self._store, self._key, document)
         except StateError as error:
             self._lose(error)
@@ -236,10 +225,10 @@ class DirectoryStore:
         if not self._directory.is_dir():
             raise StateError(f"FLEETGAUGE_STATE: there is no directory {self._directory}; create it")
         try:
-            # A link that somebody left there is not followed, and a pipe not waited for.
+            # O_NOFOLLOW and O_NONBLOCK: symbolic links are not followed, and a pipe does not block.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(self._directory / f"{name}.json", flags), "rb") as file:
-                return file.read(MAX_BYTES + 1)
+                return file.read(MAX_STATE_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -277,38 +266,38 @@ class S3Store:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._core = core
-        self._made: S3Client | None = None
+        self._client: S3Client | None = None
 
     def read(self, name: str) -> bytes | None:
         def read(client: S3Client, key: str) -> bytes:
-            return client.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_BYTES + 1)
+            return client.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_STATE_BYTES + 1)
 
-        return self._ask("read", read, name, missing="NoSuchKey")
+        return self._call("read", read, name, missing="NoSuchKey")
 
     def write(self, name: str, content: bytes) -> None:
-        self._ask(
+        self._call(
             "write", lambda client, key: client.put_object(Bucket=self._bucket, Key=key, Body=content), name
         )
 
-    def _ask(
+    def _call(
         self, doing: str, call: Callable[[S3Client, str], T], name: str, missing: str | None = None
     ) -> T | None:
-        """Return what S3 answers; None where it answers that the object is missing."""
+        """Return the result of a call; None where the object is missing, StateError where the call fails."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         key = f"{self._prefix}{name}.json"
-        place = f"s3://{self._bucket}/{key}"
-        if self._made is None:
-            self._made = aws.client("s3", self._core, f"opening the state in s3://{self._bucket}")
+        url = f"s3://{self._bucket}/{key}"
+        if self._client is None:
+            self._client = aws.client("s3", self._core, f"opening the state in s3://{self._bucket}")
         try:
-            return call(self._made, key)
+            return call(self._client, key)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", "unknown"))
             if code == missing:
                 return None
             raise StateError(
-                f"cannot {doing} {place}: {code}; check that the bucket exists and that the role has "
+                f"cannot {doing} {url}: {code}; check that the bucket exists and that the role has "
                 "s3:GetObject and s3:PutObject on it, and s3:ListBucket"
             ) from None
         except (BotoCoreError, OSError) as error:
-            raise StateError(f"cannot {doing} {place}: {error}") from None
+            raise StateError(f"cannot {doing} {url}: {error}") from None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import ConfigurationError, RefusedError, SourceError, together
+from common.errors import ConfigurationError, RefusedError, SourceError, combine_errors
 
 
 def test_single_error_is_returned_as_it_is() -> None:
     alone = RefusedError("no", status=400)
-    assert together([alone]) is alone
+    assert combine_errors([alone]) is alone
 
 
 def test_several_errors_are_of_configuration_where_any_is() -> None:
     gone, odd = SourceError("a is gone"), ConfigurationError("b is odd")
-    both = together([gone, odd])
+    both = combine_errors([gone, odd])
     assert (type(both), str(both), both.configuration) == (ConfigurationError, "a is gone; b is odd", True)
-    twice = together([gone, SourceError("c is gone"), gone])
+    twice = combine_errors([gone, SourceError("c is gone"), gone])
     assert (type(twice), str(twice), twice.configuration) == (SourceError, "a is gone; c is gone", False)
 
 

@@ -111,7 +111,7 @@ class TestExpand:
 
     @pytest.mark.parametrize("asked", [["all", "host"], ["host", "all"]])
     def test_all_beside_a_name_is_refused(self, asked: list[str]) -> None:
-        with pytest.raises(ConfigurationError, match="`all` stands alone"):
+        with pytest.raises(ConfigurationError, match="`all` cannot be combined"):
             registry.expand(asked, list(self.KNOWN))
 
 

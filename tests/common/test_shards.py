@@ -26,6 +26,6 @@ def test_units_are_spread_over_all_shards() -> None:
     assert max(sizes) < 140
 
 
-def test_a_single_shard_has_neither_tag_nor_option() -> None:
-    assert (ALONE.tags, ALONE.options) == ((), ())
-    assert (Shard(1, 3).tags, Shard(1, 3).options) == (("shard:1",), ("--shard", "1/3"))
+def test_only_one_of_several_shards_has_an_option() -> None:
+    assert ALONE.options == ()
+    assert Shard(1, 3).options == ("--shard", "1/3")

@@ -96,9 +96,9 @@ def test_a_moment_is_how_long_ago_or_a_time_with_its_zone(text: str, moment: str
     [
         (
             "2026-11-14T10:00",
-            "'2026-11-14T10:00' does not say its time zone: write 2026-11-14T10:00Z for UTC",
+            "'2026-11-14T10:00' has no time zone: write 2026-11-14T10:00Z for UTC",
         ),
-        ("2026-11-14", "'2026-11-14' does not say its time zone: write 2026-11-14T00:00Z for UTC"),
+        ("2026-11-14", "'2026-11-14' has no time zone: write 2026-11-14T00:00Z for UTC"),
         ("yesterday", "'yesterday' is not a time: write how long ago (7d, 12h) or a moment"),
         ("2026-11-15T12:00:01Z", "'2026-11-15T12:00:01Z' is in the future"),
         ("1794744000", "'1794744000' is not a time"),

@@ -362,7 +362,7 @@ def test_refused_document_costs_itself(provision: Provision) -> None:
     provision.api.faults.add(Fault(status=400, body='{"errors": ["No."]}'), match=MONITOR_PATH)
     output = provision.run("--push", code=1)
     assert output.count(": failed: ") == 1
-    assert "it said: No." in output
+    assert "response: No." in output
     assert len(provision.documents.monitors) == len(MONITORS) - 1
     provision.run("--push")
     assert_complete(provision)
@@ -383,7 +383,7 @@ def test_datadog_validates_the_monitors_and_nothing_is_written(provision: Provis
     assert output == "".join(f"monitor {monitor.key}: valid\n" for monitor in MONITORS)
     assert provision.documents.monitors == {}
     provision.api.faults.add(Fault(status=400, body='{"errors": ["The query is invalid."]}'))
-    assert "it said: The query is invalid." in provision.run("--check", code=1)
+    assert "response: The query is invalid." in provision.run("--check", code=1)
 
 
 def test_metadata_fills_empty_fields_and_replaces_only_our_description(provision: Provision) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from collectors.wandb import collector
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Network, Report
-from common.errors import FleetgaugeError, together
+from common.errors import FleetgaugeError, combine_errors
 from common.net.retry import Deadline
 from common.shards import ALONE, Shard
 from common.window import Window, due
@@ -103,7 +103,7 @@ def check(server: Wandb, **variables: Any) -> Ran:
                 ran.findings.append(found)
             else:
                 wrong.append(found)
-        ran.error = together(wrong) if wrong else None
+        ran.error = combine_errors(wrong) if wrong else None
     except Exception as error:
         ran.error = error
     return ran

@@ -346,7 +346,7 @@ class TestTime:
         self, server: Wandb, monkeypatch: pytest.MonkeyPatch, connections: str, rows_requested: set[int]
     ) -> None:
         server.add("acme", "ants", rows(60))
-        monkeypatch.setattr(reader_module, "MAX_ANSWER_BYTES", 60_000)
+        monkeypatch.setattr(reader_module, "MAX_RESPONSE_BYTES", 60_000)
         options: dict[str, Any] = {
             "FLEETGAUGE_WANDB_CONNECTIONS": connections,
             "FLEETGAUGE_WANDB_PAGE_SIZE": "60",

@@ -104,7 +104,7 @@ def test_backfill_has_two_ends_and_a_step() -> None:
     ],
 )
 def test_backfill_asks_before_it_sends_unless_yes_is_given(line: str, can_ask: bool, asks: bool) -> None:
-    assert backfill(f"wandb --since 1d {line}", can_ask=can_ask).ask is asks
+    assert backfill(f"wandb --since 1d {line}", can_ask=can_ask).confirm is asks
 
 
 def test_backfill_knows_what_to_do_about_ingestion_that_is_off() -> None:
@@ -126,9 +126,9 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        *((f"wandb --{option}", f"--{option.split()[0]} goes with --since") for option in
+        *((f"wandb --{option}", f"--{option.split()[0]} requires --since") for option in
           ("until 1d", "step 1h", "html p.html", "csv p.csv", "slice 0/2", "yes")),
-        *((f"wandb --since 1d --{option}", f"--{option} goes with --push") for option in
+        *((f"wandb --since 1d --{option}", f"--{option} requires --push") for option in
           ("yes", "only-enabled", "enable-historical")),
         ("wandb --since 1d --every 60s", "--every is about the present"),
         ("wandb --since 1d --push", "--push --since sends what cannot be taken back, and there is no termi"),
@@ -137,7 +137,7 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
         ("wandb --since 1d --json --csv p.csv", "--json prints the points"),
         ("wandb --since 1d --json --html p.html", "--json prints the points"),
         ("wandb --since 1d --print-config", "--print-config is about settings: leave --since out"),
-        ("wandb --since 2026-11-14", "'2026-11-14' does not say its time zone"),
+        ("wandb --since 2026-11-14", "'2026-11-14' has no time zone"),
         ("wandb --since 1d --until 2d", "--until 2026-11-13T12:00:00Z is not after --since 2026-11-14"),
         ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
         (f"{FIXED} --slice 4/4", "--slice 4/4: parts are numbered from 0 to 3"),
@@ -165,7 +165,7 @@ def test_options_that_do_not_go_together_are_refused(line: str, error: str) -> N
 def test_several_backfills_need_yes_also_at_a_terminal() -> None:
     with pytest.raises(ConfigurationError, match="there are several collectors"):
         options("wandb xenna --since 1d --push", can_ask=True)
-    assert not backfill("wandb xenna --since 1d --push --yes", can_ask=True).ask
+    assert not backfill("wandb xenna --since 1d --push --yes", can_ask=True).confirm
 
 
 def test_slice_of_a_moving_span_is_answered_with_the_fixed_one() -> None:

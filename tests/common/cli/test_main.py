@@ -79,9 +79,9 @@ def test_help_needs_no_third_party_module() -> None:
         (["host", "--points"], "unrecognized arguments: --points"),
         (["host", "--timeout=0"], "argument --timeout: 0 is not between 1 s and 1 day"),
         (["hots"], "there is no collector 'hots' (did you mean 'host'?); there are:"),
-        (["all", "host"], "`all` stands alone"),
+        (["all", "host"], "`all` cannot be combined"),
         ([], "name a collector, or all; there are:"),
-        (["host", "--csv", "x"], "--csv goes with --since"),
+        (["host", "--csv", "x"], "--csv requires --since"),
     ],
 )
 def test_error_of_the_command_line_is_two_lines_at_most(arguments: list[str], error: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from common.datadog.client import DatadogClient
-from common.datadog.historical import HistoricalIngestion
+from common.datadog.historical import PURPOSE, HistoricalIngestion
 from common.datadog.intake import DatadogSink
 from common.datadog.payloads import Encoding
 from common.net.retry import Deadline
@@ -34,7 +34,9 @@ def make_client(intake: Intake, time: Time) -> MakeClient:
     ) -> DatadogClient:
         datadog = datadog_settings(FLEETGAUGE_DD_URL=url or intake.url)
         deadline = Deadline(seconds, time, time.sleep)
-        return DatadogClient(datadog, core_settings(), deadline, clock=time, encoding=encoding)
+        client = DatadogClient(datadog, core_settings(), deadline, clock=time)
+        client.encoding = encoding or client.encoding
+        return client
 
     return make
 
@@ -64,6 +66,7 @@ def make_history(intake: Intake, time: Time) -> MakeHistory:
     def make(seconds: float = 1000, **environ: str) -> HistoricalIngestion:
         settings = datadog_settings(**{"FLEETGAUGE_DD_URL": intake.url, "DD_APP_KEY": APP_KEY, **environ})
         deadline = Deadline(seconds, time, time.sleep)
-        return HistoricalIngestion(settings, core_settings(), deadline, clock=time)
+        client = DatadogClient(settings, core_settings(), deadline, clock=time, purpose=PURPOSE)
+        return HistoricalIngestion(client)
 
     return make

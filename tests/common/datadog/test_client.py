@@ -205,7 +205,7 @@ class TestFailingAtOnce:
         intake.faults.add(Fault(status=status, body=body), times=None)
         with pytest.raises(RefusedError) as caught:
             send(make_sink(), [LOAD(1, NOW)])
-        assert str(caught.value).startswith(f"{intake.url} answered {status}; it said: ")
+        assert str(caught.value).startswith(f"{intake.url} answered {status}; response: ")
         assert str(caught.value).endswith(STRANGE)
         assert "DD_API_KEY" not in str(caught.value)
 
@@ -248,7 +248,7 @@ class TestFailingAtOnce:
         with pytest.raises(DeliveryError) as caught:
             send(sink, [LOAD(1, NOW)])
         assert str(caught.value) == (
-            f"{intake.url} answered 202 and said: <html>; {STRANGE} (tried 12 times)"
+            f"{intake.url} answered 202; response: <html>; {STRANGE} (tried 12 times)"
         )
         assert sink.points_sent == 0
 
@@ -262,7 +262,7 @@ class TestFailingAtOnce:
         intake.faults.add(Fault(status=400, body="\x1b[2J\x9b31m\r\nall is well\u202e"))
         with pytest.raises(RefusedError) as caught:
             send(make_sink(), [LOAD(1, NOW)])
-        assert r"it said: \x1b[2J\x9b31m all is well\u202e; " in str(caught.value)
+        assert r"response: \x1b[2J\x9b31m all is well\u202e; " in str(caught.value)
         assert str(caught.value).isprintable()
 
     def test_a_bad_request_says_what_the_intake_said_without_a_key_it_may_quote(
@@ -273,7 +273,7 @@ class TestFailingAtOnce:
         with pytest.raises(RefusedError) as caught:
             send(make_sink(), [LOAD(1, NOW)])
         expected = ("x" * 170 + " the key [redacted] and more" + "y" * 100)[:200]
-        assert str(caught.value) == f"{intake.url} answered 400; it said: {expected}; {STRANGE}"
+        assert str(caught.value) == f"{intake.url} answered 400; response: {expected}; {STRANGE}"
         assert (statuses(intake), time.naps) == ([400], [])
         assert KEY[:8] not in everything(caught.value)
 
@@ -293,7 +293,7 @@ class TestFailingAtOnce:
         intake.faults.add(Fault(status=400, body=json.dumps({"errors": errors})))
         with pytest.raises(RefusedError) as caught:
             send(make_sink(), [LOAD(1, NOW)])
-        assert str(caught.value) == f"{intake.url} answered 400; it said: {said}"
+        assert str(caught.value) == f"{intake.url} answered 400; response: {said}"
 
     def test_a_redirect_is_not_followed_with_the_key(self, intake: Intake, make_sink: MakeSink) -> None:
         with Intake(KEY) as elsewhere:
@@ -342,7 +342,7 @@ class TestValidate:
         with pytest.raises(RefusedError) as caught:
             make_client().validate()
         assert str(caught.value) == (
-            f"{intake.url} says that the key is not valid; check that DD_API_KEY is valid and belongs to "
+            f"{intake.url} reports that the key is not valid; check that DD_API_KEY is valid and belongs to "
             "this site (DD_SITE)"
         )
 

@@ -15,7 +15,7 @@ from datadog_api_client.v1.model.metric_metadata import MetricMetadata
 from datadog_api_client.v1.model.monitor import Monitor as MonitorModel
 
 from common.dashboard import Dashboard, Draw, Monitor
-from common.datadog.documents import Target, dashboard_document, metadata_document, monitor_document
+from common.datadog.documents import DocumentTarget, dashboard_document, metadata_document, monitor_document
 from common.metric import Kind, Metric
 from scripts.datadog_documents import all_views, every_metric
 from support.queries import MonitorQuery, parse, queries
@@ -24,7 +24,7 @@ from support.strict_models import findings
 METRICS = {metric.name: metric for metric in every_metric()}
 BOARDS = [board for views in all_views() for board in views.dashboards]
 MONITORS = [monitor for views in all_views() for monitor in views.monitors]
-TARGET = Target("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
+TARGET = DocumentTarget("ant-farm", ("@slack-ants",), "https://git.example.com/fleetgauge")
 VARIABLES = {"env", "service", "project", "user", "host", "job", "job_id", "run", "run_hash", "rank"}
 
 on_every_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.key)
@@ -299,6 +299,6 @@ def test_a_document_is_json_and_the_same_each_time() -> None:
 
 
 def test_the_service_is_spelled_as_its_points_are() -> None:
-    document = monitor_document(MONITORS[0], Target("Ant Farm"))
+    document = monitor_document(MONITORS[0], DocumentTarget("Ant Farm"))
     assert "{service:ant_farm" in document["query"]
     assert document["message"].endswith("`")  # without recipients by default

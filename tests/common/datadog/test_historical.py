@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from common.datadog.client import DatadogClient
-from common.datadog.historical import RETENTION, HistoricalIngestion, refusal, visible
+from common.datadog.historical import RETENTION, HistoricalIngestion, refusal, visibility_delay
 from common.datadog.intake import DatadogSink
 from common.errors import DeliveryError, RefusedError
 from common.metric import gauge
@@ -73,7 +73,7 @@ class TestAsking:
             intake.faults.add(Fault(status=404, body=body))
             with pytest.raises(RefusedError) as caught:
                 make_history().enabled(["host.load"])
-            assert str(caught.value).startswith(f"{intake.url} answered 404; it said: ")
+            assert str(caught.value).startswith(f"{intake.url} answered 404; response: ")
             assert "this does not look like Datadog" in str(caught.value)
 
 
@@ -95,7 +95,7 @@ class TestTurningOn:
         history = make_history()
         assert history.enable("host.load") == (
             "it does not exist yet: push it live once, and then turn it on; "
-            "Datadog said: Metric host.load does not exist"
+            "Datadog's message: Metric host.load does not exist"
         )
         push_live(intake, time)
         assert history.enable("host.load") is None
@@ -108,25 +108,25 @@ class TestTurningOn:
         intake.faults.add(Fault(status=status, body=body))
         assert make_history().enable("host.load") == (
             "it has a tag configuration, or is a distribution or a standard metric; "
-            "Datadog said: host.load has a tag configuration"
+            "Datadog's message: host.load has a tag configuration"
         )
 
     def test_only_the_first_of_many_problems_are_quoted(
         self, intake: Intake, make_history: MakeHistory
     ) -> None:
         intake.faults.add(Fault(status=422, body=json.dumps({"errors": list("abcdefg")})))
-        assert str(make_history().enable("host.load")).endswith("Datadog said: a; b; c; d; e")
+        assert str(make_history().enable("host.load")).endswith("Datadog's message: a; b; c; d; e")
 
     def test_a_tag_configuration_is_a_refusal(self, intake: Intake, make_history: MakeHistory) -> None:
         intake.tag_configured.add("host.load")
-        assert str(make_history().enable("host.load")).endswith("said: host.load has a tag configuration")
+        assert str(make_history().enable("host.load")).endswith("message: host.load has a tag configuration")
         assert intake.historical == set()
 
     def test_any_other_refusal_says_what_datadog_said(
         self, intake: Intake, make_history: MakeHistory
     ) -> None:
         intake.faults.add(Fault(status=409, body='{"errors": ["somebody else is at it"]}'))
-        expected = f"{intake.url} answered 409; it said: somebody else is at it"
+        expected = f"{intake.url} answered 409; response: somebody else is at it"
         assert make_history().enable("host.load") == expected
 
     @pytest.mark.parametrize("status", [307, 400, 404])
@@ -173,9 +173,9 @@ class TestTryingAgain:
 
 def test_how_long_points_take_to_be_visible_depends_on_their_age() -> None:
     bounds = [0, 3600, 12 * 3600, 30 * 86_400, RETENTION]
-    texts = [visible(bound + 1) for bound in bounds]
+    texts = [visibility_delay(bound + 1) for bound in bounds]
     assert len(set(texts)) == len(bounds)
-    assert [visible(bound) for bound in bounds[1:]] == texts[:-1]
+    assert [visibility_delay(bound) for bound in bounds[1:]] == texts[:-1]
 
 
 def test_the_refusal_names_the_number_and_the_command() -> None:

@@ -78,7 +78,7 @@ def test_a_wrong_api_key_is_told_from_a_wrong_application_key(
 def test_a_wrong_application_key_is_a_matter_of_configuration(
     intake: Intake, make_history: MakeHistory
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"DD_APP_KEY is valid.*said: The application key is"):
+    with pytest.raises(ConfigurationError, match=r"DD_APP_KEY is valid.*message: The application key is"):
         make_history(DD_APP_KEY="wrong-key").enabled(["host.load"])
     assert [(request.path, request.status) for request in intake.requests] == [
         (f"{HISTORICAL}/host.load", 403),
@@ -95,7 +95,7 @@ def test_a_missing_permission_is_a_reason_and_asking_still_works(
     assert enabled(history) == {"jobs.done"}
     assert str(history.enable("host.load")).endswith(
         "has the permission late_metrics_config_write; "
-        "Datadog said: The application key lacks the permission late_metrics_config_write"
+        "Datadog's message: The application key lacks the permission late_metrics_config_write"
     )
 
 

@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
-from common.datadog.documents import Target, monitor_document
+from common.datadog.documents import DocumentTarget, monitor_document
 from scripts.datadog_documents import all_views
 from support.queries import MonitorQuery, Series, alerts, queries
 from support.standins import NOW
 
 MONITORS = {
-    monitor.key: monitor_document(monitor, Target()) for views in all_views() for monitor in views.monitors
+    monitor.key: monitor_document(monitor, DocumentTarget())
+    for views in all_views()
+    for monitor in views.monitors
 }
 Points = Mapping[int, float]
 NOTHING: dict[str, list[object]] = {"alert": [], "warning": [], "no data": []}

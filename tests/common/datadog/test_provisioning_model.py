@@ -17,7 +17,7 @@ import pytest
 
 from common.datadog.provisioning import (
     DASHBOARD,
-    GRACE,
+    DATE_TOLERANCE,
     MONITOR,
     Provisioner,
     Resource,
@@ -106,7 +106,7 @@ class World:
                 life.worked = self.now
             case "clone":
                 copy = self.store.store(kind, "", changed)
-                recent = life.written is not None and self.now <= life.written + GRACE
+                recent = life.written is not None and self.now <= life.written + DATE_TOLERANCE
                 self.lives[copy] = Life(kind, life.written, self.now, not recent)
             case "delete" if self.chance(0.3):
                 del self.stored(kind)[name]
@@ -165,7 +165,7 @@ class World:
         """Raise where a write of a run would lose a person's work that is not excused."""
         life = self.lives[name]
         assert not life.clone, f"{name} is a person's clone"
-        if life.worked is None or (life.written is not None and life.worked <= life.written + GRACE):
+        if life.worked is None or (life.written is not None and life.worked <= life.written + DATE_TOLERANCE):
             return
         assert life.read is not None, f"{name} was not read before it was written"
         if life.worked > life.read or (name, life.modified) in self.agreed:
@@ -256,7 +256,7 @@ def test_kill_at_every_request_then_edit_and_clone_loses_nothing(case: str, appl
         world.requests, world.kill_at = 0, (number, applied)
         work(world)
         world.kill_at = None
-        world.wait(GRACE + 5)
+        world.wait(DATE_TOLERANCE + 5)
         for _ in range(4):
             world.act()
             world.wait(5)

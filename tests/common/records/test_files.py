@@ -11,7 +11,16 @@ import pytest
 
 from common.collector import Network
 from common.records.compression import zstd
-from common.records.files import MAX_DEPTH, MAX_DOCUMENT, File, Files, former_names, reason, shown, unit
+from common.records.files import (
+    MAX_DIRECTORY_DEPTH,
+    MAX_DOCUMENT,
+    File,
+    Files,
+    former_names,
+    reason,
+    shown,
+    unit,
+)
 
 NOW = 2_000_000_000
 
@@ -103,14 +112,14 @@ def test_relative_pattern_gives_absolute_paths(tmp_path: Path, monkeypatch: pyte
 
 
 def test_directories_are_entered_to_a_limited_depth(tmp_path: Path) -> None:
-    deep = tmp_path.joinpath(*["x"] * MAX_DEPTH)
+    deep = tmp_path.joinpath(*["x"] * MAX_DIRECTORY_DEPTH)
     make(deep, "a.jsonl", "x/b.jsonl", "x/x/c.jsonl")
     result = files().find([str(tmp_path)])
     assert (sorted(result.files), [path for path, _ in result.unreadable]) == (
         [f"{deep}/a.jsonl"],
         [f"{deep}/x"],
     )
-    expected = [str(tmp_path.joinpath(*["x"] * depth)) for depth in range(MAX_DEPTH + 1)]
+    expected = [str(tmp_path.joinpath(*["x"] * depth)) for depth in range(MAX_DIRECTORY_DEPTH + 1)]
     assert [directory for directory, _, _ in files().tree(str(tmp_path))] == expected
 
 
@@ -284,10 +293,14 @@ def test_name_that_is_not_text_is_unreadable(tmp_path: Path) -> None:
     assert result.unreadable == [(f"{tmp_path}/\\xff.jsonl", "its name is not UTF-8")]
 
 
-def test_more_files_than_the_limit_are_reported_and_the_first_are_found(tmp_path: Path) -> None:
+def test_more_files_than_the_limit_are_reported_and_the_first_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make(tmp_path, "a.jsonl", "b/b.jsonl", "c/c.jsonl")
-    assert files(max_files=3).find([str(tmp_path)]).unreadable == []
-    result = files(max_files=2).find([str(tmp_path)])
+    monkeypatch.setattr("common.records.files.MAX_FILES", 3)
+    assert files().find([str(tmp_path)]).unreadable == []
+    monkeypatch.setattr("common.records.files.MAX_FILES", 2)
+    result = files().find([str(tmp_path)])
     assert len(result.files) == len(result.pattern_of) == 2
     assert result.unreadable == [(str(tmp_path), "more than 2 files; narrow the pattern")]
 

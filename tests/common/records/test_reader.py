@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from common.collector import Network
 from common.records.compression import MAX_WINDOW_LOG, zstd
 from common.records.files import File, Files
-from common.records.reader import Index, Line, Sizes, last_values, loads, read
+from common.records.reader import Index, RecordLine, Sizes, last_values, loads, read
 from fleetgauge.records import Json
 
 SMALL = Sizes(block=200, probe=60, chunk=90, line=150, tail=400)
@@ -44,7 +44,7 @@ def listed(folder: Path) -> tuple[Files, list[File]]:
     return files, list(files.find([str(folder)]).files.values())
 
 
-def lines_of(path: Path, since: float = 0, sizes: Sizes = SMALL) -> list[Line]:
+def lines_of(path: Path, since: float = 0, sizes: Sizes = SMALL) -> list[RecordLine]:
     files, [file] = listed(path)
     found = []
     for same, lines in read(files, [(file, since)], time_of, sizes=sizes):
@@ -54,7 +54,7 @@ def lines_of(path: Path, since: float = 0, sizes: Sizes = SMALL) -> list[Line]:
     return found
 
 
-def times(lines: Iterable[Line]) -> list[Any]:
+def times(lines: Iterable[RecordLine]) -> list[Any]:
     return [line.value["t"] for line in lines if line.value and "t" in line.value]
 
 
@@ -138,7 +138,7 @@ def test_endless_line_or_hole_is_passed_over_in_bounded_memory(tmp_path: Path, f
     assert found == [(0, {"t": 1}, None), second, (50_000_018, {"t": 3}, None)]
 
 
-def brute_force(content: bytes, longest: int) -> list[Line]:
+def brute_force(content: bytes, longest: int) -> list[RecordLine]:
     """Return all complete lines, from the whole content at once."""
     found, start = [], 0
     for text in content.split(b"\n")[:-1]:
@@ -154,7 +154,7 @@ def brute_force(content: bytes, longest: int) -> list[Line]:
             except ValueError:
                 damage = "not_json"
         if value is not None or damage:
-            found.append(Line(start, value, damage))
+            found.append(RecordLine(start, value, damage))
         start += len(text) + 1
     return found
 
@@ -226,7 +226,7 @@ def test_windows_with_an_index_have_what_one_pass_has(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, f"a.jsonl{suffix}").write_bytes(gzip.compress(content) if suffix else content)
         files, [file] = listed(Path(folder))
-        index, found = Index(room), list[Line]()
+        index, found = Index(room), list[RecordLine]()
         last = max((line.value["t"] for line in expected if line.value), default=9000)
         for since in range(9000, last + 1, width):
             for _, lines in read(files, [(file, since)], time_of, index, since + width, sizes):

@@ -176,7 +176,7 @@ class TestRefused:
 class TestAgreeing:
     def test_a_person_is_asked_once_with_an_estimate(self, toy: Toy) -> None:
         hourly(toy)
-        outcome = push(toy, span(3, ask=True))
+        outcome = push(toy, span(3, confirm=True))
         [question] = toy.person.asked
         when = f"{iso(NOW - 3 * HOUR)} to {iso(NOW)}"
         first, *more = question.split("\n  ")
@@ -187,14 +187,14 @@ class TestAgreeing:
     def test_a_person_may_decline(self, toy: Toy) -> None:
         past(toy, VALUE.series((NOW - 120, NOW - 60), (1, 1)))
         toy.person.answer = False
-        outcome = push(toy, span(0.25, ask=True))
+        outcome = push(toy, span(0.25, confirm=True))
         when = f"{iso(NOW - 900)} to {iso(NOW)}"
         assert toy.person.asked == [f"about 2 points, {when}, 15 ticks; visible at once"]
         assert (outcome.status, outcome.points_sent, toy.intake.requests) == (Status.SKIPPED, 0, [])
 
     def test_nobody_is_asked_about_nothing(self, toy: Toy) -> None:
         past(toy)
-        for asked in (span(0.25, ask=True), span(0.25, ask=True, enable=True)):
+        for asked in (span(0.25, confirm=True), span(0.25, confirm=True, enable=True)):
             assert push(toy, asked).status is Status.EMPTY
         assert toy.person.asked == []
 
@@ -214,7 +214,7 @@ class TestAgreeing:
 
         toy.person = Slow()
         past(toy, VALUE(1, NOW - HOUR + 121))
-        outcome = push(toy, span(1, ask=True))
+        outcome = push(toy, span(1, confirm=True))
         assert (outcome.status is Status.FAILED) == (seconds > 90)
         assert (len(intake.points), intake.dropped) == (int(seconds == 90), 0)
         if outcome.error:
@@ -255,7 +255,7 @@ class TestHistoricalIngestion:
         self.live_first(toy)
         intake.historical.add("toy.other")
         past(toy, VALUE(1, NOW - 2 * HOUR), OTHER(2, NOW - 2 * HOUR))
-        outcome = push(toy, span(3, ask=True, **options))
+        outcome = push(toy, span(3, confirm=True, **options))
         [question] = toy.person.asked
         assert question.split("\n  ")[1:] == [line, "toy.value"]
         assert (self.arrived(toy), outcome.points_sent, outcome.error) == (sent, len(sent), None)
@@ -265,7 +265,7 @@ class TestHistoricalIngestion:
         self.live_first(toy)
         intake.historical.add("toy.other")
         past(toy, VALUE(1, NOW - 2 * HOUR), OTHER(2, NOW - 2 * HOUR))
-        outcome = push(toy, span(3, ask=True))
+        outcome = push(toy, span(3, confirm=True))
         assert (toy.person.asked, self.arrived(toy)) == ([], [])
         assert outcome.error is not None
         assert (outcome.error.details, outcome.error.configuration) == (["toy.value"], True)
@@ -275,7 +275,7 @@ class TestHistoricalIngestion:
     def test_where_all_are_left_out_it_is_an_error(self, toy: Toy) -> None:
         self.live_first(toy)
         past(toy, VALUE(1, NOW - 2 * HOUR))
-        outcome = push(toy, span(3, only_enabled=True, ask=True))
+        outcome = push(toy, span(3, only_enabled=True, confirm=True))
         assert outcome.error is not None
         assert outcome.error.message.startswith("Historical Metrics Ingestion is off for all metrics")
         assert (toy.person.asked, self.arrived(toy)) == ([], [])
@@ -313,7 +313,7 @@ class TestHistoricalIngestion:
 
     def test_a_name_that_appears_in_a_later_window_is_checked_there(self, toy: Toy, intake: Intake) -> None:
         hourly(toy, self.later(toy))
-        assert push(toy, span(4, ask=True)).points_sent == 7
+        assert push(toy, span(4, confirm=True)).points_sent == 7
         assert len(toy.person.asked) == 1
         checked = [one.path.rpartition("/")[2] for one in intake.requests if "historical" in one.path]
         assert checked == ["toy.other", "toy.value"], "each name once"
@@ -417,7 +417,7 @@ class TestContinuing:
     def test_a_window_of_many_points_is_sent_in_parts(
         self, toy: Toy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(backfill, "MAX_WAITING", 40)
+        monkeypatch.setattr(backfill, "MAX_BATCH_POINTS", 40)
         at_once: list[int] = []
 
         def collect(context: Context[Any]) -> Iterator[Series]:
@@ -429,7 +429,7 @@ class TestContinuing:
                 raise SourceError("gone")
 
         hourly(toy, collect)
-        outcome = push(toy, span(2, ask=True))
+        outcome = push(toy, span(2, confirm=True))
         assert len(toy.person.asked) == 1
         assert at_once == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], "some are sent while others are collected"
         assert outcome.points_sent == 66 + 43, "what waited when it failed was not sent"
@@ -439,11 +439,11 @@ class TestContinuing:
 def test_the_estimate_of_a_window_that_is_sent_in_parts_is_of_the_span(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "MAX_WAITING", 30)
+    monkeypatch.setattr(backfill, "MAX_BATCH_POINTS", 30)
     hourly(
         toy, lambda context: (VALUE(1, at) for at in range(context.window.since, context.window.until, 60))
     )
-    push(toy, span(2, ask=True))
+    push(toy, span(2, confirm=True))
     [question] = toy.person.asked
     points = int(question.split()[1])
     assert points == pytest.approx(120, rel=0.1)

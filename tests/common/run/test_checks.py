@@ -45,7 +45,7 @@ def test_it_says_that_state_can_be_kept_and_changes_none(
     before = kept.read_bytes(), kept.stat().st_mtime_ns
     code, said = check(reader)
     assert code == 0, said
-    assert f"state can be kept in {tmp_path}/store" in said
+    assert f"state can be stored in {tmp_path}/store" in said
     assert (kept.read_bytes(), kept.stat().st_mtime_ns) == before
     assert {path.name.replace(kept.stem, "key") for path in (tmp_path / "store").iterdir()} == {
         "key.json",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from common.config.settings import CoreSettings
 from common.errors import ConfigurationError, StateError
 from common.run import state
-from common.run.state import MAX_AHEAD, MAX_BYTES, VERSION, DirectoryStore, Document, Store
+from common.run.state import MAX_CLOCK_AHEAD, MAX_STATE_BYTES, VERSION, DirectoryStore, Document, StateStore
 from common.times import EARLIEST
 from support.servers.aws import Aws
 from support.servers.faults import Fault
@@ -29,14 +29,14 @@ FULL = Document(NOW - 10, NOW - 900, NOW - 60, {"a": 2, "b": [1, {"c": None}]})
 
 
 @pytest.fixture(params=["directory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
     """Either kind of store, empty."""
     if request.param == "directory":
         return DirectoryStore(tmp_path)
     return s3_store(request.getfixturevalue("aws"))
 
 
-def s3_store(aws: Aws, bucket: str = "state", **environ: str) -> Store:
+def s3_store(aws: Aws, bucket: str = "state", **environ: str) -> StateStore:
     if bucket == "state":
         aws.make_bucket(bucket)
     made = state.open_store(
@@ -51,7 +51,7 @@ def core(**environ: str) -> CoreSettings:
 
 
 class TestStores:
-    def test_a_saved_document_is_loaded_by_the_next_run(self, store: Store) -> None:
+    def test_a_saved_document_is_loaded_by_the_next_run(self, store: StateStore) -> None:
         assert state.load(store, "wandb", NOW) == (Document(), None)
         state.save(store, "wandb", FULL)
         assert state.load(store, "wandb", NOW) == (FULL, None)
@@ -59,7 +59,7 @@ class TestStores:
 
     @pytest.mark.parametrize(("later", "stored"), [(-1, 0), (0, 1), (1, 1)])
     def test_a_document_of_a_run_that_began_later_is_left_alone(
-        self, store: Store, later: int, stored: int
+        self, store: StateStore, later: int, stored: int
     ) -> None:
         first, second = Document(NOW, memory={"n": 0}), Document(NOW + later, memory={"n": 1})
         state.save(store, "wandb", first)
@@ -67,28 +67,27 @@ class TestStores:
         assert state.load(store, "wandb", NOW + 1)[0].memory == {"n": stored}
 
     @pytest.mark.parametrize("content", [b"garbage", b'{"version": 1, "state": {}}', b""])
-    def test_a_bad_document_is_reported_copied_and_replaced(self, store: Store, content: bytes) -> None:
+    def test_a_bad_document_is_reported_copied_and_replaced(self, store: StateStore, content: bytes) -> None:
         store.write("wandb", content)
         document, why = state.load(store, "wandb", NOW)
         assert document == Document()
         assert why is not None
         assert why.startswith("wandb: ")
         assert store.read("wandb") == content, "a run that only reads leaves it"
-        state.set_aside(store, "wandb")
         state.save(store, "wandb", FULL)
         assert (store.read("wandb.bad"), state.load(store, "wandb", NOW)) == (content, (FULL, None))
 
     def test_a_document_of_more_bytes_than_are_read_is_bad(
-        self, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, store: StateStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         state.save(store, "wandb", FULL)
-        monkeypatch.setattr(state, "MAX_BYTES", len(FULL.encode()))
+        monkeypatch.setattr(state, "MAX_STATE_BYTES", len(FULL.encode()))
         assert state.load(store, "wandb", NOW) == (FULL, None)
-        monkeypatch.setattr(state, "MAX_BYTES", len(FULL.encode()) - 1)
+        monkeypatch.setattr(state, "MAX_STATE_BYTES", len(FULL.encode()) - 1)
         assert state.load(store, "wandb", NOW)[1] == f"wandb: larger than {len(FULL.encode()) - 1} bytes"
-        assert MAX_BYTES == 2**26
+        assert MAX_STATE_BYTES == 2**26
 
-    def test_a_check_leaves_the_document_alone(self, store: Store) -> None:
+    def test_a_check_leaves_the_document_alone(self, store: StateStore) -> None:
         state.save(store, "wandb", FULL)
         for _ in range(2):
             state.check(store, "wandb")
@@ -158,11 +157,11 @@ class TestDirectory:
 
 class TestS3:
     @pytest.fixture
-    def s3(self, aws: Aws) -> Iterator[Store]:
+    def s3(self, aws: Aws) -> Iterator[StateStore]:
         yield s3_store(aws)
         aws.faults.clear()
 
-    def test_documents_are_under_the_prefix(self, s3: Store, aws: Aws) -> None:
+    def test_documents_are_under_the_prefix(self, s3: StateStore, aws: Aws) -> None:
         state.check(s3, "wandb")
         assert [(one.method, one.path) for one in aws.requests] == [
             ("GET", "/state/fleet/wandb.json"),
@@ -171,7 +170,7 @@ class TestS3:
 
     @pytest.mark.parametrize("fault", [Fault(status=503), Fault(reset="before")], ids=str)
     def test_an_s3_that_fails_is_an_error_and_keeps_the_document(
-        self, s3: Store, aws: Aws, fault: Fault
+        self, s3: StateStore, aws: Aws, fault: Fault
     ) -> None:
         state.save(s3, "wandb", FULL)
         aws.faults.add(fault, times=None)
@@ -243,7 +242,7 @@ DAMAGED = {
     "a time that is NaN": document(sent_until=float("nan")),
     "a time with a fraction": document(last_success=NOW - 0.5),
     "a time in milliseconds": document(now=NOW * 1000),
-    "a time beyond a day ahead": document(now=NOW + MAX_AHEAD + 1),
+    "a time beyond a day ahead": document(now=NOW + MAX_CLOCK_AHEAD + 1),
     "an enormous time": document(sent_until=10**400),
     "too many digits": b'{"version": 2, "memory": {}, "now": 1' + b"0" * 5000 + b"}",
     "nested too deep to read": b'{"version": 2, "memory": ' + b'{"a":' * 100_000,
@@ -262,7 +261,9 @@ class TestDocument:
 
     def test_times_in_the_future_are_not_known(self) -> None:
         """The clock of the run that saved them may have been ahead."""
-        ahead = document(now=NOW + 60, sent_until=NOW + 1, last_success=NOW + MAX_AHEAD, memory={"a": 1})
+        ahead = document(
+            now=NOW + 60, sent_until=NOW + 1, last_success=NOW + MAX_CLOCK_AHEAD, memory={"a": 1}
+        )
         assert Document.decode(ahead, NOW) == Document(NOW + 60, None, None, {"a": 1})
         present = document(sent_until=NOW, last_success=EARLIEST)
         assert Document.decode(present, NOW) == Document(NOW, NOW, EARLIEST)
