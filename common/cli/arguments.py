@@ -168,11 +168,8 @@ def _backfill(
             f"--push --since sends what cannot be taken back, and {why}: "
             "look at it without --push, then add --yes"
         )
-    try:
-        since = parse_moment(since_text, now)
-        until = now if given.until is None else parse_moment(given.until, now)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from None
+    since = _moment("--since", since_text, now)
+    until = now if given.until is None else _moment("--until", given.until, now)
     if until <= since:
         raise ConfigurationError(f"--until {iso(until)} is not after --since {iso(since)}")
     part, parts = _part_of("--slice", given.slice, environ, MAX_PARTS)
@@ -193,6 +190,13 @@ def _backfill(
         enable=given.enable_historical,
         ask=given.push and not given.yes,
     )
+
+
+def _moment(option: str, text: str, now: int) -> int:
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
 
 
 def _refuse_odd_pairs(options: argparse.Namespace) -> None:

@@ -139,7 +139,7 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
         ("wandb --html p.html --check", "--html draws the past: leave --check out"),
         ("wandb --since 1d --json --html p.html", "--json prints the points"),
         ("wandb --since 1d --print-config", "--print-config is about settings: leave --since out"),
-        ("wandb --since 2026-11-14", "'2026-11-14' does not say its time zone"),
+        ("wandb --since 2026-11-14", "--since: '2026-11-14' does not say its time zone"),
         ("wandb --since 1d --until 2d", "--until 2026-11-13T12:00:00Z is not after --since 2026-11-14"),
         ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
         (f"{FIXED} --slice 4/4", "--slice 4/4: parts are numbered from 0 to 3"),
