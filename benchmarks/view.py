@@ -29,9 +29,11 @@ from time import process_time
 from benchmarks.measure import medians
 from common.metric import gauge
 from common.outcome import Outcome, Status
-from common.show import csv_file, layout, overview, page, report
+from common.show import export, page, table
 from common.show.points import Points
+from common.dashboard import Dashboard, Section, line
 from common.window import Window
+from rich.console import Console
 
 series, ticks, step, together, rounds = {sizes}
 span = Window(0, ticks * step, step)
@@ -43,7 +45,9 @@ for start in range(1, ticks + 1, together):
         values = [(tick * 7919 + number) % 1009 / 7 for tick in some]
         points.add(metrics[number % 31].series([tick * step for tick in some], values, series=str(number)))
     points.flush()
-outcomes, found = [Outcome("wandb", Status.OK)], {{"wandb": points}}
+outcomes, found = [Outcome("toy", Status.OK)], {{"toy": points}}
+charts = tuple(line(metric.name, metric, by=metric.tags) for metric in metrics)
+dashboards = {{"toy": [Dashboard("toy", "Toy", "Every metric.", (Section("All", charts),))]}}
 nowhere = open(os.devnull, "w")
 folder = Path(tempfile.mkdtemp(dir={folder!r}))
 
@@ -64,10 +68,11 @@ print(json.dumps(medians(rounds, {{"printing": lambda: cpu(printing), "showing":
 """
 NOTHING = "pass"
 WAYS = {
-    "table": "nowhere.writelines(overview.show(outcomes, found, layout.Look(160), span))",
-    "json": "report.write_document(outcomes, found, nowhere)",
-    "csv": "csv_file.write(folder / 'points.csv', outcomes, found)",
-    "html": "page.write(folder / 'page.html', outcomes, found, span)",
+    "table": "table.show(table.Output(nowhere, Console(file=nowhere, width=160)), outcomes, found, span)",
+    "lines": "table.show(table.Output(nowhere), outcomes, found, span)",
+    "json": "export.write_json(outcomes, found, nowhere)",
+    "csv": "export.write_csv(folder / 'points.csv', outcomes, found)",
+    "html": "page.write_page(folder / 'page.html', outcomes, found, span, dashboards)",
 }
 
 

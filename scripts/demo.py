@@ -26,7 +26,7 @@ from common.options import Mode, Options  # noqa: E402
 from common.run.health import METRICS as SELF_METRICS  # noqa: E402
 from common.run.health import SENT  # noqa: E402
 from common.run.run import run as run_once  # noqa: E402
-from common.show.report import number  # noqa: E402
+from common.show.table import rounded  # noqa: E402
 from scripts.demo_records import SPAN, Clock, write_records  # noqa: E402
 from support.servers.aws import Aws  # noqa: E402
 from support.servers.datadog import Intake, PointKey  # noqa: E402
@@ -232,7 +232,7 @@ def latest(intake: Intake) -> Iterator[tuple[str, str, str]]:
     """The latest point of each series: metric, value, and whose it is."""
     for name in intake.names():
         for (tags, host), points in sorted(intake.series(name).items(), key=str):
-            yield name, number(points[max(points)]), labels(tags, host)
+            yield name, rounded(points[max(points)]), labels(tags, host)
 
 
 def labels(tags: tuple[str, ...], host: str | None) -> str:
@@ -255,7 +255,7 @@ def values(intake: Intake) -> Iterator[tuple[str, list[str]]]:
     for name in intake.names():
         last = {series: points[max(points)] for series, points in intake.series(name).items()}
         series = max(last, key=lambda one: (one[1] != OWN, last[one], str(one)))
-        yield name, [number(last[series]), labels(*series)]
+        yield name, [rounded(last[series]), labels(*series)]
 
 
 def keep(environment: Mapping[str, str], seconds: float) -> None:

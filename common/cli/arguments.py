@@ -17,6 +17,7 @@ from common.shards import SHARDED, Shard
 from common.times import duration, iso, parse_duration, parse_moment
 from fleetgauge import __version__
 
+LAST_DAY = "1d"  # the span of a page without --since
 LIVE, PAST = 120.0, 3600.0  # deadlines, in seconds
 TO_END = 15.0  # seconds that ending a child which hangs, and reporting that, may take
 EXPLAINED = "wandb"  # the collector that can list what a value is made of
@@ -92,7 +93,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
     step = "grid of the answers (default: FLEETGAUGE_STEP)"
     add("--step", metavar="INTERVAL", type=interval, help=step)
     add("--csv", metavar="FILE", help="without --push: write every point to a file as well")
-    html = "without --push: draw every metric on a page to look at; in a directory it gets a name"
+    html = "without --push: draw a page, of the last day without --since; in a directory it gets a name"
     add("--html", metavar="FILE", help=html)
     part = "only part I, from 0, of N equal parts; /N takes I from JOB_COMPLETION_INDEX"
     add("--slice", metavar="I/N", help=part)
@@ -158,7 +159,8 @@ def options_of(
 def _backfill(
     given: argparse.Namespace, names: list[str], environ: Mapping[str, str], now: int, *, can_ask: bool
 ) -> Backfill | None:
-    if given.since is None:
+    since_text = given.since or (LAST_DAY if given.html else None)
+    if since_text is None:
         return None
     if given.push and not given.yes and (not can_ask or len(names) > 1):
         why = "there is no terminal to ask on" if len(names) == 1 else "there are several collectors"
@@ -166,11 +168,8 @@ def _backfill(
             f"--push --since sends what cannot be taken back, and {why}: "
             "look at it without --push, then add --yes"
         )
-    try:
-        since = parse_moment(given.since, now)
-        until = now if given.until is None else parse_moment(given.until, now)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from None
+    since = _moment("--since", since_text, now)
+    until = now if given.until is None else _moment("--until", given.until, now)
     if until <= since:
         raise ConfigurationError(f"--until {iso(until)} is not after --since {iso(since)}")
     part, parts = _part_of("--slice", given.slice, environ, MAX_PARTS)
@@ -193,12 +192,19 @@ def _backfill(
     )
 
 
+def _moment(option: str, text: str, now: int) -> int:
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+
+
 def _refuse_odd_pairs(options: argparse.Namespace) -> None:
     given = [
         f"--{name.replace('_', '-')}" for name, value in vars(options).items() if value not in (None, False)
     ]
     sending = ("--enable-historical", "--only-enabled", "--yes")
-    for option in ("--until", "--step", "--csv", "--html", "--slice", *sending):
+    for option in ("--until", "--step", "--csv", "--slice", *sending):
         if option in given and "--since" not in given:
             raise ConfigurationError(f"{option} requires --since")
     for option in sending:
@@ -206,6 +212,9 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
             raise ConfigurationError(f"{option} requires --push: without it nothing is sent")
     if "--every" in given and "--since" in given:
         raise ConfigurationError("--every is about the present, --since about the past: one of them")
+    for option in ("--every", "--check", "--print-config", "--explain"):
+        if option in given and "--html" in given:
+            raise ConfigurationError(f"--html draws the past: leave {option} out")
     for option in ("--csv", "--html"):
         if option in given and "--push" in given:
             raise ConfigurationError(f"{option} is for looking: leave --push out, and send afterwards")

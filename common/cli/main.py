@@ -18,12 +18,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import logs, registry
 from common.cli import console, streams
-from common.cli.arguments import options_of, parser
+from common.cli.arguments import LIVE, options_of, parser
 from common.cli.completion import script
 from common.cli.environment import CHILD
 from common.errors import ConfigurationError
@@ -90,7 +91,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
         return _push(names, given, options, argv, environ)
     for option, path in (("--csv", given.csv), ("--html", given.html)):
         if path:
-            from common.show.output import check_output
+            from common.show.export import check_output
 
             check_output(Path(path), option)
     if not given.every:
@@ -119,11 +120,12 @@ def _push(
 ) -> int:
     """Push live points, each collector in a process of its own."""
     from common.cli import supervise
-    from common.show import report
 
     def show(outcomes: list[Outcome]) -> None:
         if given.json:
-            report.write_document(outcomes, None, sys.stdout)
+            from common.show.export import write_json
+
+            write_json(outcomes, None, sys.stdout)
         else:
             _show(outcomes, {}, given, options, environ)
 
@@ -147,30 +149,50 @@ def _run_here(
 ) -> int:
     """Run collectors one after another in this process, and show what they found."""
     from common.cli.progress import watcher
+    from common.collector import load_collector
     from common.run.run import run
 
     points: dict[str, Points] = {}
     outcomes = []
     shown = watcher(sys.stderr)
-    shared = [DATADOG] if options.mode in {Mode.CHECK, Mode.PRINT_CONFIG} else []
-    for name in [*names, *shared]:
+
+    def agree(text: str) -> bool:
+        shown.close()
+        return console.ask(text, terminal)
+
+    def run_one(name: str, options: Options, points: dict[str, Points]) -> Outcome:
         with redirect_stdout(streams.Messages()):  # whatever a library prints is no point
             outcome = run(
                 name,
                 options,
                 environ,
                 points=points,
-                agree=lambda text: shown.ask(name, text, terminal),  # noqa: B023  # called before the next one
-                progress=lambda doing, done, total: shown.progress(name, doing, done, total),  # noqa: B023
+                agree=lambda text: agree(f"{name}: {text}"),
+                progress=lambda doing, done, total: shown.progress(name, doing, done, total),
             )
         shown.close()
+        return outcome
+
+    shared = [DATADOG] if options.mode in {Mode.CHECK, Mode.PRINT_CONFIG} else []
+    for name in [*names, *shared]:
+        if not given.html or given.since:
+            outcomes.append(run_one(name, options, points))
+            continue
+        # A page without --since: the last day of what knows the past, and the present of the rest.
+        present: dict[str, Points] = {}
+        outcome = run_one(name, replace(options, backfill=None, timeout=given.timeout or LIVE), present)
+        if not outcome.error and load_collector(name).has_history:
+            outcome = run_one(name, options, points)
+            if name in points:
+                points[name].add_present(present[name])
+        else:
+            points |= present
         outcomes.append(outcome)
     logs.set_up("run_collector", verbose=given.verbose)
     if given.json:
-        from common.show import report
+        from common.show.export import write_json
 
-        is_dry_run = options.mode is Mode.DRY_RUN
-        report.write_document(outcomes, points if is_dry_run else None, sys.stdout)
+        write_json(outcomes, points if options.mode is Mode.DRY_RUN else None, sys.stdout)
     else:
         _show(outcomes, points, given, options, environ)
     return exit_code(outcomes)
@@ -183,22 +205,20 @@ def _show(
     options: Options,
     environ: Mapping[str, str],
 ) -> None:
-    """Show a person what came of it, what was written where, and what to do next."""
-    from common.show import overview, report
-    from common.show.layout import Look
+    """Show what came of it, what was written where, and on a terminal what to do next."""
+    from common.show import table
 
-    look = Look.at(sys.stdout, environ)
+    output = table.Output(sys.stdout)
     span = _span(options, environ) if options.mode is Mode.DRY_RUN else None
     written = [*_write_files(outcomes, points, given, span)] if span else []
-    for line in overview.show(outcomes, points, look, span):
-        print(line)
+    table.show(output, outcomes, points, span)
     if options.mode in {Mode.DRY_RUN, Mode.PUSH}:
-        for line in report.closing(outcomes, look, pushed=options.mode is Mode.PUSH):
-            print(line)
+        table.show_totals(output, outcomes, pushed=options.mode is Mode.PUSH)
     for line in written:
-        print(line)
-    for line in _advice(outcomes, given, options) if look.width is not None else ():
-        print(line)
+        output.line(line)
+    if sys.stdout.isatty():
+        for line in _advice(outcomes, given, options):
+            print(line)  # a command line is not wrapped
     sys.stdout.flush()
 
 
@@ -221,16 +241,19 @@ def _write_files(
     outcomes: list[Outcome], points: Mapping[str, Points], given: argparse.Namespace, span: Window
 ) -> Iterator[str]:
     """Write the files that options name; yield a line on each."""
-    from common.show import csv_file, page
-    from common.show.figures import figure
+    from common.dashboard import views_of
+    from common.show.export import write_csv
+    from common.show.page import write_page
+    from fleetgauge.pages.axes import format_bytes
 
     for text in filter(None, (given.csv, given.html)):
         path = Path(text)
         if text == given.csv:
-            csv_file.write(path, outcomes, points)
+            write_csv(path, outcomes, points)
         else:
-            path = page.write(path, outcomes, points, span)
-        size = f", {' '.join(figure(path.stat().st_size, 'byte'))}" if path.is_file() else ""
+            dashboards = {name: views_of(name, found.metrics).dashboards for name, found in points.items()}
+            path = write_page(path, outcomes, points, span, dashboards)
+        size = f", {format_bytes(path.stat().st_size)}" if path.is_file() else ""
         yield f"wrote {visible(str(path))}{size}"
 
 

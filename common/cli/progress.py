@@ -1,85 +1,99 @@
-"""What is shown of work that takes long: a line that changes on a terminal, a line now and then elsewhere."""
+"""The progress of work that takes long: a bar on a terminal, a line of the log now and then elsewhere."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
-from shutil import get_terminal_size
-from typing import TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from common.cli.console import Console
-from common.logs import ERASE, can_erase
-from common.show.layout import columns
+from common.logs import can_erase
 from common.text import visible
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 EVERY = 10.0  # seconds between two lines of the log; what is quicker has none
-REDRAW = 0.2  # seconds between two changes of a line on a terminal
+REDRAW = 0.2  # seconds between two drawings of a bar
 
 log = logging.getLogger(__name__)
 
 
+class Watcher(Protocol):
+    """Shows how far a collector is."""
+
+    def progress(self, collector: str, doing: str, done: int, total: int | None) -> None:
+        """Show how much was done, of how much where that is known."""
+
+    def close(self) -> None:
+        """Remove what is shown."""
+
+
+def watcher(stream: TextIO) -> Watcher:
+    """Return what shows progress on a stream."""
+    return Bar(stream) if can_erase(stream) else Lines()
+
+
 class Lines:
-    """Logs now and then how far a collector is, and asks where a person can be."""
+    """Logs it, unless the last line was logged a short time ago."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due = clock() + EVERY
 
     def progress(self, collector: str, doing: str, done: int, total: int | None) -> None:
-        """Log it where the last line is long ago."""
         now = self._clock()
         if self._due <= now:
             self._due = now + EVERY
             log.info("%s: %s", collector, _text(doing, done, total))
 
-    def ask(self, collector: str, text: str, console: Console | None) -> bool:
-        """Show what will be sent; return whether a person agrees. Where nobody can be asked, it is a no."""
-        self.close()
-        if console is None:
-            log.error("%s: %s: nobody can be asked; --yes sends it", collector, text)
-            return False
-        console.questions.write(f"{collector}: {text}\nSend it? [y/N] ")
-        console.questions.flush()
-        return console.answers.readline().strip().lower() in {"y", "yes"}
-
     def close(self) -> None:
-        """Remove what is shown."""
+        """Do nothing: lines stay."""
 
 
-class Terminal(Lines):
-    """Keeps one line on a terminal instead."""
+class Bar:
+    """Draws a bar in one line of a terminal; a line of the log erases it until the next drawing."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-        self._is_shown = False
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._shown: Progress | None = None
         self._drawn = -REDRAW
 
     def progress(self, collector: str, doing: str, done: int, total: int | None) -> None:
-        """Show it in place of the line before."""
         if self._clock() - self._drawn < REDRAW and done != total:
             return
         self._drawn = self._clock()
-        self._draw(visible(f"{collector}: {_text(doing, done, total)}"))
+        if self._shown is None:
+            self._shown = _bar(self._stream)
+            self._shown.add_task("")
+            self._shown.start()
+        [task] = self._shown.task_ids
+        text = visible(f"{collector}: {_text(doing, done, total)}")
+        self._shown.update(task, description=text, completed=done, total=total, refresh=True)
 
     def close(self) -> None:
-        """Remove the line."""
-        if self._is_shown:
-            self._draw("")
-
-    def _draw(self, text: str) -> None:
-        room = get_terminal_size().columns - 1  # in the last column some terminals begin a new line
-        while columns(text) > room:
-            text = text[:-1]
-        self._is_shown = bool(text)
-        self._stream.write(ERASE + text)
-        self._stream.flush()
+        """Erase the bar."""
+        if self._shown is not None:
+            self._shown.stop()
+            self._shown = None
 
 
-def watcher(stream: TextIO) -> Lines:
-    """Return what shows progress on a stream."""
-    return Terminal(stream) if can_erase(stream) else Lines()
+def _bar(stream: TextIO) -> Progress:
+    """Return a bar that only we draw: from a thread of its own it would write into lines of the log."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    column = Column(no_wrap=True, overflow="ellipsis")
+    return Progress(
+        TextColumn("{task.description}", markup=False, table_column=column),
+        BarColumn(bar_width=20),
+        console=Console(file=stream),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
 
 
 def _text(doing: str, done: int, total: int | None) -> str:

@@ -193,18 +193,16 @@ class Session:
 
     def points(self) -> Points:
         """Return the sink of a dry run; what it drops is what the intake would."""
-        from common.show.boards import boards
         from common.show.points import Points
 
         past = self.options.backfill
-        metrics = self.collector.metrics
         return Points(
-            metrics,
+            self.collector.metrics,
             self.core.series_cap,
             oldest=past.since if past else self.now - MAX_AGE,
             newest=past.until if past else self.now + MAX_AHEAD,
             many_ticks=past is not None,
-            boards=boards(self.name, metrics, self.configuration.address) if past else None,
+            live_only=(metric.name for metric in self.collector.live_only) if past else (),
         )
 
     def intake(

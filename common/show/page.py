@@ -1,139 +1,193 @@
 """A span of the past as one self-contained page: the charts of the dashboards, before anything is sent.
 
-Nothing loaded, everything escaped; a few lines of script tell what is pointed at. It stays small and readable
-for any number of points and series: lines are drawn from stretches of time, and of many series only some are
-drawn, which the page says, and lists the others.
+It leads with the numbers of the dashboards' overviews. Nothing is loaded and everything is escaped. It stays
+small for any number of points and series: lines are drawn from intervals, and of many series some are drawn,
+which the page says; the table in the terminal and `--csv` have them all.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
-from common.metric import Metric
+from common.dashboard import Dashboard, Draw, Section, Widget
 from common.outcome import Outcome
-from common.show.output import output_file
-from common.show.page_lines import Drawn, Figures, Plan
-from common.show.page_style import STYLE
-from common.show.page_title import page_title
-from common.show.points import Board, Chart, Points, SeriesKey
-from common.show.report import number
-from common.show.summaries import Stretch, Summary, shared_labels
+from common.show.export import output_file
+from common.show.grid import ChartLine, Grid, Summary, chart_lines
+from common.show.points import Points, SeriesPoints
+from common.show.table import describe, from_to, rounded, shared_labels, symbol
 from common.window import Window
 from fleetgauge.pages.axes import byte_axis, clock_axis, format_bytes, format_duration, number_axis, plural
 from fleetgauge.pages.charts import Band, Line, Reading, draw_chart, draw_key
 from fleetgauge.pages.hover import HINT
 from fleetgauge.pages.page import file_of, render_cards, render_document, render_table
+from fleetgauge.pages.style import MAX_SERIES, SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
 
-MAX_LISTED = 2000  # series of one collector below its charts, drawn or not
+MAX_CARDS = 12
+_CARD = ("low", "last", "high")  # of a summary
+MAX_PROJECTS = 3  # named in a title
+_RULES = f"""
+{SERIES_RULES}main section{{background:none;border:0;padding:0;margin-top:2rem}}
+nav{{display:flex;flex-wrap:wrap;gap:.25rem 1rem;font-size:.875rem;margin-top:.75rem}}
+nav a,h3{{overflow-wrap:anywhere}}
+.ok{{color:var(--good)}}.partial,.failed{{color:var(--bad)}}.empty,.skipped{{color:var(--odd)}}
+.charts{{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.9rem;margin-top:.6rem}}
+.metric{{background:var(--card);border:1px solid var(--edge);border-radius:10px}}
+.metric{{padding:.8rem .9rem;min-width:0;display:flex;flex-direction:column}}
+.card{{background:var(--card)}}
+.metric.several{{grid-column:1/-1}}
+.metric h4{{font-size:.9375rem;line-height:1.35;margin:0;overflow-wrap:anywhere}}
+.metric .plot{{height:9.5rem}}
+.metric.several .plot{{height:13rem}}
+.metric .chart{{margin-top:.7rem}}
+.unit{{color:var(--muted);font-size:.8125rem;overflow-wrap:anywhere;min-width:0}}
+.name{{font-size:.8125rem;overflow-wrap:anywhere}}
+.name svg{{width:1.6rem;height:.8rem;margin-right:.5rem;overflow:visible;vertical-align:middle}}
+.name path{{fill:none}}
+td.name::before{{display:none}}
+@media (max-width:52rem){{.charts{{grid-template-columns:minmax(0,1fr)}}}}
+@media (max-width:40rem){{.metric tr{{grid-template-columns:repeat(3,minmax(0,1fr))}}}}
+@media (min-width:96rem){{main{{max-width:94rem}}.charts{{grid-template-columns:repeat(3,minmax(0,1fr))}}}}
+@media print{{.metric{{break-inside:avoid}}.charts{{grid-template-columns:repeat(2,minmax(0,1fr))}}}}
+"""
+_STYLE = page_style(SERIES_LIGHT, SERIES_DARK, _RULES)
 _HOW_TO_READ = (
-    "Times are UTC. A line is the mean of each stretch of time, the shade behind it reaches from the lowest "
-    f"to the highest value in it. Where a line is broken, nothing is known. {HINT}"
+    "Times are UTC. A line is the mean of each interval, the shade behind it reaches from the lowest to the "
+    f"highest value in it. Where a line is broken, nothing is known. {HINT}"
 )
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A chart with the lines that are drawn of it, of how many."""
+class Picture(NamedTuple):
+    """A widget and its lines, of how many."""
 
-    chart: Chart
-    metrics: Sequence[Metric]
-    lines: Sequence[Drawn]
-    series: int
-    listed: Sequence[tuple[SeriesKey, Summary]]  # where not every series is a line of its own
-    unlisted: int
+    widget: Widget
+    grid: Grid
+    lines: Sequence[ChartLine]
+    total: int
+
+    @property
+    def unit(self) -> str:
+        """The unit of what is drawn."""
+        return "percent" if self.widget.share_of else self.widget.metrics[0].unit
 
 
-@dataclass(frozen=True)
-class Account:
-    """What one collector has to show: its dashboards, each with the pictures of its sections."""
+class Report(NamedTuple):
+    """What a page shows of one collector: its dashboards, with the pictures of each section."""
 
     outcome: Outcome
-    declared: Sequence[Metric]
-    summaries: Mapping[SeriesKey, Summary]
-    boards: Sequence[tuple[Board, Sequence[tuple[str, Sequence[Picture]]]]]
+    points: Points | None
+    shared: Sequence[str]
+    boards: Sequence[tuple[Dashboard, Sequence[tuple[Section, Sequence[Picture]]]]]
 
 
-def write(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Points], span: Window) -> Path:
-    """Write the page, and say where: in a directory it gets a name. Raises where it cannot be written."""
-    accounts = [_account(outcome, points.get(outcome.collector), span) for outcome in outcomes]
-    series = (key for one in accounts for key in one.summaries)
-    title = page_title([one.outcome.collector for one in accounts], series, span)
+def write_page(
+    path: Path,
+    outcomes: Iterable[Outcome],
+    points: Mapping[str, Points],
+    span: Window,
+    dashboards: Mapping[str, Sequence[Dashboard]],
+) -> Path:
+    """Write the page and return its file: in a directory its title names it.
+
+    `dashboards` are those of each collector. ConfigurationError where the page cannot be written.
+    """
+    reports = [
+        _report(outcome, points.get(outcome.collector), span, dashboards.get(outcome.collector, ()))
+        for outcome in outcomes
+    ]
+    title = _title(reports, span)
+    body = [
+        f"<h1>{html.escape(title)}</h1>",
+        render_cards(_cards(reports)),
+        f"<p>{_totals(reports, span)}</p>",
+        _notes(reports),
+        _contents(reports),
+        f"<details><summary>How to read this page</summary><p>{_HOW_TO_READ}</p></details>",
+        *(_collector(report, span) for report in reports),
+    ]
     path = file_of(path, title)
     with output_file(path, "--html") as file:
-        file.write(render_page(title, accounts, span))
+        file.write(render_document(title, _STYLE, "".join(body), script=True))
     return path
 
 
-def _account(outcome: Outcome, file: Points | None, span: Window) -> Account:
-    """Read a collector's points twice: for the figures of all series, then for the lines that are drawn."""
-    if file is None:
-        return Account(outcome, (), {}, ())
-    summaries: dict[SeriesKey, Summary] = {}
-    for part in file:
-        if part.series not in summaries:
-            summaries[part.series] = Summary()
-        summaries[part.series].add(part)
-    declared = file.metrics
-    plan = Plan(declared, summaries, span)
-    known = {metric.name: metric for metric in declared}
-    room = MAX_LISTED
+def _report(outcome: Outcome, points: Points | None, span: Window, boards: Sequence[Dashboard]) -> Report:
+    by_metric: dict[str, list[SeriesPoints]] = {}
+    for one in sorted(points or (), key=lambda one: (one.series.metric, one.series.labels)):
+        by_metric.setdefault(one.series.metric, []).append(one)
 
-    def picture(chart: Chart) -> Picture:
-        nonlocal room
-        lines, series = plan.lines(chart)
-        every = plan.series(chart)
-        every = every if len(every) > len(lines) else []
-        shown = every[:room]
-        room -= len(shown)
-        figures = [(one, summaries[one]) for one in shown]
-        metrics = [known[name] for name in chart.metrics]
-        return Picture(chart, metrics, lines, series, figures, len(every) - len(shown))
+    def picture(widget: Widget) -> Picture:
+        grid, lines, count = chart_lines(widget, by_metric, span, MAX_SERIES)
+        return Picture(widget, grid, lines, count)
 
-    boards = [
-        (board, [(title, [*map(picture, charts)]) for title, charts in board.sections])
-        for board in file.boards()
+    shared = shared_labels(one for some in by_metric.values() for one in some)
+    drawn = [
+        (board, [(section, [*map(picture, section.widgets)]) for section in board.sections])
+        for board in boards
     ]
-    plan.fill(file)
-    return Account(outcome, declared, summaries, boards)
+    return Report(outcome, points if by_metric else None, shared, drawn if by_metric else ())
 
 
-def render_page(title: str, accounts: Sequence[Account], span: Window) -> str:
-    """The whole page."""
-    body = [
-        f"<h1>{html.escape(title)}</h1>",
-        "<p>This was a dry run: nothing was sent.</p>",
-        render_cards(_cards(accounts, span)),
-        _notes(accounts),
-        _contents(accounts),
-        f"<p>{_HOW_TO_READ}</p>",
-        *(_collector(account, span) for account in accounts),
-    ]
-    return render_document(title, STYLE, "".join(body), script=True)
+def _title(reports: Sequence[Report], span: Window) -> str:
+    """Return the title: the collectors, the projects and the span."""
+    tags = (
+        dict(label.partition(":")[::2] for label in one.series.labels)
+        for report in reports
+        for one in report.points or ()
+    )
+    projects = sorted(
+        {"/".join((tag.get("entity", "?"), tag["project"])) for tag in tags if "project" in tag}
+    )
+    named = ", ".join(projects) if len(projects) <= MAX_PROJECTS else f"{len(projects)} projects"
+    collectors = ", ".join(report.outcome.collector for report in reports)
+    return f"Dry run of {collectors}{f' of {named}' if named else ''}, {from_to(span.since, span.until)}"
 
 
-def _cards(accounts: Sequence[Account], span: Window) -> Iterable[tuple[str, str, str]]:
-    declared = sum(len(account.declared) for account in accounts)
-    present = {series.metric for account in accounts for series in account.summaries}
-    series = [summary for account in accounts for summary in account.summaries.values()]
-    dropped = sum(sum(account.outcome.dropped.values()) for account in accounts)
-    lost = sum(len(account.outcome.lost) for account in accounts)
-    yield "Span", format_duration(span.seconds), "its last tick included"
-    yield "Step", format_duration(span.step), f"{len(span.ticks):,} ticks"
-    yield "Metrics", f"{len(present):,}", f"of {declared:,} declared"
-    yield "Series", f"{len(series):,}", "metrics by tags"
-    yield "Points", f"{sum(one.points for one in series):,}", "none of them sent"
-    yield "Dropped", f"{dropped:,}", f"{lost:,} lost"
+def _cards(reports: Iterable[Report]) -> Iterator[tuple[str, str, str]]:
+    """Yield what the dashboards show as single numbers: the last value, and from what to what it went."""
+    pictures = (
+        (report, board, picture)
+        for report in reports
+        for board, sections in report.boards
+        for _, some in sections
+        for picture in some
+        if picture.widget.draw is Draw.VALUE and (picture.lines or _is_live_only(picture, report))
+    )
+    for report, board, picture in islice(pictures, MAX_CARDS):
+        if picture.lines:
+            low, last, high = (
+                _short(getattr(picture.lines[0].summary, name), picture.unit) for name in _CARD
+            )
+            value, detail = f"{last} {symbol(picture.unit)}".strip(), f"{low} to {high}"
+        else:
+            value, detail = "unknown", _why_empty(picture, report)
+        yield html.escape(picture.widget.title), html.escape(value), html.escape(f"{board.title}: {detail}")
 
 
-def _notes(accounts: Iterable[Account]) -> str:
-    """What went wrong, and what was dropped."""
+def _short(value: float, unit: str) -> str:
+    if unit == "byte":
+        return format_bytes(value)
+    return f"{value:,.1f}" if abs(value) >= 1 and value != int(value) else rounded(value)
+
+
+def _totals(reports: Sequence[Report], span: Window) -> str:
+    every = [one for report in reports for one in report.points or ()]
+    metrics = len({one.series.metric for one in every})
+    points = sum(len(one.values) for one in every)
+    return (
+        f"Nothing was sent: this was a dry run. {describe(span)}: {plural(points, 'point')} in "
+        f"{plural(len(every), 'series')} of {plural(metrics, 'metric')}."
+    )
+
+
+def _notes(reports: Iterable[Report]) -> str:
+    """Return what failed, was lost and was dropped."""
     notes = []
-    for outcome in (account.outcome for account in accounts):
-        if outcome.error:
-            notes.append(f"{outcome.collector}: {outcome.error.type}: {outcome.error.message}")
+    for outcome in (report.outcome for report in reports):
+        notes += [f"{outcome.collector}: {outcome.error.message}"] if outcome.error else []
         notes += [f"{outcome.collector} lost {unit}" for unit in outcome.lost]
         if outcome.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(outcome.dropped.items()))
@@ -142,150 +196,133 @@ def _notes(accounts: Iterable[Account]) -> str:
     return f'<div class="note">{listed}</div>' if listed else ""
 
 
-def _contents(accounts: Iterable[Account]) -> str:
-    boards = [(account, board) for account in accounts if account.summaries for board, _ in account.boards]
-    links = "".join(
-        f'<a href="#{html.escape(_anchor(account, board))}">'
-        f"{html.escape(board.title or account.outcome.collector)}</a>"
-        for account, board in boards
-    )
-    return f"<nav>{links}</nav>" if len(boards) > 1 else ""
+def _contents(reports: Iterable[Report]) -> str:
+    links = [
+        f'<a href="#{_anchor(report, board)}">{html.escape(board.title)}</a>'
+        for report in reports
+        for board, _ in report.boards
+    ]
+    return f"<nav>{''.join(links)}</nav>" if len(links) > 1 else ""
 
 
-def _anchor(account: Account, board: Board) -> str:
-    return f"{account.outcome.collector} {board.title}".strip().replace(" ", "-")
+def _anchor(report: Report, board: Dashboard) -> str:
+    return html.escape(f"{report.outcome.collector} {board.key}".replace(" ", "-"))
 
 
-def _collector(account: Account, span: Window) -> str:
-    outcome, shared = account.outcome, shared_labels(account.summaries)
+def _collector(report: Report, span: Window) -> str:
+    outcome = report.outcome
     badge = f'<span class="status {outcome.status}">{outcome.status}</span>'
     parts = [f'<div class="head"><h2>{html.escape(outcome.collector)}</h2>{badge}</div>']
-    parts += [f"<p>Every series: {html.escape(' '.join(shared))}</p>"] if shared else []
-    if not account.summaries:
-        parts.append("<p>There is nothing to draw: no sample is of this span.</p>")
-        return f"<section>{''.join(parts)}</section>"
-    for board, sections in account.boards:
-        parts.append(f'<div class="board" id="{html.escape(_anchor(account, board))}">')
-        if board.title:
-            name = html.escape(board.title)
-            parts.append(f'<h2>Dashboard <a href="{html.escape(board.url)}">{name}</a></h2>')
-        parts += [_section(title, pictures, shared, span) for title, pictures in sections]
+    if report.shared:
+        parts.append(f"<p>All series: {html.escape(' '.join(report.shared))}</p>")
+    if report.points is None:
+        why = "it failed" if outcome.error else "it found no point in this span"
+        parts.append(f"<p>There is nothing to draw: {why}.</p>")
+    for board, sections in report.boards:
+        parts.append(f'<div class="board" id="{_anchor(report, board)}"><h2>{html.escape(board.title)}</h2>')
+        parts += [_section(section, pictures, report, span) for section, pictures in sections]
         parts.append("</div>")
     return f"<section>{''.join(parts)}</section>"
 
 
-def _section(title: str, pictures: Sequence[Picture], shared: Sequence[str], span: Window) -> str:
-    """Charts under the title that they have on the dashboard; those without a value are only named."""
-    drawn = [_picture(one, shared, span) for one in pictures if one.lines]
-    notes = [f"<p>{html.escape(one.chart.text)}</p>" for one in pictures if one.chart.text]
-    absent = [one.chart.title for one in pictures if not one.lines and not one.chart.text]
-    named = f'<p class="absent">Without a value in this span: {html.escape(" · ".join(absent))}.</p>'
-    head = f"<h3>{html.escape(title)}</h3>" if title else ""
+def _section(section: Section, pictures: Sequence[Picture], report: Report, span: Window) -> str:
+    """Return the charts of a section; those that are empty are named, with the reason."""
+    drawn = [_picture(one, report.shared, span) for one in pictures if one.lines]
+    notes = [f"<p>{html.escape(one.widget.text)}</p>" for one in pictures if one.widget.text]
+    empty: dict[str, list[str]] = {}
+    for one in pictures:
+        if not one.lines and not one.widget.text:
+            empty.setdefault(_why_empty(one, report), []).append(one.widget.title)
+    absent = [
+        f'<p class="absent">{html.escape(" · ".join(titles))}: {html.escape(why)}.</p>'
+        for why, titles in empty.items()
+    ]
     charts = f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
-    return head + charts + "".join(notes) + (named if absent else "")
+    return f"<h3>{html.escape(section.title)}</h3>{charts}{''.join(notes + absent)}"
+
+
+def _why_empty(picture: Picture, report: Report) -> str:
+    widget = picture.widget
+    found = {one.series.metric for one in report.points or ()}
+    names = dict.fromkeys(metric.name for metric in (*widget.metrics, *widget.share_of))
+    if _is_live_only(picture, report):
+        return "only measured live, not for the past"
+    if missing := [name for name in names if name not in found]:
+        return f"no point of {', '.join(missing)} in this span"
+    if widget.where:
+        return f"no series with {' '.join(widget.where)}"
+    return "nothing to divide by"
+
+
+def _is_live_only(picture: Picture, report: Report) -> bool:
+    live_only = report.points.live_only if report.points else frozenset[str]()
+    return bool(picture.widget.metrics) and {metric.name for metric in picture.widget.metrics} <= live_only
 
 
 def _picture(picture: Picture, shared: Sequence[str], span: Window) -> str:
-    stretches = [line.stretches() for line in picture.lines]
-    figures = [line.figures(each) for line, each in zip(picture.lines, stretches, strict=True)]
-    plain = [" ".join(label for label in line.labels if label not in shared) for line in picture.lines]
-    names = [_name(place, name, picture.series) for place, name in enumerate(plain, start=1)]
-    several, hidden = len(names) > 2, picture.series - len(names)  # too many to stand beside another chart
-    unit = "percent" if picture.chart.share_of else picture.metrics[0].unit
-    listed = _series_table(names, figures, unit) if several else _stats(names, figures, unit)
-    more = _all_series(picture, shared) or (f"<p>All {len(names)} series are drawn.</p>" if several else "")
-    if hidden:
-        more = f"<p>The {len(names)} series that reach highest are drawn, {hidden:,} are not.</p>{more}"
-    kind = " · ".join(filter(None, (unit, "" if picture.chart.share_of else picture.metrics[0].kind)))
-    named = ", ".join(name for name in picture.chart.metrics if name != picture.chart.title)
-    named += f" in percent of {', '.join(picture.chart.share_of)}" if picture.chart.share_of else ""
-    text = picture.metrics[0].help if len(picture.metrics) == 1 and not picture.chart.share_of else ""
-    said = " · ".join(filter(None, (named, text)))
+    widget, unit = picture.widget, picture.unit
+    names = [" ".join(label for label in line.labels if label not in shared) for line in picture.lines]
+    is_alone = picture.total == 1 and names == [""]
+    keys = [
+        "" if is_alone else draw_key("line", f"s{number}") + html.escape(name or "no other tags")
+        for number, name in enumerate(names, start=1)
+    ]
+    table = _table(keys, [line.summary for line in picture.lines], unit)
+    hidden = picture.total - len(picture.lines)
+    more = (
+        f"<p>The {len(picture.lines)} lines that reach highest are drawn, {hidden:,} are not.</p>"
+        if hidden
+        else ""
+    )
+    kind = " · ".join(filter(None, (unit, "" if widget.share_of else widget.metrics[0].kind)))
     return (
-        f'<article class="metric{" several" if several else ""}"><div class="head">'
-        f"<h4>{html.escape(picture.chart.title)}</h4>"
-        f'<span class="unit">{html.escape(kind)}</span></div>'
-        f"{_chart(picture, plain, stretches, figures, unit, span)}{listed}{more}"
-        f'<p class="said">{html.escape(said).replace(".", ".<wbr>")}</p></article>'
+        f'<article class="metric{" several" if len(names) > 2 else ""}"><div class="head">'
+        f'<h4>{html.escape(widget.title)}</h4><span class="unit">{html.escape(kind)}</span></div>'
+        f"{_chart(picture, names, span)}{table}{more}{_about(widget)}</article>"
     )
 
 
-def _all_series(picture: Picture, shared: Sequence[str]) -> str:
-    """What can be opened below a chart that does not show every series: their figures."""
-    more = f"<p>{picture.unlisted:,} series more are not listed.</p>" if picture.unlisted else ""
-    if not picture.listed:
-        return more
-    several = len({one.metric for one, _ in picture.listed}) > 1
-    names = []
-    for one, _ in picture.listed:
-        labels = [label for label in one.labels if label not in shared]
-        names.append(html.escape(" ".join([one.metric, *labels] if several else labels) or "no other tags"))
-    figures = (summary for _, summary in picture.listed)
-    table = _series_table(names, figures, picture.metrics[0].unit, "listed")
-    drawn = f"{len(names) + picture.unlisted:,} series, {plural(len(picture.lines), 'line')} drawn"
-    return f"<details><summary>All {drawn}</summary>{table}{more}</details>"
+def _about(widget: Widget) -> str:
+    """Return the metrics of a chart and what they mean, folded."""
+    metrics = dict.fromkeys((*widget.metrics, *widget.share_of))
+    texts = [
+        f"<p>{html.escape(one.name).replace('.', '.<wbr>')}: {html.escape(one.help)}</p>" for one in metrics
+    ]
+    if widget.share_of:
+        above, below = (" + ".join(one.name for one in some) for some in (widget.metrics, widget.share_of))
+        texts.insert(0, f"<p>100 * ({html.escape(above)}) / ({html.escape(below)})</p>")
+    return f'<details class="about"><summary>What it shows</summary>{"".join(texts)}</details>'
 
 
-def _name(place: int, name: str, series: int) -> str:
-    """How a line is told from the others of its chart: its look, and the tags that not all have."""
-    if series == 1 and not name:
-        return ""
-    return draw_key("line", f"s{place}") + html.escape(name or "no other tags")
-
-
-def _chart(
-    picture: Picture,
-    names: Sequence[str],
-    each: Sequence[Sequence[Stretch | None]],
-    figures: Sequence[Figures | Summary],
-    unit: str,
-    span: Window,
-) -> str:
-    low, high = min(one.low for one in figures), max(one.high for one in figures)
+def _chart(picture: Picture, names: Sequence[str], span: Window) -> str:
+    grid, unit = picture.grid, picture.unit
+    low = min(line.summary.low for line in picture.lines)
+    high = max(line.summary.high for line in picture.lines)
     lines, bands = [], []
-    for place, (line, stretches) in enumerate(zip(picture.lines, each, strict=True), start=1):
-        grid, kind = line.parts[0].grid, f"s{place}"
-        means = [(grid.middle(at), one and one.mean) for at, one in enumerate(stretches)]
-        lines.append(Line(names[place - 1], kind, means, dots=True))
-        if any(one and one.low < one.high for one in stretches):
-            lows = [(grid.middle(at), one and (one.low, one.high)) for at, one in enumerate(stretches)]
-            bands.append(Band(kind, lows))
-    text = (
-        f"{picture.chart.title} over {format_duration(span.until - span.since)}: "
-        f"from {_worded(low, unit)} to {_worded(high, unit)} {'' if unit == 'byte' else unit}"
-    ).rstrip()
+    for number, (name, line) in enumerate(zip(names, picture.lines, strict=True), start=1):
+        kind, middles = f"s{number}", [(grid.middle(at), one) for at, one in enumerate(line.intervals)]
+        lines.append(Line(name, kind, [(at, one and one.mean) for at, one in middles], dots=True))
+        if any(one and one.low < one.high for one in line.intervals):
+            bands.append(Band(kind, [(at, one and (one.low, one.high)) for at, one in middles]))
+    text = f"{picture.widget.title} over {format_duration(span.seconds)}: " + (
+        f"from {_value(low, unit)} to {_value(high, unit)} {'' if unit == 'byte' else unit}".rstrip()
+    )
+    is_bytes = unit == "byte"
+    y = byte_axis(high) if is_bytes and low >= 0 else number_axis(low, high)
+    reading = Reading("clock", "byte" if is_bytes else "number", grid.width / 2)
     x = clock_axis(span.since, span.until)
-    y = byte_axis(high) if unit == "byte" and low >= 0 else number_axis(low, high)
-    within = picture.lines[0].parts[0].grid.width / 2
-    reading = Reading("clock", "byte" if unit == "byte" else "number", within)
     return draw_chart(x, y, lines, (), (), text, bands, legend=False, reading=reading)
 
 
-def _worded(value: float, unit: str) -> str:
-    return format_bytes(value) if unit == "byte" else number(value)
+def _value(value: float, unit: str) -> str:
+    return format_bytes(value) if unit == "byte" else rounded(value)
 
 
-def _figures(one: Figures | Summary, unit: str) -> list[tuple[str, str]]:
-    values = {"First": one.first, "Last": one.last, "Min": one.low, "Mean": one.mean, "Max": one.high}
-    told = [(head, _worded(value, unit)) for head, value in values.items()]
-    return [*told, ("Points", f"{one.points:,}")]
-
-
-def _stats(names: Iterable[str], summaries: Iterable[Figures | Summary], unit: str) -> str:
-    told = []
-    for name, summary in zip(names, summaries, strict=True):
-        told.append(f'<p class="name">{name}</p>' if name else "")
-        figures = _figures(summary, unit)
-        cells = "".join(f"<div><dt>{head}</dt><dd>{value}</dd></div>" for head, value in figures)
-        told.append(f'<dl class="stats">{cells}</dl>')
-    return "".join(told)
-
-
-def _series_table(
-    names: Iterable[str], summaries: Iterable[Figures | Summary], unit: str, css_class: str = ""
-) -> str:
-    rows = [
-        [("Series", name, "name wide"), *((head, value, "number") for head, value in _figures(one, unit))]
-        for name, one in zip(names, summaries, strict=True)
-    ]
-    return render_table(rows, css_class)
+def _table(names: Iterable[str], summaries: Iterable[Summary], unit: str) -> str:
+    rows = []
+    for name, one in zip(names, summaries, strict=True):
+        values = {"Last": one.last, "Min": one.low, "Mean": one.mean, "Max": one.high}
+        cells = [(head, _value(value, unit), "number") for head, value in values.items()]
+        cells.append(("Points", f"{one.points:,}", "number"))
+        rows.append([("Series", name, "name wide"), *cells] if name else cells)
+    return render_table(rows)

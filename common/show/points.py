@@ -13,25 +13,6 @@ from common.metric import Kind, Metric, Series
 MAX_POINTS = 20_000_000  # 16 bytes each
 
 
-class Chart(NamedTuple):
-    """Metrics under one title, as their collector declares it; `by` is None for a line per series."""
-
-    title: str
-    metrics: tuple[str, ...] = ()
-    by: tuple[str, ...] | None = None
-    share_of: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    text: str = ""
-
-
-class Board(NamedTuple):
-    """A dashboard: its title, where it is in Datadog, and its charts by the titles of its sections."""
-
-    title: str
-    url: str
-    sections: tuple[tuple[str, tuple[Chart, ...]], ...]
-
-
 class SeriesKey(NamedTuple):
     """What tells one series from another."""
 
@@ -46,7 +27,7 @@ class SeriesKey(NamedTuple):
 
 
 class SeriesPoints(NamedTuple):
-    """The points of one series: seconds and the values true at them."""
+    """The points of one series in order of time: seconds and the values true at them."""
 
     series: SeriesKey
     type: Kind
@@ -58,8 +39,8 @@ class SeriesPoints(NamedTuple):
 class Points:
     """A sink that keeps what a delivery would send, without the common tags.
 
-    `boards` are the dashboards of the collector; None for a chart per metric. Points before `oldest` or after
-    `newest` are dropped, as the intake would.
+    Points before `oldest` or after `newest` are dropped, as the intake would. `live_only` are the names of
+    metrics that a backfill does not have.
     """
 
     def __init__(
@@ -70,11 +51,11 @@ class Points:
         newest: int,
         *,
         many_ticks: bool = False,
-        boards: Sequence[Board] | None = None,
+        live_only: Iterable[str] = (),
     ) -> None:
         self.metrics = tuple(metrics)
         self.points_sent = 0
-        self._boards = boards
+        self.live_only = frozenset(live_only)
         self._table = SeriesTable((), cap, oldest, newest, many_ticks=many_ticks)
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.beyond_cap = self._table.beyond_cap
@@ -100,11 +81,13 @@ class Points:
             known.seconds.extend(times)
             self._series[key] = known._replace(values=_extended(known.values, values))
 
-    def boards(self) -> list[Board]:
-        """Return the dashboards of the collector, in order."""
-        if self._boards is not None:
-            return [*self._boards]
-        return [Board("", "", (("", tuple(Chart(one.name, (one.name,)) for one in self.metrics)),))]
+    def add_present(self, present: Points) -> None:
+        """Take the series of a live run that a backfill does not have."""
+        for one in present:
+            if one.series.metric in self.live_only:
+                self._series[one.series] = one
+                self.points_sent += len(one.values)
+        self.live_only = frozenset()
 
     def __iter__(self) -> Iterator[SeriesPoints]:
         """Yield the series, in the order in which they were first added."""

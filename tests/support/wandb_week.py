@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from collectors.wandb.collector import COLLECTOR
 from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project
-from common.show.boards import boards
 from common.show.points import Points
 from common.window import Window
 from support.servers.fleet import Row, plausible_day
@@ -45,8 +45,8 @@ def _day(end: int, number: int) -> Iterator[Row]:
 
 def week_points(span: Window = WEEK) -> Points:
     """Return the points of the span as a dry run of a backfill would keep them."""
-    dashboards = boards("wandb", METRICS, "https://api.datadoghq.com")
-    points = Points(METRICS, 20_000, span.since, span.until, many_ticks=True, boards=dashboards)
+    live_only = {metric.name for metric in COLLECTOR.live_only}
+    points = Points(METRICS, 20_000, span.since, span.until, many_ticks=True, live_only=live_only)
     for stretch in Ledger(PROJECT, runs(span), span.ticks, DEFAULTS).stretches():
         send(points, stretch)
     return points

@@ -127,7 +127,7 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
     ("line", "error"),
     [
         *((f"wandb --{option}", f"--{option.split()[0]} requires --since") for option in
-          ("until 1d", "step 1h", "html p.html", "csv p.csv", "slice 0/2", "yes")),
+          ("until 1d", "step 1h", "csv p.csv", "slice 0/2", "yes")),
         *((f"wandb --since 1d --{option}", f"--{option} requires --push") for option in
           ("yes", "only-enabled", "enable-historical")),
         ("wandb --since 1d --every 60s", "--every is about the present"),
@@ -135,9 +135,11 @@ def test_part_comes_from_the_option_or_the_index_of_the_pod(
         ("wandb --since 1d --push --html p.html --yes", "--html is for looking: leave --push out"),
         ("wandb --since 1d --push --csv p.csv --yes", "--csv is for looking: leave --push out"),
         ("wandb --since 1d --json --csv p.csv", "--json prints the points"),
+        ("wandb --html p.html --every 15m", "--html draws the past: leave --every out"),
+        ("wandb --html p.html --check", "--html draws the past: leave --check out"),
         ("wandb --since 1d --json --html p.html", "--json prints the points"),
         ("wandb --since 1d --print-config", "--print-config is about settings: leave --since out"),
-        ("wandb --since 2026-11-14", "'2026-11-14' has no time zone"),
+        ("wandb --since 2026-11-14", "--since: '2026-11-14' has no time zone"),
         ("wandb --since 1d --until 2d", "--until 2026-11-13T12:00:00Z is not after --since 2026-11-14"),
         ("wandb --since 1d --until 1d", "--until 2026-11-14T12:00:00Z is not after --since"),
         (f"{FIXED} --slice 4/4", "--slice 4/4: parts are numbered from 0 to 3"),

@@ -135,8 +135,12 @@ def test_dry_run_shows_a_table_or_a_document_and_sends_nothing(project: Project,
     assert (ran.returncode, ran.stderr) == (0, "noise of a library\n")
     first, *rows = ran.stdout.splitlines()
     assert re.fullmatch(r"toy: ok in \d+\.\d s, as of 20\S+T\d\d:(00|15|30|45):00Z", first)
-    assert rows[:2] == ["  toy.value        0.5  item  kind:b", "  toy.value  1,234,567  item  kind:first"]
-    assert "1 ok, 1 empty; 3 samples, nothing sent (dry run)" in ran.stdout
+    assert [row.split() for row in rows[:3]] == [
+        ["metric", "value", "unit", "tags"],
+        ["toy.value", "0.5", "item", "kind:b"],
+        ["toy.value", "1234567", "item", "kind:first"],
+    ]
+    assert "1 ok, 1 empty; 3 points, nothing sent (dry run)" in ran.stdout
     assert "2 odd" in ran.stdout
     assert "1 not_finite" in ran.stdout
     document = project.document("toy", "silent")

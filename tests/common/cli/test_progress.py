@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from common.cli.console import Console
-from common.cli.progress import Lines, Terminal, watcher
+from common.cli.console import Console, ask
+from common.cli.progress import Bar, Lines, watcher
 from support.standins import Time
 
 
@@ -49,39 +49,33 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds(caplog: pytest.Log
     ("answer", "agreed"),
     [("y\n", True), (" YES \n", True), ("n\n", False), ("\n", False), ("", False), ("yeah\n", False)],
 )
-def test_only_yes_is_agreement(screen: Screen, answer: str, agreed: bool) -> None:
-    for shown in (Lines(), Terminal(Screen())):
-        assert shown.ask("wandb", "7 points", Console(screen, io.StringIO(answer))) is agreed
-    assert screen.getvalue() == 2 * "wandb: 7 points\nSend it? [y/N] "
+def test_only_yes_is_agreement(answer: str, agreed: bool) -> None:
+    screen = io.StringIO()
+    assert ask("wandb: 7 [points]", Console(screen, io.StringIO(answer))) is agreed
+    assert screen.getvalue() == "wandb: 7 [points]\nSend it? [y/N] "
 
 
-def test_where_nobody_can_be_asked_nothing_is_agreed() -> None:
-    assert Lines().ask("wandb", "7 points", None) is False
+def test_nothing_is_agreed_without_a_terminal() -> None:
+    assert ask("wandb: 7 points", None) is False
 
 
-def test_on_a_terminal_one_line_changes_and_is_removed(screen: Screen) -> None:
-    terminal = Terminal(screen)
-    terminal.progress("wandb", "sending", 5, 10)
-    terminal.progress("wandb", "a\x1b[2J\nb", 0, None)
-    terminal.progress("host", "x" * 60, 0, None)
-    terminal.progress("wandb", "蟻" * 30, 0, None)
-    terminal.close()
-    terminal.close()
-    first, *drawn = screen.getvalue().split("\r\x1b[K")
-    assert first == ""
-    assert drawn == [
-        "wandb: sending, 5 of 10",
-        r"wandb: a\x1b[2J\nb",
-        "host: " + "x" * 33,
-        "wandb: " + "蟻" * 16,
-        "",
-    ]
+def test_on_a_terminal_one_line_is_drawn_again_and_erased(screen: Screen) -> None:
+    bar = Bar(screen)
+    bar.progress("wandb", "sending", 5, 10)
+    bar.progress("wandb", "a\x1b[2J\nb", 0, None)
+    bar.progress("host", "x" * 60, 0, None)
+    bar.progress("wandb", "蟻" * 30, 0, None)
+    bar.close()
+    bar.close()
+    drawn = screen.getvalue()
+    assert "wandb: sending, 5 of 10" in drawn
+    assert r"wandb: a\x1b[2J\nb" in drawn
+    assert drawn.count("\n") == 1  # of the end, which is erased
+    assert drawn.endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
 
 
-def test_only_a_terminal_that_can_erase_has_that_line(
-    screen: Screen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert isinstance(watcher(screen), Terminal)
-    assert not isinstance(watcher(io.StringIO()), Terminal)
+def test_only_a_terminal_that_can_erase_has_a_bar(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(watcher(screen), Bar)
+    assert isinstance(watcher(io.StringIO()), Lines)
     monkeypatch.setenv("TERM", "dumb")
-    assert not isinstance(watcher(screen), Terminal)
+    assert isinstance(watcher(screen), Lines)

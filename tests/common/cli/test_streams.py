@@ -145,5 +145,4 @@ def test_anything_but_a_configuration_file_is_a_sentence(toy: Project, tmp_path:
         path.write_text(HOSTILE[kind])
     ran = toy.run("toy", "--push", "--config", str(path))
     assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
-    assert "ConfigurationError: " in ran.stdout
     assert str(path.resolve()) in ran.stdout

@@ -104,7 +104,6 @@ class TestWindows:
         assert (outcome.status, outcome.samples, toy.intake.requests) == (Status.OK, 180, [])
         parts = [*toy.points["toy"]]
         assert [second for part in parts for second in part.seconds] == [*range(NOW - 3 * HOUR, NOW, 60)]
-        assert [board.title for board in toy.points["toy"].boards()] == ["toy"]
 
     def test_a_name_that_was_respelt_is_one_series(self, toy: Toy) -> None:
         past(toy, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a"))

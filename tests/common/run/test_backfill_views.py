@@ -33,8 +33,8 @@ class TestLooking:
         ran = fleet.run("wandb", *fixed(30), DD_APP_KEY="")
         assert ran.returncode == 0, ran.stderr
         [row] = [line.split() for line in ran.stdout.splitlines() if "wandb.runs.active" in line]
-        assert row[0] == "wandb.runs.active"
-        assert row[-4:] == ["120", "run", "entity:acme", "project:ants"]
+        assert row[:2] == ["wandb.runs.active", "120"]
+        assert row[-3:] == ["run", "entity:acme", "project:ants"]
         assert "nothing sent (dry run)" in ran.stdout
         assert not intake.requests
 
@@ -74,7 +74,19 @@ class TestLooking:
         assert ran.returncode == 0, ran.stderr
         page = path.read_text().replace("<wbr>", "")
         assert not [name for name in NAMES if name not in page]
-        assert "<dd>30 min<small>20 ticks</small></dd>" in page
+        assert "every 30 min" in page
+
+    def test_page_without_since_draws_the_last_day_and_the_present(self, fleet: Project) -> None:
+        fleet.keep("host")
+        ran = fleet.run("wandb", "host", "--html", "p.html")
+        assert ran.returncode == 0, ran.stdout
+        found = {line.split()[0]: line.split()[1] for line in ran.stdout.splitlines() if "." in line[:8]}
+        assert found["wandb.runs.active"] == "96"  # ticks of a day
+        assert found["wandb.runs.pending"] == "1"  # which only a live run knows
+        assert "host.cpu_count" in found
+        page = (fleet.directory / "p.html").read_text()
+        assert "Dry run of wandb, host of acme/ants" in page
+        assert "Active runs" in page
 
     @pytest.mark.parametrize("option", ["--csv", "--html"])
     def test_a_file_that_cannot_be_written_is_said_before_anything_is_read(

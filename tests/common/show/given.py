@@ -4,26 +4,44 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
+from common.dashboard import Dashboard, Section, line, views_of
 from common.metric import Kind, Metric
-from common.show.points import Board, Points, SeriesKey, SeriesPoints
+from common.outcome import Outcome
+from common.show.page import write_page
+from common.show.points import Points, SeriesKey, SeriesPoints
+from common.window import Window
 
 
-def series_points(series: SeriesKey, unit: str, points: Iterable[tuple[int, float]]) -> SeriesPoints:
-    """Return the points of a gauge, in the order given; of integers where all values are."""
+def series_points(
+    series: SeriesKey, unit: str, points: Iterable[tuple[int, float]], kind: Kind = Kind.GAUGE
+) -> SeriesPoints:
+    """Return the points of a series; of integers where all values are."""
     seconds, values = zip(*points, strict=True)
     code = "q" if all(isinstance(value, int) for value in values) else "d"
-    return SeriesPoints(series, Kind.GAUGE, unit, array("q", seconds), array(code, values))
+    return SeriesPoints(series, kind, unit, array("q", seconds), array(code, values))
 
 
 class GivenPoints(Points):
     """The points of a dry run that found these series."""
 
-    def __init__(
-        self, metrics: Iterable[Metric], found: Sequence[SeriesPoints], boards: Sequence[Board] | None = None
-    ) -> None:
-        super().__init__(metrics, cap=0, oldest=0, newest=0, boards=boards)
+    def __init__(self, metrics: Iterable[Metric], found: Sequence[SeriesPoints]) -> None:
+        super().__init__(metrics, cap=0, oldest=0, newest=0)
         self._found = found
 
     def __iter__(self) -> Iterator[SeriesPoints]:
         return iter(self._found)
+
+
+def draw_page(path: Path, outcome: Outcome, points: Points, span: Window) -> Path:
+    """Write the page of one collector, with the dashboards that it declares."""
+    name = outcome.collector
+    boards = views_of(name, points.metrics).dashboards if name == "wandb" else one_chart_each(points)
+    return write_page(path, [outcome], {name: points}, span, {name: boards})
+
+
+def one_chart_each(points: Points) -> tuple[Dashboard, ...]:
+    """Return a dashboard with a chart for every metric."""
+    charts = tuple(line(metric.name, metric, by=metric.tags) for metric in points.metrics)
+    return (Dashboard("all", "All", "Every metric.", (Section("Metrics", charts),)),)

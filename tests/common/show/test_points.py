@@ -12,7 +12,7 @@ from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
 from common.metric import Series, count, gauge
 from common.show import points as points_module
-from common.show.points import Board, Chart, Points, SeriesKey
+from common.show.points import Points, SeriesKey
 from support.sinks import send
 from support.standins import NOW
 
@@ -136,8 +136,13 @@ def test_more_points_than_the_limit_are_refused_with_what_to_do(monkeypatch: pyt
     assert sum(map(len, found(points).values())) == 3
 
 
-def test_dashboards_are_the_given_ones_or_a_chart_for_each_metric() -> None:
-    board = Board("Jobs", "https://app.example", (("Now", (Chart("Load", ("host.load",), ("project",)),)),))
-    assert Points((LOAD, DONE), 10, 0, NOW, boards=[board]).boards() == [board]
-    charts = (Chart("jobs.done", ("jobs.done",)), Chart("host.load", ("host.load",)))
-    assert open_points().boards() == [Board("", "", (("", charts),))]
+def test_present_values_of_what_a_backfill_lacks_are_added() -> None:
+    past = Points((DONE, LOAD), 10, NOW - 3600, NOW, many_ticks=True, live_only=["host.load"])
+    send(past, [DONE(1, NOW - 900)])
+    present = open_points()
+    send(present, [DONE(5, NOW), LOAD(2, NOW)])
+    past.add_present(present)
+    assert found(past) == {
+        SeriesKey("jobs.done", (), None): [(NOW - 900, 1)],
+        SeriesKey("host.load", (), None): [(NOW, 2)],
+    }

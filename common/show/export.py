@@ -1,0 +1,135 @@
+"""A run for a program: `--json` on standard output, `--csv` as a file. Values are exact."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import TextIO
+
+from common.errors import ConfigurationError
+from common.outcome import Outcome, Status
+from common.show.points import SeriesPoints
+from common.times import DAY, iso
+from fleetgauge.pages.atomic_file import atomic_file
+
+COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
+
+_WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
+
+
+def write_json(
+    outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]] | None, stream: TextIO
+) -> None:
+    """Write the run as one JSON document, a sample per line; `points` is None where they were pushed."""
+    status = min((outcome.status for outcome in outcomes), key=_WORST_FIRST.index, default=Status.EMPTY)
+    stream.write(f'{{"status": {json.dumps(status)}, "collectors": [')
+    for number, outcome in enumerate(outcomes):
+        stream.write(",\n" if number else "\n")
+        entry = json.dumps(_entry(outcome, pushed=points is None))
+        if points is None or outcome.findings:
+            stream.write(entry)
+            continue
+        stream.write(entry.removesuffix("}") + ', "samples": [')
+        separator = "\n"
+        for series in points.get(outcome.collector, ()):
+            for sample in _samples(series):
+                stream.write(separator + sample)
+                separator = ",\n"
+        stream.write("]}")
+    stream.write("]}\n")
+    stream.flush()
+
+
+def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
+    error = outcome.error and {
+        "type": outcome.error.type,
+        "message": outcome.error.message,
+        **({"details": outcome.error.details} if outcome.error.details else {}),
+    }
+    entry: dict[str, object] = {
+        "collector": outcome.collector,
+        "status": outcome.status,
+        "seconds": outcome.seconds,
+        "error": error,
+        "lost": outcome.lost,
+        "dropped": outcome.dropped,
+    }
+    if outcome.as_of is not None:
+        entry["as_of"] = outcome.as_of
+    if outcome.findings:
+        entry["findings"] = outcome.findings
+    elif pushed:
+        entry["points_sent"] = outcome.points_sent
+    return entry | outcome.tables
+
+
+def _samples(points: SeriesPoints) -> Iterator[str]:
+    """Yield each sample as a JSON object; what the samples of a series share is encoded once."""
+    series = points.series
+    before = json.dumps({"metric": series.metric, "type": points.type, "unit": points.unit}).removesuffix("}")
+    after = json.dumps({"host": series.host, "tags": series.tags}).removeprefix("{")
+    for second, value in zip(points.seconds, points.values, strict=True):
+        yield f'{before}, "value": {value!r}, "timestamp": {second}, {after}'
+
+
+def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[SeriesPoints]]) -> None:
+    """Write every sample as a row; ConfigurationError where the file cannot be written."""
+    with output_file(path, "--csv") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(COLUMNS)
+        for outcome in outcomes:
+            for series in points.get(outcome.collector, ()):
+                metric, tags, host = series.series
+                shared = tuple(
+                    map(_no_formula, (metric, series.type, series.unit, host or "", " ".join(tags)))
+                )
+                rows.writerows(
+                    (_time(second), second, *shared, value)
+                    for second, value in zip(series.seconds, series.values, strict=True)
+                )
+
+
+def _time(second: int) -> str:
+    """Return a moment as `iso` writes it; days and times of day are few, however many seconds there are."""
+    day, time = divmod(second, DAY)
+    return _iso(day * DAY)[:10] + _iso(time)[10:]
+
+
+_iso = lru_cache(maxsize=200_000)(iso)
+
+
+def _no_formula(text: str) -> str:
+    """Return a text that no spreadsheet evaluates."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+@contextmanager
+def output_file(path: Path, option: str) -> Iterator[TextIO]:
+    """Yield the file that an option names, in place once it is complete; raises ConfigurationError."""
+    with _explained(path, option), atomic_file(path) as file:
+        yield file
+
+
+def check_output(path: Path, option: str) -> None:
+    """Raise ConfigurationError before any work is done where its result could not be written."""
+    with _explained(path, option):
+        if path.is_dir() and option != "--html":  # a page has a title to be named by
+            raise IsADirectoryError(0, "it is a directory")
+        if path.is_dir() or path.is_file() or not path.exists():
+            tempfile.TemporaryFile(dir=path.resolve() if path.is_dir() else path.resolve().parent).close()
+
+
+@contextmanager
+def _explained(path: Path, option: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{option}: {path} cannot be written ({error.strerror or error}): "
+            "name a file in a directory that exists, may be written to and has room"
+        ) from error

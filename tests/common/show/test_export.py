@@ -1,0 +1,182 @@
+"""A run for a program: one JSON document, or a CSV file that is complete or not there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import ConfigurationError
+from common.outcome import Failure, Outcome, Status
+from common.show.export import check_output, output_file, write_csv, write_json
+from common.show.points import SeriesKey, SeriesPoints
+
+from .given import series_points
+
+AT = 1_794_009_600
+ACTIVE = SeriesKey("wandb.runs.active", ("entity:acme", "project:ants"), None)
+OUTCOMES = [Outcome("wandb", Status.OK), Outcome("host", Status.OK), Outcome("none", Status.EMPTY)]
+POINTS = {
+    "host": [series_points(SeriesKey("host.load", (), 'node "1", a'), "process", [(AT + 86_399, 0.1)])],
+    "wandb": [series_points(ACTIVE, "run", [(AT, 3), (AT + 900, 4.5), (AT + 1800, 1e300)])],
+}
+
+
+def document(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]] | None) -> Any:
+    stream = io.StringIO()
+    write_json(outcomes, points, stream)
+    return json.loads(stream.getvalue())
+
+
+def test_json_of_a_dry_run_has_every_sample_and_when_it_is_true() -> None:
+    outcome = Outcome("wandb", Status.OK, seconds=0.41, samples=1, dropped={"not_finite": 1}, as_of=AT)
+    assert document([outcome], {"wandb": [series_points(ACTIVE, "run", [(AT, 3)])]}) == {
+        "status": "ok",
+        "collectors": [
+            {
+                "collector": "wandb",
+                "status": "ok",
+                "seconds": 0.41,
+                "error": None,
+                "lost": [],
+                "as_of": AT,
+                "samples": [
+                    {
+                        "metric": "wandb.runs.active",
+                        "type": "gauge",
+                        "unit": "run",
+                        "value": 3,
+                        "timestamp": AT,
+                        "host": None,
+                        "tags": ["entity:acme", "project:ants"],
+                    }
+                ],
+                "dropped": {"not_finite": 1},
+            }
+        ],
+    }
+
+
+def test_json_of_a_push_has_what_was_sent_and_what_failed() -> None:
+    error = Failure("ConfigurationError", "off", details=["a", "b"])
+    failed = Outcome("wandb", Status.PARTIAL, seconds=2, points_sent=9, lost=["acme/ants: gone"], error=error)
+    [entry] = document([failed], None)["collectors"]
+    assert entry == {
+        "collector": "wandb",
+        "status": "partial",
+        "seconds": 2,
+        "error": {"type": "ConfigurationError", "message": "off", "details": ["a", "b"]},
+        "lost": ["acme/ants: gone"],
+        "points_sent": 9,
+        "dropped": {},
+    }
+
+
+def test_json_of_a_check_has_findings_and_no_samples() -> None:
+    checked, empty = document(
+        [Outcome("host", Status.OK, findings=["good"]), Outcome("a", Status.EMPTY)], {}
+    )["collectors"]
+    assert (checked["findings"], "samples" in checked, empty["samples"]) == (["good"], False, [])
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"),
+    [
+        ((Status.OK, Status.EMPTY, Status.SKIPPED), Status.OK),
+        ((Status.EMPTY, Status.SKIPPED), Status.EMPTY),
+        ((Status.PARTIAL, Status.FAILED, Status.OK), Status.FAILED),
+        ((Status.SKIPPED,), Status.SKIPPED),
+        ((), Status.EMPTY),
+    ],
+)
+def test_status_of_a_document_is_the_worst_of_its_collectors(
+    statuses: tuple[Status, ...], worst: Status
+) -> None:
+    for order in permutations(statuses):
+        assert document([Outcome("x", status) for status in order], None)["status"] == worst
+
+
+@given(st.data())
+def test_json_holds_any_text_and_number_a_sample_per_line(data: st.DataObject) -> None:
+    integers, floats = st.integers(-(10**18), 10**18), st.floats(allow_nan=False, allow_infinity=False)
+    points = st.lists(st.tuples(st.integers(0, 2**32), integers), min_size=1, max_size=3) | st.lists(
+        st.tuples(st.integers(0, 2**32), floats), min_size=1, max_size=3
+    )
+    text = st.text(max_size=5) | st.sampled_from(['"', "\n}", "},", "{\n", '"value": 0'])
+    keys = st.builds(SeriesKey, text, st.lists(text, max_size=2).map(tuple), st.none() | text)
+    made, expected = [], []
+    for key, unit in data.draw(st.lists(st.tuples(keys, text), max_size=3)):
+        pairs = data.draw(points)
+        made.append(series_points(key, unit, pairs))
+        same = {"metric": key.metric, "type": "gauge", "unit": unit, "host": key.host, "tags": list(key.tags)}
+        expected += [{**same, "value": value, "timestamp": at} for at, value in pairs]
+    stream = io.StringIO()
+    write_json([Outcome("a", Status.OK)], {"a": made}, stream)
+    [entry] = json.loads(stream.getvalue())["collectors"]
+    assert entry["samples"] == expected
+    assert stream.getvalue().count("\n") == 2 + len(expected)
+
+
+def test_csv_has_a_row_with_everything_about_each_sample(tmp_path: Path) -> None:
+    write_csv(tmp_path / "week.csv", OUTCOMES, POINTS)
+    assert (tmp_path / "week.csv").read_text().splitlines() == [
+        "time,timestamp,metric,type,unit,host,tags,value",
+        "2026-11-07T00:00:00Z,1794009600,wandb.runs.active,gauge,run,,entity:acme project:ants,3.0",
+        "2026-11-07T00:15:00Z,1794010500,wandb.runs.active,gauge,run,,entity:acme project:ants,4.5",
+        "2026-11-07T00:30:00Z,1794011400,wandb.runs.active,gauge,run,,entity:acme project:ants,1e+300",
+        '2026-11-07T23:59:59Z,1794095999,host.load,gauge,process,"node ""1"", a",,0.1',
+    ]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum(a)"])
+def test_csv_holds_no_formula_and_negative_numbers_stay_numbers(tmp_path: Path, text: str) -> None:
+    series = series_points(SeriesKey("host.load", (text, "b:=1"), text), text, [(AT, -1.5)])
+    write_csv(tmp_path / "week.csv", OUTCOMES[1:2], {"host": [series]})
+    with (tmp_path / "week.csv").open(newline="") as file:
+        [row] = csv.DictReader(file)
+    assert (row["host"], row["unit"], row["tags"]) == (f"'{text}", f"'{text}", f"'{text} b:=1")
+    assert (row["metric"], row["value"]) == ("host.load", "-1.5")
+
+
+def test_csv_that_could_not_be_completed_leaves_the_old_file(tmp_path: Path) -> None:
+    def broken() -> Iterator[SeriesPoints]:
+        yield from POINTS["wandb"]
+        raise RuntimeError
+
+    (tmp_path / "week.csv").write_text("old")
+    with pytest.raises(RuntimeError):
+        write_csv(tmp_path / "week.csv", OUTCOMES, {"wandb": broken()})
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_output_that_cannot_be_written_names_its_option(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"--csv: .* \(No such file or directory\)"):
+        check_output(tmp_path / "absent" / "week.csv", "--csv")
+    with pytest.raises(ConfigurationError, match=r"--csv: .* \(it is a directory\)"):
+        check_output(tmp_path, "--csv")
+    with pytest.raises(ConfigurationError, match=r"--html: /proc cannot be written"):
+        check_output(Path("/proc"), "--html")
+    with (
+        pytest.raises(ConfigurationError, match="No space left on device"),
+        output_file(Path("/dev/full"), "--csv") as file,
+    ):
+        file.write("row")
+
+
+def test_check_of_an_output_accepts_files_and_pipes_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_text("old")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("new.csv", "old.csv", "pipe"):
+        check_output(tmp_path / name, "--csv")
+    check_output(tmp_path, "--html")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.csv", "pipe"]
+    assert (tmp_path / "old.csv").read_text() == "old"

@@ -1,0 +1,154 @@
+"""Series along a span, and several of them as the lines of a chart."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.dashboard import Widget, line
+from common.metric import Combine, Metric, Series, count, gauge
+from common.show.grid import ChartLine, Grid, Summary, chart_lines, summarize
+from common.show.points import SeriesKey, SeriesPoints
+from common.window import Window
+
+from .given import series_points
+
+SPAN = Window(0, 3600, 900)
+NAME = SeriesKey("a", (), None)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 10**6),
+    st.integers(1, 5000),
+    st.integers(1, 700),
+    st.floats(0.01, 1e6),
+)
+def test_grid_covers_the_span_and_no_interval_is_narrower_than_a_step(
+    since: int, seconds: int, step: int, most: int, spacing: float
+) -> None:
+    grid = Grid.over(Window(since, since + seconds, step), most, spacing)
+    assert 1 <= grid.size <= most
+    assert grid.width >= min(step, 2 * spacing)
+    assert grid.start <= since
+    assert grid.start + grid.size * grid.width >= since + seconds
+
+
+@given(st.lists(st.tuples(st.integers(0, 3600), st.floats(-1e308, 1e308)), min_size=1, max_size=40))
+def test_every_point_of_a_span_is_in_one_interval_between_its_extremes(
+    points: list[tuple[int, float]],
+) -> None:
+    by_second = dict(points)
+    intervals = Grid.over(SPAN).intervals(series_points(NAME, "", sorted(by_second.items())))
+    assert len(intervals) == 4
+    for number, interval in enumerate(intervals):
+        values = [value for second, value in by_second.items() if max(0, (second - 1) // 900) == number]
+        assert (interval is None) is (not values)
+        if interval is not None:
+            assert (interval.low, interval.high) == (min(values), max(values))
+            assert interval.low <= interval.mean <= interval.high
+
+
+def test_points_outside_of_the_grid_are_not_drawn() -> None:
+    series = series_points(NAME, "", [(-1, 1), (3601, 2)])
+    assert Grid.over(SPAN).intervals(series) == [None] * 4
+
+
+@given(st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=20))
+def test_summary_of_any_values_is_finite_and_in_their_range(values: list[float]) -> None:
+    found = summarize(series_points(NAME, "", enumerate(values)))
+    assert (found.points, found.first, found.last) == (len(values), values[0], values[-1])
+    assert min(values) == found.low <= found.mean <= found.high == max(values)
+
+
+def lines(widget: Widget, samples: list[Series], most: int = 6) -> tuple[list[ChartLine], int]:
+    """Return the lines of a widget over points at seconds of SPAN."""
+    by_series: dict[tuple[Metric, tuple[str, ...]], list[tuple[int, float]]] = {}
+    for one in samples:
+        by_series.setdefault((one.metric, one.tags), []).extend(zip(one.times, one.values, strict=True))
+    found: dict[str, list[SeriesPoints]] = {}
+    for (metric, tags), points in by_series.items():
+        key = SeriesKey(metric.name, tags, None)
+        found.setdefault(metric.name, []).append(series_points(key, "", points, metric.kind))
+    _, drawn, total = chart_lines(widget, found, SPAN, most)
+    return drawn, total
+
+
+def values(widget: Widget, samples: list[Series]) -> dict[tuple[str, ...], list[float | None]]:
+    return {one.labels: [each and each.mean for each in one.intervals] for one in lines(widget, samples)[0]}
+
+
+LOAD = gauge("jobs.load", "", "x", "team", "job", combines=Combine.SUM)
+DONE = count("jobs.done", "", "x", "job")
+FAILED = count("jobs.failed", "", "x", "job")
+
+
+@pytest.mark.parametrize(
+    ("combines", "expected"),
+    [(Combine.SUM, 14), (Combine.MAX, 9), (Combine.MIN, 5), (Combine.MEAN, 7)],
+)
+def test_series_of_a_line_combine_as_their_metric_declares(combines: Combine, expected: float) -> None:
+    load = gauge("load", "", "x", "job", combines=combines)
+    samples = [load(4, 100, job="a"), load(6, 800, job="a"), load(9, 100, job="b")]
+    assert values(line("Load", load), samples) == {(): [expected, None, None, None]}
+
+
+def test_counts_of_an_interval_add_up_over_its_points_and_series() -> None:
+    samples = [DONE(2, 10, job="a"), DONE(3, 20, job="a"), DONE(4, 20, job="b"), DONE(1, 2000, job="a")]
+    assert values(line("Done", DONE), samples) == {(): [9, None, 1, None]}
+
+
+def test_lines_are_separated_by_the_tags_of_the_widget() -> None:
+    samples = [
+        LOAD(1, 100, team="x", job="a"),
+        LOAD(2, 100, team="y", job="a"),
+        LOAD(4, 100, team="x", job="b"),
+    ]
+    assert values(line("Load", LOAD, by=("job",)), samples) == {
+        ("job:a",): [3, None, None, None],
+        ("job:b",): [4, None, None, None],
+    }
+
+
+def test_series_that_do_not_combine_are_a_line_each_and_filtered() -> None:
+    speed = gauge("speed", "", "x", "config", "ref")
+    pairs = [("a", "main"), ("b", "main"), ("a", "pr")]
+    samples = [speed(1, 100, config=config, ref=ref) for config, ref in pairs]
+    widget = line("Speed", speed, by=("config",), where=("ref:main",))
+    assert {*values(widget, samples)} == {("config:a", "ref:main"), ("config:b", "ref:main")}
+    assert {*values(line("Speed", speed, by=("config", "ref"), where=("!ref:main",)), samples)} == {
+        ("config:a", "ref:pr")
+    }
+
+
+def test_share_is_of_sums_and_unknown_where_a_part_is() -> None:
+    good, bad = (gauge(name, "", "x", "job", combines=Combine.SUM) for name in ("good", "bad"))
+    samples = [good(1, 100, job="a"), bad(0, 100, job="a"), good(1, 100, job="b"), bad(8, 100, job="b")]
+    samples += [good(5, 1000, job="a")]
+    widget = line("Good", good, share_of=(good, bad))
+    assert values(widget, samples) == {(): [20, None, None, None]}  # not the mean of 100 % and 11 %
+    assert lines(widget, [good(1, 100), bad(1, 1000)]) == ([], 1)
+
+
+def test_share_takes_a_count_that_is_absent_for_zero() -> None:
+    samples = [DONE(4, 10), FAILED(1, 10), DONE(5, 1000)]
+    assert values(line("Failed", FAILED, share_of=(DONE, FAILED)), samples) == {(): [20, 0, None, None]}
+
+
+def test_lines_that_reach_highest_are_drawn_and_all_are_counted() -> None:
+    samples = [LOAD(value, 100, job=f"job-{value}") for value in (0, 0.1, 0.2, 0.3, 0.4)]
+    drawn, total = lines(line("Load", LOAD, by=("job",)), samples, most=2)
+    assert ([one.labels for one in drawn], total) == ([("job:job-0.3",), ("job:job-0.4",)], 5)
+
+
+def test_metrics_of_one_chart_are_told_apart_by_name() -> None:
+    assert {*values(line("Jobs", DONE, FAILED), [DONE(1, 10), FAILED(2, 10)])} == {("done",), ("failed",)}
+
+
+def test_statistics_are_of_the_points_of_one_series_or_of_the_line() -> None:
+    alone = [LOAD(value, at, job="a") for at, value in ((0, 1), (100, 5), (900, 3))]
+    [one] = lines(line("Load", LOAD), alone)[0]
+    assert one.summary == Summary(3, 1, 3, 1, 3, 5)
+    [two] = lines(line("Load", LOAD), [LOAD(1, 10, job="a"), LOAD(2, 10, job="b"), LOAD(9, 1000, job="a")])[0]
+    assert two.summary == Summary(3, 3, 9, 3, 6, 9)

@@ -1,0 +1,156 @@
+"""What a person sees of a run: transcripts of every command, and how values and texts are shown."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from common.metric import gauge
+from common.outcome import Failure, Outcome, Status
+from common.show.points import SeriesKey
+from common.show.table import Output, for_people, rounded, show, show_totals, sparkline
+from support.transcripts import FOLDER, transcripts
+
+from .given import GivenPoints, series_points
+
+AT = 1794786458
+ODD = "a\x1b[2J\nb\x9b[red]"
+
+
+def shown(
+    outcome: Outcome, points: GivenPoints | None = None, width: int | None = 80, *, colour: bool = False
+) -> str:
+    stream = io.StringIO()
+    console = width and Console(
+        file=stream,
+        width=width,
+        color_system="standard" if colour else None,
+        force_terminal=colour,
+        highlight=False,
+        markup=False,
+    )
+    output = Output(stream, console or None)
+    show(output, [outcome], {outcome.collector: points} if points else {})
+    show_totals(output, [outcome], pushed=False)
+    return stream.getvalue()
+
+
+def test_every_command_prints_what_its_transcript_says() -> None:
+    made = transcripts()
+    stored = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.txt")}
+    assert [name for name in {*made, *stored} if made.get(name) != stored.get(name)] == []
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_no_line_of_a_transcript_is_wider_than_the_terminal(width: int) -> None:
+    lines = [line for path in FOLDER.glob(f"*-{width}.txt") for line in path.read_text("utf-8").splitlines()]
+    assert max(map(cell_len, lines)) <= width
+
+
+values = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.text("xyz蟻 ", max_size=90), values), max_size=6),
+    st.integers(40, 200),
+)
+def test_pipe_has_exact_values_and_a_terminal_every_tag(
+    rows: list[tuple[str, str, float]], width: int
+) -> None:
+    metrics = [gauge(name, "item", "x", "tag") for name in "abc"]
+    series = {SeriesKey(name, (f"tag:{text}",), None): value for name, text, value in rows}
+    points = GivenPoints(
+        metrics, [series_points(key, "item", [(AT, value)]) for key, value in series.items()]
+    )
+    outcome = Outcome("toy", Status.OK)
+    piped = shown(outcome, points, None).splitlines()
+    for key, value in series.items():
+        assert any(
+            line.split()[:2] == [key.metric, str(value)] and line.endswith(key.tags[0].rstrip())
+            for line in piped
+        )
+    terminal = shown(outcome, points, width)
+    assert all(cell_len(line) <= width for line in terminal.splitlines())
+    for key, value in series.items():
+        assert rounded(value) in terminal
+        assert all(word in terminal.replace("\n", "").replace(" ", "") for word in key.tags[0].split())
+
+
+@pytest.mark.parametrize("width", [None, 80])
+def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
+    error = Failure("SourceError", ODD, details=[ODD])
+    outcome = Outcome("host", Status.PARTIAL, lost=[ODD], error=error, findings=[ODD], examples={"bad": ODD})
+    text = shown(outcome, width=width)
+    assert all(line.isprintable() for line in text.splitlines())
+    assert text.count(r"a\x1b[2J\nb\x9b[red]") == 5
+
+
+def test_failure_is_its_message_without_the_class() -> None:
+    text = shown(Outcome("wandb", Status.FAILED, error=Failure("ConfigurationError", "no key; set KEY")))
+    assert text.splitlines()[:2] == ["wandb: failed", "  no key; set KEY"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(Status.OK, "32"), (Status.PARTIAL, "33"), (Status.FAILED, "31"), (Status.EMPTY, "2")],
+)
+def test_status_has_a_colour_on_a_terminal(status: Status, code: str) -> None:
+    assert f"\x1b[{code}m{status}\x1b[0m" in shown(Outcome("a", status), colour=True)
+
+
+def test_totals_count_statuses_points_and_drops_with_an_example() -> None:
+    one = Outcome(
+        "a", Status.OK, seconds=1.5, samples=1234, dropped={"old": 1200}, examples={"old": "m at 3"}
+    )
+    assert shown(one, width=None).splitlines()[1:] == [
+        "1 ok; 1,234 points, nothing sent (dry run); 1.5 s; dropped: 1,200 old",
+        "  old, first: m at 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"),
+        (3.0, "3"),
+        (1234567, "1,234,567"),
+        (0.5, "0.500"),
+        (99.96, "99.960"),
+        (-0.0123456, "-0.012"),
+        (0.0001234, "0.000123"),
+        (1e-7, "1e-07"),
+        (1e300, "1e+300"),
+    ],
+)
+def test_values_are_rounded_to_three_decimals(value: float, text: str) -> None:
+    assert rounded(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (3_902.3, "second", "1 h 5 min"),
+        (59, "second", ""),
+        (90_000, "millisecond", "1 min 30 s"),
+        (2_147_483_648, "byte", "2.00 GiB"),
+        (12, "byte", ""),
+        (2015.56, "gibibyte", "1.97 TiB"),
+        (23.5, "gibibyte", ""),
+        (1000, "hour", ""),  # of GPUs: no duration
+        (7, "run", ""),
+    ],
+)
+def test_large_bytes_and_durations_are_shown_for_people_too(value: float, unit: str, text: str) -> None:
+    assert for_people(value, unit) == text
+
+
+def test_sparkline_is_between_the_extremes_and_blank_where_unknown() -> None:
+    assert sparkline([0, None, 7, 3.5]) == "▁ █▅"
+    assert sparkline([5, 5]) == "▁▁"
+    assert sparkline([-1e308, 1e308]) == "▁█"
+    assert sparkline([]) == ""
