@@ -106,7 +106,7 @@ def _page() -> Iterator[str]:
 
 
 def _condition(monitor: Monitor) -> str:
-    silent = f", or nothing comes for {monitor.no_data} minutes" if monitor.no_data else ""
+    silent = f", or no data for {monitor.no_data} minutes" if monitor.no_data else ""
     warning = monitor.condition.warning
     warned = f"; warns from {warning:g}" if warning is not None else ""
     return f"`{monitor_query(monitor, 'fleetgauge')}`{silent}{warned}"

@@ -167,7 +167,7 @@ def test_the_page_has_everything_that_stormlogs_export_offers() -> None:
     stormlog.add_wandb_arguments(parser)
     offered = {option for action in parser._actions for option in action.option_strings}
     offered |= set(stormlog.__all__) | {field.name for field in fields(stormlog.WandbExportConfig)}
-    for module in ("tracking", "core", "attribution", "dashboard", "diagnose"):
+    for module in ("tracking", "core", "attribution", "dashboard"):
         source = importlib.import_module(f"stormlog._wandb.{module}")
         offered |= set(re.findall(r'"(stormlog[_-]\w[\w-]*\w)"', inspect.getsource(source)))
     for function in stormlog.__all__:
