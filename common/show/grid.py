@@ -116,7 +116,7 @@ def chart_lines(
             groups += [((*named, *labels), {metric: found}) for labels, found in split[metric].items()]
     highest = sorted(groups, key=lambda group: _height(group[1]), reverse=True)[:most]
     chosen = [group for group in groups if group in highest]
-    every = [one for _, parts in chosen for found in parts.values() for one in found]
+    every = [entry for _, parts in chosen for found in parts.values() for entry in found]
     grid = Grid.over(span, spacing=min(map(spacing, every), default=math.inf))
     lines = [_line(widget, labels, parts, grid) for labels, parts in chosen]
     return grid, [line for line in lines if line is not None], len(groups)
@@ -125,19 +125,19 @@ def chart_lines(
 def _split(widget: Widget, metric: Metric, by_metric: Mapping[str, Sequence[SeriesPoints]]) -> _Groups:
     """Return the series of a metric by the labels of the line they belong to."""
     groups: _Groups = {}
-    separate = any(one.combines is Combine.NONE for one in widget.metrics)
-    for one in by_metric.get(metric.name, ()):
-        labels = one.series.labels
+    separate = any(entry.combines is Combine.NONE for entry in widget.metrics)
+    for entry in by_metric.get(metric.name, ()):
+        labels = entry.series.labels
         if all((pair.lstrip("!") in labels) is not pair.startswith("!") for pair in widget.where):
             kept = labels if separate else (text for text in labels if text.partition(":")[0] in widget.by)
-            groups.setdefault(tuple(kept), []).append(one)
+            groups.setdefault(tuple(kept), []).append(entry)
     return groups
 
 
 def _height(parts: Mapping[Metric, Sequence[SeriesPoints]]) -> float:
     """Return about how high a line reaches: it only decides which lines are drawn."""
     return max(
-        metric.combines.of([max(one.values) for one in found]) or 0.0 for metric, found in parts.items()
+        metric.combines.of([max(entry.values) for entry in found]) or 0.0 for metric, found in parts.items()
     )
 
 
@@ -145,7 +145,7 @@ def _line(
     widget: Widget, labels: tuple[str, ...], parts: Mapping[Metric, list[SeriesPoints]], grid: Grid
 ) -> ChartLine | None:
     """Return one line; None where a share is known nowhere."""
-    points = sum(len(one.values) for found in parts.values() for one in found)
+    points = sum(len(entry.values) for found in parts.values() for entry in found)
     if widget.share_of:
         known = {metric: _combined(metric, found, grid) for metric, found in parts.items()}
         above, below = (
@@ -174,8 +174,8 @@ def _combined(metric: Metric, found: Iterable[SeriesPoints], grid: Grid) -> list
     """
     counts = metric.kind is Kind.COUNT
     each: list[list[float]] = [[] for _ in range(grid.size)]
-    for one in found:
-        for values, interval in zip(each, grid.intervals(one), strict=True):
+    for entry in found:
+        for values, interval in zip(each, grid.intervals(entry), strict=True):
             if interval is not None:
                 values.append(interval.total if counts else interval.mean)
     return [metric.combines.of(values) for values in each]

@@ -60,7 +60,7 @@ _HOW_TO_READ = (
 )
 
 
-class Picture(NamedTuple):
+class DrawnChart(NamedTuple):
     """A widget and its lines, of how many."""
 
     widget: Widget
@@ -80,7 +80,7 @@ class Report(NamedTuple):
     outcome: Outcome
     points: Points | None
     shared: Sequence[str]
-    boards: Sequence[tuple[Dashboard, Sequence[tuple[Section, Sequence[Picture]]]]]
+    boards: Sequence[tuple[Dashboard, Sequence[tuple[Section, Sequence[DrawnChart]]]]]
 
 
 def write_page(
@@ -116,17 +116,16 @@ def write_page(
 
 def _report(outcome: Outcome, points: Points | None, span: Window, boards: Sequence[Dashboard]) -> Report:
     by_metric: dict[str, list[SeriesPoints]] = {}
-    for one in sorted(points or (), key=lambda one: (one.series.metric, one.series.labels)):
-        by_metric.setdefault(one.series.metric, []).append(one)
+    for entry in sorted(points or (), key=lambda entry: (entry.series.metric, entry.series.labels)):
+        by_metric.setdefault(entry.series.metric, []).append(entry)
 
-    def picture(widget: Widget) -> Picture:
+    def chart(widget: Widget) -> DrawnChart:
         grid, lines, count = chart_lines(widget, by_metric, span, MAX_SERIES)
-        return Picture(widget, grid, lines, count)
+        return DrawnChart(widget, grid, lines, count)
 
-    shared = shared_labels(one for some in by_metric.values() for one in some)
+    shared = shared_labels(entry for some in by_metric.values() for entry in some)
     drawn = [
-        (board, [(section, [*map(picture, section.widgets)]) for section in board.sections])
-        for board in boards
+        (board, [(section, [*map(chart, section.widgets)]) for section in board.sections]) for board in boards
     ]
     return Report(outcome, points if by_metric else None, shared, drawn if by_metric else ())
 
@@ -134,9 +133,9 @@ def _report(outcome: Outcome, points: Points | None, span: Window, boards: Seque
 def _title(reports: Sequence[Report], span: Window) -> str:
     """Return the title: the collectors, the projects and the span."""
     tags = (
-        dict(label.partition(":")[::2] for label in one.series.labels)
+        dict(label.partition(":")[::2] for label in entry.series.labels)
         for report in reports
-        for one in report.points or ()
+        for entry in report.points or ()
     )
     projects = sorted(
         {"/".join((tag.get("entity", "?"), tag["project"])) for tag in tags if "project" in tag}
@@ -148,23 +147,21 @@ def _title(reports: Sequence[Report], span: Window) -> str:
 
 def _cards(reports: Iterable[Report]) -> Iterator[tuple[str, str, str]]:
     """Yield what the dashboards show as single numbers: the last value, and from what to what it went."""
-    pictures = (
-        (report, board, picture)
+    charts = (
+        (report, board, chart)
         for report in reports
         for board, sections in report.boards
         for _, some in sections
-        for picture in some
-        if picture.widget.draw is Draw.VALUE and (picture.lines or _is_live_only(picture, report))
+        for chart in some
+        if chart.widget.draw is Draw.VALUE and (chart.lines or _is_live_only(chart, report))
     )
-    for report, board, picture in islice(pictures, MAX_CARDS):
-        if picture.lines:
-            low, last, high = (
-                _short(getattr(picture.lines[0].summary, name), picture.unit) for name in _CARD
-            )
-            value, detail = f"{last} {symbol(picture.unit)}".strip(), f"{low} to {high}"
+    for report, board, chart in islice(charts, MAX_CARDS):
+        if chart.lines:
+            low, last, high = (_short(getattr(chart.lines[0].summary, name), chart.unit) for name in _CARD)
+            value, detail = f"{last} {symbol(chart.unit)}".strip(), f"{low} to {high}"
         else:
-            value, detail = "unknown", _why_empty(picture, report)
-        yield html.escape(picture.widget.title), html.escape(value), html.escape(f"{board.title}: {detail}")
+            value, detail = "unknown", _why_empty(chart, report)
+        yield html.escape(chart.widget.title), html.escape(value), html.escape(f"{board.title}: {detail}")
 
 
 def _short(value: float, unit: str) -> str:
@@ -174,9 +171,9 @@ def _short(value: float, unit: str) -> str:
 
 
 def _totals(reports: Sequence[Report], span: Window) -> str:
-    every = [one for report in reports for one in report.points or ()]
-    metrics = len({one.series.metric for one in every})
-    points = sum(len(one.values) for one in every)
+    every = [entry for report in reports for entry in report.points or ()]
+    metrics = len({entry.series.metric for entry in every})
+    points = sum(len(entry.values) for entry in every)
     return (
         f"Nothing was sent: this was a dry run. {describe(span)}: {plural(points, 'point')} in "
         f"{plural(len(every), 'series')} of {plural(metrics, 'metric')}."
@@ -220,32 +217,32 @@ def _collector(report: Report, span: Window) -> str:
         parts.append(f"<p>There is nothing to draw: {why}.</p>")
     for board, sections in report.boards:
         parts.append(f'<div class="board" id="{_anchor(report, board)}"><h2>{html.escape(board.title)}</h2>')
-        parts += [_section(section, pictures, report, span) for section, pictures in sections]
+        parts += [_section(section, charts, report, span) for section, charts in sections]
         parts.append("</div>")
     return f"<section>{''.join(parts)}</section>"
 
 
-def _section(section: Section, pictures: Sequence[Picture], report: Report, span: Window) -> str:
+def _section(section: Section, charts: Sequence[DrawnChart], report: Report, span: Window) -> str:
     """Return the charts of a section; those that are empty are named, with the reason."""
-    drawn = [_picture(one, report.shared, span) for one in pictures if one.lines]
-    notes = [f"<p>{html.escape(one.widget.text)}</p>" for one in pictures if one.widget.text]
+    drawn = [_draw_chart(entry, report.shared, span) for entry in charts if entry.lines]
+    notes = [f"<p>{html.escape(entry.widget.text)}</p>" for entry in charts if entry.widget.text]
     empty: dict[str, list[str]] = {}
-    for one in pictures:
-        if not one.lines and not one.widget.text:
-            empty.setdefault(_why_empty(one, report), []).append(one.widget.title)
+    for entry in charts:
+        if not entry.lines and not entry.widget.text:
+            empty.setdefault(_why_empty(entry, report), []).append(entry.widget.title)
     absent = [
         f'<p class="absent">{html.escape(" · ".join(titles))}: {html.escape(why)}.</p>'
         for why, titles in empty.items()
     ]
-    charts = f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
-    return f"<h3>{html.escape(section.title)}</h3>{charts}{''.join(notes + absent)}"
+    body = f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
+    return f"<h3>{html.escape(section.title)}</h3>{body}{''.join(notes + absent)}"
 
 
-def _why_empty(picture: Picture, report: Report) -> str:
-    widget = picture.widget
-    found = {one.series.metric for one in report.points or ()}
+def _why_empty(chart: DrawnChart, report: Report) -> str:
+    widget = chart.widget
+    found = {entry.series.metric for entry in report.points or ()}
     names = dict.fromkeys(metric.name for metric in (*widget.metrics, *widget.share_of))
-    if _is_live_only(picture, report):
+    if _is_live_only(chart, report):
         return "only measured live, not for the past"
     if missing := [name for name in names if name not in found]:
         return f"no point of {', '.join(missing)} in this span"
@@ -254,23 +251,23 @@ def _why_empty(picture: Picture, report: Report) -> str:
     return "nothing to divide by"
 
 
-def _is_live_only(picture: Picture, report: Report) -> bool:
+def _is_live_only(chart: DrawnChart, report: Report) -> bool:
     live_only = report.points.live_only if report.points else frozenset[str]()
-    return bool(picture.widget.metrics) and {metric.name for metric in picture.widget.metrics} <= live_only
+    return bool(chart.widget.metrics) and {metric.name for metric in chart.widget.metrics} <= live_only
 
 
-def _picture(picture: Picture, shared: Sequence[str], span: Window) -> str:
-    widget, unit = picture.widget, picture.unit
-    names = [" ".join(label for label in line.labels if label not in shared) for line in picture.lines]
-    is_alone = picture.total == 1 and names == [""]
+def _draw_chart(chart: DrawnChart, shared: Sequence[str], span: Window) -> str:
+    widget, unit = chart.widget, chart.unit
+    names = [" ".join(label for label in line.labels if label not in shared) for line in chart.lines]
+    is_alone = chart.total == 1 and names == [""]
     keys = [
         "" if is_alone else draw_key("line", f"s{number}") + html.escape(name or "no other tags")
         for number, name in enumerate(names, start=1)
     ]
-    table = _table(keys, [line.summary for line in picture.lines], unit)
-    hidden = picture.total - len(picture.lines)
+    table = _table(keys, [line.summary for line in chart.lines], unit)
+    hidden = chart.total - len(chart.lines)
     more = (
-        f"<p>The {len(picture.lines)} lines that reach highest are drawn, {hidden:,} are not.</p>"
+        f"<p>The {len(chart.lines)} lines that reach highest are drawn, {hidden:,} are not.</p>"
         if hidden
         else ""
     )
@@ -278,7 +275,7 @@ def _picture(picture: Picture, shared: Sequence[str], span: Window) -> str:
     return (
         f'<article class="metric{" several" if len(names) > 2 else ""}"><div class="head">'
         f'<h4>{html.escape(widget.title)}</h4><span class="unit">{html.escape(kind)}</span></div>'
-        f"{_chart(picture, names, span)}{table}{more}{_about(widget)}</article>"
+        f"{_chart(chart, names, span)}{table}{more}{_about(widget)}</article>"
     )
 
 
@@ -286,25 +283,28 @@ def _about(widget: Widget) -> str:
     """Return the metrics of a chart and what they mean, folded."""
     metrics = dict.fromkeys((*widget.metrics, *widget.share_of))
     texts = [
-        f"<p>{html.escape(one.name).replace('.', '.<wbr>')}: {html.escape(one.help)}</p>" for one in metrics
+        f"<p>{html.escape(entry.name).replace('.', '.<wbr>')}: {html.escape(entry.help)}</p>"
+        for entry in metrics
     ]
     if widget.share_of:
-        above, below = (" + ".join(one.name for one in some) for some in (widget.metrics, widget.share_of))
+        above, below = (
+            " + ".join(entry.name for entry in some) for some in (widget.metrics, widget.share_of)
+        )
         texts.insert(0, f"<p>100 * ({html.escape(above)}) / ({html.escape(below)})</p>")
     return f'<details class="about"><summary>What it shows</summary>{"".join(texts)}</details>'
 
 
-def _chart(picture: Picture, names: Sequence[str], span: Window) -> str:
-    grid, unit = picture.grid, picture.unit
-    low = min(line.summary.low for line in picture.lines)
-    high = max(line.summary.high for line in picture.lines)
+def _chart(chart: DrawnChart, names: Sequence[str], span: Window) -> str:
+    grid, unit = chart.grid, chart.unit
+    low = min(line.summary.low for line in chart.lines)
+    high = max(line.summary.high for line in chart.lines)
     lines, bands = [], []
-    for number, (name, line) in enumerate(zip(names, picture.lines, strict=True), start=1):
-        kind, middles = f"s{number}", [(grid.middle(at), one) for at, one in enumerate(line.intervals)]
-        lines.append(Line(name, kind, [(at, one and one.mean) for at, one in middles], dots=True))
-        if any(one and one.low < one.high for one in line.intervals):
-            bands.append(Band(kind, [(at, one and (one.low, one.high)) for at, one in middles]))
-    text = f"{picture.widget.title} over {format_duration(span.seconds)}: " + (
+    for number, (name, line) in enumerate(zip(names, chart.lines, strict=True), start=1):
+        kind, middles = f"s{number}", [(grid.middle(at), entry) for at, entry in enumerate(line.intervals)]
+        lines.append(Line(name, kind, [(at, entry and entry.mean) for at, entry in middles], dots=True))
+        if any(entry and entry.low < entry.high for entry in line.intervals):
+            bands.append(Band(kind, [(at, entry and (entry.low, entry.high)) for at, entry in middles]))
+    text = f"{chart.widget.title} over {format_duration(span.seconds)}: " + (
         f"from {_value(low, unit)} to {_value(high, unit)} {'' if unit == 'byte' else unit}".rstrip()
     )
     is_bytes = unit == "byte"
@@ -320,9 +320,9 @@ def _value(value: float, unit: str) -> str:
 
 def _table(names: Iterable[str], summaries: Iterable[Summary], unit: str) -> str:
     rows = []
-    for name, one in zip(names, summaries, strict=True):
-        values = {"Last": one.last, "Min": one.low, "Mean": one.mean, "Max": one.high}
+    for name, entry in zip(names, summaries, strict=True):
+        values = {"Last": entry.last, "Min": entry.low, "Mean": entry.mean, "Max": entry.high}
         cells = [(head, _value(value, unit), "number") for head, value in values.items()]
-        cells.append(("Points", f"{one.points:,}", "number"))
+        cells.append(("Points", f"{entry.points:,}", "number"))
         rows.append([("Series", name, "name wide"), *cells] if name else cells)
     return render_table(rows)

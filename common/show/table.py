@@ -174,7 +174,7 @@ def from_to(*ends: int) -> str:
 
 def shared_labels(every: Iterable[SeriesPoints]) -> tuple[str, ...]:
     """Return the labels that all series have."""
-    labels = [one.series.labels for one in every]
+    labels = [entry.series.labels for entry in every]
     shared = set(labels[0]).intersection(*labels) if labels else set()
     return tuple(label for label in labels[0] if label in shared) if labels else ()
 
@@ -185,7 +185,7 @@ def _in_order(points: Points) -> _Found:
     for series in points:
         found.setdefault(series.series.metric, []).append(series)
     return {
-        metric: sorted(found[metric.name], key=lambda one: one.series.labels)
+        metric: sorted(found[metric.name], key=lambda entry: entry.series.labels)
         for metric in points.metrics
         if metric.name in found
     }
@@ -227,30 +227,30 @@ def sparkline(means: Sequence[float | None]) -> str:
 
 def _print_lines(output: Output, found: _Found) -> None:
     """Print a line for each series that is complete: its value, or the statistics of several."""
-    is_single = all(len(one.values) == 1 for every in found.values() for one in every)
+    is_single = all(len(entry.values) == 1 for every in found.values() for entry in every)
     heads = ["value"] if is_single else ["points", "first", "last", "min", "mean", "max"]
     rows = [["metric", *heads, "unit", "tags"]]
     for metric, every in found.items():
-        for one in every:
-            points, first, last, low, mean, high = summarize(one)
+        for entry in every:
+            points, first, last, low, mean, high = summarize(entry)
             values = [last] if is_single else [points, first, last, low, float(f"{mean:.6g}"), high]
             unit = metric.unit.replace(" ", "_") or "-"  # one word, so that a program finds the tags
-            rows.append([metric.name, *map(str, values), unit, visible(" ".join(one.series.labels))])
+            rows.append([metric.name, *map(str, values), unit, visible(" ".join(entry.series.labels))])
     output.table(rows, range(1, 1 + len(heads)), indent=2)
 
 
 def _print_tables(output: Output, width: int, found: _Found, span: Window | None) -> None:
     """Print the series by metric: a value each, or statistics with a sparkline."""
-    every = [one for some in found.values() for one in some]
+    every = [entry for some in found.values() for entry in some]
     shared = shared_labels(every)
     if shared:
         output.line("all series: ", visible(" ".join(shared)), indent=2)
-    if all(len(one.values) == 1 for one in every):
+    if all(len(entry.values) == 1 for entry in every):
         columns = _values(found)
     else:
         if span is None:
-            since, until = min(one.seconds[0] for one in every), max(one.seconds[-1] for one in every)
-            total = sum(len(one.values) for one in every)
+            since, until = min(entry.seconds[0] for entry in every), max(entry.seconds[-1] for entry in every)
+            total = sum(len(entry.values) for entry in every)
             text = f"{plural(total, 'point')} in {plural(len(every), 'series')}, {from_to(since, until)}"
             output.line(text, indent=2)
             span = Window(since, until + 1, until + 1 - since)
@@ -258,7 +258,7 @@ def _print_tables(output: Output, width: int, found: _Found, span: Window | None
     cells = iter(zip(*columns.values(), strict=True))
     rows: list[tuple[str, Sequence[str]]] = [("metric", [*columns])]
     for metric, some in found.items():
-        labels = [visible(" ".join(x for x in one.series.labels if x not in shared)) for one in some]
+        labels = [visible(" ".join(x for x in entry.series.labels if x not in shared)) for entry in some]
         if len(some) == 1:
             rows.append((f"{metric.name}  {labels[0]}".strip(), next(cells)))
             continue
@@ -286,7 +286,7 @@ def _print_rows(
 
 def _values(found: _Found) -> dict[str, Sequence[str]]:
     """Return columns of single values, by their heads."""
-    every = [(metric, one.values[0]) for metric, some in found.items() for one in some]
+    every = [(metric, entry.values[0]) for metric, some in found.items() for entry in some]
     return {
         "value": _aligned([value for _, value in every]),
         "unit": [symbol(metric.unit) or metric.unit for metric, _ in every],
@@ -296,23 +296,23 @@ def _values(found: _Found) -> dict[str, Sequence[str]]:
 
 def _statistics(found: _Found, span: Window, *, is_wide: bool) -> dict[str, Sequence[str]]:
     """Return columns of statistics, by their heads; a narrow terminal has fewer."""
-    every = [(metric, summarize(one), one) for metric, some in found.items() for one in some]
-    grid = Grid.over(span, 24 if is_wide else 10, min(spacing(one) for *_, one in every))
-    is_several = [one.points > 1 for _, one, _ in every]
+    every = [(metric, summarize(entry), entry) for metric, some in found.items() for entry in some]
+    grid = Grid.over(span, 24 if is_wide else 10, min(spacing(entry) for *_, entry in every))
+    is_several = [entry.points > 1 for _, entry, _ in every]
 
     def of_several(texts: Iterable[str]) -> list[str]:
         return [text if is_shown else "" for text, is_shown in zip(texts, is_several, strict=True)]
 
     columns: dict[str, Sequence[str]] = {
-        "last": _aligned([one.last for _, one, _ in every]),
-        "": [for_people(one.last, metric.unit) for metric, one, _ in every],
-        "min": of_several(_aligned([one.low for _, one, _ in every])),
-        "mean": of_several(_aligned([one.mean for _, one, _ in every])),
-        "max": of_several(_aligned([one.high for _, one, _ in every])),
+        "last": _aligned([entry.last for _, entry, _ in every]),
+        "": [for_people(entry.last, metric.unit) for metric, entry, _ in every],
+        "min": of_several(_aligned([entry.low for _, entry, _ in every])),
+        "mean": of_several(_aligned([entry.mean for _, entry, _ in every])),
+        "max": of_several(_aligned([entry.high for _, entry, _ in every])),
         "over time": of_several(
-            sparkline([each and each.mean for each in grid.intervals(one)]) for *_, one in every
+            sparkline([each and each.mean for each in grid.intervals(entry)]) for *_, entry in every
         ),
-        "points": [f"{one.points:,}" for _, one, _ in every],
+        "points": [f"{entry.points:,}" for _, entry, _ in every],
         "unit": [symbol(metric.unit) or metric.unit for metric, *_ in every],
     }
     if not is_wide:
