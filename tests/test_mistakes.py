@@ -53,7 +53,7 @@ COMMAND_LINE = [
     Mistake("wandb --psuh", "--push"),
     Mistake("wandb --since yesterday", "--since"),
     Mistake("wandb --since 1d --until 2d", "--until"),
-    Mistake("wandb --since 10m --step 1h", "--step"),
+    Mistake("wandb --since 2026-11-14T00:10Z --until 2026-11-14T00:20Z --step 1h", "--step"),
     Mistake("wandb --timeout soon", "--timeout"),
     Mistake("wandb --every 0s", "--every"),
     Mistake("wandb --every 15m --since 1d", "--every"),

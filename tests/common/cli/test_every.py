@@ -10,7 +10,7 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +162,13 @@ def test_key_is_read_once_and_again_after_a_refusal(project: Project, intake: In
         for _ in range(3):
             push.next_run()
         before = aws.asked("secretsmanager")
-        intake.faults.add(FORBIDDEN, times=2)  # points and self-metrics of one run
+        intake.faults.add(FORBIDDEN, times=2)  # of one run, or of the end of one and the next
         for _ in range(3):
             push.next_run()
         after = aws.asked("secretsmanager")
         push.stop()
-    assert after == 2 * before > 0
+    assert before == 1
+    assert after in {2, 3}
 
 
 @pytest.mark.slow
@@ -181,8 +182,9 @@ def test_three_refusals_in_a_row_end_it_but_not_those_of_a_proxy(project: Projec
             push.next_run()
         while push.process.poll() is None:  # perhaps one more: the last of the four may have met Datadog
             fifo = os.open(project.root / "fifo", os.O_RDONLY | os.O_NONBLOCK)
-            with os.fdopen(fifo) as file:
-                file.read()
+            with suppress(BlockingIOError):
+                os.read(fifo, 65536)
+            os.close(fifo)
         _, logged = push.process.communicate(timeout=30)
     assert push.process.returncode == 1
     assert "refused the key in 3 runs in a row" in logged
