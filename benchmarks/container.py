@@ -23,7 +23,7 @@ import pytest  # noqa: E402
 
 from benchmarks.measure import Claim, cannot_run, judge, smallest  # noqa: E402
 from support.containers import Engine, Pod, build, running, why_not  # noqa: E402
-from support.growing_file import KEY  # noqa: E402
+from support.project import KEY  # noqa: E402
 from support.release import SECRETS, Release  # noqa: E402
 from support.servers.aws import Aws  # noqa: E402
 from support.servers.datadog import Intake  # noqa: E402

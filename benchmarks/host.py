@@ -19,8 +19,8 @@ sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 import psutil  # noqa: E402
 
 from benchmarks.measure import Claim, judge, python, smallest  # noqa: E402
-from support.growing_file import KEY  # noqa: E402
 from support.node_exporter import BINARY, MISSING, NodeExporter, node_exporter  # noqa: E402
+from support.project import KEY  # noqa: E402
 from support.servers.datadog import Intake  # noqa: E402
 
 # A child, with nothing between two ticks: runs as many as a line on its input says.

@@ -19,8 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.measure import Claim, judge, smallest  # noqa: E402
-from support.growing_file import KEY  # noqa: E402
-from support.project import Project  # noqa: E402
+from support.project import KEY, Project  # noqa: E402
 from support.servers.datadog import Intake  # noqa: E402
 from support.servers.faults import Fault  # noqa: E402
 

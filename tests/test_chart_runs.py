@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from support.containers import USER, Engine, needs_containers, running
-from support.growing_file import KEY
+from support.project import KEY, ROOT
 from support.release import PREFIX, SECRETS, Release
-from support.rendering import CHART, Document, container, of_kind, pod_templates, render
+from support.rendering import Document, container, of_kind, pod_templates, render
 from support.servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
 from support.servers.datadog import Intake
 from support.servers.loopback import Answer, LoopbackServer, Request
@@ -34,7 +34,7 @@ def release(image: str, intake: Intake, aws: Aws, tmp_path: Path) -> Iterator[Re
 
 def test_install_of_the_readme_runs_to_exit_0(engine: Engine, release: Release) -> None:
     installed: Document = {}
-    for path, value in re.findall(r"--set ([\w.]+)=(\S+)", (CHART / "README.md").read_text(encoding="utf-8")):
+    for path, value in re.findall(r"--set ([\w.]+)=(\S+)", (ROOT / "README.md").read_text(encoding="utf-8")):
         section, key = path.split(".")
         installed.setdefault(section, {})[key] = value
     assert installed["aws"]["secretPrefix"] == PREFIX

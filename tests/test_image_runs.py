@@ -13,7 +13,7 @@ import pytest
 
 from common.times import iso
 from support.containers import NODE, USER, Engine, needs_containers, running
-from support.growing_file import KEY
+from support.project import KEY
 from support.release import COLLECTORS, PREFIX, RECORDS, SECRETS, Release
 from support.rendering import ROOT, Document, container, of_kind
 from support.servers.aws import Aws

@@ -12,7 +12,7 @@ import pytest
 
 from common.shards import Shard
 from support.containers import Engine, Pod, needs_containers, running
-from support.growing_file import KEY
+from support.project import KEY
 from support.release import RECORDS, SECRETS, Release
 from support.rendering import Document, container, of_kind
 from support.servers.aws import Aws

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.containers import USER
-from support.growing_file import KEY
+from support.project import KEY
 from support.record_files import write_records
 from support.rendering import Document, of_kind, pod_templates, render, scenario
 from support.servers.aws import ACCESS_KEY_ID, SECRET_ACCESS_KEY, Aws
