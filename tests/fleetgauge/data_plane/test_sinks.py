@@ -373,6 +373,7 @@ client = MetricsDataPlaneClient(Store(), sink)
 run.log({"loss": 1})
 for key in "ab":
     client.put_samples([key], "p", fields={"x": Tensor(1)})
+sink.close()  # which logs what is queued
 step = run.step
 run.log({"loss": 2})
 print(json.dumps([step, run.step, sink.errors, dict(run.summary)]))
