@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,16 +9,13 @@ from email.message import Message
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.tags import parse_tag
-from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filename
+from packaging.utils import NormalizedName, canonicalize_name
 
 from scripts import licences
 from support.project import ROOT
-from support.requirements import skip_without
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
-WHEELS = ROOT / ".venv-arm64-wheels"
 
 
 def locked(group: str) -> dict[NormalizedName, list[tuple[Requirement, list[str]]]]:
@@ -70,27 +66,6 @@ def test_development_and_demo_hold_the_very_packages_of_the_image() -> None:
     for group in ("demo", "dev"):
         found = locked(group)
         assert {name: found[name] for name in service} == service
-
-
-@pytest.mark.slow
-def test_there_is_a_wheel_of_every_package_for_arm64_with_a_hash_of_the_lock() -> None:
-    if not (WHEELS / "made").exists():
-        skip_without("arm64-wheels", "scripts/arm64-wheels has not fetched them")
-    fetched = {}
-    for path in WHEELS.glob("*.whl"):
-        name, _, _, tags = parse_wheel_filename(path.name)
-        assert tags & (parse_tag("py3-none-any") | parse_tag("py2.py3-none-any")) or all(
-            tag.platform.endswith("_aarch64") for tag in tags
-        )
-        fetched[name] = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
-    platform: dict[str, str] = {"platform_machine": "aarch64", "python_version": "3.13"}
-    wanted = {
-        name: hashes
-        for name, [(requirement, hashes)] in locked("service").items()
-        if requirement.marker is None or requirement.marker.evaluate(platform)
-    }
-    assert fetched.keys() == wanted.keys(), "of another lock? run scripts/arm64-wheels"
-    assert [name for name in wanted if fetched[name] not in wanted[name]] == []
 
 
 def test_nothing_that_makes_the_image_names_a_platform() -> None:
