@@ -5,4 +5,4 @@ are built never raise into, block or slow the job that hosts them. The service t
 not part of this package.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

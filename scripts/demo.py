@@ -30,7 +30,7 @@ from common.show.table import rounded  # noqa: E402
 from scripts.demo_records import SPAN, Clock, write_records  # noqa: E402
 from support.servers.aws import Aws  # noqa: E402
 from support.servers.datadog import Intake, PointKey  # noqa: E402
-from support.servers.fleet import plausible_day  # noqa: E402
+from support.servers.fleet import plausible_week  # noqa: E402
 from support.servers.wandb import Wandb  # noqa: E402
 
 PREFIX = "demo/datadog/collectors"
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar."""
     made = argparse.ArgumentParser(prog="scripts/demo", description=__doc__, allow_abbrev=False)
     made.add_argument("--all", action="store_true", help="list every series, not only a few")
-    made.add_argument("--html", metavar="FILE", help="draw the last hour on a page to look at")
+    made.add_argument("--html", metavar="FILE", help="draw the past week of W&B runs on a page")
     made.add_argument(
         "--values", metavar="FILE", help="write a value of every metric, as docs/metrics.md has"
     )
@@ -88,8 +88,8 @@ def main(argv: list[str]) -> int:
         code = run(["all", "--push"], environment)
         print(f"exit code {code}\n", flush=True)
         if options.html:
-            past = ["data_plane", "gpu_memory", "wandb", "xenna", "--since", "1h", "--step", "1m"]
-            code = max(code, run([*past, "--html", options.html], environment, quiet=True))
+            week = ["wandb", "--since", "7d", "--html", options.html]
+            code = max(code, run(week, environment, quiet=True))
             print()
         code = max(code, show(intake, everything=options.all))
         if options.values:
@@ -107,7 +107,7 @@ def prepare(folder: Path, aws: Aws, intake: Intake, wandb: Wandb) -> dict[str, s
     (folder / "state").mkdir()
     for name in RECORDS:
         (folder / name).mkdir()
-    wandb.add("acme", "ants", plausible_day(now))
+    wandb.add("acme", "ants", plausible_week(now))
     datadog_secret = {"DD_API_KEY": KEY, "DD_APP_KEY": APP_KEY}
     wandb_secret = {"WANDB_API_KEY": KEY, "WANDB_ENTITY": "acme", "WANDB_PROJECT": "ants"}
     aws.put_secret(f"{PREFIX}/datadog", datadog_secret)
@@ -212,6 +212,7 @@ def show(intake: Intake, *, everything: bool) -> int:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, text, whose in rows:
         print(f"  {name:<{widths[0]}}  {text:>{widths[1]}}  {whose}".rstrip())
+    print("\nAll that was sent, the ticks of the hour before and the simulated node included:")
     print(f"\n  {'collector':<12}{'points sent':>13}{'about itself':>14}{'held':>9}")
     found = accounts(intake)
     total = Account(*(sum(column) for column in zip(*found.values(), strict=True)))
@@ -261,7 +262,7 @@ def values(intake: Intake) -> Iterator[tuple[str, list[str]]]:
 def keep(environment: Mapping[str, str], seconds: float) -> None:
     """Leave the servers running, and say how to reach them."""
     print("\nThe servers stay. Paste this into another terminal, then try for example")
-    print("scripts/run_collector.py wandb --since 1d --html .")
+    print("scripts/run_collector.py all --since 1h --step 1m --html .")
     print("scripts/provision.py --push\n")
     for name, value in environment.items():
         print(f"export {name}={shlex.quote(value)}")

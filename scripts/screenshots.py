@@ -1,27 +1,17 @@
-"""Make the pictures of the README: the demo's week as `--html` draws it, and a GPU memory page.
+"""Make the pictures of the documents: the week that `scripts/demo --html` draws, and a GPU memory page.
 
-Started by `scripts/screenshots`. Needs Chromium; nothing leaves this machine.
+Started by `scripts/generate --pictures`. Needs Chromium; nothing leaves this machine.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
-
-from support.servers.fleet import plausible_day  # noqa: E402
-from support.servers.wandb import Wandb  # noqa: E402
-
-KEY = "a-key-of-forty-characters-for-demo-only-"
-DAY = 86_400
 MAX_BYTES = 300_000
 FOLDER = ROOT / "docs" / "images"
 FLAGS = (
@@ -31,28 +21,9 @@ FLAGS = (
 
 
 def draw_week(page: Path) -> None:
-    """The page of `run_collector.py wandb --since 7d --html`, over a week of the demo's fleet."""
-    with Wandb(key=KEY) as wandb:
-        now = time.time()
-        rows = [
-            replace(row, id=f"{number}-{row.id}")
-            for number in range(8)
-            for row in plausible_day(now - number * DAY, runs=200, seed=number)
-            if number == 0 or row.state != "running"
-        ]
-        wandb.add("acme", "ants", rows)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "WANDB_API_KEY": KEY,
-            "WANDB_ENTITY": "acme",
-            "WANDB_PROJECT": "ants",
-            "WANDB_BASE_URL": wandb.url,
-            "FLEETGAUGE_WANDB_GPU_PRICES": "h100=2.49,a100-80gb=1.79",
-        }
-        command = [sys.executable, str(ROOT / "scripts" / "run_collector.py"), "wandb", "--since", "7d"]
-        subprocess.run(
-            [*command, "--html", str(page)], env=environment, check=True, stdout=subprocess.DEVNULL
-        )
+    """Write the page of the demo's week."""
+    command = [sys.executable, str(ROOT / "scripts" / "demo.py"), "--html", str(page)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def draw_memory(page: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -130,13 +130,29 @@ def system_row(*busy: float, memory: float = 40.0, **more: Any) -> dict[str, Any
 
 def plausible_day(now: float, runs: int = 240, seed: int = 7) -> list[Row]:
     """The runs of a day of a team: training, push-to-main, sweeps, and the odd ones every project has."""
-    chance = random.Random(seed)
-    rows = [_ordinary(chance, f"r{number:05d}", now) for number in range(runs)]
-    rows += [_push(chance, f"p{number:05d}", now, number) for number in range(max(8, runs // 12))]
-    rows += _odd(now)
+    rows = [*_day(now, runs, seed), *_odd(now)]
     for row in rows:
         _own(row)
     return rows
+
+
+def plausible_week(now: float) -> list[Row]:
+    """Return the runs of today, and of the seven days before those that ended."""
+    earlier = [
+        replace(row, id=f"{day}-{row.id}")
+        for day in range(1, 8)
+        for row in _day(now - day * 24 * HOUR, 240, 7 + day)
+        if row.state != "running"
+    ]
+    for row in earlier:
+        _own(row)
+    return plausible_day(now) + earlier
+
+
+def _day(now: float, runs: int, seed: int) -> list[Row]:
+    chance = random.Random(seed)
+    rows = [_ordinary(chance, f"r{number:05d}", now) for number in range(runs)]
+    return rows + [_push(chance, f"p{number:05d}", now, number) for number in range(max(8, runs // 12))]
 
 
 def _own(row: Row) -> None:
