@@ -102,7 +102,7 @@ def test_a_point_that_nobody_sent_and_one_that_is_missing_are_noticed(
     assert demo.show(intake, everything=True) == 1
 
 
-def test_the_readme_shows_the_demo_and_whoever_keeps_its_servers_can_use_them(tmp_path: Path) -> None:
+def test_readme_shows_the_demo_whose_kept_servers_can_be_used(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*DEMO, "--keep"],
         stdout=subprocess.PIPE,

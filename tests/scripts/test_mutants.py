@@ -78,7 +78,7 @@ def test_tests_that_execute_the_statement_are_chosen_nearest_first() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_test_executes_is_recorded_in_the_processes_that_it_starts_too(tmp_path: Path) -> None:
+def test_lines_that_child_processes_execute_are_recorded_too(tmp_path: Path) -> None:
     name = "tests/common/cli/test_completion.py"
     lines = record(ROOT / name, tmp_path / "notes")
     executed = lines.contexts_by_lineno(str(ROOT / "common" / "cli" / "completion.py"))
