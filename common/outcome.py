@@ -32,19 +32,26 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Counts:
+    """What a run counted, as its self-metrics have it."""
+
+    samples: int = 0  # points that the collector yielded
+    points_sent: int = 0
+    requests: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)  # by reason
+    units_lost: dict[str, int] = field(default_factory=dict)  # by reason
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How one run of one collector ended, what it counted and what it lost."""
 
     collector: str
     status: Status
     seconds: float = 0.0
-    samples: int = 0
-    points_sent: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
+    counts: Counts = Counts()
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
-    requests: int = 0
     lost: list[str] = field(default_factory=list)
-    lost_by_reason: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     error: Failure | None = None
     as_of: int | None = None  # of a dry run: the newest instant it answers for
@@ -61,4 +68,5 @@ class Outcome:
         if not isinstance(fields, dict):
             raise TypeError("not an object")
         error, status = fields.pop("error"), Status(fields.pop("status"))
-        return cls(status=status, error=Failure(**error) if error else None, **fields)
+        counts = Counts(**fields.pop("counts"))
+        return cls(status=status, counts=counts, error=Failure(**error) if error else None, **fields)

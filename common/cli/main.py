@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import logs, registry
-from common.cli import console, streams
+from common.cli import streams
 from common.cli.arguments import LIVE, options_of, parser
 from common.cli.completion import script
 from common.cli.environment import CHILD
@@ -61,7 +61,7 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
     except OSError as error:
         streams.say(streams.trouble(error))
         code = FAILED
-    streams.give_up_unwritten()
+    streams.discard_unwritten()
     return code
 
 
@@ -81,8 +81,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             f"name a collector, or all; there are: {', '.join(known)} (--help lists the options)"
         )
     names = registry.expand(given.names, known)
-    terminal = console.find() if given.push and given.since and not given.yes else None
-    options = options_of(given, names, environ, int(time.time()), can_ask=terminal is not None)
+    options = options_of(given, names, environ, int(time.time()), can_ask=streams.can_ask())
     if options.mode is Mode.PUSH and options.backfill is None:
         from common.cli import supervise
 
@@ -95,12 +94,12 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
 
             check_output(Path(path), option)
     if not given.every:
-        return _run_here(names, given, options, environ, terminal)
+        return _run_here(names, given, options, environ)
     from common.cli.supervise import pause
 
     while True:
         with _surviving_full_disk():
-            _run_here(names, given, options, environ, terminal)
+            _run_here(names, given, options, environ)
         time.sleep(pause(time.time(), given.every))
 
 
@@ -121,47 +120,38 @@ def _push(
     """Push live points, each collector in a process of its own."""
     from common.cli import supervise
 
-    def show(outcomes: list[Outcome]) -> None:
-        if given.json:
-            from common.show.export import write_json
-
-            write_json(outcomes, None, sys.stdout)
-        else:
-            _show(outcomes, {}, given, options, environ)
-
-    def show_next(outcome: Outcome) -> None:
-        with _surviving_full_disk():
-            show([outcome])
-
     if given.every:
-        return supervise.stay(names, options, argv, environ, show_next)
-    outcomes = supervise.run_all(names, options, argv, environ)
-    show(outcomes)
-    return exit_code(outcomes)
+
+        def show(outcome: Outcome) -> None:
+            with _surviving_full_disk():
+                _show([outcome], {}, given, options, environ)
+
+        return OK if supervise.supervise(names, options, argv, environ, show) else FAILED
+    outcomes: dict[str, Outcome] = {}
+    supervise.supervise(names, options, argv, environ, lambda one: outcomes.update({one.collector: one}))
+    in_order = [outcomes[name] for name in names]
+    _show(in_order, {}, given, options, environ)
+    return exit_code(in_order)
 
 
 def _run_here(
-    names: list[str],
-    given: argparse.Namespace,
-    options: Options,
-    environ: Mapping[str, str],
-    terminal: console.Console | None,
+    names: list[str], given: argparse.Namespace, options: Options, environ: Mapping[str, str]
 ) -> int:
     """Run collectors one after another in this process, and show what they found."""
-    from common.cli.progress import watcher
+    from common.cli.progress import ProgressDisplay
     from common.collector import load_collector
     from common.run.run import run
 
     points: dict[str, Points] = {}
     outcomes = []
-    shown = watcher(sys.stderr)
+    shown = ProgressDisplay(sys.stderr)
 
     def agree(text: str) -> bool:
         shown.close()
-        return console.ask(text, terminal)
+        return streams.ask(text)
 
     def run_one(name: str, options: Options, points: dict[str, Points]) -> Outcome:
-        with redirect_stdout(streams.Messages()):  # whatever a library prints is no point
+        with redirect_stdout(sys.stderr):  # whatever a library prints is no point
             outcome = run(
                 name,
                 options,
@@ -189,12 +179,7 @@ def _run_here(
             points |= present
         outcomes.append(outcome)
     logs.set_up("run_collector", verbose=given.verbose)
-    if given.json:
-        from common.show.export import write_json
-
-        write_json(outcomes, points if options.mode is Mode.DRY_RUN else None, sys.stdout)
-    else:
-        _show(outcomes, points, given, options, environ)
+    _show(outcomes, points, given, options, environ)
     return exit_code(outcomes)
 
 
@@ -206,6 +191,11 @@ def _show(
     environ: Mapping[str, str],
 ) -> None:
     """Show what came of it, what was written where, and on a terminal what to do next."""
+    if given.json:
+        from common.show.export import write_json
+
+        write_json(outcomes, points if options.mode is Mode.DRY_RUN else None, sys.stdout)
+        return
     from common.show import table
 
     output = table.Output(sys.stdout)
@@ -270,12 +260,12 @@ def _advice(outcomes: list[Outcome], given: argparse.Namespace, options: Options
         if options.mode is not Mode.CHECK:
             yield f"next, to see all that is wrong: {command('--check')}"
         return
-    if any(outcome.dropped for outcome in outcomes) and not given.verbose:
+    if any(outcome.counts.dropped for outcome in outcomes) and not given.verbose:
         push = ("--push",) if options.mode is Mode.PUSH else ()
         yield f"next, to see more of what was dropped: {command(*past, *push, '--verbose')}"
     if options.mode is Mode.CHECK and code == OK:
         yield f"next, to look at what would be sent: {command(*past)}"
-    if options.mode is Mode.DRY_RUN and any(outcome.samples for outcome in outcomes):
+    if options.mode is Mode.DRY_RUN and any(outcome.counts.samples for outcome in outcomes):
         yield f"next, to send it: {command(*past, '--push')}"
 
 

@@ -22,6 +22,7 @@ from common import registry
 from common.config import aws
 from common.config.file import DATADOG_TABLE, PROVISION_TABLE, read_tables
 from common.config.settings import (
+    IS_NON_BLANK,
     CollectorSettings,
     CoreSettings,
     DatadogAddress,
@@ -214,7 +215,7 @@ def _variable_values(
 
 def _without_blanks(model: type[Settings], values: Mapping[str, V]) -> dict[str, V]:
     """Return values by variable without blank ones, which count as unset: charts and shells set such."""
-    exact = secret_variables(model, blank_is_error=True)
+    exact = secret_variables(model, IS_NON_BLANK)
     return {
         name: value
         for name, value in values.items()

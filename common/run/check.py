@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from common.config.settings import in_force
 from common.errors import FleetgaugeError, NotConfiguredError, combine_errors
 from common.run import health, state
 from common.run.backfill import check_history
 from common.run.session import Session
-from common.window import due
 
 WITHOUT_STATE = (
     "FLEETGAUGE_STATE is not set, so that these are not known: what was missed before a run "
@@ -52,8 +53,7 @@ def check(session: Session) -> None:
             check_history(session.collector)
         if session.host:
             findings.append(f"metrics will carry the host {session.host}")
-        window = due(session.now, session.step, None, session.now)
-        for found in session.collector.check(session.context(window, {})):
+        for found in _findings(session):
             if isinstance(found, str):
                 findings.append(found)
             else:
@@ -76,3 +76,13 @@ def check(session: Session) -> None:
         wrong.append(error)
     if wrong:
         raise combine_errors(wrong)
+
+
+def _findings(session: Session) -> Iterator[str | FleetgaugeError]:
+    """Yield what the collector's own check finds; without one, collect once and say what was found."""
+    window = session.due(None)
+    if session.collector.check is not None:
+        yield from session.collector.check(session.context(window, {}))
+        return
+    names = {series.metric.name for series in session.series(window, {})}
+    yield f"collected {session.report.samples:,} points of {len(names):,} metrics, and sent nothing"

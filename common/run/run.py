@@ -15,7 +15,7 @@ from common.collector import Report
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
 from common.options import DATADOG, Mode, Options
-from common.outcome import Failure, Outcome, Status
+from common.outcome import Counts, Failure, Outcome, Status
 from common.run import health
 from common.run.session import Cache, Session, lose_beyond_cap
 from common.run.state import SavedState, open_store
@@ -125,7 +125,6 @@ def _outcome(
     units = [logs.redact(unit) for unit in report.lost[:MAX_LISTED_UNITS]]
     if len(report.lost) > MAX_LISTED_UNITS:
         units.append(f"and {len(report.lost) - MAX_LISTED_UNITS} more")
-    sent = sink.points_sent if sink else 0
     mode = session.options.mode if session else Mode.DRY_RUN
     if skipped:
         status = Status.SKIPPED
@@ -139,13 +138,15 @@ def _outcome(
     return Outcome(
         collector=name,
         status=status,
-        samples=report.samples,
-        points_sent=sent,
-        dropped=dict(dropped),
+        counts=Counts(
+            samples=report.samples,
+            points_sent=sink.points_sent if sink else 0,
+            requests=report.requests,
+            dropped=dict(dropped),
+            units_lost=dict(report.lost_by_reason),
+        ),
         examples={reason: logs.redact(text) for reason, text in examples.items() if reason in dropped},
-        requests=report.requests,
         lost=units,
-        lost_by_reason=dict(report.lost_by_reason),
         findings=[logs.redact(finding) for finding in report.findings],
         error=failure,
         tables={} if mode is Mode.PUSH else report.tables,
@@ -163,9 +164,11 @@ def _send_health(
     outcome: Outcome, session: Session, state: SavedState | None, timeout: float = 0.0
 ) -> Outcome:
     """Send the self-metrics; failing to is itself a failure of the run."""
+    from common.datadog.intake import DatadogSink
+
     deadline = Deadline(timeout or max(HEALTH_TIMEOUT, session.deadline.remaining()))
     try:
-        sink = session.intake(deadline)
+        sink = DatadogSink(session.client(deadline), session.core)
         for series in health.self_metrics(
             outcome,
             tick=tick(session.now, session.step),

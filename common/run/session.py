@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from common import logs, registry
 from common.collector import Collector, Context, Network, Report, load_collector
@@ -27,33 +27,11 @@ if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink
     from common.show.points import Points
 
+    Sink = DatadogSink | Points  # where series go
+
 AGE_MARGIN = 30  # seconds by which our clock and the intake's may differ for an old point
 RESERVE = 10.0  # seconds of a run that are for delivery
 PROGRESS_EVERY = 256  # series
-
-
-class Sink(Protocol):
-    """Where series go."""
-
-    points_sent: int
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """Points that were not sent, by reason."""
-
-    @property
-    def examples(self) -> Mapping[str, str]:
-        """By reason, the first point that was not sent."""
-
-    @property
-    def beyond_cap(self) -> Mapping[str, Collection[object]]:
-        """By metric, the series that were not sent because there are too many."""
-
-    def add(self, series: Series) -> None:
-        """Take a series, to be sent with the next `flush`."""
-
-    def flush(self, within: float | None = None) -> None:
-        """Send all that was added, perhaps within so many seconds, or raise."""
 
 
 @dataclass
@@ -205,13 +183,12 @@ class Session:
             live_only=(metric.name for metric in self.collector.live_only) if past else (),
         )
 
-    def intake(
-        self, deadline: Deadline, *, since: int | None = None, exact_clock: bool = False
-    ) -> DatadogSink:
+    def intake(self, *, since: int | None = None) -> DatadogSink:
         """Return the sink of a push; `since` is the beginning of a backfill."""
         from common.datadog.intake import DatadogSink
 
-        return DatadogSink(self.client(deadline), self.core, since=since, exact_clock=exact_clock)
+        client = self.client(self.deadline)
+        return DatadogSink(client, self.core, since=since, exact_clock=self.collector.adds_up)
 
     def client(self, deadline: Deadline) -> DatadogClient:
         """Return the client that submits; one for all runs of a process."""

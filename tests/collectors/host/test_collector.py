@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from collectors.host import metrics
-from collectors.host.collector import COLLECTOR
+from collectors.host.collector import NODE
 from support.host_node import NOW, HostRoot, by_gpu, collected, context, values
 from support.nvml.compiled import CompiledDriver
 from support.nvml.recorded import Driver, binding, recording
@@ -99,7 +99,7 @@ def test_a_missing_path_loses_only_its_own_file_system() -> None:
 
 
 def test_check_lists_what_a_run_would_measure(driver: CompiledDriver) -> None:
-    assert list(COLLECTOR.check(context())) == [
+    assert list(NODE.check(context())) == [
         "CPU utilization is measured over 0.001 s, with --every over its interval",
         "the driver lists 8 GPUs; 1 do not respond",
     ]
@@ -109,7 +109,7 @@ def test_check_reports_that_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, 
     binding(monkeypatch, Driver(recording("driver-not-loaded")))
     HostRoot(tmp_path)
     environ = {"FLEETGAUGE_HOST_ROOT": str(tmp_path), "FLEETGAUGE_HOST_GPU_PROCESSES": "true"}
-    assert list(COLLECTOR.check(context(environ=environ)))[1:] == [
+    assert list(NODE.check(context(environ=environ)))[1:] == [
         "GPU memory is measured by job",
         "no GPU driver is available",
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.cli.supervise import ReadyFile, pause
-from common.outcome import Failure, Outcome, Status
+from common.outcome import Counts, Failure, Outcome, Status
 from support.processes import ended
 from support.project import Project
 from support.servers.datadog import Intake
@@ -40,9 +40,8 @@ FAILED = Outcome(
     "host",
     Status.PARTIAL,
     seconds=1.5,
-    dropped={"too_old": 2},
+    counts=Counts(dropped={"too_old": 2}, units_lost={"unreadable": 1}),
     lost=["a: gone"],
-    lost_by_reason={"unreadable": 1},
     error=Failure("SourceError", "no answer", configuration=True, status=403, details=["b"]),
 )
 

@@ -14,10 +14,10 @@ from support.servers.faults import Fault
 
 HALVES = ("0123456789abcdef", "fedcba9876543210")
 ODD = {
-    "newline": ("\n", "a line break"),
-    "zero-width space": ("\u200b", "an invisible character"),
-    "control character": ("\x01", "a control character"),
-    "letter": ("é", "a letter that is not ASCII"),
+    "newline": ("\n", "a space or line break"),
+    "zero-width space": ("\u200b", "a character that is not printable ASCII"),
+    "control character": ("\x01", "a character that is not printable ASCII"),
+    "letter": ("é", "a character that is not printable ASCII"),
 }
 TOY = "api_key: Secret"
 SETTINGS = "FLEETGAUGE_TOY_API_KEY"
@@ -50,7 +50,7 @@ def test_a_key_of_a_collector(project: Project) -> None:
     project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
     ran = project.run("toy", FLEETGAUGE_TOY_API_KEY="\n".join(HALVES))
     assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
-    assert f"{SETTINGS}: it holds a line break" in ran.stdout
+    assert f"{SETTINGS}: it holds a space or line break" in ran.stdout
     show_nothing(ran.stdout + ran.stderr)
 
 
@@ -61,13 +61,15 @@ def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path:
     path.write_text(f'[toy]\napi_key = """{HALVES[0]}\n{HALVES[1]}"""\n')
     ran = project.run("toy", "--config", str(path))
     assert ran.returncode == 2
-    assert f"{path}: api_key in [toy]: it holds a line break" in ran.stdout
+    assert f"{path}: api_key in [toy]: it holds a space or line break" in ran.stdout
     show_nothing(ran.stdout + ran.stderr)
     aws.put_secret("dev/toy", {SETTINGS: "\u200b".join(HALVES)})
     project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
     ran = project.run("toy")
     assert ran.returncode == 2
-    assert f"the AWS secret dev/toy: {SETTINGS}: it holds an invisible character" in ran.stdout
+    assert (
+        f"the AWS secret dev/toy: {SETTINGS}: it holds a character that is not printable ASCII" in ran.stdout
+    )
     show_nothing(ran.stdout + ran.stderr)
 
 
@@ -77,7 +79,7 @@ def test_a_credential_that_only_the_aws_client_reads(project: Project, aws: Aws,
     project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
     ran = project.run("toy", **{name: "\n".join(HALVES)})
     assert ran.returncode == 2
-    assert f"{name}: it holds a line break" in ran.stdout
+    assert f"{name}: it holds a space or line break" in ran.stdout
     show_nothing(ran.stdout + ran.stderr)
     assert aws.requests == []
 

@@ -66,13 +66,6 @@ class TestAnswers:
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
 
-    def test_after_the_end_nothing_is_asked(self, echo: Echo) -> None:
-        http = connected()
-        http.close()
-        with pytest.raises(TransientError, match="no more requests are made"):
-            http.post(f"{echo.url}/x", b"hello", {}, Deadline(10))
-        assert echo.requests == []
-
     def test_a_compressed_body_is_decompressed(self, echo: Echo) -> None:
         echo.faults.add(Fault(body=gzip.compress(b"z" * 9000), headers={"Content-Encoding": "gzip"}))
         assert post(echo) == b"z" * 9000
