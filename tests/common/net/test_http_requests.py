@@ -9,14 +9,17 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common.collector import Report
-from common.errors import DeadlineExceededError, FleetgaugeError
+from common.collector import Context, Network, Report
+from common.config.settings import CollectorSettings
+from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.net.http import (
     Http,
+    HttpClient,
     Proxy,
     RejectedError,
     TimedOutError,
@@ -25,10 +28,11 @@ from common.net.http import (
     proxy_for,
 )
 from common.net.retry import Deadline, TransientError
+from common.window import Window
 from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
 from support.servers.loopback import Answer, LoopbackServer, Request
-from support.standins import core_settings
+from support.standins import Time, core_settings
 
 
 class Echo(LoopbackServer[Request]):
@@ -119,6 +123,49 @@ class TestAnswers:
         with pytest.raises(TransientError, match=r"\(connection refused\); check WANDB_BASE_URL$") as caught:
             post(echo)
         assert not isinstance(caught.value, TimedOutError)
+
+
+class TestClient:
+    """What a collector gets as `context.http`."""
+
+    def client(self, time: Time, seconds: float = 1000) -> tuple[HttpClient, Report]:
+        context: Context[CollectorSettings] = Context(
+            CollectorSettings(), Window(0, 1, 1), 0, Deadline(seconds, time, time.sleep), report=Report()
+        )
+        context = replace(context, network=Network(report=context.report))
+        assert context.http is context.http, "connections are used again"
+        return context.http, context.report
+
+    @pytest.mark.parametrize("method", ["GET", "POST"])
+    def test_a_request_is_retried_until_it_succeeds(self, echo: Echo, time: Time, method: str) -> None:
+        http, report = self.client(time)
+        for _ in range(2):
+            echo.faults.add(Fault(status=503, headers={"Retry-After": "7"}))
+        echo.faults.add(Fault(body='{"a": 1}'))
+        url, headers = f"{echo.url}/x?y=1", {"X-Key": "k"}
+        if method == "GET":
+            reply = http.get(url, headers, setting="FLEETGAUGE_QUEUE_URL")
+        else:
+            reply = http.post(url, b"hello", headers, setting="FLEETGAUGE_QUEUE_URL")
+        assert (reply.status, reply.document, report.requests) == (200, {"a": 1}, 3)
+        assert all(7 <= nap <= 7.5 for nap in time.naps)
+        [_, _, last] = echo.requests
+        assert (last.method, last.target, last.headers["X-Key"]) == (method, "/x?y=1", "k")
+        assert last.body == (b"" if method == "GET" else b"hello")
+
+    def test_what_fails_until_the_deadline_is_an_error_of_the_source(self, echo: Echo, time: Time) -> None:
+        http, _ = self.client(time, seconds=20)
+        echo.close()
+        with pytest.raises(SourceError, match=r"refused\); check FLEETGAUGE_QUEUE_URL \(tried \d+ times\)$"):
+            http.get(echo.url, setting="FLEETGAUGE_QUEUE_URL")
+        assert sum(time.naps) < 20
+
+    def test_a_final_status_is_not_retried(self, echo: Echo, time: Time) -> None:
+        http, _ = self.client(time)
+        echo.faults.add(Fault(status=403, body="no"))
+        with pytest.raises(RejectedError, match="answered 403: no"):
+            http.post(echo.url, b"", setting="FLEETGAUGE_QUEUE_URL")
+        assert (len(echo.requests), time.naps) == (1, [])
 
 
 class TestBounds:

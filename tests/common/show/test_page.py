@@ -140,7 +140,7 @@ def test_the_figures_beside_a_chart_are_those_of_its_points(
 @pytest.mark.slow
 def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path, browser: Browser) -> None:
     text = NASTY[:400]  # as long as a metric may explain itself
-    metrics = [gauge(name, NASTY, text, "job") for name in ("a.1", "a.2", "b")]
+    metrics = [gauge(name, "item", text, "job") for name in ("a.1", "a.2", "b")]
     widgets = tuple(line(f"{metric.name} {NASTY}", metric, by=("job",)) for metric in metrics)
     boards = (Dashboard("key", NASTY, NASTY, (Section(NASTY, widgets),)),)
     found = [
