@@ -21,7 +21,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Failure:
+class ErrorSummary:
     """An error's class and message, and whether a person must change the configuration."""
 
     type: str
@@ -53,7 +53,7 @@ class Outcome:
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
     lost: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
-    error: Failure | None = None
+    error: ErrorSummary | None = None
     as_of: int | None = None  # of a dry run: the newest instant it answers for
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name
 
@@ -69,4 +69,4 @@ class Outcome:
             raise TypeError("not an object")
         error, status = fields.pop("error"), Status(fields.pop("status"))
         counts = Counts(**fields.pop("counts"))
-        return cls(status=status, counts=counts, error=Failure(**error) if error else None, **fields)
+        return cls(status=status, counts=counts, error=ErrorSummary(**error) if error else None, **fields)

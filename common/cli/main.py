@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from common.show.points import Points
     from common.window import Window
 
-OK, FAILED, MISCONFIGURED = 0, 1, 2
+EXIT_OK, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +51,16 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         sys.stdout.flush()
     except ConfigurationError as error:
         streams.say(str(error))
-        code = MISCONFIGURED
+        code = EXIT_CONFIGURATION
     except ModuleNotFoundError as error:
         setup = f"{registry.ROOT}/scripts/setup"
         streams.say(f"this Python ({sys.executable}) lacks {error.name}: run {setup} once")
-        code = MISCONFIGURED
+        code = EXIT_CONFIGURATION
     except BrokenPipeError:  # whoever read the output has had enough
         code = 128 + signal.SIGPIPE
     except OSError as error:
         streams.say(streams.trouble(error))
-        code = FAILED
+        code = EXIT_FAILED
     streams.discard_unwritten()
     return code
 
@@ -73,7 +73,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
     known = registry.names()
     if given.completion:
         print(script(given.completion, arguments, [*known, "all"]))
-        return OK
+        return EXIT_OK
     if given.list:
         return _list(known, as_json=given.json)
     if not given.names:
@@ -126,7 +126,7 @@ def _push(
             with _surviving_full_disk():
                 _show([outcome], {}, given, options, environ)
 
-        return OK if supervise.supervise(names, options, argv, environ, show) else FAILED
+        return EXIT_OK if supervise.supervise(names, options, argv, environ, show) else EXIT_FAILED
     outcomes: dict[str, Outcome] = {}
     supervise.supervise(names, options, argv, environ, lambda one: outcomes.update({one.collector: one}))
     in_order = [outcomes[name] for name in names]
@@ -256,14 +256,14 @@ def _advice(outcomes: list[Outcome], given: argparse.Namespace, options: Options
         every = ["run_collector.py", *given.names, *arguments, *options.shard.options, *config]
         return visible(shlex.join(every))
 
-    if code == MISCONFIGURED:
+    if code == EXIT_CONFIGURATION:
         if options.mode is not Mode.CHECK:
             yield f"next, to see all that is wrong: {command('--check')}"
         return
     if any(outcome.counts.dropped for outcome in outcomes) and not given.verbose:
         push = ("--push",) if options.mode is Mode.PUSH else ()
         yield f"next, to see more of what was dropped: {command(*past, *push, '--verbose')}"
-    if options.mode is Mode.CHECK and code == OK:
+    if options.mode is Mode.CHECK and code == EXIT_OK:
         yield f"next, to look at what would be sent: {command(*past)}"
     if options.mode is Mode.DRY_RUN and any(outcome.counts.samples for outcome in outcomes):
         yield f"next, to send it: {command(*past, '--push')}"
@@ -273,19 +273,19 @@ def exit_code(outcomes: list[Outcome]) -> int:
     """Return the exit code: configuration before failure, because a person can correct it at once."""
     bad = [outcome for outcome in outcomes if outcome.status in {Status.PARTIAL, Status.FAILED}]
     if any(outcome.error and outcome.error.configuration for outcome in bad):
-        return MISCONFIGURED
-    return FAILED if bad else OK
+        return EXIT_CONFIGURATION
+    return EXIT_FAILED if bad else EXIT_OK
 
 
 def _list(known: list[str], *, as_json: bool) -> int:
     summaries = {name: registry.declaration(name).summary for name in known}
     if as_json:
         print(json.dumps(summaries, indent=2))
-        return OK
+        return EXIT_OK
     width = max(map(len, known), default=0)
     for name, summary in summaries.items():
         print(f"{name:<{width}}  {summary}")
-    return OK
+    return EXIT_OK
 
 
 def _log_uncaught() -> None:

@@ -26,7 +26,7 @@ from typing import IO
 from common import logs, registry, signals
 from common.cli.environment import child_environment
 from common.options import Options
-from common.outcome import Failure, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, Status
 
 AT_ONCE = 2  # children, where each runs once
 GRACE = 10.0  # seconds after its deadline in which a child starts, reports and ends by itself
@@ -175,7 +175,7 @@ def _next_outcomes(children: list[Child], wake_at: float | None) -> list[Outcome
 
 def _failed(name: str, why: str, seconds: float = 0.0) -> Outcome:
     log.error("%s: %s", name, why)
-    return Outcome(name, Status.FAILED, seconds=seconds, error=Failure(CHILD_ERROR, why))
+    return Outcome(name, Status.FAILED, seconds=seconds, error=ErrorSummary(CHILD_ERROR, why))
 
 
 def _report(outcome: Outcome, options: Options, environ: Mapping[str, str]) -> None:

@@ -53,7 +53,7 @@ _ACCESS_DENIED = {
     *("InvalidSignatureException", "ExpiredTokenException"),
 }
 # The name of a setting, and not a credential that was pasted instead.
-_NAME = re.compile(r"[A-Za-z]{1,12}(?:[_-][A-Za-z]{1,12}){0,4}")
+_SETTING_NAME = re.compile(r"[A-Za-z]{1,12}(?:[_-][A-Za-z]{1,12}){0,4}")
 _TYPE_NAMES: dict[type, str] = dict.fromkeys((int, float), "a number")
 _TYPE_NAMES |= {bool: "a boolean", str: "text", list: "a list", dict: "a table"}
 
@@ -391,7 +391,7 @@ def _unknown(kind: str, name: str, known: list[str], where: str = "") -> str:
     if name in RENAMED:
         return f"{name} is no longer read: set {RENAMED[name]} instead"
     hint = nearest(name, known)
-    if kind != "variable" and not _NAME.fullmatch(name):
+    if kind != "variable" and not _SETTING_NAME.fullmatch(name):
         return f"an unknown {kind}{where} that is not shown, because it may be a credential{hint}"
     text = {"key": repr(name), "table": f"[{name}]"}.get(kind, name)
     return f"unknown {kind} {text}{where}{hint}"
@@ -414,6 +414,6 @@ def _explain(error: ValidationError, searched: list[str], values: Mapping[str, _
             text += f", not {_type_name(problem['input'])}"
         variable, *path = map(str, problem["loc"]) if problem["loc"] else ("",)
         label = values[variable].label if variable in values else variable
-        nested = ".".join(part for part in path if _NAME.fullmatch(part))
+        nested = ".".join(part for part in path if _SETTING_NAME.fullmatch(part))
         texts.append(": ".join(part for part in (label, nested, text) if part))
     return ConfigurationError("; ".join(dict.fromkeys(texts)))

@@ -15,7 +15,7 @@ from common.collector import Collector
 from common.errors import ConfigurationError, DeclinedError, DeliveryError, NoBackfillError
 from common.metric import Series
 from common.options import Backfill, Mode
-from common.run.session import AGE_MARGIN, Session
+from common.run.session import AGE_MARGIN, Session, lose_beyond_cap
 from common.times import HOUR, duration, iso
 from common.window import MAX_AGE, Window
 
@@ -47,6 +47,7 @@ def backfill(session: Session, agree: Callable[[str], bool]) -> None:
             for series in batch:
                 session.sink.add(series)
             session.sink.flush()
+    lose_beyond_cap(session.sink, session.report)
 
 
 def _span(session: Session, options: Backfill) -> Window:

@@ -35,7 +35,7 @@ def live(session: Session, state: SavedState) -> int | None:
     if push and memory != document.memory:  # observed, whatever becomes of the delivery
         state.save(document.model_copy(update={"now": session.now, "memory": memory}))
     session.sink.flush()
-    lose_beyond_cap(session)
+    lose_beyond_cap(session.sink, session.report)
     if push:
         _save_sent(session, state, window, memory)
     return newest if newest > session.now - MAX_AGE else None

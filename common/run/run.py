@@ -15,9 +15,9 @@ from common.collector import Report
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
 from common.options import DATADOG, Mode, Options
-from common.outcome import Counts, Failure, Outcome, Status
+from common.outcome import Counts, ErrorSummary, Outcome, Status
 from common.run import health
-from common.run.session import Cache, Session, lose_beyond_cap
+from common.run.session import Cache, Session
 from common.run.state import SavedState, open_store
 from common.times import tick
 
@@ -53,7 +53,7 @@ def run(
     report = Report(progress=progress)
     session: Session | None = None
     state: SavedState | None = None
-    failure: Failure | None = None
+    failure: ErrorSummary | None = None
     skipped, as_of = False, None
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
@@ -67,12 +67,10 @@ def run(
         failure = _failure(error)
     except ModuleNotFoundError as error:
         why = f"this Python ({sys.executable}) lacks {error.name}: run {registry.ROOT}/scripts/setup once"
-        failure = Failure("ConfigurationError", why, configuration=True)
+        failure = ErrorSummary("ConfigurationError", why, configuration=True)
     except (Exception, SystemExit) as error:  # a collector does not end the process
         log.exception("%s: unexpected error", name)
         failure = _failure(error)
-    if session is not None:
-        lose_beyond_cap(session)
     outcome = _outcome(name, session, report, failure, skipped=skipped)
     outcome = replace(outcome, seconds=round(time.monotonic() - started, 3), as_of=as_of)
     if session is None or options.mode is not Mode.PUSH or options.backfill is not None or skipped:
@@ -116,7 +114,7 @@ def _work(
 
 
 def _outcome(
-    name: str, session: Session | None, report: Report, failure: Failure | None, *, skipped: bool
+    name: str, session: Session | None, report: Report, failure: ErrorSummary | None, *, skipped: bool
 ) -> Outcome:
     sink = session.sink if session else None
     dropped = report.dropped.copy()
@@ -153,11 +151,11 @@ def _outcome(
     )
 
 
-def _failure(error: BaseException) -> Failure:
+def _failure(error: BaseException) -> ErrorSummary:
     configuration = isinstance(error, FleetgaugeError) and error.configuration
     status = getattr(error, "status", None) if getattr(error, "problems", ()) else None  # Datadog's own
     details = list(getattr(error, "details", ()))
-    return Failure(type(error).__name__, logs.redact(str(error)), configuration, status, details)
+    return ErrorSummary(type(error).__name__, logs.redact(str(error)), configuration, status, details)
 
 
 def _send_health(

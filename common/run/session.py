@@ -210,13 +210,12 @@ class Session:
         return HistoricalIngestion(client)
 
 
-def lose_beyond_cap(session: Session) -> None:
+def lose_beyond_cap(sink: Sink, report: Report) -> None:
     """Report the series beyond the cap as lost, with the metrics they are of."""
-    beyond = session.sink.beyond_cap if session.sink else {}
-    if beyond and "series_cap" not in session.report.lost_by_reason:
-        number = sum(map(len, beyond.values()))
-        names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(beyond.items()))
-        session.report.lose(
+    if sink.beyond_cap:
+        number = sum(map(len, sink.beyond_cap.values()))
+        names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(sink.beyond_cap.items()))
+        report.lose(
             f"{number:,} series",
             f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}",
             "series_cap",

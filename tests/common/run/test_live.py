@@ -13,7 +13,7 @@ import pytest
 from common.collector import Context
 from common.errors import SourceError
 from common.metric import Series
-from common.options import Mode, Options
+from common.options import Backfill, Mode, Options
 from common.outcome import Outcome, Status
 from common.run import health
 from common.run.run import report_failure
@@ -23,7 +23,7 @@ from common.times import iso
 from common.window import Window
 from support.servers.faults import Fault
 from support.standins import NOW
-from support.toy_runs import TOTAL, VALUE, Toy
+from support.toy_runs import OTHER, TOTAL, VALUE, Toy
 
 STEP = 900
 TICK = NOW // STEP * STEP
@@ -463,6 +463,25 @@ class TestOutcome:
             assert (outcome.counts.samples, outcome.counts.dropped) == (4, {"tag_collision": 2})
             assert outcome.examples == {"tag_collision": f"toy.value kind:a at {NOW - 60}"}
         assert toy.intake.value("toy.total", at=NOW) == 2
+
+    def test_series_beyond_the_cap_are_lost_by_metric(self, ticking: Toy) -> None:
+        series = [VALUE(1, TICK, kind=f"k{n}") for n in range(32)] + [OTHER(1, TICK)]
+        ticking.answers(lambda _: iter(series), has_history=True)
+        past = Backfill(TICK - STEP, TICK + 1, ())
+        cap = {"FLEETGAUGE_SERIES_CAP": "30"}
+        for outcome in (
+            ticking.run(environ=cap),
+            ticking.run(environ=cap, backfill=past),
+            ticking.push(environ=cap),
+        ):
+            [lost] = outcome.lost
+            assert lost.startswith("3 series: there are more than FLEETGAUGE_SERIES_CAP allows; raise it.")
+            assert lost.endswith(" They are of toy.value (3)")
+            assert (outcome.status, outcome.counts.units_lost) == (Status.PARTIAL, {"series_cap": 1})
+        assert reported(ticking, "points_sent") == 30
+        tags = ["collector:toy", "reason:series_cap"]
+        assert ticking.intake.value("collector.units_lost", tags) == 1
+        assert ticking.document()["last_success"] is None
 
     def test_progress_is_reported_while_collecting(self, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("common.run.session.PROGRESS_EVERY", 2)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ConfigurationError
-from common.outcome import Counts, Failure, Outcome, Status
+from common.outcome import Counts, ErrorSummary, Outcome, Status
 from common.show.export import check_output, output_file, write_csv, write_json
 from common.show.points import SeriesKey, SeriesPoints
 
@@ -67,7 +67,7 @@ def test_json_of_a_dry_run_has_every_sample_and_when_it_is_true() -> None:
 
 
 def test_json_of_a_push_has_what_was_sent_and_what_failed() -> None:
-    error = Failure("ConfigurationError", "off", details=["a", "b"])
+    error = ErrorSummary("ConfigurationError", "off", details=["a", "b"])
     failed = Outcome(
         "wandb",
         Status.PARTIAL,

@@ -12,7 +12,7 @@ from collectors.wandb import metrics as m
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
 from common.dashboard import Dashboard, Draw, Section, Widget, line
 from common.metric import Combine, gauge
-from common.outcome import Counts, Failure, Outcome, Status
+from common.outcome import Counts, ErrorSummary, Outcome, Status
 from common.show.page import write_page
 from common.show.points import Points, SeriesKey
 from common.show.table import rounded
@@ -148,7 +148,11 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
         for name, host in (("a.1", NASTY), ("a.1", None), ("a.2", "node"))
     ]
     outcome = Outcome(
-        NASTY, Status.PARTIAL, lost=[NASTY], counts=Counts(dropped={NASTY: 1}), error=Failure(NASTY, NASTY)
+        NASTY,
+        Status.PARTIAL,
+        lost=[NASTY],
+        counts=Counts(dropped={NASTY: 1}),
+        error=ErrorSummary(NASTY, NASTY),
     )
     page, points = tmp_path / "page.html", GivenPoints(metrics, found)
     write_page(page, [outcome], {NASTY: points}, HOURS, {NASTY: boards})
@@ -176,7 +180,7 @@ def test_what_failed_was_lost_or_dropped_is_said(tmp_path: Path, browser: Browse
             lost=["acme/bees: gone"],
             counts=Counts(dropped={"too_old": 2000, "bad": 1}),
         ),
-        Outcome("host", Status.FAILED, error=Failure("SourceError", "the past cannot be asked")),
+        Outcome("host", Status.FAILED, error=ErrorSummary("SourceError", "the past cannot be asked")),
     ]
     boards = {"toy": one_chart_each(points)}
     write_page(tmp_path / "page.html", outcomes, {"toy": points}, HOURS, boards)

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from common.metric import gauge
-from common.outcome import Counts, Failure, Outcome, Status
+from common.outcome import Counts, ErrorSummary, Outcome, Status
 from common.show.points import SeriesKey
 from common.show.table import Output, for_people, rounded, show, show_totals, sparkline
 from support.transcripts import FOLDER, transcripts
@@ -83,7 +83,7 @@ def test_pipe_has_exact_values_and_a_terminal_every_tag(
 
 @pytest.mark.parametrize("width", [None, 80])
 def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
-    error = Failure("SourceError", ODD, details=[ODD])
+    error = ErrorSummary("SourceError", ODD, details=[ODD])
     outcome = Outcome("host", Status.PARTIAL, lost=[ODD], error=error, findings=[ODD], examples={"bad": ODD})
     text = shown(outcome, width=width)
     assert all(line.isprintable() for line in text.splitlines())
@@ -91,7 +91,7 @@ def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
 
 
 def test_failure_is_its_message_without_the_class() -> None:
-    text = shown(Outcome("wandb", Status.FAILED, error=Failure("ConfigurationError", "no key; set KEY")))
+    text = shown(Outcome("wandb", Status.FAILED, error=ErrorSummary("ConfigurationError", "no key; set KEY")))
     assert text.splitlines()[:2] == ["wandb: failed", "  no key; set KEY"]
 
 
