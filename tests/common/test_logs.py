@@ -218,7 +218,7 @@ def test_no_way_to_write_a_secret_shows_it(secret: str, way: int, before: str, a
 
 
 @pytest.mark.parametrize("odd", [*"\"'%+ /ä€\n\t", "\\", "\\\\", "\x7f"])
-def test_a_secret_is_hidden_however_its_odd_character_is_written_and_only_with_it(odd: str) -> None:
+def test_a_secret_is_hidden_however_its_odd_character_is_written(odd: str) -> None:
     secret = f"key{odd}word"
     logs.remember_secret(secret)
     for form in escaped(secret):
@@ -300,7 +300,7 @@ def test_only_what_is_long_enough_to_be_a_secret_is_replaced() -> None:
     assert logs.redact("abc 12345 wxyz") == "abc [redacted] [redacted]"
 
 
-def test_text_of_strangers_reaches_a_terminal_on_one_line_and_without_escape_sequences() -> None:
+def test_untrusted_text_is_one_line_without_escape_sequences() -> None:
     stream = Terminal()
     log = set_up(stream)
     name = "a\x1b[2J\nERROR forged \x9b31m\u202e.jsonl"

@@ -110,9 +110,7 @@ MISBEHAVING = {
 
 
 @pytest.mark.slow
-def test_error_costs_one_run_and_a_child_that_died_or_hung_is_started_again(
-    project: Project, intake: Intake
-) -> None:
+def test_error_costs_one_run_and_a_lost_child_is_started_again(project: Project, intake: Intake) -> None:
     project.set_constant("cli/supervise.py", "GRACE", "0.5")
     log = "with open(__file__ + '.log', 'a') as log: print(os.getpid(), int(time.time()), file=log)\n"
     for name, body in MISBEHAVING.items():

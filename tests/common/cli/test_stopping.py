@@ -104,20 +104,6 @@ def test_store_that_is_full_makes_the_run_partial_and_loses_nothing(seconds: Pro
     finish(seconds, intake)
 
 
-def test_store_that_is_missing_or_damaged_costs_no_point_of_this_tick(
-    seconds: Project, intake: Intake, tmp_path: Path
-) -> None:
-    ran = seconds.run("seconds", "--push", FLEETGAUGE_STATE="/nonexistent")
-    assert (ran.returncode, "there is no directory /nonexistent; create it" in ran.stdout) == (1, True)
-    [path] = (tmp_path / "store").glob("seconds-*.json")
-    path.write_text("garbage")
-    intake.points.clear()
-    ran = seconds.run("seconds", "--push")
-    assert (ran.returncode, "dropped: 1 bad_state" in ran.stdout) == (0, True)
-    assert path.with_name(f"{path.stem}.bad.json").read_text() == "garbage"
-    finish(seconds, intake)
-
-
 def test_age_of_the_last_success_is_reported_also_for_a_child_that_died(
     project: Project, intake: Intake, tmp_path: Path
 ) -> None:

@@ -121,20 +121,3 @@ def test_process_that_stays_survives_a_full_disk(
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=30)
     assert run.returncode == 143
-
-
-HOSTILE = {"deep": "step = " + "[" * 100_000, "long": "size = 1 # " + "x" * 2**19, "binary": "\0" * 9_000}
-
-
-@pytest.mark.parametrize("kind", ["device", "directory", *HOSTILE])
-def test_anything_but_a_configuration_file_is_a_sentence(toy: Project, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "fleetgauge.toml"
-    if kind == "device":
-        path.symlink_to("/dev/zero")
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        path.write_text(HOSTILE[kind])
-    ran = toy.run("toy", "--push", "--config", str(path))
-    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
-    assert str(path.resolve()) in ran.stdout

@@ -15,7 +15,6 @@ from common.collector import Report
 from common.datadog.client import DatadogClient
 from common.datadog.intake import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
-from common.logs import redact
 from common.metric import gauge
 from common.net.http import Http, Proxy, proxy_for
 from common.net.retry import Deadline
@@ -212,7 +211,3 @@ class TestChoice:
     def test_no_proxy_names_hosts_reached_directly(self, exceptions: str, direct: bool) -> None:
         core = core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=exceptions)
         assert (proxy_for(SITE, core) is None) is direct
-
-    def test_the_password_is_redacted_from_then_on_as_written_and_as_meant(self) -> None:
-        core_settings(HTTPS_PROXY=f"http://user:{QUOTED}@proxy:3128")
-        assert redact(f"{QUOTED} {PASSWORD}") == "[redacted] [redacted]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import socket
 import ssl
@@ -25,14 +24,13 @@ from common.net.http import (
     TimedOutError,
     TooLargeError,
     UnavailableError,
-    proxy_for,
 )
 from common.net.retry import Deadline, TransientError
 from common.window import Window
 from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
 from support.servers.loopback import Answer, LoopbackServer, Request
-from support.standins import Time, core_settings
+from support.standins import Time
 
 
 class Echo(LoopbackServer[Request]):
@@ -215,20 +213,6 @@ class TestBounds:
         with pytest.raises(DeadlineExceededError):
             connected(report).post(f"{echo.url}/x", b"", {}, Deadline(-1))
         assert (report.requests, echo.requests) == (0, [])
-
-
-class TestProxies:
-    def test_requests_go_through_the_proxy_with_its_password(self, echo: Echo) -> None:
-        address = echo.url.replace("http://", "http://me:p%40ss@")
-        proxy = proxy_for("http://wandb.example", core_settings(HTTPS_PROXY=address))
-        assert proxy is not None
-        assert proxy.url == echo.url
-        assert "Proxy" in repr(proxy)
-        assert "cDpw" not in repr(proxy)
-        assert connected(proxy=proxy).post("http://wandb.example/x", b"hi", {}, Deadline(10)).body == b"hi"
-        assert echo.requests[0].target == "http://wandb.example/x"
-        sent = echo.requests[0].headers["Proxy-Authorization"].removeprefix("Basic ")
-        assert base64.b64decode(sent) == b"me:p@ss"
 
 
 class TestCertificates:

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from common.options import Mode, Options
-from common.outcome import Outcome, Status
+from common.outcome import Outcome
 from common.run.run import run
 from support.project import KEY
 from support.servers.datadog import Intake
-from support.servers.faults import Fault
 from support.servers.fleet import Row
 from support.servers.wandb import KEY as WANDB_KEY
 from support.servers.wandb import Wandb
@@ -82,21 +81,6 @@ def world(intake: Intake, tmp_path: Path) -> Iterator[World]:
         ended = [Row(f"r{n}", "finished", MIDNIGHT + n * 300, MIDNIGHT + n * 600) for n in range(1, 20)]
         wandb.add("acme", "ants", ended)
         yield World(intake, wandb, tmp_path)
-
-
-@pytest.mark.slow
-def test_datadog_down_for_forty_minutes_leaves_no_gap(world: World) -> None:
-    for minutes in (0, 15):
-        assert world.tick(minutes).status is Status.OK
-    world.intake.faults.add(Fault(status=503), times=None)
-    for minutes in (30, 45):
-        assert world.tick(minutes, timeout=1).status is Status.FAILED
-    world.intake.faults.clear()
-    assert world.tick(60).status is Status.OK
-    assert world.minutes("wandb.runs.completed_24h") == [0, 15, 30, 45, 60]
-    values = world.intake.series("wandb.runs.completed_24h").popitem()[1].values()
-    assert list(values) == [0, 1, 3, 4, 6]
-    assert world.gap() == 0
 
 
 def test_what_was_missed_is_what_would_have_been_sent(world: World) -> None:
