@@ -21,12 +21,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from common import logs, registry, signals
 from common.cli.environment import child_environment
 from common.options import Options
 from common.outcome import ErrorSummary, Outcome, Status
+
+if TYPE_CHECKING:
+    from common.config.settings import CoreSettings
 
 AT_ONCE = 2  # children, where each runs once
 GRACE = 10.0  # seconds after its deadline in which a child starts, reports and ends by itself
@@ -246,7 +249,8 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
         before, stamp = stamp, _stamp(options.config)
         if stamp != before or (error and (error.configuration or error.status == FORBIDDEN)):
             cache.forget_settings()
-        time.sleep(pause(time.time(), options.every, delay(cache, name, options.every)))
+        core = cache.configuration.core if cache.configuration else None
+        time.sleep(pause(time.time(), options.every, delay(core, name, options.every)))
 
 
 def pause(now: float, interval: int, delay: float = 0.0) -> float:
@@ -254,14 +258,9 @@ def pause(now: float, interval: int, delay: float = 0.0) -> float:
     return interval - (now - delay) % interval
 
 
-# Cache is imported with everything that a run needs.
-def delay(cache: object, name: str, interval: int) -> float:
+def delay(core: CoreSettings | None, name: str, interval: int) -> float:
     """Return the seconds after each multiple of the interval, so that nodes do not all send at once."""
-    configuration = getattr(cache, "configuration", None)
-    if configuration is None:
-        return 0.0
-    core = configuration.core
-    if not core.node_local and not registry.declaration(name).per_node:
+    if core is None or not (core.node_local or registry.declaration(name).per_node):
         return 0.0
     node = core.node_name or socket.gethostname()
     digest = hashlib.sha256(node.encode("utf-8", "surrogateescape")).digest()

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -20,7 +22,6 @@ from pydantic_settings import EnvSettingsSource
 
 from common import registry
 from common.config import aws
-from common.config.file import DATADOG_TABLE, PROVISION_TABLE, read_tables
 from common.config.settings import (
     IS_NON_BLANK,
     CollectorSettings,
@@ -45,6 +46,9 @@ AWS_CREDENTIALS = (  # which the AWS client reads itself
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
     "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 )
+DATADOG_TABLE = "datadog"
+PROVISION_TABLE = "provision"
+MAX_FILE_BYTES = 2**18
 ALLOW_PLAIN_HTTP = "FLEETGAUGE_ALLOW_PLAIN_HTTP"
 RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE", "checkpoints": "state"}
 
@@ -120,6 +124,20 @@ class Configuration:
     def table(self, model: type[M], table: str) -> M:
         """Return the settings of a table of the file, with its secret."""
         return load(model, table, environ=self._environ, file=self._file, secrets=self._secrets)
+
+
+def read_tables(path: str) -> dict[str, Any]:  # Any: TOML values
+    """Return the content of a TOML file; ConfigurationError names the file and what is wrong with it."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ConfigurationError(f"the configuration file {path} is larger than {MAX_FILE_BYTES:,} bytes")
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except ValueError as error:  # from None: a UnicodeDecodeError contains the content of the file
+        raise ConfigurationError(f"the configuration file {path} is not TOML: {error}") from None
 
 
 @dataclass(frozen=True)

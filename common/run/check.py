@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from common.config.settings import in_force
 from common.errors import FleetgaugeError, NotConfiguredError, combine_errors
+from common.options import DATADOG
 from common.run import health, state
 from common.run.backfill import check_history
 from common.run.session import Session
@@ -18,13 +19,11 @@ WITHOUT_STATE = (
 
 
 def print_settings(session: Session) -> None:
-    """Show the settings of the collector."""
-    session.open_collector()
-    session.report.tables["settings"] = in_force(session.settings)
-
-
-def print_shared_settings(session: Session) -> None:
-    """Show what all collectors share, and how Datadog is reached, also without a key."""
+    """Show the settings of a collector; of DATADOG, what all collectors share, also without a key."""
+    if session.name != DATADOG:
+        session.open_collector()
+        session.report.tables["settings"] = in_force(session.settings)
+        return
     session.report.tables["core"] = in_force(session.core)
     try:
         session.report.tables["datadog"] = in_force(session.configuration.datadog_alone())
@@ -32,7 +31,7 @@ def print_shared_settings(session: Session) -> None:
         session.report.findings.append(f"nothing can be pushed: {error}")
 
 
-def check_datadog(session: Session) -> None:
+def _check_datadog(session: Session) -> None:
     """Check the API key, and the application key where a backfill needs it."""
     findings = session.report.findings
     findings.append(session.client(session.deadline).validate())
@@ -45,7 +44,13 @@ def check_datadog(session: Session) -> None:
 
 
 def check(session: Session) -> None:
-    """Check everything that a push needs; raises one error with all that is wrong."""
+    """Check everything that a push needs of one collector, or of DATADOG.
+
+    Raises one error with all that is wrong.
+    """
+    if session.name == DATADOG:
+        _check_datadog(session)
+        return
     findings, wrong = session.report.findings, []
     try:
         session.open_collector()

@@ -14,11 +14,11 @@ from common import logs, registry
 from common.collector import Report
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
-from common.options import DATADOG, Mode, Options
+from common.options import Mode, Options
 from common.outcome import Counts, ErrorSummary, Outcome, Status
 from common.run import health
 from common.run.session import Cache, Session
-from common.run.state import SavedState, open_store
+from common.run.state import SavedState
 from common.times import tick
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def run(
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
         if options.mode in {Mode.DRY_RUN, Mode.PUSH, Mode.EXPLAIN} and options.backfill is None:
-            store = open_store(session.core)
-            state = SavedState(store, session.state_key, session.now, session.cache.document, report)
+            state = session.open_state()
         as_of = _work(session, state, {} if points is None else points, agree)
     except (NotConfiguredError, DeclinedError) as error:
         failure, skipped = _failure(error), not options.named or isinstance(error, DeclinedError)
@@ -86,13 +85,9 @@ def _work(
     """Run the mode of the options, with only the imports it needs; return the newest second of a dry run."""
     mode = session.options.mode
     if mode in {Mode.CHECK, Mode.PRINT_CONFIG}:
-        from common.run import check
+        from common.run.check import check, print_settings
 
-        if session.name == DATADOG:
-            shared = check.check_datadog if mode is Mode.CHECK else check.print_shared_settings
-            shared(session)
-        else:
-            (check.check if mode is Mode.CHECK else check.print_settings)(session)
+        (check if mode is Mode.CHECK else print_settings)(session)
         return None
     session.open_collector()
     if mode is Mode.DRY_RUN:
@@ -195,11 +190,9 @@ def report_failure(
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Send the self-metrics of a child that died or hung without an outcome of its own."""
-    report = Report()
     try:
-        session = Session(outcome.collector, options, environ, report, Cache(), clock)
-        store = open_store(session.core)
-        state = SavedState(store, session.state_key, session.now, session.cache.document, report)
+        session = Session(outcome.collector, options, environ, Report(), Cache(), clock)
+        state = session.open_state()
     except FleetgaugeError as error:
         log.warning("the self-metrics were not delivered: %s", error)
         return

@@ -18,7 +18,7 @@ from common.errors import ConfigurationError, DeadlineExceededError
 from common.metric import Series
 from common.net.retry import Deadline
 from common.options import Options
-from common.run.state import Document, state_key
+from common.run.state import Document, SavedState, open_store, state_key
 from common.window import MAX_AGE, MAX_AHEAD, Window
 
 if TYPE_CHECKING:
@@ -107,6 +107,11 @@ class Session:
         more = [self.host] if self.host else []
         more += [f"shard-{shard.index}-of-{shard.count}"] if shard.count > 1 else []
         return state_key(self.name, self.core, self.configuration.address, *more)
+
+    def open_state(self) -> SavedState:
+        """Return the state of earlier runs; ConfigurationError where FLEETGAUGE_STATE is wrong."""
+        store = open_store(self.core)
+        return SavedState(store, self.state_key, self.now, self.cache.document, self.report)
 
     def open_collector(self) -> None:
         """Import the collector and read its settings; ConfigurationError where that cannot be done."""

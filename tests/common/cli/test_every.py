@@ -18,7 +18,6 @@ import pytest
 
 from common.cli.supervise import delay
 from common.config.sources import Configuration
-from common.run.session import Cache
 from support.processes import ended
 from support.project import KEY, Project
 from support.servers.aws import Aws
@@ -208,7 +207,7 @@ def test_waiting_child_and_what_it_left_behind_end_with_the_parent(
 
 def offset(name: str, node: str, local: str = "off") -> float:
     environ = {"FLEETGAUGE_NODE_NAME": node, "FLEETGAUGE_NODE_LOCAL": local}
-    return delay(Cache(Configuration(environ, None)), name, 60)
+    return delay(Configuration(environ, None).core, name, 60)
 
 
 def test_nodes_are_spread_over_the_interval() -> None:
@@ -222,4 +221,4 @@ def test_nodes_are_spread_over_the_interval() -> None:
 
 
 def test_collector_that_is_not_of_a_node_runs_at_multiples_of_the_interval() -> None:
-    assert offset("wandb", "node-7") == offset("xenna", "node-7") == delay(Cache(), "host", 60) == 0
+    assert offset("wandb", "node-7") == offset("xenna", "node-7") == delay(None, "host", 60) == 0
