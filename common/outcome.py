@@ -32,7 +32,7 @@ class ErrorSummary:
 
 
 @dataclass(frozen=True)
-class Counts:
+class RunCounts:
     """What a run counted, as its self-metrics have it."""
 
     samples: int = 0  # points that the collector yielded
@@ -49,7 +49,7 @@ class Outcome:
     collector: str
     status: Status
     seconds: float = 0.0
-    counts: Counts = Counts()
+    counts: RunCounts = RunCounts()
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
     lost: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
@@ -68,5 +68,5 @@ class Outcome:
         if not isinstance(fields, dict):
             raise TypeError("not an object")
         error, status = fields.pop("error"), Status(fields.pop("status"))
-        counts = Counts(**fields.pop("counts"))
+        counts = RunCounts(**fields.pop("counts"))
         return cls(status=status, counts=counts, error=ErrorSummary(**error) if error else None, **fields)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from common import logs, registry, signals
 from common.cli.environment import child_environment
@@ -58,13 +58,8 @@ class Child:
             env=child_environment(name, environ, options.config),
             start_new_session=True,
         )
+        self.output = cast("IO[bytes]", self._process.stdout)
         signals.children.add(self._process.pid)
-
-    @property
-    def output(self) -> IO[bytes]:
-        if self._process.stdout is None:
-            raise RuntimeError("a child has a standard output")
-        return self._process.stdout
 
     def read(self) -> list[Outcome]:
         """Return the outcomes that it printed, or one that says why it has none."""

@@ -137,10 +137,6 @@ class Http:
         """Close the connections that are not in use."""
         self._pool.clear()
 
-    def get(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> Reply:
-        """Send one GET request and return its 2xx response; otherwise UnavailableError or RejectedError."""
-        return self._checked(url, self.send("GET", url, None, headers, deadline))
-
     def post(
         self,
         url: str,
@@ -150,9 +146,19 @@ class Http:
         largest: int = MAX_RESPONSE_BYTES,
     ) -> Reply:
         """Send one POST request and return its 2xx response; otherwise UnavailableError or RejectedError."""
-        return self._checked(url, self.send("POST", url, body, headers, deadline, largest=largest))
+        return self.request("POST", url, body, headers, deadline, largest)
 
-    def _checked(self, url: str, reply: Reply) -> Reply:
+    def request(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+        largest: int = MAX_RESPONSE_BYTES,
+    ) -> Reply:
+        """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError."""
+        reply = self.send(method, url, body, headers, deadline, largest=largest)
         if reply.status in RETRIED_STATUSES:
             wait = requested_wait(reply.headers, self._clock())
             raise UnavailableError(url, reply.status, reply.body, wait)
@@ -231,23 +237,23 @@ class HttpClient:
 
     def get(self, url: str, headers: Mapping[str, str] | None = None, *, setting: str) -> Reply:
         """Return the 2xx response to a GET request."""
-        http = self._http(url, setting)
-        return self._retry(lambda: http.get(url, headers or {}, self._deadline))
+        return self._request("GET", url, None, headers or {}, setting)
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None, *, setting: str) -> Reply:
         """Return the 2xx response to a POST request."""
-        http = self._http(url, setting)
-        return self._retry(lambda: http.post(url, body, headers or {}, self._deadline))
+        return self._request("POST", url, body, headers or {}, setting)
 
-    def _http(self, url: str, setting: str) -> Http:
-        origin = urlsplit(url).netloc
-        if origin not in self._connections:
-            self._connections[origin] = self._connect(url, setting)
-        return self._connections[origin]
-
-    def _retry(self, attempt: Callable[[], Reply]) -> Reply:
+    def _request(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], setting: str
+    ) -> Reply:
+        host, deadline = urlsplit(url).netloc, self._deadline
+        if host not in self._connections:
+            self._connections[host] = self._connect(url, setting)
+        http = self._connections[host]
         try:
-            return persist(attempt, self._deadline, self._deadline.sleep)
+            return persist(
+                lambda: http.request(method, url, body, headers, deadline), deadline, deadline.sleep
+            )
         except TransientError as error:
             raise SourceError(str(error)) from error
 

@@ -15,7 +15,7 @@ from common.collector import Report
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
 from common.options import Mode, Options
-from common.outcome import Counts, ErrorSummary, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.run import health
 from common.run.session import Cache, Session
 from common.run.state import SavedState
@@ -131,7 +131,7 @@ def _outcome(
     return Outcome(
         collector=name,
         status=status,
-        counts=Counts(
+        counts=RunCounts(
             samples=report.samples,
             points_sent=sink.points_sent if sink else 0,
             requests=report.requests,

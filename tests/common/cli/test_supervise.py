@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.cli.supervise import ReadyFile, pause
-from common.outcome import Counts, ErrorSummary, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from support.processes import ended
 from support.project import Project
 from support.servers.datadog import Intake
@@ -40,7 +40,7 @@ FAILED = Outcome(
     "host",
     Status.PARTIAL,
     seconds=1.5,
-    counts=Counts(dropped={"too_old": 2}, units_lost={"unreadable": 1}),
+    counts=RunCounts(dropped={"too_old": 2}, units_lost={"unreadable": 1}),
     lost=["a: gone"],
     error=ErrorSummary("SourceError", "no answer", configuration=True, status=403, details=["b"]),
 )

@@ -12,7 +12,7 @@ from collectors.wandb import metrics as m
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
 from common.dashboard import Dashboard, Draw, Section, Widget, line
 from common.metric import Combine, gauge
-from common.outcome import Counts, ErrorSummary, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.show.page import write_page
 from common.show.points import Points, SeriesKey
 from common.show.table import rounded
@@ -151,7 +151,7 @@ def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path,
         NASTY,
         Status.PARTIAL,
         lost=[NASTY],
-        counts=Counts(dropped={NASTY: 1}),
+        counts=RunCounts(dropped={NASTY: 1}),
         error=ErrorSummary(NASTY, NASTY),
     )
     page, points = tmp_path / "page.html", GivenPoints(metrics, found)
@@ -178,7 +178,7 @@ def test_what_failed_was_lost_or_dropped_is_said(tmp_path: Path, browser: Browse
             "toy",
             Status.PARTIAL,
             lost=["acme/bees: gone"],
-            counts=Counts(dropped={"too_old": 2000, "bad": 1}),
+            counts=RunCounts(dropped={"too_old": 2000, "bad": 1}),
         ),
         Outcome("host", Status.FAILED, error=ErrorSummary("SourceError", "the past cannot be asked")),
     ]
