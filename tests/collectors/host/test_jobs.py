@@ -94,7 +94,7 @@ def test_pids_of_another_namespace_are_ignored_and_reported(driver: CompiledDriv
     root.process(11, POD)  # a process of the collector's own pod, not the one that the driver reports
     driver.process(11, 2**30)
     assert not is_host_proc(tmp_path / "nowhere")
-    given = context(FLEETGAUGE_HOST_ROOT=str(tmp_path), **{BY_JOB: "true"})
+    given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), BY_JOB: "true"})
     assert values(collected(given), metrics.GPU_JOB_MEMORY) == {}
     [lost] = [unit for unit in given.report.lost if unit.startswith("GPU memory by job: ")]
     assert "hostPID" in lost
