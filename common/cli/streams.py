@@ -37,9 +37,12 @@ def can_ask() -> bool:
 
 def ask(text: str) -> bool:
     """Show what will be sent; return whether a person agrees."""
-    sys.stderr.write("\n".join([*map(visible, text.split("\n")), "Send it? [y/N] "]))
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    from rich.console import Console
+
+    screen = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    screen.print("\n".join(map(visible, text.split("\n"))))
+    answer = screen.input("Send it? [y/N] ", markup=False, stream=sys.stdin)
+    return answer.strip().lower() in {"y", "yes"}
 
 
 def trouble(error: OSError) -> str:

@@ -47,15 +47,6 @@ def test_disk_that_is_full_is_no_matter(toy: Project, intake: Intake) -> None:
     assert intake.value("toy.value") == 7
 
 
-@pytest.mark.parametrize("most", range(5, 12))
-def test_too_few_descriptors_are_a_sentence(toy: Project, most: int) -> None:
-    ran = shell(toy, f'ulimit -n {most}; exec "$@"', "toy", "--push")
-    assert "Traceback" not in ran.stderr
-    if ran.returncode:
-        assert ran.returncode == 1
-        assert os.strerror(errno.EMFILE) in ran.stdout + ran.stderr
-
-
 @pytest.mark.parametrize("options", [("toy",), ("toy", "--push"), ("toy", "--json"), ("--list",)])
 def test_output_that_cannot_be_written_is_a_sentence(toy: Project, options: tuple[str, ...]) -> None:
     ran = shell(toy, 'exec "$@" >/dev/full', *options)

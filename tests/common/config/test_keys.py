@@ -7,7 +7,6 @@ import json
 import pytest
 
 from support.project import Project
-from support.servers.aws import Aws
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
@@ -43,17 +42,6 @@ def test_a_datadog_key_with_a_character_that_no_header_carries(
     assert "Traceback" not in ran.stderr
     show_nothing(ran.stdout + ran.stderr)
     assert intake.requests == []
-
-
-@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
-def test_a_credential_that_only_the_aws_client_reads(project: Project, aws: Aws, name: str) -> None:
-    project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
-    project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
-    ran = project.run("toy", **{name: "\n".join(HALVES)})
-    assert ran.returncode == 2
-    assert f"{name}: it holds a space or line break" in ran.stdout
-    show_nothing(ran.stdout + ran.stderr)
-    assert aws.requests == []
 
 
 def test_whatever_a_collector_raises_or_prints_shows_no_key(project: Project) -> None:

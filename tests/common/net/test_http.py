@@ -174,20 +174,6 @@ class TestOnTheWire:
 
 
 class TestChoice:
-    def test_without_a_proxy_requests_go_straight(self) -> None:
-        assert proxy_for(SITE, core_settings()) is None
-
-    @pytest.mark.parametrize(
-        ("proxy", "address"),
-        [
-            ("http://proxy:3128", "http://proxy:3128"),
-            ("https://proxy", "https://proxy"),
-            ("http://[::1]:3128", "http://[::1]:3128"),
-        ],
-    )
-    def test_an_address_without_credentials_is_used_as_it_is(self, proxy: str, address: str) -> None:
-        assert proxy_for(SITE, core_settings(HTTPS_PROXY=proxy)) == Proxy(address, {})
-
     def test_credentials_leave_the_address_and_are_not_in_the_repr(self) -> None:
         proxy = proxy_for(SITE, core_settings(HTTPS_PROXY=f"http://user:{QUOTED}@proxy:3128"))
         assert proxy is not None
