@@ -29,12 +29,9 @@ SECONDS_TO_AGREE = 120  # that a person may need, until sending begins
 log = logging.getLogger(__name__)
 
 
-def backfill(session: Session, agree: Callable[[str], bool]) -> None:
+def backfill(session: Session, options: Backfill, agree: Callable[[str], bool]) -> None:
     """Send, or show, the points of a span; a person confirms it by `agree` before sending."""
     check_history(session.collector)
-    options = session.options.backfill
-    if options is None:
-        raise ValueError("a backfill has a span")
     span = _span(session, options)
     if session.options.mode is Mode.PUSH:
         _Sending(session, options, span, agree).send_all()

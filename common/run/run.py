@@ -57,8 +57,7 @@ def run(
     skipped, as_of = False, None
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
-        if options.mode in {Mode.DRY_RUN, Mode.PUSH, Mode.EXPLAIN} and options.backfill is None:
-            state = session.open_state()
+        state = session.open_state()
         as_of = _work(session, state, {} if points is None else points, agree)
     except (NotConfiguredError, DeclinedError) as error:
         failure, skipped = _failure(error), not options.named or isinstance(error, DeclinedError)
@@ -80,7 +79,7 @@ def run(
 
 
 def _work(
-    session: Session, state: SavedState | None, points: dict[str, Points], agree: Callable[[str], bool]
+    session: Session, state: SavedState, points: dict[str, Points], agree: Callable[[str], bool]
 ) -> int | None:
     """Run the mode of the options, with only the imports it needs; return the newest second of a dry run."""
     mode = session.options.mode
@@ -92,10 +91,10 @@ def _work(
     session.open_collector()
     if mode is Mode.DRY_RUN:
         session.sink = points[session.name] = session.points()
-    if state is None:
+    if session.options.backfill is not None:
         from common.run.backfill import backfill
 
-        backfill(session, agree)
+        backfill(session, session.options.backfill, agree)
         return None
     if mode is Mode.EXPLAIN:
         from common.run.explain import explain

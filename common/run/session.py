@@ -17,7 +17,7 @@ from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError
 from common.metric import Series
 from common.net.retry import Deadline
-from common.options import Options
+from common.options import Mode, Options
 from common.run.state import Document, SavedState, open_store, state_key
 from common.window import MAX_AGE, MAX_AHEAD, Window
 
@@ -109,8 +109,9 @@ class Session:
         return state_key(self.name, self.core, self.configuration.address, *more)
 
     def open_state(self) -> SavedState:
-        """Return the state of earlier runs; ConfigurationError where FLEETGAUGE_STATE is wrong."""
-        store = open_store(self.core)
+        """Return the state of earlier runs, for those that have one; ConfigurationError for a bad setting."""
+        is_live = self.options.backfill is None and self.options.mode not in {Mode.CHECK, Mode.PRINT_CONFIG}
+        store = open_store(self.core) if is_live else None
         return SavedState(store, self.state_key, self.now, self.cache.document, self.report)
 
     def open_collector(self) -> None:
