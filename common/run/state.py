@@ -41,7 +41,7 @@ class Document(BaseModel):
     `now` is when the run began that saved it; `sent_until` and `last_success` are None where not known.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     version: Literal[2] = 2
     now: int = 0
