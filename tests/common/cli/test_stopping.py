@@ -1,4 +1,4 @@
-"""Signals while waiting for the intake, two runs at once, and stores that fail: nothing is lost."""
+"""Signals while waiting for the intake, and stores that fail: nothing is lost."""
 
 from __future__ import annotations
 
