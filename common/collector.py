@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from common import registry, window
@@ -18,7 +19,7 @@ from common.config import aws
 from common.config.settings import CollectorSettings, CoreSettings
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
-from common.net.http import Http, proxy_for
+from common.net.http import Http, HttpClient, proxy_for
 from common.net.retry import Deadline
 from common.shards import ALONE, Shard
 from common.window import Window
@@ -92,6 +93,11 @@ class Context(Generic[S]):
     shard: Shard = ALONE
     stays: bool = False  # whether this process answers for further ticks
 
+    @cached_property
+    def http(self) -> HttpClient:
+        """GET and POST requests through the configured proxy, retried until the deadline."""
+        return HttpClient(self.network.http, self.deadline)
+
 
 def _due(settings: S, now: int, step: int, sent_until: int | None, earliest: int) -> Window:  # noqa: ARG001
     return window.due(now, step, sent_until, earliest)
@@ -102,13 +108,13 @@ class Collector(Generic[S]):
     """A source of metrics: the value `COLLECTOR` of `collectors/<name>/collector.py`.
 
     `collect` yields the series of the context's window. `check` yields one line per thing it found to be
-    good, and an error for each that is not; it may raise the last one. `due` is the window of a live run, out
-    of the time, the step, up to when points were sent (None where that is not known) and the earliest second
-    that the intake takes.
+    good, and an error for each that is not; it may raise the last one. Without one, `--check` collects once
+    and sends nothing. `due` is the window of a live run, out of the time, the step, up to when points were
+    sent (None where that is not known) and the earliest second that the intake takes.
 
-    With `has_history` it can answer for the past, in windows of at most `backfill_window` seconds (None: the
-    span in one). Metrics that are `live_only` cannot be known for the past. With `exact_clock` a push fails
-    where our clock and the intake's differ.
+    With `has_history` it can answer for the past. Metrics that are `live_only` cannot be known for the past.
+    With `adds_up` it sends sums of what it read: a push fails where our clock and the intake's differ, and a
+    backfill is cut into hours.
 
     `explain` lists, for a person, what the value of a metric with some tags is made of at the last tick of a
     window; None where nothing can be listed.
@@ -118,12 +124,11 @@ class Collector(Generic[S]):
     settings: type[S]
     metrics: tuple[Metric, ...]
     collect: Callable[[Context[S]], Iterator[Series]]
-    check: Callable[[Context[S]], Iterator[str | FleetgaugeError]]
+    check: Callable[[Context[S]], Iterator[str | FleetgaugeError]] | None = None
     due: Callable[[S, int, int, int | None, int], Window] = _due
     has_history: bool = False
-    backfill_window: int | None = None
     live_only: frozenset[Metric] = frozenset()
-    exact_clock: bool = False
+    adds_up: bool = False
     explain: Callable[[Context[S], Metric, Mapping[str, str]], list[dict[str, object]]] | None = None
 
 

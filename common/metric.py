@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from common.units import UNITS
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,199}")
 _TAG_KEY = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -78,6 +81,11 @@ class Metric:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a metric name: a letter, then letters, digits, _ and .")
+        if self.unit and self.unit not in UNITS:
+            near = ", ".join(difflib.get_close_matches(self.unit, UNITS, n=3)) or "none with a similar name"
+            raise ValueError(
+                f'{self.name}: {self.unit!r} is not a unit of Datadog\'s; near: {near}; "" for none'
+            )
         if not self.help.isascii() or not 0 < len(self.help) <= 400:
             raise ValueError(f"{self.name}: help must be 1 to 400 ASCII characters")
         for key in self.tags:

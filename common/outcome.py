@@ -21,7 +21,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Failure:
+class ErrorSummary:
     """An error's class and message, and whether a person must change the configuration."""
 
     type: str
@@ -32,21 +32,28 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class RunCounts:
+    """What a run counted, as its self-metrics have it."""
+
+    samples: int = 0  # points that the collector yielded
+    points_sent: int = 0
+    requests: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)  # by reason
+    units_lost: dict[str, int] = field(default_factory=dict)  # by reason
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How one run of one collector ended, what it counted and what it lost."""
 
     collector: str
     status: Status
     seconds: float = 0.0
-    samples: int = 0
-    points_sent: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
+    counts: RunCounts = RunCounts()
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
-    requests: int = 0
     lost: list[str] = field(default_factory=list)
-    lost_by_reason: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
-    error: Failure | None = None
+    error: ErrorSummary | None = None
     as_of: int | None = None  # of a dry run: the newest instant it answers for
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name
 
@@ -61,4 +68,5 @@ class Outcome:
         if not isinstance(fields, dict):
             raise TypeError("not an object")
         error, status = fields.pop("error"), Status(fields.pop("status"))
-        return cls(status=status, error=Failure(**error) if error else None, **fields)
+        counts = RunCounts(**fields.pop("counts"))
+        return cls(status=status, counts=counts, error=ErrorSummary(**error) if error else None, **fields)

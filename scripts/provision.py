@@ -25,9 +25,13 @@ sys.path[0] = str(ROOT)
 
 try:
     from common import logs, registry, signals
-    from common.config.file import DATADOG_TABLE, PROVISION_TABLE
     from common.config.settings import CoreSettings, DatadogSettings
-    from common.config.sources import Configuration, refuse_unknown_variables
+    from common.config.sources import (
+        DATADOG_TABLE,
+        PROVISION_TABLE,
+        Configuration,
+        refuse_unknown_variables,
+    )
     from common.datadog.client import DatadogClient
     from common.datadog.diff import show
     from common.datadog.documents import (

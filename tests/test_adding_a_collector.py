@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -26,6 +27,8 @@ from support.rendering import (
     scenario,
     variables,
 )
+from support.servers.faults import Fault
+from support.servers.loopback import Answer, LoopbackServer, Request
 
 pytestmark = pytest.mark.slow
 
@@ -87,16 +90,33 @@ def test_the_code_of_the_page_is_as_tidy_as_all_other_code(followed: Copy) -> No
         assert (ran.stdout, ran.returncode) == ("", 0)
 
 
-def test_the_collector_of_the_page_does_what_the_page_shows(followed: Copy, tmp_path: Path) -> None:
-    (tmp_path / "jobs.txt").write_text("ants train\nbees sort\n\nants train again\n")
-    ran = followed.run("run_collector.py", "queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "jobs.txt"))
-    [shown] = re.findall(r"```console\n\$ FLEETGAUGE_QUEUE_PATH.*?\n(.*?)```", PAGE, re.DOTALL)
-    said = re.sub(r"\d\.\d s", "0.0 s", ran.stdout)
-    assert re.sub(r"as of \S+", "as of 2026-11-16T21:00:00Z", said) == shown
-    assert ran.returncode == 0
-    ran = followed.run("run_collector.py", "queue", FLEETGAUGE_QUEUE_PATH=str(tmp_path / "none"))
-    assert ran.returncode == 1
-    assert "cannot read the queue" in ran.stdout
+class Queue(LoopbackServer[Request]):
+    """The scheduler of the page: a list of jobs for whoever has the token."""
+
+    request_type = Request
+
+    def respond(self, request: Request) -> Answer:
+        if request.headers["Authorization"] != "Bearer canary-token":
+            return Answer(401, b"who are you")
+        jobs = [{"team": "ants"}, {"team": "bees"}, {"name": "no team"}, {"team": "ants"}]
+        return Answer(200, json.dumps(jobs).encode())
+
+
+def test_the_collector_of_the_page_does_what_the_page_shows(followed: Copy) -> None:
+    [shown] = re.findall(r"```console\n\$ export FLEETGAUGE_QUEUE_URL.*?\n.*?\n(.*?)```", PAGE, re.DOTALL)
+    with Queue() as queue:
+        given = {"FLEETGAUGE_QUEUE_URL": queue.url, "QUEUE_TOKEN": "canary-token"}
+        queue.faults.add(Fault(status=503, headers={"Retry-After": "0"}))
+        ran = followed.run("run_collector.py", "queue", **given)
+        checked = followed.run("run_collector.py", "queue", "--check", **given)
+        refused = followed.run("run_collector.py", "queue", **{**given, "QUEUE_TOKEN": "other-token"})
+    gone = followed.run("run_collector.py", "queue", "--timeout", "1s", **given)
+    printed = re.sub(r"\d\.\d s", "0.0 s", ran.stdout)
+    assert (re.sub(r"as of \S+", "as of 2026-11-16T21:00:00Z", printed), ran.returncode) == (shown, 0)
+    assert "  collected 2 points of 1 metrics, and sent nothing\n" in checked.stdout
+    assert "/jobs?state=waiting answered 401: who are you" in refused.stdout
+    assert "(connection refused); check FLEETGAUGE_QUEUE_URL (tried " in gone.stdout
+    assert (refused.returncode, gone.returncode) == (1, 1)
 
 
 def test_nothing_but_its_folder_is_written_by_hand_and_taking_it_away_leaves_no_trace(tmp_path: Path) -> None:
@@ -121,7 +141,7 @@ def test_nothing_but_its_folder_is_written_by_hand_and_taking_it_away_leaves_no_
 def test_what_is_made_speaks_of_it(followed: Copy) -> None:
     made = followed.files().items()
     text = {name: content.decode() for name, content in made if not name.endswith(".png")}
-    summary = "Jobs that wait in the queue file."
+    summary = "Jobs that wait in the queue of the scheduler."
     assert f"| [queue](collectors/queue/README.md) | {summary} |\n" in text["README.md"]
     row = (
         "| `queue.jobs.waiting` | gauge | job | `team` | sum | Jobs that wait, by the team that sent them. "
@@ -129,8 +149,8 @@ def test_what_is_made_speaks_of_it(followed: Copy) -> None:
     )
     assert row in text["docs/metrics.md"]
     assert row in text["collectors/queue/README.md"]
-    assert "| `FLEETGAUGE_QUEUE_PATH` | `path` | required | The file that" in text["docs/settings.md"]
-    assert f"| {summary} Settings: path (required). |\n" in text["charts/fleetgauge/README.md"]
+    assert "| `FLEETGAUGE_QUEUE_URL` | `url` | required | Address of" in text["docs/settings.md"]
+    assert f"| {summary} Settings: url (required). |\n" in text["charts/fleetgauge/README.md"]
 
 
 @needs_helm
@@ -147,9 +167,7 @@ def test_the_chart_runs_it_with_the_values_of_the_page(followed: Copy) -> None:
     )
     [template] = pod_templates(of_kind(documents, "CronJob")).values()
     assert container(template)["args"][:2] == ["queue", "wandb"]
-    assert variables(template)["FLEETGAUGE_QUEUE_PATH"] == "/records/queue/jobs.txt"
-    mount = {"name": "queue", "mountPath": "/records/queue", "readOnly": True}
-    assert mount in container(template)["volumeMounts"]
+    assert variables(template)["FLEETGAUGE_QUEUE_URL"] == "https://queue.example"
 
 
 @needs_helm
@@ -165,7 +183,7 @@ def test_one_that_measures_a_node_runs_in_the_daemonset_and_one_that_knows_a_pas
 ) -> None:
     copy = Copy.make(tmp_path)
     for name, text in FOLDER:
-        text = text.replace("check=check)", "check=check, has_history=True)")
+        text = text.replace("collect=collect)", "collect=collect, has_history=True)")
         copy.add(name, f"{text}\nPER_NODE = True\n" if name.endswith("__init__.py") else text)
     assert copy.run("generate.py").returncode == 0
     chart = tmp_path / CHART.relative_to(ROOT)
@@ -189,10 +207,9 @@ def test_one_that_measures_a_node_runs_in_the_daemonset_and_one_that_knows_a_pas
 @needs_helm
 def test_a_secret_that_may_be_absent_comes_from_the_existing_secret_and_from_no_value(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
-    secret = 'token: Secret | None = Field(None, validation_alias="GITHUB_TOKEN", description="A token.")'
     for name, text in FOLDER:
-        text = text.replace("    path: Text =", f"    {secret}\n    path: Text =")
-        copy.add(name, text.replace("import CollectorSettings,", "import CollectorSettings, Secret,"))
+        text = text.replace("token: Secret = Field(", "token: Secret | None = Field(None, ")
+        copy.add(name, text.replace("QUEUE_TOKEN", "GITHUB_TOKEN"))
     assert copy.run("generate.py").returncode == 0
     chart = tmp_path / CHART.relative_to(ROOT)
     values = {

@@ -122,7 +122,7 @@ def test_every_setting_exists(page: Path) -> None:
     known = {variable for model in shared for variable in variables(model).values()}
     for name in names():
         known |= {*variables(load_collector(name).settings).values()}
-    of_pages = {"FLEETGAUGE_QUEUE_PATH", "FLEETGAUGE_STEPS_PATHS", "FLEETGAUGE_STEPS_SETTLE"}
+    of_pages = {"FLEETGAUGE_QUEUE_URL", "FLEETGAUGE_STEPS_PATHS", "FLEETGAUGE_STEPS_SETTLE"}
     named = {*re.findall(r"\bFLEETGAUGE_[A-Z_]*[A-Z]\b(?![*<.…])", " ".join(typed(page)))}
     assert named - known - of_pages == set()
 

@@ -185,7 +185,6 @@ def attempt(servers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "getaddrinfo", loopback_only)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr("common.cli.console.find", lambda: None)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield attempt

@@ -6,7 +6,6 @@ counts of the last hour.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +24,10 @@ from common.collector import Collector, Context
 from common.config.settings import CollectorSettings, Texts, named
 from common.errors import ConfigurationError
 from common.metric import Metric, Series
-from fleetgauge.compute.nvml import NOT_READ, DriverReading, error_code, read_gpus
+from fleetgauge.compute.nvml import NOT_READ, error_code, read_gpus
 
 NVML_TIMEOUT_SECONDS = 10.0
 _DRIVER_NOT_LOADED = 9  # the library is installed on a machine without GPUs
-
-log = logging.getLogger(__name__)
 
 
 class HostSettings(CollectorSettings):
@@ -57,7 +54,6 @@ class Node:
         self._energy: dict[int, int] = {}  # by index, in millijoules, at the last tick
         self._counts: dict[tuple[Metric, frozenset[tuple[str, str]]], dict[int, float]] = {}  # by second
         self._xids: XidListener | None = None
-        self._pids_logged = False
 
     def collect(self, context: Context[HostSettings]) -> Iterator[Series]:
         """Yield the samples of CPUs, memory, file systems and GPUs at `context.now`.
@@ -79,25 +75,16 @@ class Node:
                 context.report.lose(f"the file system of {path}", error.strerror or str(error))
         yield from self._gpus(context, root)
 
-    def check(self, context: Context[HostSettings]) -> Iterator[str]:
-        """Yield what a run on this node would measure; raises ConfigurationError as `collect` does."""
-        root = _root(context.settings)
-        yield f"CPU utilization is measured over {machine.CPU_SECONDS:g} s, with --every over its interval"
-        if self._host_proc(context, root):
-            yield "GPU memory is measured by job"
-        listed = self._read_gpus(context, video=False, proc=None).gpus
-        if listed is None:
-            yield "no GPU driver is available"
-        else:
-            failed = sum(gpu.lost is not False for gpu in listed)
-            yield f"the driver lists {len(listed)} GPUs" + (f"; {failed} do not respond" if failed else "")
-
     def _gpus(self, context: Context[HostSettings], root: Path | None) -> Iterator[Series]:
         at = context.now
         if context.stays and (self._xids is None or self._xids.is_done()):
             self._xids = XidListener(self._clock)
-        proc = self._host_proc(context, root)
-        reading = self._read_gpus(context, video=context.settings.gpu_video, proc=proc)
+        reading = read_gpus(
+            partial(gpus.read, video=context.settings.gpu_video, proc=self._host_proc(context, root)),
+            partial(GpuReading, error=NOT_READ),  # of a GPU that is not read in time
+            deadline=context.deadline.timeout(NVML_TIMEOUT_SECONDS),
+            nvml=gpus.load_pynvml(),
+        )
         found = [self._describe(gpu) for gpu in reading.gpus or ()]
         tags = machine.description(root, os.environ, next((gpu.name for gpu in found if gpu.name), None))
         yield metrics.INFO(1, at, **tags)
@@ -114,17 +101,6 @@ class Node:
             yield from _samples(gpu, context)
         yield from self._count_series(found, context)
 
-    def _read_gpus(
-        self, context: Context[HostSettings], *, video: bool, proc: Path | None
-    ) -> DriverReading[GpuReading]:
-        """Read all GPUs with `gpus.read`; a GPU that is not read in time has the error NOT_READ."""
-        return read_gpus(
-            partial(gpus.read, video=video, proc=proc),
-            partial(GpuReading, error=NOT_READ),
-            deadline=context.deadline.timeout(NVML_TIMEOUT_SECONDS),
-            nvml=gpus.load_pynvml(),
-        )
-
     def _describe(self, gpu: GpuReading) -> GpuReading:
         """Return the reading with its last known name and UUID: a lost GPU reports neither."""
         if gpu.name is not None:
@@ -139,13 +115,8 @@ class Node:
             return None
         if is_host_proc(proc):
             return proc
-        if not self._pids_logged:
-            self._pids_logged = True
-            log.warning(
-                "cannot measure GPU memory by job: %s is not the host's; set hostPID on the pod, or mount "
-                "the host's root and set FLEETGAUGE_HOST_ROOT",
-                proc,
-            )
+        fix = "set hostPID on the pod, or mount the host's root and set FLEETGAUGE_HOST_ROOT"
+        context.report.lose("GPU memory by job", f"{proc} is not the host's; {fix}")
         return None
 
     def _count_series(self, found: list[GpuReading], context: Context[HostSettings]) -> Iterator[Series]:
@@ -209,10 +180,4 @@ def _samples(gpu: GpuReading, context: Context[HostSettings]) -> Iterator[Series
 
 
 NODE = Node()
-COLLECTOR = Collector(
-    name="host",
-    settings=HostSettings,
-    metrics=metrics.METRICS,
-    collect=NODE.collect,
-    check=NODE.check,
-)
+COLLECTOR = Collector(name="host", settings=HostSettings, metrics=metrics.METRICS, collect=NODE.collect)

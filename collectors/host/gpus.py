@@ -18,7 +18,7 @@ from common.metric import Metric
 from fleetgauge.compute.nvml import LOST, NOT_SUPPORTED, Device, error_code
 
 _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _UNKNOWN = 2, 13, 999
-_GIB = 2.0**-30
+_BYTES_TO_GIB = 2.0**-30
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2_t, which separates reserved memory from used
 _MEMORY_TEMPERATURE = 82  # NVML_FI_DEV_MEMORY_TEMP
 _VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
@@ -73,10 +73,10 @@ VIDEO_QUERIES = (
     Query(metrics.GPU_DECODER, "nvmlDeviceGetDecoderUtilization", field=0),
 )
 MEMORY_QUERIES = (
-    Query(metrics.GPU_MEMORY, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "total", _GIB),
-    Query(metrics.GPU_MEMORY_FREE, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "free", _GIB),
-    Query(metrics.GPU_MEMORY_USED, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "used", _GIB),
-    Query(metrics.GPU_MEMORY_RESERVED, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "reserved", _GIB),
+    Query(metrics.GPU_MEMORY, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "total", _BYTES_TO_GIB),
+    Query(metrics.GPU_MEMORY_FREE, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "free", _BYTES_TO_GIB),
+    Query(metrics.GPU_MEMORY_USED, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "used", _BYTES_TO_GIB),
+    Query(metrics.GPU_MEMORY_RESERVED, "nvmlDeviceGetMemoryInfo", (_MEMORY_V2,), "reserved", _BYTES_TO_GIB),
 )
 # For drivers older than 510, whose `used` includes reserved memory.
 MEMORY_QUERIES_V1 = tuple(query._replace(arguments=()) for query in MEMORY_QUERIES[:2])
@@ -146,7 +146,7 @@ def _samples(device: Device, index: int, video: bool, proc: Path | None) -> Iter
         yield from list(_query(instance, MEMORY_QUERIES, tags)) or _query(instance, MEMORY_QUERIES_V1, tags)
         if proc is not None:
             for job, used in memory_by_job(instance, proc).items():
-                yield Sample(metrics.GPU_JOB_MEMORY, used * _GIB, {**tags, **dict([job])})
+                yield Sample(metrics.GPU_JOB_MEMORY, used * _BYTES_TO_GIB, {**tags, **dict([job])})
     yield from _memory_temperature(device)
     yield from _clock_reasons(device)
     yield from _nvlinks(device)

@@ -62,33 +62,22 @@ def _gpu_metric(
     return Metric(f"host.gpu.{name}", kind, unit, text, tags, combines=combines, on_node=True)
 
 
+def _gpu_share(name: str, text: str) -> Metric:
+    return _gpu_metric(name, "percent", text, combines=Combine.MEAN)
+
+
 GPU_LOST = _gpu_metric(
     "lost", "", "1 for a GPU that fell off the bus or needs a reset, 0 for a responding GPU."
 )
-GPU_UTILIZATION = _gpu_metric(
-    "utilization_pct",
-    "percent",
-    "Share of the last sampling period in which a kernel ran; absent with MIG enabled.",
-    combines=Combine.MEAN,
+GPU_UTILIZATION = _gpu_share(
+    "utilization_pct", "Share of the last sampling period in which a kernel ran; absent with MIG enabled."
 )
-GPU_MEMORY_UTILIZATION = _gpu_metric(
+GPU_MEMORY_UTILIZATION = _gpu_share(
     "memory_utilization_pct",
-    "percent",
     "Share of the last sampling period in which memory was read or written; absent with MIG enabled.",
-    combines=Combine.MEAN,
 )
-GPU_ENCODER = _gpu_metric(
-    "encoder_pct",
-    "percent",
-    "Video encoder utilization; needs FLEETGAUGE_HOST_GPU_VIDEO.",
-    combines=Combine.MEAN,
-)
-GPU_DECODER = _gpu_metric(
-    "decoder_pct",
-    "percent",
-    "Video decoder utilization; needs FLEETGAUGE_HOST_GPU_VIDEO.",
-    combines=Combine.MEAN,
-)
+GPU_ENCODER = _gpu_share("encoder_pct", "Video encoder utilization; needs FLEETGAUGE_HOST_GPU_VIDEO.")
+GPU_DECODER = _gpu_share("decoder_pct", "Video decoder utilization; needs FLEETGAUGE_HOST_GPU_VIDEO.")
 _OF = "of the GPU or MIG instance, in GiB."
 GPU_MEMORY = _gpu_metric("memory_total_gb", "gibibyte", f"Memory {_OF}")
 GPU_MEMORY_USED = _gpu_metric("memory_used_gb", "gibibyte", f"Memory in use {_OF} Excludes reserved memory.")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import logs, registry
-from common.cli import console, streams
+from common.cli import streams
 from common.cli.arguments import LIVE, options_of, parser
 from common.cli.completion import script
 from common.cli.environment import CHILD
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from common.show.points import Points
     from common.window import Window
 
-OK, FAILED, MISCONFIGURED = 0, 1, 2
+EXIT_OK, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +51,17 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         sys.stdout.flush()
     except ConfigurationError as error:
         streams.say(str(error))
-        code = MISCONFIGURED
+        code = EXIT_CONFIGURATION
     except ModuleNotFoundError as error:
         setup = f"{registry.ROOT}/scripts/setup"
         streams.say(f"this Python ({sys.executable}) lacks {error.name}: run {setup} once")
-        code = MISCONFIGURED
+        code = EXIT_CONFIGURATION
     except BrokenPipeError:  # whoever read the output has had enough
         code = 128 + signal.SIGPIPE
     except OSError as error:
         streams.say(streams.trouble(error))
-        code = FAILED
-    streams.give_up_unwritten()
+        code = EXIT_FAILED
+    streams.discard_unwritten()
     return code
 
 
@@ -73,7 +73,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
     known = registry.names()
     if given.completion:
         print(script(given.completion, arguments, [*known, "all"]))
-        return OK
+        return EXIT_OK
     if given.list:
         return _list(known, as_json=given.json)
     if not given.names:
@@ -81,8 +81,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
             f"name a collector, or all; there are: {', '.join(known)} (--help lists the options)"
         )
     names = registry.expand(given.names, known)
-    terminal = console.find() if given.push and given.since and not given.yes else None
-    options = options_of(given, names, environ, int(time.time()), can_ask=terminal is not None)
+    options = options_of(given, names, environ, int(time.time()), can_ask=streams.can_ask())
     if options.mode is Mode.PUSH and options.backfill is None:
         from common.cli import supervise
 
@@ -95,12 +94,12 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
 
             check_output(Path(path), option)
     if not given.every:
-        return _run_here(names, given, options, environ, terminal)
+        return _run_here(names, given, options, environ)
     from common.cli.supervise import pause
 
     while True:
         with _surviving_full_disk():
-            _run_here(names, given, options, environ, terminal)
+            _run_here(names, given, options, environ)
         time.sleep(pause(time.time(), given.every))
 
 
@@ -121,47 +120,38 @@ def _push(
     """Push live points, each collector in a process of its own."""
     from common.cli import supervise
 
-    def show(outcomes: list[Outcome]) -> None:
-        if given.json:
-            from common.show.export import write_json
-
-            write_json(outcomes, None, sys.stdout)
-        else:
-            _show(outcomes, {}, given, options, environ)
-
-    def show_next(outcome: Outcome) -> None:
-        with _surviving_full_disk():
-            show([outcome])
-
     if given.every:
-        return supervise.stay(names, options, argv, environ, show_next)
-    outcomes = supervise.run_all(names, options, argv, environ)
-    show(outcomes)
-    return exit_code(outcomes)
+
+        def show(outcome: Outcome) -> None:
+            with _surviving_full_disk():
+                _show([outcome], {}, given, options, environ)
+
+        return EXIT_OK if supervise.supervise(names, options, argv, environ, show) else EXIT_FAILED
+    outcomes: dict[str, Outcome] = {}
+    supervise.supervise(names, options, argv, environ, lambda one: outcomes.update({one.collector: one}))
+    in_order = [outcomes[name] for name in names]
+    _show(in_order, {}, given, options, environ)
+    return exit_code(in_order)
 
 
 def _run_here(
-    names: list[str],
-    given: argparse.Namespace,
-    options: Options,
-    environ: Mapping[str, str],
-    terminal: console.Console | None,
+    names: list[str], given: argparse.Namespace, options: Options, environ: Mapping[str, str]
 ) -> int:
     """Run collectors one after another in this process, and show what they found."""
-    from common.cli.progress import watcher
+    from common.cli.progress import ProgressDisplay
     from common.collector import load_collector
     from common.run.run import run
 
     points: dict[str, Points] = {}
     outcomes = []
-    shown = watcher(sys.stderr)
+    shown = ProgressDisplay(sys.stderr)
 
     def agree(text: str) -> bool:
         shown.close()
-        return console.ask(text, terminal)
+        return streams.ask(text)
 
     def run_one(name: str, options: Options, points: dict[str, Points]) -> Outcome:
-        with redirect_stdout(streams.Messages()):  # whatever a library prints is no point
+        with redirect_stdout(sys.stderr):  # whatever a library prints is no point
             outcome = run(
                 name,
                 options,
@@ -189,12 +179,7 @@ def _run_here(
             points |= present
         outcomes.append(outcome)
     logs.set_up("run_collector", verbose=given.verbose)
-    if given.json:
-        from common.show.export import write_json
-
-        write_json(outcomes, points if options.mode is Mode.DRY_RUN else None, sys.stdout)
-    else:
-        _show(outcomes, points, given, options, environ)
+    _show(outcomes, points, given, options, environ)
     return exit_code(outcomes)
 
 
@@ -206,6 +191,11 @@ def _show(
     environ: Mapping[str, str],
 ) -> None:
     """Show what came of it, what was written where, and on a terminal what to do next."""
+    if given.json:
+        from common.show.export import write_json
+
+        write_json(outcomes, points if options.mode is Mode.DRY_RUN else None, sys.stdout)
+        return
     from common.show import table
 
     output = table.Output(sys.stdout)
@@ -266,16 +256,16 @@ def _advice(outcomes: list[Outcome], given: argparse.Namespace, options: Options
         every = ["run_collector.py", *given.names, *arguments, *options.shard.options, *config]
         return visible(shlex.join(every))
 
-    if code == MISCONFIGURED:
+    if code == EXIT_CONFIGURATION:
         if options.mode is not Mode.CHECK:
             yield f"next, to see all that is wrong: {command('--check')}"
         return
-    if any(outcome.dropped for outcome in outcomes) and not given.verbose:
+    if any(outcome.counts.dropped for outcome in outcomes) and not given.verbose:
         push = ("--push",) if options.mode is Mode.PUSH else ()
         yield f"next, to see more of what was dropped: {command(*past, *push, '--verbose')}"
-    if options.mode is Mode.CHECK and code == OK:
+    if options.mode is Mode.CHECK and code == EXIT_OK:
         yield f"next, to look at what would be sent: {command(*past)}"
-    if options.mode is Mode.DRY_RUN and any(outcome.samples for outcome in outcomes):
+    if options.mode is Mode.DRY_RUN and any(outcome.counts.samples for outcome in outcomes):
         yield f"next, to send it: {command(*past, '--push')}"
 
 
@@ -283,19 +273,19 @@ def exit_code(outcomes: list[Outcome]) -> int:
     """Return the exit code: configuration before failure, because a person can correct it at once."""
     bad = [outcome for outcome in outcomes if outcome.status in {Status.PARTIAL, Status.FAILED}]
     if any(outcome.error and outcome.error.configuration for outcome in bad):
-        return MISCONFIGURED
-    return FAILED if bad else OK
+        return EXIT_CONFIGURATION
+    return EXIT_FAILED if bad else EXIT_OK
 
 
 def _list(known: list[str], *, as_json: bool) -> int:
     summaries = {name: registry.declaration(name).summary for name in known}
     if as_json:
         print(json.dumps(summaries, indent=2))
-        return OK
+        return EXIT_OK
     width = max(map(len, known), default=0)
     for name, summary in summaries.items():
         print(f"{name:<{width}}  {summary}")
-    return OK
+    return EXIT_OK
 
 
 def _log_uncaught() -> None:

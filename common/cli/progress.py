@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from common.logs import can_erase
 from common.text import visible
@@ -19,63 +19,42 @@ REDRAW = 0.2  # seconds between two drawings of a bar
 log = logging.getLogger(__name__)
 
 
-class Watcher(Protocol):
-    """Shows how far a collector is."""
+class ProgressDisplay:
+    """Shows on a stream how far a collector is.
 
-    def progress(self, collector: str, doing: str, done: int, total: int | None) -> None:
-        """Show how much was done, of how much where that is known."""
-
-    def close(self) -> None:
-        """Remove what is shown."""
-
-
-def watcher(stream: TextIO) -> Watcher:
-    """Return what shows progress on a stream."""
-    return Bar(stream) if can_erase(stream) else Lines()
-
-
-class Lines:
-    """Logs it, unless the last line was logged a short time ago."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._due = clock() + EVERY
-
-    def progress(self, collector: str, doing: str, done: int, total: int | None) -> None:
-        now = self._clock()
-        if self._due <= now:
-            self._due = now + EVERY
-            log.info("%s: %s", collector, _text(doing, done, total))
-
-    def close(self) -> None:
-        """Do nothing: lines stay."""
-
-
-class Bar:
-    """Draws a bar in one line of a terminal; a line of the log erases it until the next drawing."""
+    The bar is one line of a terminal; a line of the log erases it until the next drawing.
+    """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
-        self._shown: Progress | None = None
-        self._drawn = -REDRAW
+        self._draws = can_erase(stream)
+        self._due = clock() + (0 if self._draws else EVERY)
+        self._bar: Progress | None = None
 
     def progress(self, collector: str, doing: str, done: int, total: int | None) -> None:
-        if self._clock() - self._drawn < REDRAW and done != total:
+        """Show how much was done, of how much where that is known; not more often than is useful."""
+        now = self._clock()
+        if now < self._due:
             return
-        self._drawn = self._clock()
-        if self._shown is None:
-            self._shown = _bar(self._stream)
-            self._shown.add_task("")
-            self._shown.start()
-        [task] = self._shown.task_ids
-        text = visible(f"{collector}: {_text(doing, done, total)}")
-        self._shown.update(task, description=text, completed=done, total=total, refresh=True)
+        self._due = now + (REDRAW if self._draws else EVERY)
+        text = f"{collector}: {doing}"
+        if done or total:
+            text += f", {done:,} of {total:,}" if total else f", {done:,} so far"
+        if not self._draws:
+            log.info("%s", text)
+            return
+        if self._bar is None:
+            self._bar = _bar(self._stream)
+            self._bar.add_task("")
+            self._bar.start()
+        [task] = self._bar.task_ids
+        self._bar.update(task, description=visible(text), completed=done, total=total, refresh=True)
 
     def close(self) -> None:
-        """Erase the bar."""
-        if self._shown is not None:
-            self._shown.stop()
-            self._shown = None
+        """Erase the bar; lines of the log stay."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
 def _bar(stream: TextIO) -> Progress:
@@ -94,9 +73,3 @@ def _bar(stream: TextIO) -> Progress:
         redirect_stdout=False,
         redirect_stderr=False,
     )
-
-
-def _text(doing: str, done: int, total: int | None) -> str:
-    if total:
-        return f"{doing}, {done:,} of {total:,}"
-    return f"{doing}, {done:,} so far" if done else doing

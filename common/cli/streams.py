@@ -1,11 +1,10 @@
-"""The parent's own input, output and messages, whatever their state: closed, full, ASCII only.
+"""The process's own input, output and messages, whatever their state: closed, full, ASCII only.
 
 Standard library only.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from contextlib import suppress
@@ -14,20 +13,11 @@ from common.text import visible
 
 
 def prepare() -> None:
-    """Have all three open, and able to write any character.
-
-    What was closed is opened on nothing: otherwise the next pipe would take its number. Writing to an output
-    that was closed fails, as it should; messages to a closed standard error are dropped.
-    """
-    for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest number that is free is this one, and children are to have it too.
-            os.set_inheritable(os.open(os.devnull, flags), True)
-    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    """Have all three open, and able to write any character. What was closed is opened on nothing."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free is its own: otherwise the next pipe would take it.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a test's own stream
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper
@@ -40,13 +30,19 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
-class Messages(io.TextIOBase):
-    """Standard error, for what libraries print: where it cannot be written, it is lost."""
+def can_ask() -> bool:
+    """Return whether a person can answer: input and messages are a terminal's."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(text)
-        return len(text)
+
+def ask(text: str) -> bool:
+    """Show what will be sent; return whether a person agrees."""
+    from rich.console import Console
+
+    screen = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    screen.print("\n".join(map(visible, text.split("\n"))))
+    answer = screen.input("Send it? [y/N] ", markup=False, stream=sys.stdin)
+    return answer.strip().lower() in {"y", "yes"}
 
 
 def trouble(error: OSError) -> str:
@@ -54,12 +50,10 @@ def trouble(error: OSError) -> str:
     return f"{error.filename or 'standard output cannot be written'}: {error.strerror or error}"
 
 
-def give_up_unwritten() -> None:
+def discard_unwritten() -> None:
     """Discard unwritten output: Python would flush it again at exit, and change the exit code."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()
         except OSError:
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, descriptor)
-            os.close(nothing)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

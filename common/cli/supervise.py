@@ -21,18 +21,22 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, cast
 
 from common import logs, registry, signals
 from common.cli.environment import child_environment
 from common.options import Options
-from common.outcome import Failure, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, Status
+
+if TYPE_CHECKING:
+    from common.config.settings import CoreSettings
 
 AT_ONCE = 2  # children, where each runs once
 GRACE = 10.0  # seconds after its deadline in which a child starts, reports and ends by itself
 MAX_OUTCOME_BYTES = 1_000_000
 MAX_BAD = 3  # runs in a row that may fail before a process that stays is not ready
 FORBIDDEN = 403
+CHILD_ERROR = "ChildError"  # of a child that has no outcome of its own
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +48,8 @@ class Child:
         self.name = name
         self.started = time.monotonic()
         self.end_at = self.started + options.timeout + GRACE  # until its next outcome
-        self._options = options
+        self.timeout = options.timeout
+        self._every = options.every
         self._printed = b""
         self._process = subprocess.Popen(
             [sys.executable, str(registry.ROOT / "scripts" / "run_collector.py"), *argv],
@@ -53,28 +58,25 @@ class Child:
             env=child_environment(name, environ, options.config),
             start_new_session=True,
         )
+        self.output = cast("IO[bytes]", self._process.stdout)
         signals.children.add(self._process.pid)
 
-    @property
-    def output(self) -> IO[bytes]:
-        if self._process.stdout is None:
-            raise RuntimeError("a child has a standard output")
-        return self._process.stdout
-
-    def read(self) -> list[Outcome] | None:
-        """Return the outcomes that it printed; None where it closed its output. ValueError for other text."""
+    def read(self) -> list[Outcome]:
+        """Return the outcomes that it printed, or one that says why it has none."""
         chunk = os.read(self.output.fileno(), 65536)
         if not chunk:
-            return None
+            code = self.exit_code()
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            return [self.failed(f"the child {how} without a report")]
         *lines, self._printed = (self._printed + chunk).split(b"\n")
-        if len(self._printed) > MAX_OUTCOME_BYTES:
-            raise ValueError(f"longer than {MAX_OUTCOME_BYTES:,} bytes")
         try:
+            if len(self._printed) > MAX_OUTCOME_BYTES:
+                raise ValueError(f"longer than {MAX_OUTCOME_BYTES:,} bytes")
             outcomes = [Outcome.decode(line) for line in lines]
-        except (TypeError, KeyError) as error:
-            raise ValueError(str(error)) from None
-        if outcomes and self._options.every:
-            self.end_at = time.monotonic() + self._options.every + self._options.timeout + GRACE
+        except (ValueError, TypeError, KeyError) as error:
+            return [self.failed(f"what the child printed is no outcome: {error}")]
+        if outcomes and self._every:
+            self.end_at = time.monotonic() + self._every + self.timeout + GRACE
         return outcomes
 
     def end(self) -> int:
@@ -99,114 +101,79 @@ class Child:
 
     def failed(self, why: str) -> Outcome:
         """Return the outcome of a child that has none of its own."""
-        log.error("%s: %s", self.name, why)
-        seconds = round(time.monotonic() - self.started, 3)
-        return Outcome(self.name, Status.FAILED, seconds=seconds, error=Failure("ChildError", why))
+        return _failed(self.name, why, round(time.monotonic() - self.started, 3))
 
 
-def run_all(names: list[str], options: Options, argv: list[str], environ: Mapping[str, str]) -> list[Outcome]:
-    """Run each collector once, two at a time; return their outcomes in order."""
-    outcomes: dict[str, Outcome] = {}
-    waiting, running = [*names], list[Child]()
-    while waiting or running:
-        while waiting and len(running) < AT_ONCE:
-            name = waiting.pop(0)
-            try:
-                running.append(Child(name, options, argv, environ))
-            except OSError as error:
-                outcomes[name] = _not_started(name, error)
-                _report(outcomes[name], options, environ)
-        for child, outcome in _next_outcomes(running):
-            if child not in running:  # it printed another one before
-                continue
-            child.end()
-            running.remove(child)
-            outcomes[child.name] = outcome
-            if outcome.error and outcome.error.type == "ChildError":
-                _report(outcome, options, environ)
-    return [outcomes[name] for name in names]
-
-
-def stay(
+def supervise(
     names: list[str],
     options: Options,
     argv: list[str],
     environ: Mapping[str, str],
     show: Callable[[Outcome], None],
-) -> int:
-    """Run collectors until interrupted, each on its own clock; return the exit code where that is no use.
+) -> bool:
+    """Run each collector in a child, and give each outcome to `show`.
 
-    A child that died or hung is reported and started again, at most once in each interval.
+    Each runs once, two at a time. With `--every` all run until interrupted, each on its own clock; one that
+    died or hung is started again, at most once in each interval. Returns False where Datadog refused the key
+    in three runs in a row: going on is no use.
     """
-    if options.every is None:
-        raise ValueError("a process that stays has an interval")
-    ready = ReadyFile(environ.get("FLEETGAUGE_READY_FILE", "").strip(), names)
+    every = options.every
+    ready = ReadyFile(environ.get("FLEETGAUGE_READY_FILE", "").strip() if every else "", names)
     start_at = dict.fromkeys(names, 0.0)  # of those that do not run
     running: list[Child] = []
-    while True:
+    while start_at or running:
+        outcomes: list[Outcome] = []
         for name, due in [*start_at.items()]:
-            if due <= time.monotonic():
-                start_at[name] = time.monotonic() + pause(time.time(), options.every)
+            if due <= time.monotonic() and (every or len(running) < AT_ONCE):
+                del start_at[name]
                 try:
                     running.append(Child(name, options, argv, environ))
-                except OSError as error:
-                    outcome = _not_started(name, error)
-                    show(outcome)
-                    ready.note(outcome)
-                    _report(outcome, options, environ)
-                else:
-                    del start_at[name]
-        for child, outcome in _next_outcomes(running, min(start_at.values(), default=None)):
-            show(outcome)
-            if outcome.error and outcome.error.type == "ChildError":
-                child.end()
-                running.remove(child)
-                start_at[child.name] = time.monotonic() + pause(time.time(), options.every)
+                except OSError as error:  # the machine is short of descriptors, processes or memory
+                    why = f"the child could not be started: {error.strerror or error}"
+                    outcomes.append(_failed(name, why))
+        if not outcomes:
+            outcomes = _next_outcomes(running, min(start_at.values()) if every and start_at else None)
+        for outcome in outcomes:
+            is_lost = outcome.error is not None and outcome.error.type == CHILD_ERROR
+            if is_lost or not every:
+                for child in [child for child in running if child.name == outcome.collector]:
+                    child.end()
+                    running.remove(child)
+            if is_lost:
                 _report(outcome, options, environ)
+                if every:
+                    start_at[outcome.collector] = time.monotonic() + pause(time.time(), every)
+            show(outcome)
             ready.note(outcome)
-            if ready.refused(child.name) == MAX_BAD:
+            if every and ready.refused(outcome.collector) == MAX_BAD:
                 log.error("Datadog refused the key in %d runs in a row: giving up", MAX_BAD)
-                for each in running:
-                    each.end()
-                return 1
+                for child in running:
+                    child.end()
+                return False
+    return True
 
 
-def _next_outcomes(children: list[Child], wake_at: float | None = None) -> list[tuple[Child, Outcome]]:
-    """Wait until a child prints, dies or hangs, or until `wake_at`; return the outcomes there are.
-
-    The outcome of a child that has none of its own is of type ChildError.
-    """
+def _next_outcomes(children: list[Child], wake_at: float | None) -> list[Outcome]:
+    """Wait until a child prints, dies or hangs, or until `wake_at`; return the outcomes there are."""
     now = time.monotonic()
     ends = [child.end_at for child in children] + ([] if wake_at is None else [wake_at])
     with selectors.PollSelector() as selector:  # which needs no descriptor of its own
         for child in children:
             selector.register(child.output, selectors.EVENT_READ, child)
         ready = {key.data for key, _ in selector.select(max(0.0, min(ends, default=now) - now))}
-    found: list[tuple[Child, Outcome]] = []
+    found: list[Outcome] = []
     for child in children:
         if child in ready:
-            try:
-                outcomes = child.read()
-            except ValueError as error:
-                found.append((child, child.failed(f"what the child printed is no outcome: {error}")))
-                continue
-            if outcomes is None:
-                code = child.exit_code()
-                how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-                found.append((child, child.failed(f"the child {how} without a report")))
-            else:
-                found += [(child, outcome) for outcome in outcomes]
+            found += child.read()
         elif child.end_at <= time.monotonic():
-            why = f"its deadline of {child._options.timeout:g} s passed, and the child did not end by itself"
-            found.append((child, child.failed(why)))
+            why = f"its deadline of {child.timeout:g} s passed, and the child did not end by itself"
+            found.append(child.failed(why))
     return found
 
 
-def _not_started(name: str, error: OSError) -> Outcome:
-    """Return the outcome where the machine is short of descriptors, processes or memory."""
-    why = f"the child could not be started: {error.strerror or error}"
+def _failed(name: str, why: str, seconds: float = 0.0) -> Outcome:
     log.error("%s: %s", name, why)
-    return Outcome(name, Status.FAILED, error=Failure("ChildError", why))
+    return Outcome(name, Status.FAILED, seconds=seconds, error=ErrorSummary(CHILD_ERROR, why))
 
 
 def _report(outcome: Outcome, options: Options, environ: Mapping[str, str]) -> None:
@@ -277,7 +244,8 @@ def work(name: str, options: Options, environ: Mapping[str, str]) -> int:
         before, stamp = stamp, _stamp(options.config)
         if stamp != before or (error and (error.configuration or error.status == FORBIDDEN)):
             cache.forget_settings()
-        time.sleep(pause(time.time(), options.every, delay(cache, name, options.every)))
+        core = cache.configuration.core if cache.configuration else None
+        time.sleep(pause(time.time(), options.every, delay(core, name, options.every)))
 
 
 def pause(now: float, interval: int, delay: float = 0.0) -> float:
@@ -285,14 +253,9 @@ def pause(now: float, interval: int, delay: float = 0.0) -> float:
     return interval - (now - delay) % interval
 
 
-# Cache is imported with everything that a run needs.
-def delay(cache: object, name: str, interval: int) -> float:
+def delay(core: CoreSettings | None, name: str, interval: int) -> float:
     """Return the seconds after each multiple of the interval, so that nodes do not all send at once."""
-    configuration = getattr(cache, "configuration", None)
-    if configuration is None:
-        return 0.0
-    core = configuration.core
-    if not core.node_local and not registry.declaration(name).per_node:
+    if core is None or not (core.node_local or registry.declaration(name).per_node):
         return 0.0
     node = core.node_name or socket.gethostname()
     digest = hashlib.sha256(node.encode("utf-8", "surrogateescape")).digest()

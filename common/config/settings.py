@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -33,28 +31,15 @@ from common.times import duration, parse_duration
 
 MASK = "********"
 
-_CATEGORIES = {
-    "Cc": "a control character",
-    "Cf": "an invisible character, such as a zero-width space",
-    "Cs": "bytes that are not UTF-8",
-    "L": "a letter that is not ASCII",
-    "Z": "a space",
-}
-
 
 def credential_flaw(text: str) -> str | None:
     """Return why a text cannot be a credential, without quoting it; None where it can."""
-    for character in text:
-        if "!" <= character <= "~":
-            continue
-        category = unicodedata.category(character)
-        kind = _CATEGORIES.get(category) or _CATEGORIES.get(category[0]) or "a character that is not ASCII"
-        if character in "\r\n\x85\u2028\u2029":
-            kind = "a line break"
-        elif character == "\t":
-            kind = "a tab"
-        return f"it holds {kind}; a credential is printable ASCII without spaces"
-    return None
+    if all("!" <= character <= "~" for character in text):
+        return None
+    kind = (
+        "a space or line break" if any(map(str.isspace, text)) else "a character that is not printable ASCII"
+    )
+    return f"it holds {kind}; a credential is printable ASCII without spaces"
 
 
 def is_loopback(host: str) -> bool:
@@ -149,17 +134,9 @@ def _parse_duration(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True)
-class _SecretMark:
-    """Marks a field as a secret. Where a blank value is an error, it does not count as unset."""
-
-    blank_is_error: bool = False
-
-
-Secret = Annotated[SecretStr, BeforeValidator(_credential), _SecretMark()]
-NonBlankSecret = Annotated[
-    SecretStr, BeforeValidator(_credential), AfterValidator(_refuse_blank), _SecretMark(blank_is_error=True)
-]
+IS_SECRET, IS_NON_BLANK = BeforeValidator(_credential), AfterValidator(_refuse_blank)
+Secret = Annotated[SecretStr, IS_SECRET]
+NonBlankSecret = Annotated[SecretStr, IS_SECRET, IS_NON_BLANK]  # a blank one is not the same as none
 Text = Annotated[str, BeforeValidator(_strip)]
 Url = Annotated[Text, AfterValidator(_check_url)]
 Site = Annotated[Text, AfterValidator(_check_site)]
@@ -315,16 +292,14 @@ def variables(model: type[Settings]) -> dict[str, str]:
     return {name: str(info.validation_alias) for name, info in model.model_fields.items()}
 
 
-def secret_variables(model: type[Settings], *, blank_is_error: bool = False) -> list[str]:
-    """Return the variables of secrets, required or optional; on request only those that may not be blank."""
-    marks = {str(info.validation_alias): _secret_mark(info) for info in model.model_fields.values()}
-    return [name for name, mark in marks.items() if mark and mark.blank_is_error >= blank_is_error]
+def secret_variables(model: type[Settings], mark: object = IS_SECRET) -> list[str]:
+    """Return the variables of secrets, required or optional; or of fields with another mark."""
 
+    def marks(info: FieldInfo) -> list[object]:
+        nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
+        return [*info.metadata, *nested]  # in the annotation `Secret | None` they are nested
 
-def _secret_mark(info: FieldInfo) -> _SecretMark | None:
-    """Return the mark of a secret; in the annotation `Secret | None` it is nested."""
-    nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
-    return next((mark for mark in (*info.metadata, *nested) if isinstance(mark, _SecretMark)), None)
+    return [str(info.validation_alias) for info in model.model_fields.values() if mark in marks(info)]
 
 
 def _types(info: FieldInfo) -> set[object]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -20,8 +22,8 @@ from pydantic_settings import EnvSettingsSource
 
 from common import registry
 from common.config import aws
-from common.config.file import DATADOG_TABLE, PROVISION_TABLE, read_tables
 from common.config.settings import (
+    IS_NON_BLANK,
     CollectorSettings,
     CoreSettings,
     DatadogAddress,
@@ -44,6 +46,9 @@ AWS_CREDENTIALS = (  # which the AWS client reads itself
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
     "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 )
+DATADOG_TABLE = "datadog"
+PROVISION_TABLE = "provision"
+MAX_FILE_BYTES = 2**18
 ALLOW_PLAIN_HTTP = "FLEETGAUGE_ALLOW_PLAIN_HTTP"
 RENAMED = {"FLEETGAUGE_CHECKPOINTS": "FLEETGAUGE_STATE", "checkpoints": "state"}
 
@@ -52,7 +57,7 @@ _ACCESS_DENIED = {
     *("InvalidSignatureException", "ExpiredTokenException"),
 }
 # The name of a setting, and not a credential that was pasted instead.
-_NAME = re.compile(r"[A-Za-z]{1,12}(?:[_-][A-Za-z]{1,12}){0,4}")
+_SETTING_NAME = re.compile(r"[A-Za-z]{1,12}(?:[_-][A-Za-z]{1,12}){0,4}")
 _TYPE_NAMES: dict[type, str] = dict.fromkeys((int, float), "a number")
 _TYPE_NAMES |= {bool: "a boolean", str: "text", list: "a list", dict: "a table"}
 
@@ -119,6 +124,20 @@ class Configuration:
     def table(self, model: type[M], table: str) -> M:
         """Return the settings of a table of the file, with its secret."""
         return load(model, table, environ=self._environ, file=self._file, secrets=self._secrets)
+
+
+def read_tables(path: str) -> dict[str, Any]:  # Any: TOML values
+    """Return the content of a TOML file; ConfigurationError names the file and what is wrong with it."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ConfigurationError(f"the configuration file {path} is larger than {MAX_FILE_BYTES:,} bytes")
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except ValueError as error:  # from None: a UnicodeDecodeError contains the content of the file
+        raise ConfigurationError(f"the configuration file {path} is not TOML: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -214,7 +233,7 @@ def _variable_values(
 
 def _without_blanks(model: type[Settings], values: Mapping[str, V]) -> dict[str, V]:
     """Return values by variable without blank ones, which count as unset: charts and shells set such."""
-    exact = secret_variables(model, blank_is_error=True)
+    exact = secret_variables(model, IS_NON_BLANK)
     return {
         name: value
         for name, value in values.items()
@@ -390,7 +409,7 @@ def _unknown(kind: str, name: str, known: list[str], where: str = "") -> str:
     if name in RENAMED:
         return f"{name} is no longer read: set {RENAMED[name]} instead"
     hint = nearest(name, known)
-    if kind != "variable" and not _NAME.fullmatch(name):
+    if kind != "variable" and not _SETTING_NAME.fullmatch(name):
         return f"an unknown {kind}{where} that is not shown, because it may be a credential{hint}"
     text = {"key": repr(name), "table": f"[{name}]"}.get(kind, name)
     return f"unknown {kind} {text}{where}{hint}"
@@ -413,6 +432,6 @@ def _explain(error: ValidationError, searched: list[str], values: Mapping[str, _
             text += f", not {_type_name(problem['input'])}"
         variable, *path = map(str, problem["loc"]) if problem["loc"] else ("",)
         label = values[variable].label if variable in values else variable
-        nested = ".".join(part for part in path if _NAME.fullmatch(part))
+        nested = ".".join(part for part in path if _SETTING_NAME.fullmatch(part))
         texts.append(": ".join(part for part in (label, nested, text) if part))
     return ConfigurationError("; ".join(dict.fromkeys(texts)))

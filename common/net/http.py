@@ -16,16 +16,14 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
-from weakref import WeakSet
 
 from common.config.settings import CoreSettings, is_loopback
 from common.errors import ConfigurationError, FleetgaugeError, SourceError
-from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, requested_wait
+from common.net.retry import RETRIED_STATUSES, Deadline, TransientError, persist, requested_wait
 from common.text import excerpt
 
 if TYPE_CHECKING:
@@ -129,16 +127,14 @@ class Http:
         connections: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._sockets = _OpenSockets()
-        self._pool = _pool(proxy, connections, self._sockets)
+        self._pool = _pool(proxy, connections)
         self._counter = counter
         self._counting = threading.Lock()
         self._setting = setting
         self._clock = clock
 
     def close(self) -> None:
-        """End the requests of other threads at once, and refuse further ones."""
-        self._sockets.shut_down()
+        """Close the connections that are not in use."""
         self._pool.clear()
 
     def post(
@@ -149,8 +145,20 @@ class Http:
         deadline: Deadline,
         largest: int = MAX_RESPONSE_BYTES,
     ) -> Reply:
+        """Send one POST request and return its 2xx response; otherwise UnavailableError or RejectedError."""
+        return self.request("POST", url, body, headers, deadline, largest)
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+        largest: int = MAX_RESPONSE_BYTES,
+    ) -> Reply:
         """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError."""
-        reply = self.send("POST", url, body, headers, deadline, largest=largest)
+        reply = self.send(method, url, body, headers, deadline, largest=largest)
         if reply.status in RETRIED_STATUSES:
             wait = requested_wait(reply.headers, self._clock())
             raise UnavailableError(url, reply.status, reply.body, wait)
@@ -215,6 +223,41 @@ class Http:
             content.clear()  # the traceback of an error would keep it
 
 
+class HttpClient:
+    """GET and POST for collectors: through the proxy, retried with backoff until one deadline.
+
+    `setting` is the variable that holds the service's address, for messages. A request that still fails
+    raises SourceError, one that cannot succeed ConfigurationError or RejectedError, which has the status.
+    """
+
+    def __init__(self, connect: Callable[[str, str], Http], deadline: Deadline) -> None:
+        self._connect = connect
+        self._deadline = deadline
+        self._connections: dict[str, Http] = {}  # by host and port
+
+    def get(self, url: str, headers: Mapping[str, str] | None = None, *, setting: str) -> Reply:
+        """Return the 2xx response to a GET request."""
+        return self._request("GET", url, None, headers or {}, setting)
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str] | None = None, *, setting: str) -> Reply:
+        """Return the 2xx response to a POST request."""
+        return self._request("POST", url, body, headers or {}, setting)
+
+    def _request(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], setting: str
+    ) -> Reply:
+        host, deadline = urlsplit(url).netloc, self._deadline
+        if host not in self._connections:
+            self._connections[host] = self._connect(url, setting)
+        http = self._connections[host]
+        try:
+            return persist(
+                lambda: http.request(method, url, body, headers, deadline), deadline, deadline.sleep
+            )
+        except TransientError as error:
+            raise SourceError(str(error)) from error
+
+
 def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeError | TransientError:
     """Return the error for a request without a response: `cannot reach HOST (REASON); check SETTING`.
 
@@ -272,52 +315,13 @@ def _reason(error: BaseException) -> str:
     return excerpt(re.sub(r"^\w+\(.*?\): ", "", text), 300).rstrip(".")  # without the repr of a pool
 
 
-class _OpenSockets:
-    """The open sockets of a pool: urllib3 lends out its connections and forgets them until they return."""
-
-    def __init__(self) -> None:
-        self._open: WeakSet[socket.socket] = WeakSet()
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def add(self, opened: socket.socket) -> None:
-        with self._lock:
-            if self._closed:
-                raise OSError("no more requests are made")
-            self._open.add(opened)
-
-    def shut_down(self) -> None:
-        """Make every read and write on them return at once; closing alone would not."""
-        with self._lock:
-            self._closed = True
-            for opened in self._open:
-                with suppress(OSError):
-                    socket.socket.shutdown(opened, socket.SHUT_RDWR)  # below TLS, which another thread uses
-
-
-def _pool(proxy: Proxy | None, connections: int, sockets: _OpenSockets) -> PoolManager:
-    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, ProxyManager
-    from urllib3.connection import HTTPConnection, HTTPSConnection
-
-    def tracked(pool: type[HTTPConnectionPool], connection: type[HTTPConnection]) -> type[HTTPConnectionPool]:
-        class Tracked(connection):  # type: ignore[misc,valid-type]  # either of two
-            def connect(self) -> None:
-                super().connect()
-                sockets.add(self.sock)
-
-        return type(pool.__name__, (pool,), {"ConnectionCls": Tracked})
+def _pool(proxy: Proxy | None, connections: int) -> PoolManager:
+    from urllib3 import PoolManager, ProxyManager
 
     options: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "maxsize": connections}
-    manager = (
-        PoolManager(**options)
-        if proxy is None
-        else ProxyManager(proxy.url, proxy_headers=proxy.headers, **options)
-    )
-    manager.pool_classes_by_scheme = {
-        "http": tracked(HTTPConnectionPool, HTTPConnection),
-        "https": tracked(HTTPSConnectionPool, HTTPSConnection),
-    }
-    return manager
+    if proxy is None:
+        return PoolManager(**options)
+    return ProxyManager(proxy.url, proxy_headers=proxy.headers, **options)
 
 
 def _statement(url: str, status: int, body: bytes) -> str:

@@ -113,28 +113,23 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
 
     The last TransientError is raised again with the number of attempts; any other error at once.
     """
-    from tenacity import Retrying, retry_if_exception_type
+    from tenacity import Retrying, before_sleep_log, retry_if_exception_type
 
     def wait(state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        requested = error.wait if isinstance(error, TransientError) else None
-        if requested is None:
+        if not isinstance(error, TransientError) or error.wait is None:
             return backoff(state.attempt_number)
-        return requested + random.uniform(0, 0.5)  # noqa: S311  # so that a fleet does not return at once
+        return error.wait + random.uniform(0, 0.5)  # noqa: S311  # so that a fleet does not return at once
 
     def stop(state: RetryCallState) -> bool:
         return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()
-
-    def note(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        log.debug("trying again in %.1f s: %s", state.upcoming_sleep, error)
 
     retrying = Retrying(
         retry=retry_if_exception_type(TransientError),
         wait=wait,
         stop=stop,
         sleep=sleep,
-        before_sleep=note,
+        before_sleep=before_sleep_log(log, logging.DEBUG),
         reraise=True,
     )
     try:

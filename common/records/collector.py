@@ -138,9 +138,8 @@ def collector_over(kind: RecordKind[S, R]) -> Collector[S]:
         check=lambda context: _check(kind, context),
         due=due,
         has_history=True,
-        backfill_window=HOUR,
         live_only=kind.live_only,
-        exact_clock=True,
+        adds_up=True,
     )
 
 

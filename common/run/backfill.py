@@ -15,8 +15,8 @@ from common.collector import Collector
 from common.errors import ConfigurationError, DeclinedError, DeliveryError, NoBackfillError
 from common.metric import Series
 from common.options import Backfill, Mode
-from common.run.session import AGE_MARGIN, Session
-from common.times import duration, iso
+from common.run.session import AGE_MARGIN, Session, lose_beyond_cap
+from common.times import HOUR, duration, iso
 from common.window import MAX_AGE, Window
 
 if TYPE_CHECKING:
@@ -29,12 +29,9 @@ SECONDS_TO_AGREE = 120  # that a person may need, until sending begins
 log = logging.getLogger(__name__)
 
 
-def backfill(session: Session, agree: Callable[[str], bool]) -> None:
+def backfill(session: Session, options: Backfill, agree: Callable[[str], bool]) -> None:
     """Send, or show, the points of a span; a person confirms it by `agree` before sending."""
     check_history(session.collector)
-    options = session.options.backfill
-    if options is None:
-        raise ValueError("a backfill has a span")
     span = _span(session, options)
     if session.options.mode is Mode.PUSH:
         _Sending(session, options, span, agree).send_all()
@@ -47,13 +44,14 @@ def backfill(session: Session, agree: Callable[[str], bool]) -> None:
             for series in batch:
                 session.sink.add(series)
             session.sink.flush()
+    lose_beyond_cap(session.sink, session.report)
 
 
 def _span(session: Session, options: Backfill) -> Window:
     """Return the span to answer for; ConfigurationError where it has no tick, or too many."""
     step = session.step
     span = Window(options.since, options.until, step)
-    if not span.ticks and session.collector.backfill_window is None:
+    if not span.ticks and not session.collector.adds_up:
         raise ConfigurationError(
             f"no tick is in {span}, which is shorter than the step of {duration(step)}: "
             "lower --step, or widen --since"
@@ -75,8 +73,7 @@ def check_history(collector: Collector[Any]) -> None:
 
 
 def _windows(session: Session, span: Window) -> list[Window]:
-    width = session.collector.backfill_window
-    return [*span.split(width)] if width else [span]
+    return [*span.split(HOUR)] if session.collector.adds_up else [span]
 
 
 def _batches(session: Session, window: Window, memory: dict[str, object]) -> Iterator[list[Series]]:
@@ -111,8 +108,7 @@ class _Sending:
         session, span = self._session, self._span
         if span.since < session.clock() - MAX_AGE:
             session.historical_ingestion()  # raises without its key, before everything is read for nothing
-        exact_clock = session.collector.exact_clock
-        session.sink = sink = session.intake(session.deadline, since=span.since, exact_clock=exact_clock)
+        session.sink = sink = session.intake(since=span.since)
         try:
             memory: dict[str, object] = {}
             for window in _windows(session, span):
@@ -182,7 +178,7 @@ class _Sending:
         parts = f"{windows:,} windows" if windows > 1 else f"{len(span.ticks):,} ticks"
         age = session.clock() - min(series.times[0] for series in batch)
         lines = [f"about {points:,} points, {span}, {parts}; visible {visibility_delay(age)}"]
-        if session.collector.backfill_window is not None:
+        if session.collector.adds_up:
             lines.append("where files were deleted since, this lowers sums that were sent live")
         if off:
             verb = "will be turned on for" if options.enable else "is off, so that these are left out:"

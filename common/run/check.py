@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from common.config.settings import in_force
 from common.errors import FleetgaugeError, NotConfiguredError, combine_errors
+from common.options import DATADOG
 from common.run import health, state
 from common.run.backfill import check_history
 from common.run.session import Session
-from common.window import due
 
 WITHOUT_STATE = (
     "FLEETGAUGE_STATE is not set, so that these are not known: what was missed before a run "
@@ -17,13 +19,11 @@ WITHOUT_STATE = (
 
 
 def print_settings(session: Session) -> None:
-    """Show the settings of the collector."""
-    session.open_collector()
-    session.report.tables["settings"] = in_force(session.settings)
-
-
-def print_shared_settings(session: Session) -> None:
-    """Show what all collectors share, and how Datadog is reached, also without a key."""
+    """Show the settings of a collector; of DATADOG, what all collectors share, also without a key."""
+    if session.name != DATADOG:
+        session.open_collector()
+        session.report.tables["settings"] = in_force(session.settings)
+        return
     session.report.tables["core"] = in_force(session.core)
     try:
         session.report.tables["datadog"] = in_force(session.configuration.datadog_alone())
@@ -31,7 +31,7 @@ def print_shared_settings(session: Session) -> None:
         session.report.findings.append(f"nothing can be pushed: {error}")
 
 
-def check_datadog(session: Session) -> None:
+def _check_datadog(session: Session) -> None:
     """Check the API key, and the application key where a backfill needs it."""
     findings = session.report.findings
     findings.append(session.client(session.deadline).validate())
@@ -44,7 +44,13 @@ def check_datadog(session: Session) -> None:
 
 
 def check(session: Session) -> None:
-    """Check everything that a push needs; raises one error with all that is wrong."""
+    """Check everything that a push needs of one collector, or of DATADOG.
+
+    Raises one error with all that is wrong.
+    """
+    if session.name == DATADOG:
+        _check_datadog(session)
+        return
     findings, wrong = session.report.findings, []
     try:
         session.open_collector()
@@ -52,8 +58,7 @@ def check(session: Session) -> None:
             check_history(session.collector)
         if session.host:
             findings.append(f"metrics will carry the host {session.host}")
-        window = due(session.now, session.step, None, session.now)
-        for found in session.collector.check(session.context(window, {})):
+        for found in _findings(session):
             if isinstance(found, str):
                 findings.append(found)
             else:
@@ -76,3 +81,13 @@ def check(session: Session) -> None:
         wrong.append(error)
     if wrong:
         raise combine_errors(wrong)
+
+
+def _findings(session: Session) -> Iterator[str | FleetgaugeError]:
+    """Yield what the collector's own check finds; without one, collect once and say what was found."""
+    window = session.due(None)
+    if session.collector.check is not None:
+        yield from session.collector.check(session.context(window, {}))
+        return
+    names = {series.metric.name for series in session.series(window, {})}
+    yield f"collected {session.report.samples:,} points of {len(names):,} metrics, and sent nothing"

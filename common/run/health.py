@@ -100,20 +100,21 @@ def self_metrics(
     at_tick = {UP: int(outcome.status is not Status.FAILED)}
     if outcome.collector == SHARDED:
         at_tick[SHARDS] = shard.count
-    counts = {SAMPLES: outcome.samples, SENT: outcome.points_sent, REQUESTS: outcome.requests}
+    counts = outcome.counts
+    at_begin = {SAMPLES: counts.samples, SENT: counts.points_sent, REQUESTS: counts.requests}
     at_end = {
         DURATION: outcome.seconds,
         SKEW: clock_skew,
         LAST_SUCCESS: None if last_success is None else max(0, ended - last_success),
         GAP: gap,
     }
-    for values, at in ((at_tick, tick), (counts, began), (at_end, ended)):
+    for values, at in ((at_tick, tick), (at_begin, began), (at_end, ended)):
         for metric, value in values.items():
             if value is not None:
                 yield metric(value, at, on_host=host, **tags)
     for metric, known, found in (
-        (DROPPED, DROP_REASONS, outcome.dropped),
-        (UNITS_LOST, LOSS_REASONS, outcome.lost_by_reason),
+        (DROPPED, DROP_REASONS, counts.dropped),
+        (UNITS_LOST, LOSS_REASONS, counts.units_lost),
     ):
         for reason in sorted({*known, *found}):
             yield metric(found.get(reason, 0), began, on_host=host, reason=reason, **tags)

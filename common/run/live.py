@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from common.options import Mode
 from common.run.session import Session, lose_beyond_cap
@@ -26,7 +25,7 @@ def live(session: Session, state: SavedState) -> int | None:
     if push:
         state.gap = _note_gap(session, document.sent_until, window)
     if session.sink is None:
-        session.sink = session.intake(session.deadline, exact_clock=session.collector.exact_clock)
+        session.sink = session.intake()
     log.debug("the window is %s", window)
     newest, last = session.now - MAX_AGE, session.now + MAX_AHEAD
     for series in session.series(window, memory):
@@ -34,9 +33,9 @@ def live(session: Session, state: SavedState) -> int | None:
             newest = series.times[-1]
         session.sink.add(series)
     if push and memory != document.memory:  # observed, whatever becomes of the delivery
-        state.save(replace(document, now=session.now, memory=memory))
+        state.save(document.model_copy(update={"now": session.now, "memory": memory}))
     session.sink.flush()
-    lose_beyond_cap(session)
+    lose_beyond_cap(session.sink, session.report)
     if push:
         _save_sent(session, state, window, memory)
     return newest if newest > session.now - MAX_AGE else None
@@ -51,7 +50,8 @@ def _save_sent(session: Session, state: SavedState, window: Window, memory: dict
     elif session.collector.has_history and reasons.keys() - {"state", "series_cap"}:
         command = _backfill_command(session, window)
         log.warning("some units were lost; to send them later: %s", command)
-    state.save(Document(session.now, max(window.until, document.sent_until or 0), success, memory))
+    sent_until = max(window.until, document.sent_until or 0)
+    state.save(Document(now=session.now, sent_until=sent_until, last_success=success, memory=memory))
 
 
 def _note_gap(session: Session, sent_until: int | None, window: Window) -> Window | None:

@@ -14,11 +14,11 @@ from common import logs, registry
 from common.collector import Report
 from common.errors import DeclinedError, FleetgaugeError, NotConfiguredError
 from common.net.retry import Deadline
-from common.options import DATADOG, Mode, Options
-from common.outcome import Failure, Outcome, Status
+from common.options import Mode, Options
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.run import health
-from common.run.session import Cache, Session, lose_beyond_cap
-from common.run.state import SavedState, open_store
+from common.run.session import Cache, Session
+from common.run.state import SavedState
 from common.times import tick
 
 if TYPE_CHECKING:
@@ -53,13 +53,11 @@ def run(
     report = Report(progress=progress)
     session: Session | None = None
     state: SavedState | None = None
-    failure: Failure | None = None
+    failure: ErrorSummary | None = None
     skipped, as_of = False, None
     try:
         session = Session(name, options, environ, report, cache or Cache(), clock)
-        if options.mode in {Mode.DRY_RUN, Mode.PUSH, Mode.EXPLAIN} and options.backfill is None:
-            store = open_store(session.core)
-            state = SavedState(store, session.state_key, session.now, session.cache.document, report)
+        state = session.open_state()
         as_of = _work(session, state, {} if points is None else points, agree)
     except (NotConfiguredError, DeclinedError) as error:
         failure, skipped = _failure(error), not options.named or isinstance(error, DeclinedError)
@@ -67,12 +65,10 @@ def run(
         failure = _failure(error)
     except ModuleNotFoundError as error:
         why = f"this Python ({sys.executable}) lacks {error.name}: run {registry.ROOT}/scripts/setup once"
-        failure = Failure("ConfigurationError", why, configuration=True)
+        failure = ErrorSummary("ConfigurationError", why, configuration=True)
     except (Exception, SystemExit) as error:  # a collector does not end the process
         log.exception("%s: unexpected error", name)
         failure = _failure(error)
-    if session is not None:
-        lose_beyond_cap(session)
     outcome = _outcome(name, session, report, failure, skipped=skipped)
     outcome = replace(outcome, seconds=round(time.monotonic() - started, 3), as_of=as_of)
     if session is None or options.mode is not Mode.PUSH or options.backfill is not None or skipped:
@@ -83,26 +79,22 @@ def run(
 
 
 def _work(
-    session: Session, state: SavedState | None, points: dict[str, Points], agree: Callable[[str], bool]
+    session: Session, state: SavedState, points: dict[str, Points], agree: Callable[[str], bool]
 ) -> int | None:
     """Run the mode of the options, with only the imports it needs; return the newest second of a dry run."""
     mode = session.options.mode
     if mode in {Mode.CHECK, Mode.PRINT_CONFIG}:
-        from common.run import check
+        from common.run.check import check, print_settings
 
-        if session.name == DATADOG:
-            shared = check.check_datadog if mode is Mode.CHECK else check.print_shared_settings
-            shared(session)
-        else:
-            (check.check if mode is Mode.CHECK else check.print_settings)(session)
+        (check if mode is Mode.CHECK else print_settings)(session)
         return None
     session.open_collector()
     if mode is Mode.DRY_RUN:
         session.sink = points[session.name] = session.points()
-    if state is None:
+    if session.options.backfill is not None:
         from common.run.backfill import backfill
 
-        backfill(session, agree)
+        backfill(session, session.options.backfill, agree)
         return None
     if mode is Mode.EXPLAIN:
         from common.run.explain import explain
@@ -116,7 +108,7 @@ def _work(
 
 
 def _outcome(
-    name: str, session: Session | None, report: Report, failure: Failure | None, *, skipped: bool
+    name: str, session: Session | None, report: Report, failure: ErrorSummary | None, *, skipped: bool
 ) -> Outcome:
     sink = session.sink if session else None
     dropped = report.dropped.copy()
@@ -125,7 +117,6 @@ def _outcome(
     units = [logs.redact(unit) for unit in report.lost[:MAX_LISTED_UNITS]]
     if len(report.lost) > MAX_LISTED_UNITS:
         units.append(f"and {len(report.lost) - MAX_LISTED_UNITS} more")
-    sent = sink.points_sent if sink else 0
     mode = session.options.mode if session else Mode.DRY_RUN
     if skipped:
         status = Status.SKIPPED
@@ -139,33 +130,37 @@ def _outcome(
     return Outcome(
         collector=name,
         status=status,
-        samples=report.samples,
-        points_sent=sent,
-        dropped=dict(dropped),
+        counts=RunCounts(
+            samples=report.samples,
+            points_sent=sink.points_sent if sink else 0,
+            requests=report.requests,
+            dropped=dict(dropped),
+            units_lost=dict(report.lost_by_reason),
+        ),
         examples={reason: logs.redact(text) for reason, text in examples.items() if reason in dropped},
-        requests=report.requests,
         lost=units,
-        lost_by_reason=dict(report.lost_by_reason),
         findings=[logs.redact(finding) for finding in report.findings],
         error=failure,
         tables={} if mode is Mode.PUSH else report.tables,
     )
 
 
-def _failure(error: BaseException) -> Failure:
+def _failure(error: BaseException) -> ErrorSummary:
     configuration = isinstance(error, FleetgaugeError) and error.configuration
     status = getattr(error, "status", None) if getattr(error, "problems", ()) else None  # Datadog's own
     details = list(getattr(error, "details", ()))
-    return Failure(type(error).__name__, logs.redact(str(error)), configuration, status, details)
+    return ErrorSummary(type(error).__name__, logs.redact(str(error)), configuration, status, details)
 
 
 def _send_health(
     outcome: Outcome, session: Session, state: SavedState | None, timeout: float = 0.0
 ) -> Outcome:
     """Send the self-metrics; failing to is itself a failure of the run."""
+    from common.datadog.intake import DatadogSink
+
     deadline = Deadline(timeout or max(HEALTH_TIMEOUT, session.deadline.remaining()))
     try:
-        sink = session.intake(deadline)
+        sink = DatadogSink(session.client(deadline), session.core)
         for series in health.self_metrics(
             outcome,
             tick=tick(session.now, session.step),
@@ -194,11 +189,9 @@ def report_failure(
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Send the self-metrics of a child that died or hung without an outcome of its own."""
-    report = Report()
     try:
-        session = Session(outcome.collector, options, environ, report, Cache(), clock)
-        store = open_store(session.core)
-        state = SavedState(store, session.state_key, session.now, session.cache.document, report)
+        session = Session(outcome.collector, options, environ, Report(), Cache(), clock)
+        state = session.open_state()
     except FleetgaugeError as error:
         log.warning("the self-metrics were not delivered: %s", error)
         return

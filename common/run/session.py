@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from common import logs, registry
 from common.collector import Collector, Context, Network, Report, load_collector
@@ -17,8 +17,8 @@ from common.config.sources import Configuration
 from common.errors import ConfigurationError, DeadlineExceededError
 from common.metric import Series
 from common.net.retry import Deadline
-from common.options import Options
-from common.run.state import Document, state_key
+from common.options import Mode, Options
+from common.run.state import Document, SavedState, open_store, state_key
 from common.window import MAX_AGE, MAX_AHEAD, Window
 
 if TYPE_CHECKING:
@@ -27,33 +27,11 @@ if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink
     from common.show.points import Points
 
+    Sink = DatadogSink | Points  # where series go
+
 AGE_MARGIN = 30  # seconds by which our clock and the intake's may differ for an old point
 RESERVE = 10.0  # seconds of a run that are for delivery
 PROGRESS_EVERY = 256  # series
-
-
-class Sink(Protocol):
-    """Where series go."""
-
-    points_sent: int
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """Points that were not sent, by reason."""
-
-    @property
-    def examples(self) -> Mapping[str, str]:
-        """By reason, the first point that was not sent."""
-
-    @property
-    def beyond_cap(self) -> Mapping[str, Collection[object]]:
-        """By metric, the series that were not sent because there are too many."""
-
-    def add(self, series: Series) -> None:
-        """Take a series, to be sent with the next `flush`."""
-
-    def flush(self, within: float | None = None) -> None:
-        """Send all that was added, perhaps within so many seconds, or raise."""
 
 
 @dataclass
@@ -130,6 +108,12 @@ class Session:
         more += [f"shard-{shard.index}-of-{shard.count}"] if shard.count > 1 else []
         return state_key(self.name, self.core, self.configuration.address, *more)
 
+    def open_state(self) -> SavedState:
+        """Return the state of earlier runs, for those that have one; ConfigurationError for a bad setting."""
+        is_live = self.options.backfill is None and self.options.mode not in {Mode.CHECK, Mode.PRINT_CONFIG}
+        store = open_store(self.core) if is_live else None
+        return SavedState(store, self.state_key, self.now, self.cache.document, self.report)
+
     def open_collector(self) -> None:
         """Import the collector and read its settings; ConfigurationError where that cannot be done."""
         self.collector = load_collector(self.name)
@@ -205,13 +189,12 @@ class Session:
             live_only=(metric.name for metric in self.collector.live_only) if past else (),
         )
 
-    def intake(
-        self, deadline: Deadline, *, since: int | None = None, exact_clock: bool = False
-    ) -> DatadogSink:
+    def intake(self, *, since: int | None = None) -> DatadogSink:
         """Return the sink of a push; `since` is the beginning of a backfill."""
         from common.datadog.intake import DatadogSink
 
-        return DatadogSink(self.client(deadline), self.core, since=since, exact_clock=exact_clock)
+        client = self.client(self.deadline)
+        return DatadogSink(client, self.core, since=since, exact_clock=self.collector.adds_up)
 
     def client(self, deadline: Deadline) -> DatadogClient:
         """Return the client that submits; one for all runs of a process."""
@@ -233,13 +216,12 @@ class Session:
         return HistoricalIngestion(client)
 
 
-def lose_beyond_cap(session: Session) -> None:
+def lose_beyond_cap(sink: Sink, report: Report) -> None:
     """Report the series beyond the cap as lost, with the metrics they are of."""
-    beyond = session.sink.beyond_cap if session.sink else {}
-    if beyond and "series_cap" not in session.report.lost_by_reason:
-        number = sum(map(len, beyond.values()))
-        names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(beyond.items()))
-        session.report.lose(
+    if sink.beyond_cap:
+        number = sum(map(len, sink.beyond_cap.values()))
+        names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(sink.beyond_cap.items()))
+        report.lose(
             f"{number:,} series",
             f"there are more than FLEETGAUGE_SERIES_CAP allows; raise it. They are of {names}",
             "series_cap",

@@ -1,7 +1,7 @@
 """What a run leaves for the next one: a small JSON document, in a directory or in S3, and never required.
 
-Losing it costs repeated points or a gap, never a wrong number, so that nothing is locked. Of two runs at once
-that of the later start is stored.
+Losing it costs repeated points or a gap, never a wrong number, so that nothing is locked or flushed. Of two
+runs at once that of the later start is stored.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from common.config import aws
 from common.config.settings import CoreSettings
 from common.errors import ConfigurationError, StateError
-from common.times import EARLIEST
+from common.times import DAY, EARLIEST
 from common.window import Window
 
 if TYPE_CHECKING:
@@ -29,82 +28,52 @@ if TYPE_CHECKING:
 
     from common.collector import Report
 
-VERSION = 2
 MAX_STATE_BYTES = 2**26  # of a document that is read
-MAX_MEMORY_DEPTH = 32  # of what a collector remembers; ours need a handful
-MAX_CLOCK_AHEAD = 86_400  # seconds that the clock of an earlier run may have been ahead of ours
+MAX_CLOCK_AHEAD = DAY  # seconds that the clock of an earlier run may have been ahead of ours
 MAX_PART = 24  # characters of each readable part of a key
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(BaseModel):
     """The state of one collector: up to when points were sent, and what it observed and cannot ask again.
 
     `now` is when the run began that saved it; `sent_until` and `last_success` are None where not known.
     """
 
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    version: Literal[2] = 2
     now: int = 0
     sent_until: int | None = None
     last_success: int | None = None
-    memory: dict[str, object] = field(default_factory=dict)
+    memory: dict[str, Any] = {}  # Any: JSON
 
-    def copy_memory(self) -> dict[str, object]:
+    def copy_memory(self) -> dict[str, Any]:
         """Return a copy of the memory, which a collector may change."""
-        memory: dict[str, object] = json.loads(json.dumps(self.memory))
+        memory: dict[str, Any] = json.loads(json.dumps(self.memory))
         return memory
 
     def encode(self) -> bytes:
         """Return the JSON to write."""
-        times = {"now": self.now, "sent_until": self.sent_until, "last_success": self.last_success}
-        return json.dumps({"version": VERSION, **times, "memory": self.memory}).encode()
+        return json.dumps(self.model_dump()).encode()
 
     @classmethod
     def decode(cls, content: bytes, now: int) -> Document:
         """Read a document, without times in the future; ValueError for one that no run of ours has saved."""
-        if len(content) > MAX_STATE_BYTES:
-            raise ValueError(f"larger than {MAX_STATE_BYTES:,} bytes")
         try:
-            fields = json.loads(content)
+            found = cls.model_validate(json.loads(content))
         except RecursionError:
             raise ValueError("nested too deep") from None
-        if not isinstance(fields, dict) or fields.get("version") != VERSION:
-            raise ValueError(f"not a state document of version {VERSION}")
-        memory = fields.get("memory")
-        if not isinstance(memory, dict) or _is_deeper(memory, MAX_MEMORY_DEPTH):
-            raise ValueError("without a memory that can be read")
-        saved, sent_until, success = (
-            _time(fields.get(name), now) for name in ("now", "sent_until", "last_success")
-        )
-        if saved is None:
-            raise ValueError("without a time")
-        return cls(saved, _past(sent_until, now), _past(success, now), memory)
-
-
-def _is_deeper(value: dict[str, object], limit: int) -> bool:
-    """Return whether dicts and lists are nested deeper than a limit, without recursion."""
-    layer: list[Any] = [value]  # Any: dicts and lists
-    containers = (dict, list)  # not `dict | list`, which would be made anew for each value
-    for _ in range(limit + 1):
-        inner = chain.from_iterable(item if isinstance(item, list) else item.values() for item in layer)
-        layer = [item for item in inner if isinstance(item, containers)]
-    return bool(layer)
-
-
-def _time(value: object, now: int) -> int | None:
-    """Return a time that a run may have saved, perhaps by a clock ahead of ours."""
-    if value is None:
-        return None
-    if type(value) is not int or not EARLIEST <= value <= now + MAX_CLOCK_AHEAD:
-        raise ValueError("with a time that cannot be")
-    return value
-
-
-def _past(time: int | None, now: int) -> int | None:
-    return None if time is None or time > now else time
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(": ".join([*map(str, first["loc"]), first["msg"]])) from None
+        times = {"now": found.now, "sent_until": found.sent_until, "last_success": found.last_success}
+        for name, time in times.items():
+            if time is not None and not EARLIEST <= time <= now + MAX_CLOCK_AHEAD:
+                raise ValueError(f"{name}: a time that cannot be")
+        ahead = [name for name, time in times.items() if name != "now" and time is not None and time > now]
+        return found.model_copy(update=dict.fromkeys(ahead))
 
 
 class StateStore(Protocol):
@@ -114,7 +83,7 @@ class StateStore(Protocol):
         """Return a document; None where there is none."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a document, durably."""
+        """Replace a document."""
 
 
 def open_store(core: CoreSettings) -> StateStore | None:
@@ -135,38 +104,11 @@ def state_key(collector: str, core: CoreSettings, address: str, *more: str) -> s
     Readable parts and a hash. Only what identifies an installation is in it, so that a run with
     another path or project continues with the document that is there.
     """
-    exact = [collector, core.env, core.service, address, core.instance, *more]
-    site = address.partition("://")[2]
-    parts = [collector, core.env, core.service, site, core.instance, *more]
-    readable = [re.sub(r"[^A-Za-z0-9.-]", "_", part)[:MAX_PART] for part in parts if part]
-    digest = hashlib.blake2b(json.dumps(exact).encode(), digest_size=8).hexdigest()
+    parts = [collector, core.env, core.service, address, core.instance, *more]
+    texts = [part.removeprefix("https://") for part in parts if part]
+    readable = [re.sub(r"[^A-Za-z0-9.-]", "_", text)[:MAX_PART] for text in texts]
+    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
     return "-".join([*readable, digest])
-
-
-def load(store: StateStore, key: str, now: int) -> tuple[Document, str | None]:
-    """Return the document of a key, an empty one where there is none, and why a bad one was not used."""
-    content = store.read(key)
-    if content is None:
-        return Document(), None
-    try:
-        return Document.decode(content, now), None
-    except ValueError as error:
-        log.warning("the state document %s cannot be used (%s)", key, error)
-        return Document(), f"{key}: {error}"
-
-
-def save(store: StateStore, key: str, document: Document) -> None:
-    """Save a document, unless a run that began later has saved one. An unreadable one is copied first."""
-    content = store.read(key)
-    if content is not None:
-        try:
-            if Document.decode(content, document.now).now > document.now:
-                log.info("a run that began later has saved the state document %s: it is left alone", key)
-                return
-        except ValueError:
-            store.write(f"{key}.bad", content)
-            log.warning("the state document %s was copied to %s.bad", key, key)
-    store.write(key, document.encode())
 
 
 def check(store: StateStore, key: str) -> None:
@@ -188,25 +130,40 @@ class SavedState:
         self.document = document
         self.gap: Window | None = None  # what was missed before this run, where that is known
         self._store, self._key, self._report = store, key, report
-        if store is None:
-            return
         try:
-            stored, flaw = load(store, key, now)
+            content = store.read(key) if store else None
         except StateError as error:
             self._lose(error)
             return
-        if flaw:
-            report.drop("bad_state", example=flaw)
+        if content is None:
+            return
+        try:
+            stored = Document.decode(content, now)
+        except ValueError as error:
+            log.warning("the state document %s cannot be used (%s)", key, error)
+            report.drop("bad_state", example=f"{key}: {error}")
+            return
         if stored.now >= document.now:  # or a process that stays could not save its last one
             self.document = stored
 
     def save(self, document: Document) -> None:
-        """Save a document; where that fails, report it and continue in memory."""
+        """Save a document, unless a run that began later has saved one. An unreadable one is copied first.
+
+        Where that fails, report it and continue in memory.
+        """
         self.document = document
         if self._store is None:
             return
         try:
-            save(self._store, self._key, document)
+            content = self._store.read(self._key)
+            try:
+                if content is not None and Document.decode(content, document.now).now > document.now:
+                    log.info("a run that began later has saved the state document: it is left alone")
+                    return
+            except ValueError:
+                self._store.write(f"{self._key}.bad", content or b"")
+                log.warning("the state document %s was copied to %s.bad", self._key, self._key)
+            self._store.write(self._key, document.encode())
         except StateError as error:
             self._lose(error)
 
@@ -216,7 +173,7 @@ class SavedState:
 
 
 class DirectoryStore:
-    """Documents as files, each complete at any instant: written beside, flushed, renamed."""
+    """Documents as files, each complete at any instant: written beside and renamed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -225,38 +182,29 @@ class DirectoryStore:
         if not self._directory.is_dir():
             raise StateError(f"FLEETGAUGE_STATE: there is no directory {self._directory}; create it")
         try:
-            # O_NOFOLLOW and O_NONBLOCK: symbolic links are not followed, and a pipe does not block.
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(self._directory / f"{name}.json", flags), "rb") as file:
-                return file.read(MAX_STATE_BYTES + 1)
+            with (self._directory / f"{name}.json").open("rb") as file:
+                return file.read(MAX_STATE_BYTES)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StateError(f"cannot read {name}.json in {self._directory}: {error.strerror}") from None
 
     def write(self, name: str, content: bytes) -> None:
-        beside: str | None = None
+        beside: Path | None = None
         try:
-            descriptor, beside = tempfile.mkstemp(".new", f"{name}.", self._directory)
-            with open(descriptor, "wb") as file:  # noqa: PTH123
+            with tempfile.NamedTemporaryFile(
+                prefix=f"{name}.", suffix=".new", dir=self._directory, delete=False
+            ) as file:
+                beside = Path(file.name)
                 file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-            Path(beside).rename(self._directory / f"{name}.json")
-            beside = None
-            directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            beside.rename(self._directory / f"{name}.json")
         except OSError as error:
+            if beside is not None:
+                beside.unlink(missing_ok=True)
             raise StateError(
                 f"cannot write {name}.json in {self._directory}: {error.strerror}; "
                 "it must have room and be writable for this user"
             ) from None
-        finally:
-            if beside is not None:
-                Path(beside).unlink(missing_ok=True)
 
 
 class S3Store:
@@ -266,38 +214,36 @@ class S3Store:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._core = core
-        self._client: S3Client | None = None
+
+    @cached_property
+    def _client(self) -> S3Client:
+        client: S3Client = aws.client("s3", self._core, f"opening the state in s3://{self._bucket}")
+        return client
 
     def read(self, name: str) -> bytes | None:
-        def read(client: S3Client, key: str) -> bytes:
-            return client.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_STATE_BYTES + 1)
-
-        return self._call("read", read, name, missing="NoSuchKey")
+        client, key = self._client, f"{self._prefix}{name}.json"
+        try:
+            return client.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_STATE_BYTES)
+        except client.exceptions.NoSuchKey:
+            return None
+        except Exception as error:
+            raise self._error("read", key, error) from None
 
     def write(self, name: str, content: bytes) -> None:
-        self._call(
-            "write", lambda client, key: client.put_object(Bucket=self._bucket, Key=key, Body=content), name
-        )
-
-    def _call(
-        self, doing: str, call: Callable[[S3Client, str], T], name: str, missing: str | None = None
-    ) -> T | None:
-        """Return the result of a call; None where the object is missing, StateError where the call fails."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        key = f"{self._prefix}{name}.json"
-        url = f"s3://{self._bucket}/{key}"
-        if self._client is None:
-            self._client = aws.client("s3", self._core, f"opening the state in s3://{self._bucket}")
+        client, key = self._client, f"{self._prefix}{name}.json"
         try:
-            return call(self._client, key)
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", "unknown"))
-            if code == missing:
-                return None
-            raise StateError(
-                f"cannot {doing} {url}: {code}; check that the bucket exists and that the role has "
-                "s3:GetObject and s3:PutObject on it, and s3:ListBucket"
-            ) from None
-        except (BotoCoreError, OSError) as error:
-            raise StateError(f"cannot {doing} {url}: {error}") from None
+            client.put_object(Bucket=self._bucket, Key=key, Body=content)
+        except Exception as error:
+            raise self._error("write", key, error) from None
+
+    def _error(self, doing: str, key: str, error: Exception) -> StateError:
+        from botocore.exceptions import ClientError
+
+        why = str(error)
+        if isinstance(error, ClientError):
+            code = error.response.get("Error", {}).get("Code", "unknown")
+            why = (
+                f"{code}; check that the bucket exists and that the role has s3:GetObject and s3:PutObject "
+                "on it, and s3:ListBucket"
+            )
+        return StateError(f"cannot {doing} s3://{self._bucket}/{key}: {why}")

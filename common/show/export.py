@@ -57,14 +57,14 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
         "seconds": outcome.seconds,
         "error": error,
         "lost": outcome.lost,
-        "dropped": outcome.dropped,
+        "dropped": outcome.counts.dropped,
     }
     if outcome.as_of is not None:
         entry["as_of"] = outcome.as_of
     if outcome.findings:
         entry["findings"] = outcome.findings
     elif pushed:
-        entry["points_sent"] = outcome.points_sent
+        entry["points_sent"] = outcome.counts.points_sent
     return entry | outcome.tables
 
 

@@ -186,8 +186,10 @@ def _notes(reports: Iterable[Report]) -> str:
     for outcome in (report.outcome for report in reports):
         notes += [f"{outcome.collector}: {outcome.error.message}"] if outcome.error else []
         notes += [f"{outcome.collector} lost {unit}" for unit in outcome.lost]
-        if outcome.dropped:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(outcome.dropped.items()))
+        if outcome.counts.dropped:
+            reasons = ", ".join(
+                f"{count:,} {reason}" for reason, count in sorted(outcome.counts.dropped.items())
+            )
             notes.append(f"{outcome.collector} dropped {reasons}")
     listed = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
     return f'<div class="note">{listed}</div>' if listed else ""

@@ -146,12 +146,12 @@ def show_totals(output: Output, outcomes: Sequence[Outcome], *, pushed: bool) ->
     for status in Status:
         if statuses[status]:
             parts += [", " if parts else "", (f"{statuses[status]} {status}", _STYLES[status])]
-    points = sum(outcome.points_sent if pushed else outcome.samples for outcome in outcomes)
+    points = sum(outcome.counts.points_sent if pushed else outcome.counts.samples for outcome in outcomes)
     done = (
         f"{plural(points, 'point')} sent" if pushed else f"{plural(points, 'point')}, nothing sent (dry run)"
     )
     seconds = sum(outcome.seconds for outcome in outcomes)
-    dropped = sum((Counter(outcome.dropped) for outcome in outcomes), Counter[str]())
+    dropped = sum((Counter(outcome.counts.dropped) for outcome in outcomes), Counter[str]())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
     drops = (f"dropped: {reasons}", "yellow") if reasons else "dropped: nothing"
     output.line(*parts, f"; {done}; {seconds:.1f} s; ", drops)

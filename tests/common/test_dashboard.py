@@ -23,7 +23,7 @@ from common.dashboard import (
 )
 from common.metric import Combine, gauge
 
-BUSY = gauge("jobs.busy", "gpu", "GPUs that work.", "user", combines=Combine.SUM, on_node=True)
+BUSY = gauge("jobs.busy", "device", "GPUs that work.", "user", combines=Combine.SUM, on_node=True)
 SHARE = gauge("jobs.share_pct", "percent", "Share that works.", "user", "job")
 LONGEST = gauge("jobs.longest", "second", "The longest.", "user", combines=Combine.MAX)
 

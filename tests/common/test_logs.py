@@ -123,13 +123,6 @@ def test_every_json_line_is_one_line_and_only_an_exception_has_a_stack() -> None
     assert failed["error.stack"].endswith("ValueError: odd")
 
 
-def test_labels_without_a_value_are_left_out() -> None:
-    stream = io.StringIO()
-    logs.set_up("host", verbose=False, labels={"service": "x", "env": ""}, stream=stream)
-    logging.getLogger("common").warning("x")
-    assert [key for key in json.loads(stream.getvalue()) if key.startswith("dd.")] == ["dd.service"]
-
-
 @pytest.mark.parametrize(("kind", "before"), [("xterm", logs.ERASE), ("dumb", "")])
 def test_a_person_sees_the_time_the_level_and_the_collector(
     kind: str, before: str, monkeypatch: pytest.MonkeyPatch
@@ -174,12 +167,6 @@ def test_setting_up_again_replaces_the_first(capsys: pytest.CaptureFixture[Any])
     assert "to standard error" in capsys.readouterr().err
 
 
-def test_a_longer_secret_is_replaced_before_one_it_contains() -> None:
-    logs.remember_secret("abcd")
-    logs.remember_secret("abcdefgh")
-    assert logs.redact("abcdefgh abcd") == "[redacted] [redacted]"
-
-
 def test_secrets_that_overlap_leave_nothing_of_either() -> None:
     logs.remember_secret("abcdef")
     logs.remember_secret("defghijk")
@@ -218,7 +205,7 @@ def test_no_way_to_write_a_secret_shows_it(secret: str, way: int, before: str, a
 
 
 @pytest.mark.parametrize("odd", [*"\"'%+ /ä€\n\t", "\\", "\\\\", "\x7f"])
-def test_a_secret_is_hidden_however_its_odd_character_is_written_and_only_with_it(odd: str) -> None:
+def test_a_secret_is_hidden_however_its_odd_character_is_written(odd: str) -> None:
     secret = f"key{odd}word"
     logs.remember_secret(secret)
     for form in escaped(secret):
@@ -242,13 +229,6 @@ def test_base64_of_anything_around_a_secret_does_not_show_it(
         left, _, right = logs.redact(f"Basic {form}.").partition("[redacted]")
         assert len(unquote(left.removeprefix("Basic "))) <= first
         assert len(unquote(right.removesuffix("."))) <= len(text) - last
-
-
-def test_the_header_of_a_proxy_is_not_shown() -> None:
-    logs.remember_secret(CANARY)
-    for user in ("a", "ab", "abc"):
-        header = "Basic " + b64encode(f"{user}:{CANARY}".encode()).decode()
-        assert logs.redact(f"<{header}>").replace("=", "").endswith("[redacted]>")
 
 
 @given(st.lists(SECRETS, min_size=1, max_size=3), st.text())
@@ -300,7 +280,7 @@ def test_only_what_is_long_enough_to_be_a_secret_is_replaced() -> None:
     assert logs.redact("abc 12345 wxyz") == "abc [redacted] [redacted]"
 
 
-def test_text_of_strangers_reaches_a_terminal_on_one_line_and_without_escape_sequences() -> None:
+def test_untrusted_text_is_one_line_without_escape_sequences() -> None:
     stream = Terminal()
     log = set_up(stream)
     name = "a\x1b[2J\nERROR forged \x9b31m\u202e.jsonl"

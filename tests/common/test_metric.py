@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from common.metric import Combine, Kind, Metric, Series, count, gauge
+from common.units import UNITS
+from support.project import ROOT
 
+CATALOGUE = ROOT / "tests" / "data" / "datadog_units.txt"
 LOAD = gauge("host.load", "process", "How busy it is.", "project", "entity")
 
 
@@ -33,6 +36,18 @@ def test_a_help_of_1_to_400_characters_is_accepted(text: str) -> None:
 def test_another_help_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^a: help must be 1 to 400 ASCII characters$"):
         gauge("a", "", text)
+
+
+@pytest.mark.parametrize(
+    ("unit", "near"), [("gibibytes", "gibibyte, "), ("seconds", "second, "), ("zorkmid", "none ")]
+)
+def test_an_unknown_unit_is_refused_with_similar_ones(unit: str, near: str) -> None:
+    with pytest.raises(ValueError, match=f"^a: '{unit}' is not a unit of Datadog's; near: {near}"):
+        gauge("a", unit, "x")
+
+
+def test_units_are_those_of_the_catalogue() -> None:
+    assert (CATALOGUE.read_text().split("\n")) == [*sorted(UNITS), ""]
 
 
 @pytest.mark.parametrize("key", ["", "A", "9a", "a-b", "a:b", "a" * 101])

@@ -111,7 +111,7 @@ def test_this_tick_is_due_even_where_it_is_older_than_the_earliest_second() -> N
     step=STEPS,
     delays=st.lists(st.tuples(st.integers(0, 5), st.floats(0, 0.999)), min_size=1, max_size=30),
 )
-def test_windows_of_successive_runs_tile_whatever_the_delays_and_missed_runs(
+def test_windows_of_successive_runs_tile_whatever_the_delays(
     start: int, step: int, delays: list[tuple[int, float]]
 ) -> None:
     """A run starts at any instant of a step, and up to five steps after the one before it."""
@@ -127,9 +127,7 @@ def test_windows_of_successive_runs_tile_whatever_the_delays_and_missed_runs(
 
 
 @given(last=SECONDS, now=SECONDS, step=STEPS, reach=st.integers(0, 7200))
-def test_each_tick_since_the_last_one_is_sent_or_before_the_earliest_second(
-    last: int, now: int, step: int, reach: int
-) -> None:
+def test_each_tick_since_the_last_one_is_sent_or_too_old(last: int, now: int, step: int, reach: int) -> None:
     window = due(now, step, last, now - reach)
     at = now // step * step
     assert (window.until, window.earliest) == (at, now - reach)

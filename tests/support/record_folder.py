@@ -47,6 +47,7 @@ class Folder(Runs):
 
     def check(self, now: int = NOW) -> list[str | FleetgaugeError]:
         """Return what `--check` finds."""
+        assert self.collector.check
         return list(self.collector.check(self._context(Window(now - 900, now, 900), now, {})))
 
     def damage_memory(self, value: object) -> None:

@@ -90,7 +90,7 @@ class Runs:
         memory: dict[str, object] = {}
         hidden = {metric.name for metric in self.collector.live_only}
         points: Points = {}
-        for window in Window(since, until, STEP).split(self.collector.backfill_window or until - since):
+        for window in Window(since, until, STEP).split(HOUR):
             context = self._context(window, now, memory)
             found = points_of(self.collector.collect(context))
             points |= {key: value for key, value in found.items() if key[0] not in hidden}

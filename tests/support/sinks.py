@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from common.datadog.intake import DatadogSink
 from common.metric import Series
-from common.run.session import Sink
+from common.show.points import Points
 
 
-def send(sink: Sink, every: Iterable[Series], within: float | None = None) -> None:
+def send(sink: DatadogSink | Points, every: Iterable[Series], within: float | None = None) -> None:
     """Add series and flush."""
     for series in every:
         sink.add(series)

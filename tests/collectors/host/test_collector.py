@@ -9,8 +9,7 @@ import psutil
 import pytest
 
 from collectors.host import metrics
-from collectors.host.collector import COLLECTOR
-from support.host_node import NOW, HostRoot, by_gpu, collected, context, values
+from support.host_node import NOW, by_gpu, collected, context, values
 from support.nvml.compiled import CompiledDriver
 from support.nvml.recorded import Driver, binding, recording
 from support.project import Project
@@ -96,20 +95,3 @@ def test_a_missing_path_loses_only_its_own_file_system() -> None:
     found = collected(given)
     assert list(values(found, metrics.DISK_USED)) == [("path:/",)]
     assert given.report.lost == ["the file system of /nonexistent: No such file or directory"]
-
-
-def test_check_lists_what_a_run_would_measure(driver: CompiledDriver) -> None:
-    assert list(COLLECTOR.check(context())) == [
-        "CPU utilization is measured over 0.001 s, with --every over its interval",
-        "the driver lists 8 GPUs; 1 do not respond",
-    ]
-
-
-def test_check_reports_that_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    binding(monkeypatch, Driver(recording("driver-not-loaded")))
-    HostRoot(tmp_path)
-    environ = {"FLEETGAUGE_HOST_ROOT": str(tmp_path), "FLEETGAUGE_HOST_GPU_PROCESSES": "true"}
-    assert list(COLLECTOR.check(context(environ=environ)))[1:] == [
-        "GPU memory is measured by job",
-        "no GPU driver is available",
-    ]

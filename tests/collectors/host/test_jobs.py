@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]
@@ -10,7 +9,7 @@ import pytest
 
 from collectors.host import metrics
 from collectors.host.jobs import is_host_proc, parse_job
-from support.host_node import CODES, HostRoot, Ticks, collected, context, values
+from support.host_node import CODES, HostRoot, collected, context, values
 from support.nvml.compiled import CompiledDriver
 
 UID = "0f3c5a2e-6d1b-4c8e-9f5a-1b2c3d4e5f60"
@@ -89,18 +88,13 @@ def test_processes_that_cannot_be_queried_lose_only_job_memory(
     )  # of the GPU with MIG, the instances are queried
 
 
-def test_pids_of_another_namespace_are_ignored_and_logged_once(
-    driver: CompiledDriver, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pids_of_another_namespace_are_ignored_and_reported(driver: CompiledDriver, tmp_path: Path) -> None:
     root = HostRoot(tmp_path)
     (tmp_path / "proc/2/comm").write_text("python\n")
     root.process(11, POD)  # a process of the collector's own pod, not the one that the driver reports
     driver.process(11, 2**30)
-    assert not is_host_proc(tmp_path / "proc")
     assert not is_host_proc(tmp_path / "nowhere")
-    ticks = Ticks(FLEETGAUGE_HOST_ROOT=str(tmp_path), **{BY_JOB: "true"})
-    with caplog.at_level(logging.WARNING, "collectors.host"):
-        found = [*ticks.tick(), *ticks.tick()]
-    assert values(found, metrics.GPU_JOB_MEMORY) == {}
-    [message] = [message for message in caplog.messages if "memory by job" in message]
-    assert "hostPID" in message
+    given = context(environ={"FLEETGAUGE_HOST_ROOT": str(tmp_path), BY_JOB: "true"})
+    assert values(collected(given), metrics.GPU_JOB_MEMORY) == {}
+    [lost] = [unit for unit in given.report.lost if unit.startswith("GPU memory by job: ")]
+    assert "hostPID" in lost

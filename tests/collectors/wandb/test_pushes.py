@@ -225,9 +225,9 @@ def test_series_beyond_the_cap_make_a_run_partial_and_are_named(world: World) ->
     for number in range(3):
         world.wandb.add("acme", f"p{number}", rows(1))
     outcome = world.run(FLEETGAUGE_SERIES_CAP="40")
-    assert (outcome.status, outcome.points_sent) == (Status.PARTIAL, 40)
+    assert (outcome.status, outcome.counts.points_sent) == (Status.PARTIAL, 40)
     [lost] = outcome.lost
-    assert lost.startswith(f"{outcome.dropped['series_cap']:,} series: ")
+    assert lost.startswith(f"{outcome.counts.dropped['series_cap']:,} series: ")
     assert "wandb.runs." in lost
     first = {key for key in world.intake.points if key.metric.startswith("wandb.")}
     world.intake.points.clear()

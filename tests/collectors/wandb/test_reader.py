@@ -304,16 +304,6 @@ class TestTime:
             left.listings.extend(started.listings(started.select(COHORT)))
         assert left.listings == []
 
-    def test_no_thread_outlives_a_reader_that_is_abandoned(self, server: Wandb) -> None:
-        server.add("acme", "hangs")
-        server.refused["acme", "hangs"] = (HANGS, "")
-        server.add("acme", "ants", rows(3))
-        started = reader(context(server, Read(), WANDB_PROJECTS="acme/ants,acme/hangs"))
-        listings = started.read([ANTS, Project("acme", "hangs")], COHORT)
-        assert next(iter(listings))[0] == ANTS
-        listings.close()  # type: ignore[attr-defined]  # a generator, as the caller may close it
-        assert [each.name for each in threading.enumerate() if each.name.startswith("wandb-")] == []
-
     def test_sigterm_ends_it_while_all_connections_hang(self, server: Wandb) -> None:
         server.add("acme", "hangs")
         server.refused["acme", "hangs"] = (HANGS, "")

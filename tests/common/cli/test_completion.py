@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from common.cli.arguments import parser
 from common.cli.completion import script
 from support.project import ROOT
 from support.requirements import needs
@@ -51,15 +50,6 @@ def test_bash_completes_names_options_and_files(tmp_path: Path) -> None:
         "--html a\\ f": ["a file"],
     }.items():
         assert completed(script, tmp_path, typed) == expected
-
-
-def test_script_of_each_shell_has_every_option() -> None:
-    options = [action.option_strings[-1] for action in parser()._actions if action.option_strings]
-    assert len(options) > 10
-    for shell, last in (("bash", "complete "), ("zsh", "compdef ")):
-        script = made(shell)
-        assert script.splitlines()[-1].startswith(last)
-        assert [option for option in options if option not in script] == []
 
 
 @pytest.mark.slow

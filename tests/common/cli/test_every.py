@@ -18,7 +18,6 @@ import pytest
 
 from common.cli.supervise import delay
 from common.config.sources import Configuration
-from common.run.session import Cache
 from support.processes import ended
 from support.project import KEY, Project
 from support.servers.aws import Aws
@@ -110,9 +109,7 @@ MISBEHAVING = {
 
 
 @pytest.mark.slow
-def test_error_costs_one_run_and_a_child_that_died_or_hung_is_started_again(
-    project: Project, intake: Intake
-) -> None:
+def test_error_costs_one_run_and_a_lost_child_is_started_again(project: Project, intake: Intake) -> None:
     project.set_constant("cli/supervise.py", "GRACE", "0.5")
     log = "with open(__file__ + '.log', 'a') as log: print(os.getpid(), int(time.time()), file=log)\n"
     for name, body in MISBEHAVING.items():
@@ -210,7 +207,7 @@ def test_waiting_child_and_what_it_left_behind_end_with_the_parent(
 
 def offset(name: str, node: str, local: str = "off") -> float:
     environ = {"FLEETGAUGE_NODE_NAME": node, "FLEETGAUGE_NODE_LOCAL": local}
-    return delay(Cache(Configuration(environ, None)), name, 60)
+    return delay(Configuration(environ, None).core, name, 60)
 
 
 def test_nodes_are_spread_over_the_interval() -> None:
@@ -224,4 +221,4 @@ def test_nodes_are_spread_over_the_interval() -> None:
 
 
 def test_collector_that_is_not_of_a_node_runs_at_multiples_of_the_interval() -> None:
-    assert offset("wandb", "node-7") == offset("xenna", "node-7") == delay(Cache(), "host", 60) == 0
+    assert offset("wandb", "node-7") == offset("xenna", "node-7") == delay(None, "host", 60) == 0

@@ -7,8 +7,7 @@ import logging
 
 import pytest
 
-from common.cli.console import Console, ask
-from common.cli.progress import Bar, Lines, watcher
+from common.cli.progress import ProgressDisplay
 from support.standins import Time
 
 
@@ -27,7 +26,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
 
 def test_without_a_terminal_there_is_a_line_every_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     time = Time(0)
-    lines = Lines(clock=time)
+    lines = ProgressDisplay(io.StringIO(), clock=time)
     with caplog.at_level(logging.INFO, "common.cli.progress"):
         for done in range(0, 2500, 100):
             lines.progress("wandb", "sending", done, 2400)
@@ -45,22 +44,8 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds(caplog: pytest.Log
     ]
 
 
-@pytest.mark.parametrize(
-    ("answer", "agreed"),
-    [("y\n", True), (" YES \n", True), ("n\n", False), ("\n", False), ("", False), ("yeah\n", False)],
-)
-def test_only_yes_is_agreement(answer: str, agreed: bool) -> None:
-    screen = io.StringIO()
-    assert ask("wandb: 7 [points]", Console(screen, io.StringIO(answer))) is agreed
-    assert screen.getvalue() == "wandb: 7 [points]\nSend it? [y/N] "
-
-
-def test_nothing_is_agreed_without_a_terminal() -> None:
-    assert ask("wandb: 7 points", None) is False
-
-
 def test_on_a_terminal_one_line_is_drawn_again_and_erased(screen: Screen) -> None:
-    bar = Bar(screen)
+    bar = ProgressDisplay(screen)
     bar.progress("wandb", "sending", 5, 10)
     bar.progress("wandb", "a\x1b[2J\nb", 0, None)
     bar.progress("host", "x" * 60, 0, None)
@@ -74,8 +59,7 @@ def test_on_a_terminal_one_line_is_drawn_again_and_erased(screen: Screen) -> Non
     assert drawn.endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
 
 
-def test_only_a_terminal_that_can_erase_has_a_bar(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(watcher(screen), Bar)
-    assert isinstance(watcher(io.StringIO()), Lines)
+def test_a_dumb_terminal_has_no_bar(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(watcher(screen), Lines)
+    ProgressDisplay(screen).progress("wandb", "sending", 5, 10)
+    assert screen.getvalue() == ""

@@ -1,13 +1,11 @@
-"""Signals while waiting for the intake, two runs at once, and stores that fail: nothing is lost."""
+"""Signals while waiting for the intake, and stores that fail: nothing is lost."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ import pytest
 from support.kill_harness import BODY, add_seconds, wrong_seconds
 from support.processes import alive, ended
 from support.project import Project
-from support.servers.aws import Aws
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
@@ -58,37 +55,6 @@ def test_signal_while_waiting_for_the_intake_ends_the_wait(
     finish(seconds, intake)
 
 
-@pytest.mark.parametrize("place", ["directory", "s3"])
-def test_of_two_runs_at_once_the_later_is_stored(
-    project: Project, intake: Intake, tmp_path: Path, place: str, request: pytest.FixtureRequest
-) -> None:
-    add_seconds(project, tmp_path / "store")
-    if place == "s3":
-        aws: Aws = request.getfixturevalue("aws")
-        aws.make_bucket("state")
-        project.environment |= {**aws.environment, "FLEETGAUGE_STATE": "s3://state/fleet"}
-    assert project.run("seconds", "--push").returncode == 0
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    code = project.root / "collectors" / "seconds" / "collector.py"
-    text = code.read_text()
-    wait = f"    open({str(fifo)!r}, 'w').write('x')\n    open({str(fifo)!r}).read()\n"
-    code.write_text(text.replace("def collect(context):\n", f"def collect(context):\n{wait}"))
-    first = project.start("seconds", "--push")
-    fifo.read_text()
-    began = int(time.time())
-    code.write_text(text)
-    while int(time.time()) == began:  # so that the other one begins in a later second
-        pass
-    assert project.run("seconds", "--push").returncode == 0
-    fifo.write_text("go")
-    _, logged = first.communicate(timeout=30)
-    assert first.returncode == 0
-    assert "a run that began later has saved the state document" in logged
-    assert wrong_seconds(intake) == []
-    finish(project, intake)
-
-
 def test_store_that_is_full_makes_the_run_partial_and_loses_nothing(seconds: Project, intake: Intake) -> None:
     code = seconds.root / "collectors" / "seconds" / "collector.py"
     text = code.read_text()
@@ -101,20 +67,6 @@ def test_store_that_is_full_makes_the_run_partial_and_loses_nothing(seconds: Pro
     assert intake.value("collector.up") == 1
     assert wrong_seconds(intake) == []
     code.write_text(text)
-    finish(seconds, intake)
-
-
-def test_store_that_is_missing_or_damaged_costs_no_point_of_this_tick(
-    seconds: Project, intake: Intake, tmp_path: Path
-) -> None:
-    ran = seconds.run("seconds", "--push", FLEETGAUGE_STATE="/nonexistent")
-    assert (ran.returncode, "there is no directory /nonexistent; create it" in ran.stdout) == (1, True)
-    [path] = (tmp_path / "store").glob("seconds-*.json")
-    path.write_text("garbage")
-    intake.points.clear()
-    ran = seconds.run("seconds", "--push")
-    assert (ran.returncode, "dropped: 1 bad_state" in ran.stdout) == (0, True)
-    assert path.with_name(f"{path.stem}.bad.json").read_text() == "garbage"
     finish(seconds, intake)
 
 

@@ -47,38 +47,21 @@ def test_disk_that_is_full_is_no_matter(toy: Project, intake: Intake) -> None:
     assert intake.value("toy.value") == 7
 
 
-@pytest.mark.parametrize("most", range(5, 12))
-def test_too_few_descriptors_are_a_sentence(toy: Project, most: int) -> None:
-    ran = shell(toy, f'ulimit -n {most}; exec "$@"', "toy", "--push")
-    assert "Traceback" not in ran.stderr
-    if ran.returncode:
-        assert ran.returncode == 1
-        assert os.strerror(errno.EMFILE) in ran.stdout + ran.stderr
-
-
 @pytest.mark.parametrize("options", [("toy",), ("toy", "--push"), ("toy", "--json"), ("--list",)])
-@pytest.mark.parametrize(("redirection", "number"), [(">&-", errno.EBADF), (">/dev/full", errno.ENOSPC)])
-def test_output_that_cannot_be_written_is_a_sentence(
-    toy: Project, redirection: str, number: int, options: tuple[str, ...]
-) -> None:
-    ran = shell(toy, f'exec "$@" {redirection}', *options)
-    sentence = f"run_collector.py: standard output cannot be written: {os.strerror(number)}\n"
+def test_output_that_cannot_be_written_is_a_sentence(toy: Project, options: tuple[str, ...]) -> None:
+    ran = shell(toy, 'exec "$@" >/dev/full', *options)
+    sentence = f"run_collector.py: standard output cannot be written: {os.strerror(errno.ENOSPC)}\n"
     assert (ran.returncode, ran.stderr.splitlines(keepends=True)[-1]) == (1, sentence)
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "<&- 2>/dev/null", "<&- 2>&-"])
-def test_closed_messages_and_input_change_nothing(toy: Project, intake: Intake, redirection: str) -> None:
+@pytest.mark.parametrize("redirection", ["2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_nothing(toy: Project, intake: Intake, redirection: str) -> None:
     for mode in (("--push",), ()):
         ran = shell(toy, f'exec "$@" {redirection}', "toy", *mode)
-        assert (ran.returncode, ran.stderr, "1 ok; 1 " in ran.stdout) == (0, "", True)
+        assert (ran.returncode, ran.stderr, "1 ok; 1 " in ran.stdout) == (0, "", ">&- 2" not in redirection)
     assert intake.value("toy.value") == 7
-
-
-def test_with_everything_closed_points_are_sent_and_the_exit_code_is_1(toy: Project, intake: Intake) -> None:
-    assert shell(toy, 'exec "$@" <&- >&- 2>&-', "toy", "--push").returncode == 1
-    assert intake.value("toy.value") == 7
-    assert shell(toy, 'exec "$@" 2>/dev/full', "no_such_collector").returncode == 2
+    assert shell(toy, f'exec "$@" {redirection}', "no_such_collector").returncode == 2
 
 
 @pytest.mark.parametrize("mode", [("--push",), (), ("--push", "--every", "1s")])
@@ -129,20 +112,3 @@ def test_process_that_stays_survives_a_full_disk(
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=30)
     assert run.returncode == 143
-
-
-HOSTILE = {"deep": "step = " + "[" * 100_000, "long": "size = 1 # " + "x" * 2**19, "binary": "\0" * 9_000}
-
-
-@pytest.mark.parametrize("kind", ["device", "directory", *HOSTILE])
-def test_anything_but_a_configuration_file_is_a_sentence(toy: Project, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "fleetgauge.toml"
-    if kind == "device":
-        path.symlink_to("/dev/zero")
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        path.write_text(HOSTILE[kind])
-    ran = toy.run("toy", "--push", "--config", str(path))
-    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
-    assert str(path.resolve()) in ran.stdout

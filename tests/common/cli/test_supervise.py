@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.cli.supervise import ReadyFile, pause
-from common.outcome import Failure, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from support.processes import ended
 from support.project import Project
 from support.servers.datadog import Intake
@@ -40,10 +40,9 @@ FAILED = Outcome(
     "host",
     Status.PARTIAL,
     seconds=1.5,
-    dropped={"too_old": 2},
+    counts=RunCounts(dropped={"too_old": 2}, units_lost={"unreadable": 1}),
     lost=["a: gone"],
-    lost_by_reason={"unreadable": 1},
-    error=Failure("SourceError", "no answer", configuration=True, status=403, details=["b"]),
+    error=ErrorSummary("SourceError", "no answer", configuration=True, status=403, details=["b"]),
 )
 
 
@@ -68,7 +67,7 @@ def test_next_run_is_at_the_same_offset_of_its_interval(now: float, delay: float
 
 
 def outcome(error: str | None = None, status: int | None = None, name: str = "toy") -> Outcome:
-    failure = Failure(error, "it failed", status=status) if error else None
+    failure = ErrorSummary(error, "it failed", status=status) if error else None
     return Outcome(name, Status.FAILED if error else Status.OK, error=failure)
 
 
@@ -79,7 +78,7 @@ def test_ready_file_goes_after_three_bad_runs_and_comes_with_a_good_one(tmp_path
     assert not file.exists()
     good, bad = outcome(), outcome("DeliveryError")
     lost = Outcome("toy", Status.PARTIAL, lost=["GPU 3: it is lost"])
-    skipped = Outcome("toy", Status.SKIPPED, error=Failure("NotConfiguredError", "no token"))
+    skipped = Outcome("toy", Status.SKIPPED, error=ErrorSummary("NotConfiguredError", "no token"))
     exists = []
     for each in (bad, good, bad, bad, lost, bad, bad, bad, bad, skipped):
         ready.note(each)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from support.project import Project
-from support.servers.aws import Aws
 from support.servers.datadog import Intake
 from support.servers.faults import Fault
 
 HALVES = ("0123456789abcdef", "fedcba9876543210")
 ODD = {
-    "newline": ("\n", "a line break"),
-    "zero-width space": ("\u200b", "an invisible character"),
-    "control character": ("\x01", "a control character"),
-    "letter": ("é", "a letter that is not ASCII"),
+    "newline": ("\n", "a space or line break"),
+    "zero-width space": ("\u200b", "a character that is not printable ASCII"),
+    "control character": ("\x01", "a character that is not printable ASCII"),
+    "letter": ("é", "a character that is not printable ASCII"),
 }
 TOY = "api_key: Secret"
 SETTINGS = "FLEETGAUGE_TOY_API_KEY"
@@ -46,42 +44,6 @@ def test_a_datadog_key_with_a_character_that_no_header_carries(
     assert intake.requests == []
 
 
-def test_a_key_of_a_collector(project: Project) -> None:
-    project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
-    ran = project.run("toy", FLEETGAUGE_TOY_API_KEY="\n".join(HALVES))
-    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
-    assert f"{SETTINGS}: it holds a line break" in ran.stdout
-    show_nothing(ran.stdout + ran.stderr)
-
-
-@pytest.mark.slow
-def test_a_key_in_the_file_and_in_a_secret(project: Project, aws: Aws, tmp_path: Path) -> None:
-    project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
-    path = tmp_path / "f.toml"
-    path.write_text(f'[toy]\napi_key = """{HALVES[0]}\n{HALVES[1]}"""\n')
-    ran = project.run("toy", "--config", str(path))
-    assert ran.returncode == 2
-    assert f"{path}: api_key in [toy]: it holds a line break" in ran.stdout
-    show_nothing(ran.stdout + ran.stderr)
-    aws.put_secret("dev/toy", {SETTINGS: "\u200b".join(HALVES)})
-    project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
-    ran = project.run("toy")
-    assert ran.returncode == 2
-    assert f"the AWS secret dev/toy: {SETTINGS}: it holds an invisible character" in ran.stdout
-    show_nothing(ran.stdout + ran.stderr)
-
-
-@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
-def test_a_credential_that_only_the_aws_client_reads(project: Project, aws: Aws, name: str) -> None:
-    project.add("toy", "yield VALUE(1, context.window.until)", settings=TOY)
-    project.environment |= {**aws.environment, "FLEETGAUGE_SECRET_PREFIX": "dev"}
-    ran = project.run("toy", **{name: "\n".join(HALVES)})
-    assert ran.returncode == 2
-    assert f"{name}: it holds a line break" in ran.stdout
-    show_nothing(ran.stdout + ran.stderr)
-    assert aws.requests == []
-
-
 def test_whatever_a_collector_raises_or_prints_shows_no_key(project: Project) -> None:
     project.add(
         "toy",
@@ -105,9 +67,7 @@ def test_whatever_a_collector_raises_or_prints_shows_no_key(project: Project) ->
 
 
 @pytest.mark.slow
-def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_no_key(
-    project: Project, intake: Intake
-) -> None:
+def test_an_unexpected_error_while_reporting_shows_no_key(project: Project, intake: Intake) -> None:
     """The data is accepted, and then the self-metrics meet a defect of ours."""
     project.add("toy", "yield VALUE(1, context.window.until)")
     health = project.root / "common" / "run" / "health.py"
@@ -127,9 +87,7 @@ def test_an_unexpected_error_while_reporting_is_an_outcome_with_a_traceback_and_
     show_nothing(ran.stdout + ran.stderr)
 
 
-def test_a_server_that_repeats_the_key_in_other_words_does_not_have_it_shown(
-    project: Project, intake: Intake
-) -> None:
+def test_a_key_that_a_server_repeats_is_not_shown(project: Project, intake: Intake) -> None:
     project.add("toy", "yield VALUE(1, context.window.until)")
     key = '"'.join(HALVES)
     said = f"unknown key: {key}, {'%22'.join(HALVES)}"

@@ -116,7 +116,7 @@ class TestBadSecrets:
     def test_wrong_values(self, aws: Aws, read: Read) -> None:
         aws.put_secret(SECRET, {"DD_API_KEY": f"{CANARY}\n{CANARY}", "DD_SITE": "https://x"})
         error = refused(read)
-        assert "the AWS secret dev/datadog: DD_API_KEY: it holds a line break" in error
+        assert "the AWS secret dev/datadog: DD_API_KEY: it holds a space or line break" in error
         assert "the AWS secret dev/datadog: DD_SITE: write the bare site" in error
 
 

@@ -20,7 +20,6 @@ from common.config.settings import (
     Text,
     Texts,
     Url,
-    credential_flaw,
     in_force,
     is_loopback,
     named,
@@ -173,18 +172,14 @@ class TestCredentials:
     @pytest.mark.parametrize(
         ("character", "kind"),
         [
-            *((character, "a line break") for character in "\r\n\x85\u2028\u2029"),
-            *((character, "a space") for character in " \u00a0"),
-            *((character, "a control character") for character in "\x00\x1b\x7f"),
-            *((character, "an invisible character") for character in "\u200b\ufeff"),
-            *((character, "a letter that is not ASCII") for character in "é鍵"),
-            ("\t", "a tab"),
-            ("\udcff", "bytes that are not UTF-8"),
-            ("😀", "a character that is not ASCII"),
+            *((character, "a space or line break") for character in "\r\n\t\x85\u2028 \u00a0"),
+            *(
+                (character, "a character that is not printable ASCII")
+                for character in "\x00\x7f\u200bé\udcff😀"
+            ),
         ],
     )
     def test_other_characters_are_named_by_kind_and_redacted(self, character: str, kind: str) -> None:
-        assert f"it holds {kind}" in str(credential_flaw(f"{CANARY}{character}{CANARY}"))
         value = f"{CANARY}{character}{CANARY}"
         assert refused(TOY_API_KEY=value).startswith(f"TOY_API_KEY: it holds {kind}")
         assert CANARY not in redact(f"{value!r} {value}")

@@ -14,7 +14,6 @@ from pydantic import Field, SecretStr
 
 from common import registry
 from common.collector import load_collector
-from common.config.file import MAX_BYTES, read_tables
 from common.config.settings import (
     CollectorSettings,
     CoreSettings,
@@ -28,10 +27,12 @@ from common.config.settings import (
     variables,
 )
 from common.config.sources import (
+    MAX_FILE_BYTES,
     AwsSecrets,
     Configuration,
     ConfigurationFile,
     load,
+    read_tables,
     refuse_unknown_variables,
 )
 from common.datadog.provision_settings import ProvisionSettings
@@ -352,7 +353,7 @@ class TestFile:
             (b"env = ", "is not TOML: Invalid value"),
             (b"\xff\xfe", "is not TOML: "),
             (b'api_key = "canary-secret-value\n', "is not TOML: .*line 1"),
-            (b"#" * (MAX_BYTES + 1), "is larger than 262,144 bytes"),
+            (b"#" * (MAX_FILE_BYTES + 1), "is larger than 262,144 bytes"),
         ],
     )
     def test_file_that_cannot_be_parsed_is_named(self, tmp_path: Path, content: bytes, message: str) -> None:
@@ -364,7 +365,7 @@ class TestFile:
 
     def test_file_of_the_largest_size_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "f.toml"
-        path.write_text("#" * MAX_BYTES)
+        path.write_text("#" * MAX_FILE_BYTES)
         assert read_tables(str(path)) == {}
 
     @pytest.mark.parametrize(("name", "reason"), [("absent", "No such file"), ("", "Is a directory")])

@@ -15,7 +15,6 @@ from common.collector import Report
 from common.datadog.client import DatadogClient
 from common.datadog.intake import DatadogSink
 from common.errors import ConfigurationError, DeliveryError, RefusedError
-from common.logs import redact
 from common.metric import gauge
 from common.net.http import Http, Proxy, proxy_for
 from common.net.retry import Deadline
@@ -175,20 +174,6 @@ class TestOnTheWire:
 
 
 class TestChoice:
-    def test_without_a_proxy_requests_go_straight(self) -> None:
-        assert proxy_for(SITE, core_settings()) is None
-
-    @pytest.mark.parametrize(
-        ("proxy", "address"),
-        [
-            ("http://proxy:3128", "http://proxy:3128"),
-            ("https://proxy", "https://proxy"),
-            ("http://[::1]:3128", "http://[::1]:3128"),
-        ],
-    )
-    def test_an_address_without_credentials_is_used_as_it_is(self, proxy: str, address: str) -> None:
-        assert proxy_for(SITE, core_settings(HTTPS_PROXY=proxy)) == Proxy(address, {})
-
     def test_credentials_leave_the_address_and_are_not_in_the_repr(self) -> None:
         proxy = proxy_for(SITE, core_settings(HTTPS_PROXY=f"http://user:{QUOTED}@proxy:3128"))
         assert proxy is not None
@@ -212,7 +197,3 @@ class TestChoice:
     def test_no_proxy_names_hosts_reached_directly(self, exceptions: str, direct: bool) -> None:
         core = core_settings(HTTPS_PROXY="http://proxy:3128", NO_PROXY=exceptions)
         assert (proxy_for(SITE, core) is None) is direct
-
-    def test_the_password_is_redacted_from_then_on_as_written_and_as_meant(self) -> None:
-        core_settings(HTTPS_PROXY=f"http://user:{QUOTED}@proxy:3128")
-        assert redact(f"{QUOTED} {PASSWORD}") == "[redacted] [redacted]"

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from common.collector import Report
-from common.errors import DeadlineExceededError, FleetgaugeError
+from common.collector import Context, Network, Report
+from common.config.settings import CollectorSettings
+from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
 from common.net.http import (
     Http,
+    HttpClient,
     Proxy,
     RejectedError,
     TimedOutError,
     TooLargeError,
     UnavailableError,
-    proxy_for,
 )
 from common.net.retry import Deadline, TransientError
+from common.window import Window
 from support.certificates import self_signed, server_context
 from support.servers.faults import Fault
 from support.servers.loopback import Answer, LoopbackServer, Request
-from support.standins import core_settings
+from support.standins import Time
 
 
 class Echo(LoopbackServer[Request]):
@@ -65,13 +67,6 @@ class TestAnswers:
         assert report.requests == 3
         assert echo.requests[0].headers["X-Key"] == "k"
         assert echo.requests[0].headers["Accept-Encoding"] == "gzip"
-
-    def test_after_the_end_nothing_is_asked(self, echo: Echo) -> None:
-        http = connected()
-        http.close()
-        with pytest.raises(TransientError, match="no more requests are made"):
-            http.post(f"{echo.url}/x", b"hello", {}, Deadline(10))
-        assert echo.requests == []
 
     def test_a_compressed_body_is_decompressed(self, echo: Echo) -> None:
         echo.faults.add(Fault(body=gzip.compress(b"z" * 9000), headers={"Content-Encoding": "gzip"}))
@@ -128,6 +123,49 @@ class TestAnswers:
         assert not isinstance(caught.value, TimedOutError)
 
 
+class TestClient:
+    """What a collector gets as `context.http`."""
+
+    def client(self, time: Time, seconds: float = 1000) -> tuple[HttpClient, Report]:
+        context: Context[CollectorSettings] = Context(
+            CollectorSettings(), Window(0, 1, 1), 0, Deadline(seconds, time, time.sleep), report=Report()
+        )
+        context = replace(context, network=Network(report=context.report))
+        assert context.http is context.http, "connections are used again"
+        return context.http, context.report
+
+    @pytest.mark.parametrize("method", ["GET", "POST"])
+    def test_a_request_is_retried_until_it_succeeds(self, echo: Echo, time: Time, method: str) -> None:
+        http, report = self.client(time)
+        for _ in range(2):
+            echo.faults.add(Fault(status=503, headers={"Retry-After": "7"}))
+        echo.faults.add(Fault(body='{"a": 1}'))
+        url, headers = f"{echo.url}/x?y=1", {"X-Key": "k"}
+        if method == "GET":
+            reply = http.get(url, headers, setting="FLEETGAUGE_QUEUE_URL")
+        else:
+            reply = http.post(url, b"hello", headers, setting="FLEETGAUGE_QUEUE_URL")
+        assert (reply.status, reply.document, report.requests) == (200, {"a": 1}, 3)
+        assert all(7 <= nap <= 7.5 for nap in time.naps)
+        [_, _, last] = echo.requests
+        assert (last.method, last.target, last.headers["X-Key"]) == (method, "/x?y=1", "k")
+        assert last.body == (b"" if method == "GET" else b"hello")
+
+    def test_what_fails_until_the_deadline_is_an_error_of_the_source(self, echo: Echo, time: Time) -> None:
+        http, _ = self.client(time, seconds=20)
+        echo.close()
+        with pytest.raises(SourceError, match=r"refused\); check FLEETGAUGE_QUEUE_URL \(tried \d+ times\)$"):
+            http.get(echo.url, setting="FLEETGAUGE_QUEUE_URL")
+        assert sum(time.naps) < 20
+
+    def test_a_final_status_is_not_retried(self, echo: Echo, time: Time) -> None:
+        http, _ = self.client(time)
+        echo.faults.add(Fault(status=403, body="no"))
+        with pytest.raises(RejectedError, match="answered 403: no"):
+            http.post(echo.url, b"", setting="FLEETGAUGE_QUEUE_URL")
+        assert (len(echo.requests), time.naps) == (1, [])
+
+
 class TestBounds:
     @pytest.mark.parametrize(("size", "fits"), [(10_000, True), (10_001, False)])
     def test_a_body_is_cut_off_at_the_limit(self, echo: Echo, size: int, fits: bool) -> None:
@@ -175,20 +213,6 @@ class TestBounds:
         with pytest.raises(DeadlineExceededError):
             connected(report).post(f"{echo.url}/x", b"", {}, Deadline(-1))
         assert (report.requests, echo.requests) == (0, [])
-
-
-class TestProxies:
-    def test_requests_go_through_the_proxy_with_its_password(self, echo: Echo) -> None:
-        address = echo.url.replace("http://", "http://me:p%40ss@")
-        proxy = proxy_for("http://wandb.example", core_settings(HTTPS_PROXY=address))
-        assert proxy is not None
-        assert proxy.url == echo.url
-        assert "Proxy" in repr(proxy)
-        assert "cDpw" not in repr(proxy)
-        assert connected(proxy=proxy).post("http://wandb.example/x", b"hi", {}, Deadline(10)).body == b"hi"
-        assert echo.requests[0].target == "http://wandb.example/x"
-        sent = echo.requests[0].headers["Proxy-Authorization"].removeprefix("Basic ")
-        assert base64.b64decode(sent) == b"me:p@ss"
 
 
 class TestCertificates:

@@ -48,7 +48,7 @@ def hourly(toy: Toy, collect: Collect = each_minute, **options: Any) -> None:
     """A toy whose backfills are cut by the hour, of metrics that Datadog takes the past of."""
     toy.environ["DD_APP_KEY"] = APP_KEY
     toy.intake.historical |= {"toy.value", "toy.other", "toy.total"}
-    toy.answers(collect, has_history=True, backfill_window=HOUR, **options)
+    toy.answers(collect, has_history=True, adds_up=True, **options)
 
 
 def span(hours: float, **options: Any) -> Backfill:
@@ -77,14 +77,14 @@ class TestWindows:
         ]
         assert [memory for _, memory, _ in seen] == [{}, {"1": True}, {"1": True, "2": True}]
         assert {now for _, _, now in seen} == {NOW}
-        assert (outcome.status, outcome.points_sent) == (Status.OK, 150)
+        assert (outcome.status, outcome.counts.points_sent) == (Status.OK, 150)
         assert toy.seconds() == [*range(NOW - 9000, NOW, 60)]
         assert [*toy.store.iterdir()] == [], "a backfill has no state"
         assert not [name for name in toy.intake.names() if name.startswith("collector.")]
 
     def test_without_a_width_the_span_is_one_window(self, toy: Toy) -> None:
         past(toy, VALUE.series((NOW - 120, NOW - 60), (1, 2)))
-        assert push(toy, span(0.5)).points_sent == 2
+        assert push(toy, span(0.5)).counts.points_sent == 2
         assert len(toy.intake.requests) == 1
 
     def test_slices_add_up_to_the_span(self, toy: Toy) -> None:
@@ -96,24 +96,24 @@ class TestWindows:
 
     def test_what_only_the_present_shows_is_left_out(self, toy: Toy) -> None:
         past(toy, VALUE(1, NOW - 60), OTHER(1, NOW - 60), live_only=frozenset({OTHER}))
-        assert (push(toy, span(0.5)).points_sent, toy.intake.names()) == (1, ["toy.value"])
+        assert (push(toy, span(0.5)).counts.points_sent, toy.intake.names()) == (1, ["toy.value"])
 
     def test_a_dry_run_asks_nobody_and_shows_every_window(self, toy: Toy) -> None:
         hourly(toy)
         outcome = toy.run(backfill=span(3), step=60)
-        assert (outcome.status, outcome.samples, toy.intake.requests) == (Status.OK, 180, [])
+        assert (outcome.status, outcome.counts.samples, toy.intake.requests) == (Status.OK, 180, [])
         parts = [*toy.points["toy"]]
         assert [second for part in parts for second in part.seconds] == [*range(NOW - 3 * HOUR, NOW, 60)]
 
     def test_a_name_that_was_respelt_is_one_series(self, toy: Toy) -> None:
         past(toy, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a"))
         outcome = push(toy, span(0.5))
-        assert (outcome.points_sent, outcome.dropped) == (2, {})
+        assert (outcome.counts.points_sent, outcome.counts.dropped) == (2, {})
 
     def test_points_before_the_span_are_dropped(self, toy: Toy) -> None:
         past(toy, VALUE.series((NOW - 901, NOW - 900), (1, 2)))
         outcome = push(toy, span(0.25))
-        assert (outcome.points_sent, outcome.dropped) == (1, {"too_old": 1})
+        assert (outcome.counts.points_sent, outcome.counts.dropped) == (1, {"too_old": 1})
 
     def test_progress_is_the_window_that_is_being_sent(self, toy: Toy) -> None:
         hourly(toy)
@@ -166,9 +166,9 @@ class TestRefused:
         assert "DD_APP_KEY is not set" in outcome.error.message
 
     def test_a_wrong_clock_where_an_exact_one_is_needed(self, toy: Toy) -> None:
-        hourly(toy, exact_clock=True)
+        hourly(toy)
         outcome = push(toy, span(3), ahead=100)
-        assert (outcome.status, outcome.points_sent) == (Status.FAILED, 60)
+        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 60)
         assert "clock is +100 s off" in str(outcome.error)
 
 
@@ -181,7 +181,7 @@ class TestAgreeing:
         first, *more = question.split("\n  ")
         assert first == f"about 180 points, {when}, 3 windows; visible within an hour"
         assert len(more) == 1, "files that were deleted since would lower sums"
-        assert outcome.points_sent == 180
+        assert outcome.counts.points_sent == 180
 
     def test_a_person_may_decline(self, toy: Toy) -> None:
         past(toy, VALUE.series((NOW - 120, NOW - 60), (1, 1)))
@@ -189,7 +189,7 @@ class TestAgreeing:
         outcome = push(toy, span(0.25, confirm=True))
         when = f"{iso(NOW - 900)} to {iso(NOW)}"
         assert toy.person.asked == [f"about 2 points, {when}, 15 ticks; visible at once"]
-        assert (outcome.status, outcome.points_sent, toy.intake.requests) == (Status.SKIPPED, 0, [])
+        assert (outcome.status, outcome.counts.points_sent, toy.intake.requests) == (Status.SKIPPED, 0, [])
 
     def test_nobody_is_asked_about_nothing(self, toy: Toy) -> None:
         past(toy)
@@ -199,7 +199,7 @@ class TestAgreeing:
 
     def test_without_a_person_it_is_logged(self, toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
         past(toy, VALUE(1, NOW - 60))
-        assert push(toy, span(0.25)).points_sent == 1
+        assert push(toy, span(0.25)).counts.points_sent == 1
         assert "about 1 points, " in capsys.readouterr().err
 
     @pytest.mark.parametrize("seconds", [90, 3000])
@@ -227,7 +227,7 @@ class TestHistoricalIngestion:
         """Have Datadog know all metrics."""
         toy.environ["DD_APP_KEY"] = APP_KEY
         toy.answers(lambda _: iter([VALUE(1, NOW), OTHER(1, NOW)]))
-        assert toy.push().points_sent == 2
+        assert toy.push().counts.points_sent == 2
 
     def arrived(self, toy: Toy) -> list[str]:
         """Name the metrics that have a point of two hours ago."""
@@ -257,7 +257,7 @@ class TestHistoricalIngestion:
         outcome = push(toy, span(3, confirm=True, **options))
         [question] = toy.person.asked
         assert question.split("\n  ")[1:] == [line, "toy.value"]
-        assert (self.arrived(toy), outcome.points_sent, outcome.error) == (sent, len(sent), None)
+        assert (self.arrived(toy), outcome.counts.points_sent, outcome.error) == (sent, len(sent), None)
         assert intake.dropped == 0
 
     def test_otherwise_nothing_is_sent_and_the_command_is_named(self, toy: Toy, intake: Intake) -> None:
@@ -297,7 +297,7 @@ class TestHistoricalIngestion:
         """Of a span that begins earlier, the newest windows are taken by the intake as they are."""
         hourly(toy, lambda context: iter([VALUE(1, NOW - 60)] if context.window.until == NOW else []))
         intake.historical.clear()
-        assert push(toy, span(3)).points_sent == 1
+        assert push(toy, span(3)).counts.points_sent == 1
 
     def later(self, toy: Toy) -> Collect:
         """Yield one metric in every window, and another from the second one on."""
@@ -312,7 +312,7 @@ class TestHistoricalIngestion:
 
     def test_a_name_that_appears_in_a_later_window_is_checked_there(self, toy: Toy, intake: Intake) -> None:
         hourly(toy, self.later(toy))
-        assert push(toy, span(4, confirm=True)).points_sent == 7
+        assert push(toy, span(4, confirm=True)).counts.points_sent == 7
         assert len(toy.person.asked) == 1
         checked = [one.path.rpartition("/")[2] for one in intake.requests if "historical" in one.path]
         assert checked == ["toy.other", "toy.value"], "each name once"
@@ -323,7 +323,7 @@ class TestHistoricalIngestion:
         hourly(toy, self.later(toy))
         intake.historical.remove("toy.value")
         outcome = push(toy, span(4))
-        assert (outcome.status, outcome.points_sent, intake.dropped) == (Status.FAILED, 1, 0)
+        assert (outcome.status, outcome.counts.points_sent, intake.dropped) == (Status.FAILED, 1, 0)
         assert outcome.error is not None
         assert outcome.error.details == ["toy.value"]
         assert f"--since {iso(NOW - 3 * HOUR)} --until {iso(NOW)}" in capsys.readouterr().err
@@ -332,14 +332,14 @@ class TestHistoricalIngestion:
         hourly(toy, self.later(toy))
         intake.historical.remove("toy.value")
         outcome = push(toy, span(4, only_enabled=True))
-        assert (outcome.error, outcome.points_sent, intake.names()) == (None, 4, ["toy.other"])
+        assert (outcome.error, outcome.counts.points_sent, intake.names()) == (None, 4, ["toy.other"])
 
     def test_where_it_is_off_there_it_can_be_turned_on(self, toy: Toy, intake: Intake) -> None:
         self.live_first(toy)
         hourly(toy, self.later(toy))
         intake.historical.remove("toy.value")
         outcome = push(toy, span(4, enable=True))
-        assert (outcome.error, outcome.points_sent, intake.dropped) == (None, 7, 0)
+        assert (outcome.error, outcome.counts.points_sent, intake.dropped) == (None, 7, 0)
 
 
 class TestContinuing:
@@ -368,7 +368,7 @@ class TestContinuing:
 
         hourly(toy, collect)
         outcome = push(toy, span(4))
-        assert (outcome.status, outcome.points_sent) == (Status.FAILED, 120)
+        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 120)
         since = self.continued(toy, capsys)
         assert since == NOW - 2 * HOUR
         hourly(toy)
@@ -384,7 +384,7 @@ class TestContinuing:
         toy.intake.faults.add(Fault(), times=3, match=SERIES)
         toy.intake.faults.add(Fault(status=403, applied=applied), match=SERIES)
         outcome = push(toy, span(4, only_enabled=True))
-        assert (outcome.status, outcome.points_sent) == (Status.FAILED, 180)
+        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 180)
         err = capsys.readouterr().err
         assert "--only-enabled --push --yes" in err
         assert f"--since {iso(NOW - HOUR)} " in err
@@ -431,7 +431,7 @@ class TestContinuing:
         outcome = push(toy, span(2, confirm=True))
         assert len(toy.person.asked) == 1
         assert at_once == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], "some are sent while others are collected"
-        assert outcome.points_sent == 66 + 43, "what waited when it failed was not sent"
+        assert outcome.counts.points_sent == 66 + 43, "what waited when it failed was not sent"
         assert f"--since {iso(NOW - HOUR)} " in capsys.readouterr().err
 
 

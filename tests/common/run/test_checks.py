@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from common.collector import Context
 from common.errors import SourceError
+from common.metric import Series
 from common.options import Mode
+from common.outcome import Status
 from support.backfills import APP_KEY
 from support.project import Project
 from support.servers.aws import Aws
 from support.servers.datadog import Intake
-from support.toy_runs import Toy
+from support.standins import NOW
+from support.toy_runs import VALUE, Toy
 
 READER = "path: Text"
 LOOK = 'context.memory["line"] = 1\nyield VALUE(1, context.window.until)'
@@ -101,7 +107,7 @@ def test_a_collector_may_name_several_things_that_are_wrong(reader: Project) -> 
     assert "reader: failed\n  a is gone; b is misspelt\n  good\n" in said
 
 
-def test_under_all_what_is_not_configured_is_skipped_whatever_else_is_wrong(reader: Project) -> None:
+def test_under_all_what_is_not_configured_is_skipped(reader: Project) -> None:
     ran = reader.run("all", "--check", FLEETGAUGE_READER_PATH="", FLEETGAUGE_STATE="/nonexistent")
     assert ran.returncode == 0, ran.stdout
     assert "reader: skipped" in ran.stdout
@@ -115,6 +121,17 @@ def test_progress_is_what_was_looked_at_and_all_errors_are_one(toy: Toy) -> None
     assert [one for one in outcome.findings if one in found] == ["fine", "good"]
     assert outcome.error is not None
     assert outcome.error.message == "gone"
+
+
+def test_without_a_check_of_its_own_a_collector_collects_once(toy: Toy) -> None:
+    def collect(context: Context[Any]) -> Iterator[Series]:
+        yield VALUE.series((NOW - 60, NOW), (1, 2))
+        context.report.lose("page 2", "gone")
+
+    toy.answers(collect, check=None)
+    outcome = toy.run(Mode.CHECK)
+    assert "collected 2 points of 1 metrics, and sent nothing" in outcome.findings
+    assert (outcome.status, outcome.lost, toy.intake.points) == (Status.PARTIAL, ["page 2: gone"], {})
 
 
 class TestPast:

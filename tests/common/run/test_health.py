@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.metric import Series
-from common.outcome import Outcome, Status
+from common.outcome import Outcome, RunCounts, Status
 from common.run import health
 from common.shards import Shard
 from support.standins import NOW
@@ -24,11 +24,7 @@ def test_every_number_of_the_run_is_reported_at_its_own_time() -> None:
         "wandb",
         Status.OK,
         seconds=1.25,
-        samples=7,
-        points_sent=5,
-        requests=3,
-        dropped={"too_old": 2, "odd": 4},
-        lost_by_reason={"late": 2},
+        counts=RunCounts(7, 5, 3, {"too_old": 2, "odd": 4}, {"late": 2}),
     )
     every = reported(outcome, clock_skew=-0.5, last_success=NOW - 40, gap=1800)
     assert [(one.metric.name, one.tags, *one.times, *one.values) for one in every] == [

@@ -13,7 +13,7 @@ import pytest
 from common.collector import Context
 from common.errors import SourceError
 from common.metric import Series
-from common.options import Mode, Options
+from common.options import Backfill, Mode, Options
 from common.outcome import Outcome, Status
 from common.run import health
 from common.run.run import report_failure
@@ -23,7 +23,7 @@ from common.times import iso
 from common.window import Window
 from support.servers.faults import Fault
 from support.standins import NOW
-from support.toy_runs import TOTAL, VALUE, Toy
+from support.toy_runs import OTHER, TOTAL, VALUE, Toy
 
 STEP = 900
 TICK = NOW // STEP * STEP
@@ -73,7 +73,7 @@ class TestWindow:
         ticking.push()
         ticking.now += 60
         outcome = ticking.push()
-        assert (outcome.status, outcome.points_sent) == (Status.EMPTY, 0)
+        assert (outcome.status, outcome.counts.points_sent) == (Status.EMPTY, 0)
         assert [write.key.metric for write in ticking.intake.write_log].count("toy.value") == 1
         assert reported(ticking, "up") == 1
 
@@ -187,7 +187,7 @@ class TestFailing:
         ticking.answers(collect, has_history=True)
         ticking.now += STEP
         outcome = ticking.push()
-        assert (outcome.status, outcome.points_sent, outcome.samples) == (Status.FAILED, 0, 1)
+        assert (outcome.status, outcome.counts.points_sent, outcome.counts.samples) == (Status.FAILED, 0, 1)
         assert outcome.error is not None
         assert outcome.error.type == type(error).__name__
         assert ticking.seconds() == [TICK]
@@ -240,7 +240,7 @@ class TestFailing:
         other = health.UP
         toy.answers(lambda _: iter([VALUE(1, NOW), other(1, NOW), VALUE(2, NOW)]))
         outcome = toy.push()
-        assert (outcome.status, outcome.samples, outcome.points_sent) == (Status.FAILED, 1, 0)
+        assert (outcome.status, outcome.counts.samples, outcome.counts.points_sent) == (Status.FAILED, 1, 0)
         assert outcome.error is not None
         assert outcome.error.message == "toy yielded collector.up, which it does not declare"
         assert toy.seconds() == []
@@ -250,7 +250,7 @@ class TestFailing:
         toy.intake.faults.add(Fault(), match=SERIES)
         toy.intake.faults.add(Fault(status=400), match=SERIES)
         outcome = toy.push()
-        assert (outcome.status, outcome.points_sent) == (Status.FAILED, 1)
+        assert (outcome.status, outcome.counts.points_sent) == (Status.FAILED, 1)
         assert outcome.error is not None
         assert "answered 400" in outcome.error.message
 
@@ -258,9 +258,9 @@ class TestFailing:
     def test_a_wrong_clock_fails_a_collector_that_needs_an_exact_one(
         self, ticking: Toy, capsys: pytest.CaptureFixture[str], exact: bool, status: Status
     ) -> None:
-        ticking.answers(each_tick, exact_clock=exact)
+        ticking.answers(each_tick, adds_up=exact)
         outcome = ticking.push(ahead=-100)
-        assert (outcome.status, outcome.points_sent) == (status, 1)
+        assert (outcome.status, outcome.counts.points_sent) == (status, 1)
         text = "this machine's clock is -100 s off the intake's"
         assert (text in str(outcome.error)) is exact
         assert f"{text}; correct the clock" in capsys.readouterr().err, "at the latest by the self-metrics"
@@ -332,15 +332,15 @@ class TestState:
         [path] = ticking.store.iterdir()
         path.write_text(content)
         ticking.now += 2 * STEP
-        assert ticking.run().dropped == {"bad_state": 1}
+        assert ticking.run().counts.dropped == {"bad_state": 1}
         assert path.read_text() == content, "a dry run leaves it"
         outcome = ticking.push()
-        assert (outcome.status, outcome.dropped) == (Status.OK, {"bad_state": 1})
+        assert (outcome.status, outcome.counts.dropped) == (Status.OK, {"bad_state": 1})
         assert outcome.examples["bad_state"].startswith(path.stem)
         assert path.with_name(f"{path.stem}.bad.json").read_text() == content
         assert ticking.document()["sent_until"] == TICK + 2 * STEP
         assert ticking.seconds() == [TICK, TICK + 2 * STEP], "nothing is known of what was missed"
-        assert ticking.push().dropped == {}
+        assert ticking.push().counts.dropped == {}
 
     def test_a_document_of_a_run_that_began_later_is_left_alone(self, ticking: Toy) -> None:
         """Two runs at once: the one that began first ends last."""
@@ -366,7 +366,7 @@ class TestState:
         assert (ticking.push().status, ticking.seconds()) == (Status.OK, [TICK, TICK + 2 * STEP])
         assert ticking.document() == later
 
-    def test_a_document_that_cannot_be_read_makes_the_run_partial_and_is_not_written(
+    def test_an_unreadable_document_makes_the_run_partial_and_is_kept(
         self, ticking: Toy, tmp_path: Path
     ) -> None:
         ticking.push()
@@ -374,8 +374,9 @@ class TestState:
         ticking.now += 2 * STEP
         [document] = ticking.store.glob("*.json")
         elsewhere = document.rename(tmp_path / "elsewhere")
-        document.symlink_to(elsewhere)  # which nobody follows
+        document.mkdir()
         outcome = ticking.push()
+        document.rmdir()
         elsewhere.replace(document)
         assert (outcome.status, outcome.error) == (Status.PARTIAL, None)
         assert [unit.partition(": ")[0] for unit in outcome.lost] == ["the state of earlier runs"]
@@ -397,7 +398,7 @@ class TestState:
             outcome = ticking.push()
         assert (outcome.status, outcome.error, len(outcome.lost)) == (Status.PARTIAL, None, 1)
         assert "it must have room and be writable" in outcome.lost[0]
-        assert outcome.points_sent == 1
+        assert outcome.counts.points_sent == 1
         assert ticking.document() == before
 
     def test_a_process_that_stays_has_its_document_in_memory(self, ticking: Toy) -> None:
@@ -411,7 +412,7 @@ class TestState:
         assert sent == ticking.seconds(), "no tick is sent twice"
         assert (reported(ticking, "gap_seconds"), reported(ticking, "last_success_age_seconds")) == (0, 0)
 
-    def test_a_process_that_stays_does_not_fall_back_behind_a_store_it_could_not_write(
+    def test_a_staying_process_is_ahead_of_a_store_it_could_not_write(
         self, ticking: Toy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ticking.cache = Cache()
@@ -459,9 +460,28 @@ class TestOutcome:
         good = TOTAL.series((NOW - 1, NOW), (1, 2))
         toy.answers(lambda _: iter([*collide, good]))
         for outcome in (toy.push(), toy.run()):
-            assert (outcome.samples, outcome.dropped) == (4, {"tag_collision": 2})
+            assert (outcome.counts.samples, outcome.counts.dropped) == (4, {"tag_collision": 2})
             assert outcome.examples == {"tag_collision": f"toy.value kind:a at {NOW - 60}"}
         assert toy.intake.value("toy.total", at=NOW) == 2
+
+    def test_series_beyond_the_cap_are_lost_by_metric(self, ticking: Toy) -> None:
+        series = [VALUE(1, TICK, kind=f"k{n}") for n in range(32)] + [OTHER(1, TICK)]
+        ticking.answers(lambda _: iter(series), has_history=True)
+        past = Backfill(TICK - STEP, TICK + 1, ())
+        cap = {"FLEETGAUGE_SERIES_CAP": "30"}
+        for outcome in (
+            ticking.run(environ=cap),
+            ticking.run(environ=cap, backfill=past),
+            ticking.push(environ=cap),
+        ):
+            [lost] = outcome.lost
+            assert lost.startswith("3 series: there are more than FLEETGAUGE_SERIES_CAP allows; raise it.")
+            assert lost.endswith(" They are of toy.value (3)")
+            assert (outcome.status, outcome.counts.units_lost) == (Status.PARTIAL, {"series_cap": 1})
+        assert reported(ticking, "points_sent") == 30
+        tags = ["collector:toy", "reason:series_cap"]
+        assert ticking.intake.value("collector.units_lost", tags) == 1
+        assert ticking.document()["last_success"] is None
 
     def test_progress_is_reported_while_collecting(self, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("common.run.session.PROGRESS_EVERY", 2)
@@ -482,11 +502,6 @@ class TestOutcome:
         labels = {key: value for key, value in line.items() if key.startswith("dd.")}
         assert (line["message"], line["collector"]) == ("lost unit: gone", "toy")
         assert labels == {"dd.service": "gauges", "dd.env": "test", "dd.version": "1.2.3"}
-
-    def test_a_dry_run_asks_nobody(self, toy: Toy) -> None:
-        toy.answers(lambda _: iter([VALUE(1, NOW)]))
-        assert toy.run(Mode.DRY_RUN).status is Status.OK
-        assert toy.intake.requests == []
 
 
 def _denied(*_: Any, **__: Any) -> Any:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ConfigurationError
-from common.outcome import Failure, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.show.export import check_output, output_file, write_csv, write_json
 from common.show.points import SeriesKey, SeriesPoints
 
@@ -38,7 +38,9 @@ def document(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints
 
 
 def test_json_of_a_dry_run_has_every_sample_and_when_it_is_true() -> None:
-    outcome = Outcome("wandb", Status.OK, seconds=0.41, samples=1, dropped={"not_finite": 1}, as_of=AT)
+    outcome = Outcome(
+        "wandb", Status.OK, seconds=0.41, counts=RunCounts(1, dropped={"not_finite": 1}), as_of=AT
+    )
     assert document([outcome], {"wandb": [series_points(ACTIVE, "run", [(AT, 3)])]}) == {
         "status": "ok",
         "collectors": [
@@ -67,8 +69,15 @@ def test_json_of_a_dry_run_has_every_sample_and_when_it_is_true() -> None:
 
 
 def test_json_of_a_push_has_what_was_sent_and_what_failed() -> None:
-    error = Failure("ConfigurationError", "off", details=["a", "b"])
-    failed = Outcome("wandb", Status.PARTIAL, seconds=2, points_sent=9, lost=["acme/ants: gone"], error=error)
+    error = ErrorSummary("ConfigurationError", "off", details=["a", "b"])
+    failed = Outcome(
+        "wandb",
+        Status.PARTIAL,
+        seconds=2,
+        counts=RunCounts(points_sent=9),
+        lost=["acme/ants: gone"],
+        error=error,
+    )
     [entry] = document([failed], None)["collectors"]
     assert entry == {
         "collector": "wandb",

@@ -12,7 +12,7 @@ from collectors.wandb import metrics as m
 from collectors.wandb.dashboard import FLEET, PUSH_TO_MAIN, SWEEPS
 from common.dashboard import Dashboard, Draw, Section, Widget, line
 from common.metric import Combine, gauge
-from common.outcome import Failure, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.show.page import write_page
 from common.show.points import Points, SeriesKey
 from common.show.table import rounded
@@ -140,14 +140,20 @@ def test_the_figures_beside_a_chart_are_those_of_its_points(
 @pytest.mark.slow
 def test_names_of_any_kind_are_shown_as_they_are_and_stay_inside(tmp_path: Path, browser: Browser) -> None:
     text = NASTY[:400]  # as long as a metric may explain itself
-    metrics = [gauge(name, NASTY, text, "job") for name in ("a.1", "a.2", "b")]
+    metrics = [gauge(name, "item", text, "job") for name in ("a.1", "a.2", "b")]
     widgets = tuple(line(f"{metric.name} {NASTY}", metric, by=("job",)) for metric in metrics)
     boards = (Dashboard("key", NASTY, NASTY, (Section(NASTY, widgets),)),)
     found = [
         series_points(SeriesKey(name, (NASTY,), host), NASTY, [(at, 1.5) for at in HOURS.ticks])
         for name, host in (("a.1", NASTY), ("a.1", None), ("a.2", "node"))
     ]
-    outcome = Outcome(NASTY, Status.PARTIAL, lost=[NASTY], dropped={NASTY: 1}, error=Failure(NASTY, NASTY))
+    outcome = Outcome(
+        NASTY,
+        Status.PARTIAL,
+        lost=[NASTY],
+        counts=RunCounts(dropped={NASTY: 1}),
+        error=ErrorSummary(NASTY, NASTY),
+    )
     page, points = tmp_path / "page.html", GivenPoints(metrics, found)
     write_page(page, [outcome], {NASTY: points}, HOURS, {NASTY: boards})
     for width in (360, 1000):
@@ -168,8 +174,13 @@ def test_what_failed_was_lost_or_dropped_is_said(tmp_path: Path, browser: Browse
     points = Points((active,), 10, HOURS.since, HOURS.until)
     send(points, [active(1, END - 900)])
     outcomes = [
-        Outcome("toy", Status.PARTIAL, lost=["acme/bees: gone"], dropped={"too_old": 2000, "bad": 1}),
-        Outcome("host", Status.FAILED, error=Failure("SourceError", "the past cannot be asked")),
+        Outcome(
+            "toy",
+            Status.PARTIAL,
+            lost=["acme/bees: gone"],
+            counts=RunCounts(dropped={"too_old": 2000, "bad": 1}),
+        ),
+        Outcome("host", Status.FAILED, error=ErrorSummary("SourceError", "the past cannot be asked")),
     ]
     boards = {"toy": one_chart_each(points)}
     write_page(tmp_path / "page.html", outcomes, {"toy": points}, HOURS, boards)

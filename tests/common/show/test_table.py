@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from common.metric import gauge
-from common.outcome import Failure, Outcome, Status
+from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.show.points import SeriesKey
 from common.show.table import Output, for_people, rounded, show, show_totals, sparkline
 from support.transcripts import FOLDER, transcripts
@@ -83,7 +83,7 @@ def test_pipe_has_exact_values_and_a_terminal_every_tag(
 
 @pytest.mark.parametrize("width", [None, 80])
 def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
-    error = Failure("SourceError", ODD, details=[ODD])
+    error = ErrorSummary("SourceError", ODD, details=[ODD])
     outcome = Outcome("host", Status.PARTIAL, lost=[ODD], error=error, findings=[ODD], examples={"bad": ODD})
     text = shown(outcome, width=width)
     assert all(line.isprintable() for line in text.splitlines())
@@ -91,7 +91,7 @@ def test_text_of_others_is_shown_as_it_is_spelled(width: int | None) -> None:
 
 
 def test_failure_is_its_message_without_the_class() -> None:
-    text = shown(Outcome("wandb", Status.FAILED, error=Failure("ConfigurationError", "no key; set KEY")))
+    text = shown(Outcome("wandb", Status.FAILED, error=ErrorSummary("ConfigurationError", "no key; set KEY")))
     assert text.splitlines()[:2] == ["wandb: failed", "  no key; set KEY"]
 
 
@@ -105,7 +105,7 @@ def test_status_has_a_colour_on_a_terminal(status: Status, code: str) -> None:
 
 def test_totals_count_statuses_points_and_drops_with_an_example() -> None:
     one = Outcome(
-        "a", Status.OK, seconds=1.5, samples=1234, dropped={"old": 1200}, examples={"old": "m at 3"}
+        "a", Status.OK, seconds=1.5, counts=RunCounts(1234, dropped={"old": 1200}), examples={"old": "m at 3"}
     )
     assert shown(one, width=None).splitlines()[1:] == [
         "1 ok; 1,234 points, nothing sent (dry run); 1.5 s; dropped: 1,200 old",
