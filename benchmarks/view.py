@@ -53,7 +53,7 @@ folder = Path(tempfile.mkdtemp(dir={folder!r}))
 
 def printing():
     for part in points:
-        for second, value in zip(part.seconds, part.values):
+        for second, value in zip(part.times, part.values):
             nowhere.write("%d %r" % (second, value))
 
 def showing():

@@ -129,11 +129,8 @@ class Run:
 
     def steps(self) -> Iterator[Step]:
         """Yield the steps of all dashboards and monitors."""
-        for resource, wanted in self.documents.items():
-            if self.options.remove:
-                yield from self.datadog.plan_removal(resource)
-            else:
-                yield from self.datadog.plan(resource, wanted)
+        for resource, declared in self.documents.items():
+            yield from self.datadog.plan(resource, {} if self.options.remove else declared)
 
     def provision(self, steps: list[Step]) -> None:
         """Create and update; then ask about documents that were edited or are no longer needed."""
@@ -153,7 +150,8 @@ class Run:
         """List what is to be removed, confirm, and remove it."""
         removed = [step for step in steps if step.action == "remove"]
         for step in steps:
-            report(step, "remove" if step in removed else "edited since the last push, left")
+            text = "remove" if step in removed else "edited since the last push, left"
+            report(step._replace(reason=""), text)
         self.counts["edited"] = len(steps) - len(removed)
         if not self.options.push:
             self.counts["remove"] = len(removed)

@@ -87,21 +87,24 @@ class DatadogClient:
         return f"the API key is valid at {self.address}"
 
     def retry(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, retried until the deadline; DeliveryError once retries have failed."""
+        """Return what `call` returns, retried until the deadline; DeliveryError once retries have failed.
+
+        Where it raises because it cannot read the last response, that is retried too.
+        """
+
+        def attempt() -> T:
+            self._reply = None
+            try:
+                return call()
+            except (TypeError, ValueError, LookupError):
+                if self._reply is None:  # nothing was sent: a defect of ours
+                    raise
+                raise TransientError(self._unexpected(self._reply)) from None
+
         try:
-            return persist(lambda: self.attempt(call), self.deadline, self.deadline.sleep)
+            return persist(attempt, self.deadline, self.deadline.sleep)
         except TransientError as error:
             raise DeliveryError(str(error)) from error
-
-    def attempt(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns. TransientError where it cannot read the last response."""
-        self._reply = None
-        try:
-            return call()
-        except (TypeError, ValueError, LookupError):
-            if self._reply is None:  # nothing was sent: a defect of ours
-                raise
-            raise TransientError(self._unexpected(self._reply)) from None
 
     def request(self, method: str, path: str, body: object = None) -> Reply:
         """Send one request, with a JSON body where there is one, and return its 2xx response.

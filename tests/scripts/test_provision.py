@@ -188,7 +188,6 @@ def test_recipients_and_links_are_in_the_message(made: Provision) -> None:
     ("text", "wrong"),
     [
         ("[provision.monitors.disk-ful]\nthreshold = 1.0\n", "did you mean 'disk-full'?"),
-        ("[provision.monitors.disk-full]\nwarning = 99.0\n", "the warning must come before the threshold"),
         ("[provision.monitors.disk-full]\ntreshold = 9.0\n", "disk-full.treshold: Extra"),
         ("[provision.monitors.gap]\nthreshold = nan\n", "gap.threshold: Input should be a finite number"),
         ("[provision]\nnotfy = []\n", "notfy"),

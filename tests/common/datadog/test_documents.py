@@ -16,7 +16,7 @@ from datadog_api_client.v1.model.monitor import Monitor as MonitorModel
 
 from common.dashboard import Dashboard, Draw, Monitor
 from common.datadog.documents import DocumentTarget, dashboard_document, metadata_document, monitor_document
-from common.metric import Kind, Metric
+from common.metric import Combine, Kind, Metric
 from scripts.datadog_documents import all_views, every_metric
 from support.queries import MonitorQuery, parse, queries
 from support.strict_models import findings
@@ -79,6 +79,28 @@ def test_every_metric_and_tag_of_a_dashboards_queries_is_declared(board: Dashboa
         )
         assert series.is_count is (metric.kind is Kind.COUNT)
         assert series.space == {"mean": "avg", "none": "avg"}.get(metric.combines, metric.combines)
+
+
+def test_widgets_and_monitors_combine_only_what_adds_up() -> None:
+    for widget in (widget for board in BOARDS for widget in board.widgets()):
+        assert bool(widget.text) is (widget.draw is Draw.NOTE) is not bool(widget.metrics), widget.title
+        fixed = {*widget.by, *(pair.lstrip("!").partition(":")[0] for pair in widget.where)}
+        for metric in (*widget.metrics, *widget.share_of):
+            assert metric.combines is not Combine.NONE or {*metric.tags} <= fixed, widget.title
+            assert not widget.share_of or metric.combines is Combine.SUM, widget.title
+    for condition in (monitor.condition for monitor in MONITORS):
+        fixed = {*condition.by, *(pair.lstrip("!").partition(":")[0] for pair in condition.where)}
+        for metric in condition.metrics:
+            assert metric.combines is not Combine.NONE or {*metric.tags} <= fixed
+        if condition.warning is not None:
+            assert (condition.warning < condition.threshold) is (condition.compare == ">")
+
+
+@on_every_board
+def test_titles_of_a_group_are_unique_for_the_diff(board: Dashboard) -> None:
+    for section in board.sections:
+        titles = [widget.title if widget.metrics else "note" for widget in section.widgets]
+        assert len({*titles}) == len(titles)
 
 
 def test_several_series_combine_in_buckets_of_a_tick_and_one_in_datadogs_own() -> None:

@@ -85,13 +85,13 @@ class TestPacking:
             made = payloads([a_series(half), a_series(second)])
             assert [len(one.series) for one in made] == packed
 
-    @pytest.mark.parametrize(
-        ("points", "pieces"), [(10_000, [10_000]), (10_001, [10_000, 1]), (25_000, [10_000, 10_000, 5_000])]
-    )
-    def test_a_series_with_too_many_points_is_cut(self, points: int, pieces: list[int]) -> None:
-        made = [*payloads([a_series(points)])]
-        assert [payload.points for payload in made] == pieces
-        assert [point[3] for point in points_of(made)] == list(range(NOW, NOW + points))
+    def test_a_series_with_too_many_points_must_be_halved(self) -> None:
+        small, large, last = payloads([a_series(1), a_series(POINT_LIMIT + 1), a_series(1)])
+        assert large.body(Encoding.GZIP) is None
+        halves = large.halves()
+        assert [half.points for half in halves] == [5_000, 5_001]
+        assert [point[3] for point in points_of(halves)] == [*range(NOW, NOW + POINT_LIMIT + 1)]
+        assert small.points == last.points == 1
 
     def test_the_limits_are_the_ones_datadog_documents(self) -> None:
         assert (WIRE_LIMIT, RAW_LIMIT, POINT_LIMIT) == (512_000, 5_242_880, 10_000)
@@ -100,14 +100,14 @@ class TestPacking:
         st.lists(
             st.builds(
                 a_series,
-                points=st.integers(1, 25),
+                points=st.integers(1, 12),
                 metric=st.sampled_from([LOAD, DONE]),
                 tags=st.lists(st.text("abc:_ä一", max_size=20), max_size=4).map(tuple),
                 host=st.none() | st.text("abc", min_size=1, max_size=10),
             ),
             max_size=20,
         ),
-        st.integers(1, 12),
+        st.integers(12, 40),
     )
     def test_every_point_is_in_one_payload_within_the_limit(
         self, series: list[Series], most_points: int
@@ -131,15 +131,10 @@ class TestHalving:
         assert payload_of(a_series(1)).halves() == []
 
 
-class TestOutside:
-    @given(st.integers(-3, 8), st.integers(-3, 8))
-    def test_points_before_and_behind_a_window_are_counted(self, oldest: int, newest: int) -> None:
-        payload = payload_of(a_series(5), a_series(3, DONE))
-        seconds = [*range(5), *range(3)]
-        assert payload.count_outside(NOW + oldest, NOW + newest) == (
-            sum(n < oldest for n in seconds),
-            sum(n > newest for n in seconds),
-        )
+@given(st.integers(-3, 8), st.integers(-3, 8))
+def test_points_before_and_behind_a_window_are_noticed(oldest: int, newest: int) -> None:
+    payload = payload_of(a_series(5), a_series(3, DONE))
+    assert payload.exceeds(NOW + oldest, NOW + newest) is (oldest > 0 or newest < 4)
 
 
 def a_noisy_payload() -> Payload:
