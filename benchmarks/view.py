@@ -21,7 +21,7 @@ from benchmarks.measure import Claim, cost, judge, python, smallest  # noqa: E40
 from common.run.backfill import MAX_BATCH_POINTS  # noqa: E402
 
 STEP, SERIES, TICKS = 900, 32, 365 * 96
-MAX_BYTES, MAX_MB, MAX_PRINTINGS = 20.0, 30.0, 6.0
+MAX_BYTES, MAX_MB, MAX_PRINTINGS = 20.0, 30.0, 3.0
 _PROGRAM = """
 import json, os, sys, tempfile
 from pathlib import Path

@@ -31,6 +31,7 @@ _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", 
 _SYMBOLS = {"percent": "%", "hour": "h", "dollar": "$", "degree celsius": "°C", "watt": "W", "hertz": "Hz"}
 _SYMBOLS |= {"megahertz": "MHz", "gigabyte": "GB", "gibibyte": "GiB", "byte": "B", "second": "s"}
 _SYMBOLS |= {"millisecond": "ms"}
+MAX_FOLDED_ROWS = 1000  # of a table; rich takes about a millisecond for each
 _WIDE = 120  # columns of a terminal from which a table has all statistics
 
 
@@ -59,14 +60,14 @@ class Output:
 
     def table(self, rows: Sequence[Sequence[str]], right: Collection[int], indent: int) -> None:
         """Print rows in columns, the first of them heads; a terminal folds texts it has no room for."""
-        if self.console is None:
+        if self.console is None or len(rows) > MAX_FOLDED_ROWS:
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            sides = [">" if at in right else "<" for at in range(len(widths))]
             for row in rows:
-                cells = zip(range(len(row)), row, widths, strict=True)
-                self.line(
-                    "  ".join(f"{cell:{'>' if at in right else '<'}{width}}" for at, cell, width in cells),
-                    indent=indent,
+                cells = (
+                    f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
                 )
+                self._stream.write(" " * indent + "  ".join(cells).rstrip() + "\n")
             return
         from rich.padding import Padding
         from rich.table import Table
