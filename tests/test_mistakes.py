@@ -79,7 +79,9 @@ WANDB = [
     env("wandb", "WANDB_PROJECTS", None),
     env("wandb", "WANDB_PROJECTS", "ants"),
     env("wandb", "WANDB_PROJECTS", "acme/bees"),
-    Mistake("wandb", "WANDB_ENTITY", {"WANDB_PROJECTS": None, "WANDB_ENTITY": "acne", "WANDB_PROJECT": "ants"}),
+    Mistake(
+        "wandb", "WANDB_ENTITY", {"WANDB_PROJECTS": None, "WANDB_ENTITY": "acne", "WANDB_PROJECT": "ants"}
+    ),
     env("wandb", "WANDB_BASE_URL", "api.wandb.ai"),
     env("wandb", "WANDB_BASE_URL", "https://api.wandb.example"),
     env("wandb --timeout 1s", "WANDB_BASE_URL", "http://127.0.0.1:1", code=1),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -222,23 +221,10 @@ def test_message_says_what_why_what_to_do_and_the_page(monitor: Monitor) -> None
     assert message == "\n\n".join([*parts, f"Documentation: {link}", *recipients])
 
 
-def test_keys_and_titles_are_each_used_once() -> None:
+def test_keys_are_each_used_once() -> None:
     for kind in (BOARDS, MONITORS):
         keys = [one.key for one in kind]
         assert len(set(keys)) == len(keys)
-    titles = [board.title for board in BOARDS]
-    assert sorted(titles) == sorted(
-        [
-            "Fleet",
-            "Push to main",
-            "Sweeps",
-            "Pipelines",
-            "GPU memory",
-            "Data plane",
-            "Hosts",
-            "fleetgauge itself",
-        ]
-    )
 
 
 def test_every_metric_is_on_a_dashboard_or_says_why_not() -> None:
@@ -261,20 +247,10 @@ PLANTED: dict[str, Callable[[Any], object]] = {
     "a field nobody knows, deep inside": lambda d: first(d)["requests"][0]["queries"][0].update(
         agregator="last"
     ),
-    "a field nobody knows, at the top": lambda d: d.update(reflow="fixed"),
     "no title": lambda d: d.pop("title"),
-    "no layout type": lambda d: d.pop("layout_type"),
     "a layout type of no known kind": lambda d: d.update(layout_type="orderd"),
-    "an aggregator of no known kind": lambda d: first(d)["requests"][0]["queries"][0].update(
-        aggregator="newest"
-    ),
     "a text for a number": lambda d: group(d)["widgets"][0]["layout"].update(width="four"),
-    "a text for a list": lambda d: d.update(widgets="none"),
     "a group without widgets": lambda d: group(d).pop("widgets"),
-    "a request that is no object": lambda d: first(d).update(requests=["a"]),
-    "a unit of no known kind": lambda d: first(d)["requests"][0]["formulas"][0].update(
-        number_format={"unit": {"type": "canonic", "unit_name": "byte"}}
-    ),
 }
 
 
@@ -313,11 +289,6 @@ def test_a_planted_error_of_a_monitor_is_found(plant: Callable[[Any], object]) -
 def test_a_query_that_does_not_read_as_one_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a query of ours"):
         MonitorQuery.read(text)
-
-
-def test_a_document_is_json_and_the_same_each_time() -> None:
-    made = [json.dumps([dashboard_document(board, TARGET) for board in BOARDS]) for _ in range(2)]
-    assert made[0] == made[1]
 
 
 def test_the_service_is_spelled_as_its_points_are() -> None:
