@@ -165,11 +165,10 @@ class DatadogClient:
     def _refusal(self, reply: Reply) -> RefusedError:
         """Return the error for a final status. Without an error document it is not from Datadog."""
         problems = _problems(reply.document)
-        hint = _HINTS.get(reply.status) if problems else None
-        text = f"{self.address} answered {reply.status}; "
-        text += hint or f"response: {'; '.join(problems) or _text(reply)}"
         if not problems:
-            text += f"; {_NOT_DATADOG}"
+            return RefusedError(self._unexpected(reply), status=reply.status)
+        text = _HINTS.get(reply.status) or f"response: {'; '.join(problems)}"
+        text = f"{self.address} answered {reply.status}; {text}"
         return RefusedError(text, status=reply.status, problems=problems)
 
     def _unexpected(self, reply: Reply) -> str:
@@ -184,8 +183,7 @@ class DatadogClient:
             raise TransientError(self._unexpected(reply))
         errors = document.get("errors")
         if errors not in (None, []):
-            text = "; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)
-            raise RefusedError(f"{self.address} answered 202 with errors: {_quote(text, 500)}")
+            raise RefusedError(f"{self.address} answered 202 with errors: {_quote(str(errors), 500)}")
 
     def _check_valid(self, reply: Reply) -> None:
         """Raise unless the key is good, as only `valid: true` confirms."""

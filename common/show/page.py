@@ -19,7 +19,7 @@ from common.outcome import Outcome
 from common.show.export import output_file
 from common.show.grid import ChartLine, Grid, chart_lines
 from common.show.points import Points, labels
-from common.show.table import describe, from_to, rounded, shared_labels, symbol
+from common.show.table import describe, from_to, rounded, shared_labels
 from common.window import Window
 from fleetgauge.pages.axes import byte_axis, clock_axis, format_bytes, format_duration, number_axis, plural
 from fleetgauge.pages.charts import Band, Line, Reading, draw_chart, draw_key
@@ -157,7 +157,7 @@ def _cards(boards: Iterable[_Board]) -> Iterator[tuple[str, str, str]]:
                 summary, unit = chart.lines[0].summary, chart.unit
                 low, last, high = (_value(value, unit) for value in (summary.low, summary.last, summary.high))
                 detail = f"{board.title}: {low} to {high}"
-                value = last if unit == "byte" else f"{last} {symbol(unit)}".rstrip()
+                value = last if unit == "byte" else f"{last} {unit}".rstrip()
                 yield escape(chart.widget.title), escape(value), escape(detail)
 
 

@@ -28,9 +28,6 @@ Part = str | tuple[str, str]  # text, or text and its style
 _Found = Mapping[Metric, Sequence[Series]]
 
 _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", "skipped": "dim"}
-_SYMBOLS = {"percent": "%", "hour": "h", "dollar": "$", "degree celsius": "°C", "watt": "W", "hertz": "Hz"}
-_SYMBOLS |= {"megahertz": "MHz", "gigabyte": "GB", "gibibyte": "GiB", "byte": "B", "second": "s"}
-_SYMBOLS |= {"millisecond": "ms"}
 MAX_FOLDED_ROWS = 1000  # of a table; rich takes about a millisecond for each
 _WIDE = 120  # columns of a terminal from which a table has all statistics
 
@@ -173,17 +170,12 @@ def rounded(value: float) -> str:
     return f"{value:,.3f}" if 0.001 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
-def symbol(unit: str) -> str:
-    """Return the symbol of a unit; nothing where it has none."""
-    return _SYMBOLS.get(unit, "")
-
-
 def for_people(value: float, unit: str) -> str:
     """Return bytes and durations in a unit of a suitable size; nothing where their own is."""
     if unit in {"byte", "gibibyte"}:
         size = value * (2**30 if unit == "gibibyte" else 1)
         text = format_bytes(size)
-        return "" if abs(size) < 1024 or text.endswith(f" {_SYMBOLS[unit]}") else text
+        return "" if abs(size) < 1024 or (unit == "gibibyte" and text.endswith(" GiB")) else text
     seconds = value * {"second": 1, "millisecond": 0.001}.get(unit, 0)
     return format_duration(seconds) if seconds >= 60 else ""
 
@@ -227,7 +219,7 @@ def _print_series(output: Output, found: _Found, *, is_wide: bool) -> None:
             columns["max"] = [rounded(summary.high) for summary in summaries]
             columns["points"] = [f"{summary.points:,}" for summary in summaries]
     right = range(1, 1 + len(columns))
-    columns["unit"] = (symbol(unit) or unit for unit in units)
+    columns["unit"] = units
     cells = iter(zip(*columns.values(), strict=True))
     rows: list[Sequence[str]] = [["metric", *columns]]
     for metric, some in found.items():
