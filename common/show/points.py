@@ -80,7 +80,7 @@ def _extended(packed: array[Any], values: Sequence[float]) -> array[Any]:  # Any
     """Add values to an array: of integers while all are, so that they are shown as they are sent."""
     try:
         packed.extend(array(packed.typecode, values))
-    except (TypeError, OverflowError):  # a float, or an integer of more than 64 bits
+    except TypeError:  # a float
         packed = array("d", packed)
         packed.extend(array("d", values))
     return packed

@@ -78,6 +78,7 @@ def test_series_of_a_line_combine_as_their_metric_declares(combines: Combine, ex
 def test_counts_of_an_interval_add_up_over_its_points_and_series() -> None:
     samples = [DONE(2, 10, job="a"), DONE(3, 20, job="a"), DONE(4, 20, job="b"), DONE(1, 2000, job="a")]
     assert values(line("Done", DONE), samples) == {(): [9, None, 1, None]}
+    assert values(line("Done", DONE), [DONE(2, 10), DONE(3, 890)]) == {(): [5, None, None, None]}
 
 
 def test_lines_are_separated_by_the_tags_of_the_widget() -> None:
