@@ -99,7 +99,10 @@ def show(
             if entries:
                 is_exact = output.console is None
                 rows = [[_cell(value, is_exact=is_exact) for value in entry.values()] for entry in entries]
-                output.table([[*entries[0]], *rows], _numeric(entries), indent=4)
+                numbers = [
+                    at for at, value in enumerate(entries[0].values()) if isinstance(value, int | float)
+                ]
+                output.table([[*entries[0]], *rows], numbers, indent=4)
             output.line()
 
 
@@ -230,15 +233,6 @@ def _print_series(output: Output, found: _Found, *, is_wide: bool) -> None:
             name = f"  {label or '(no other tags)'}" if len(some) > 1 else f"{metric.name}  {label}".rstrip()
             rows.append([name, *next(cells)])
     output.table(rows, right, indent=2)
-
-
-def _numeric(entries: Sequence[Mapping[str, object]]) -> list[int]:
-    """Return the columns that hold numbers only."""
-    columns = zip(*(entry.values() for entry in entries), strict=True)
-    is_number = [
-        all(value is None or isinstance(value, int | float) for value in column) for column in columns
-    ]
-    return [at for at, is_numeric in enumerate(is_number) if is_numeric]
 
 
 def _cell(value: object, *, is_exact: bool) -> str:
