@@ -24,7 +24,6 @@ from fleetgauge.pages.page import name_span
 if TYPE_CHECKING:
     from rich.console import Console
 
-Part = str | tuple[str, str]  # text, or text and its style
 _Found = Mapping[Metric, Sequence[Series]]
 
 _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", "skipped": "dim"}
@@ -43,17 +42,15 @@ class Output:
 
             self.console = Console(file=stream, highlight=False, markup=False, emoji=False)
 
-    def line(self, *parts: Part, indent: int = 0) -> None:
+    def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
         """Print one line; a terminal wraps it between words, below where it began."""
-        if self.console is None:
-            text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+        if self.console is None or not text:
             self._stream.write(f"{' ' * indent}{text}".rstrip() + "\n")
             return
         from rich.padding import Padding
         from rich.text import Text
 
-        folded = Text.assemble(*parts, overflow="fold")
-        self.console.print(Padding(folded, (0, 0, 0, indent), expand=False) if parts else "")
+        self.console.print(Padding(Text(text, style, overflow="fold"), (0, 0, 0, indent), expand=False))
 
     def table(self, rows: Sequence[Sequence[str]], right: Collection[int], indent: int) -> None:
         """Print rows in columns, the first of them heads; a terminal folds texts it has no room for."""
@@ -109,32 +106,27 @@ def show(
 def _headline(output: Output, outcome: Outcome) -> None:
     took = "" if outcome.error else f" in {outcome.seconds:.1f} s"
     as_of = "" if outcome.error or outcome.as_of is None else f", as of {iso(outcome.as_of)}"
-    output.line(f"{outcome.collector}: ", (outcome.status, _STYLES[outcome.status]), took, as_of)
+    output.line(f"{outcome.collector}: {outcome.status}{took}{as_of}", _STYLES[outcome.status])
     if outcome.error:
         style = "" if outcome.status is Status.SKIPPED else "red"
-        output.line((visible(outcome.error.message), style), indent=2)
+        output.line(visible(outcome.error.message), style, indent=2)
         for detail in outcome.error.details:
             output.line(visible(detail), indent=4)
     for unit in outcome.lost:
-        output.line((f"lost {visible(unit)}", "yellow"), indent=2)
+        output.line(f"lost {visible(unit)}", "yellow", indent=2)
 
 
 def show_totals(output: Output, outcomes: Sequence[Outcome], *, pushed: bool) -> None:
     """Show the run in one line: statuses, points, seconds and drops; then an example of each drop."""
-    statuses = Counter(outcome.status for outcome in outcomes)
-    parts: list[Part] = []
-    for status in Status:
-        if statuses[status]:
-            parts += [", " if parts else "", (f"{statuses[status]} {status}", _STYLES[status])]
+    found = Counter(outcome.status for outcome in outcomes)
+    statuses = ", ".join(f"{found[status]} {status}" for status in Status if found[status])
     points = sum(outcome.points_sent if pushed else outcome.samples for outcome in outcomes)
-    done = (
-        f"{plural(points, 'point')} sent" if pushed else f"{plural(points, 'point')}, nothing sent (dry run)"
-    )
+    done = f"{plural(points, 'point')}{' sent' if pushed else ', nothing sent (dry run)'}"
     seconds = sum(outcome.seconds for outcome in outcomes)
     dropped = sum((Counter(outcome.dropped) for outcome in outcomes), Counter[str]())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
-    drops = (f"dropped: {reasons}", "yellow") if reasons else "dropped: nothing"
-    output.line(*parts, f"; {done}; {seconds:.1f} s; ", drops)
+    text = f"{statuses}; {done}; {seconds:.1f} s; dropped: {reasons or 'nothing'}"
+    output.line(text, "yellow" if reasons else "")
     for outcome in outcomes:
         for reason, example in sorted(outcome.examples.items()):
             output.line(f"{reason}, first: {visible(example)}", indent=2)
@@ -202,7 +194,7 @@ def _print_series(output: Output, found: _Found, *, is_wide: bool) -> None:
     every = [series for some in found.values() for series in some]
     shared = shared_labels(every)
     if shared:
-        output.line("all series: ", visible(" ".join(shared)), indent=2)
+        output.line(f"all series: {visible(' '.join(shared))}", indent=2)
     summaries = [summarize(series.values) for series in every]
     last = [summary.last for summary in summaries]
     units = [series.metric.unit for series in every]
