@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,8 +10,6 @@ from itertools import chain, filterfalse
 
 from common.metric import Kind, Series
 from common.names import is_host, is_stored_as_it_is, normalise_tag
-
-log = logging.getLogger(__name__)
 
 _EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
 
@@ -163,8 +160,6 @@ class SeriesTable:
         if len(first) <= room:
             return
         new = [key for key in first if key not in self._sent]
-        if len(new) > room:
-            log.debug("%d new series, and room for %d under the cap: a hash chooses", len(new), room)
         for key in sorted(new, key=_stable_hash)[room:]:
             series = first.pop(key)
             points = sum(len(part.times) for part in repeated.get(key, [series]))
