@@ -25,6 +25,7 @@ sys.path[0] = str(ROOT)
 
 try:
     from common import logs, registry, signals
+    from common.cli.arguments import interval
     from common.config.file import DATADOG_TABLE, PROVISION_TABLE
     from common.config.settings import CoreSettings, DatadogSettings
     from common.config.sources import Configuration, refuse_unknown_variables
@@ -41,7 +42,6 @@ try:
     from common.errors import ConfigurationError, DeliveryError, FleetgaugeError
     from common.net.retry import Deadline
     from common.text import visible
-    from common.times import parse_duration
     from scripts.datadog_documents import all_views, every_metric
 except ModuleNotFoundError as error:
     sys.exit(f"provision.py: this Python lacks {error.name}: run {ROOT / 'scripts' / 'setup'} once")
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     add("--yes", action="store_true", help="do not ask: leave edited documents, remove what is listed")
     add("--notify", action="append", default=[], metavar="@HANDLE", help="recipient of the monitors")
     add("--config", metavar="FILE", help="TOML file; its table [provision] changes thresholds")
-    add("--timeout", default="10m", metavar="TIME", help="deadline of the run (default: 10m)")
+    add("--timeout", type=interval, default="10m", metavar="TIME", help="deadline (default: 10m)")
     return result
 
 
@@ -98,7 +98,7 @@ class Run:
             DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
             MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
         }
-        deadline = Deadline(_timeout(options.timeout))
+        deadline = Deadline(options.timeout)
         keys = configuration.table(ProvisioningKeys, DATADOG_TABLE)
         purpose = "Dashboards, monitors and metadata need an application key"
         client = DatadogClient(keys, core, deadline, purpose=purpose)
@@ -250,16 +250,6 @@ def prompt() -> Confirm | None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     return lambda question: input(f"{visible(question)} [y/N] ").strip().lower() in {"y", "yes"}
-
-
-def _timeout(text: str) -> int:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--timeout: {error}") from None
-    if not 1 <= seconds <= 86_400:
-        raise ConfigurationError(f"--timeout: {text} is not between 1 s and 1 day")
-    return seconds
 
 
 def main(
