@@ -31,7 +31,7 @@ def test_a_short_name_is_the_last_part_and_of_a_statistic_what_it_is_of(name: st
     assert short_name(gauge(name, "", "x")) == words
 
 
-def test_without_a_dashboard_of_its_own_a_collector_has_a_chart_for_every_metric(
+def test_collector_without_a_dashboard_has_a_chart_for_every_metric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     package = ModuleType("collectors.no_views")

@@ -208,7 +208,7 @@ def test_an_endless_answer_is_cut_off(intake: Intake, make_sink: MakeSink) -> No
     assert len(intake.requests) == 1
 
 
-def test_a_bad_request_says_what_the_intake_said_without_a_key_it_may_quote(
+def test_bad_request_quotes_the_response_without_a_key_in_it(
     intake: Intake, make_sink: MakeSink, time: Time
 ) -> None:
     said = "x" * 170 + f" the key {KEY} and more" + "y" * 100

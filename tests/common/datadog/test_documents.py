@@ -102,7 +102,7 @@ def test_titles_of_a_group_are_unique_for_the_diff(board: Dashboard) -> None:
         assert len({*titles}) == len(titles)
 
 
-def test_several_series_combine_in_buckets_of_a_tick_and_one_in_datadogs_own() -> None:
+def test_several_series_combine_in_buckets_of_a_tick() -> None:
     for board in BOARDS:
         made = [one["definition"] for one in widgets(dashboard_document(board, TARGET))]
         for widget, definition in zip(board.widgets(), made[1:], strict=True):
@@ -117,7 +117,7 @@ def test_several_series_combine_in_buckets_of_a_tick_and_one_in_datadogs_own() -
                     assert series.seconds is None
 
 
-def test_rolling_24_hour_values_are_never_bars_and_counts_are_never_averaged() -> None:
+def test_bars_show_counts_only() -> None:
     for widget in (widget for board in BOARDS for widget in board.widgets()):
         if widget.draw is Draw.BARS:
             assert {metric.kind for metric in widget.metrics} == {Kind.COUNT}, widget.title

@@ -162,7 +162,7 @@ def test_the_skew_is_measured_against_the_date_of_the_answer(
 
 
 @pytest.mark.parametrize("date", [None, "yesterday", "Fri, 15 Jan 2027 08:00:00 +99999999999999999999"])
-def test_without_a_date_that_can_be_read_it_is_unknown_and_all_points_count(
+def test_skew_is_unknown_without_a_readable_date_and_all_points_count(
     intake: Intake, make_sink: MakeSink, date: str | None
 ) -> None:
     intake.faults.add(Fault(headers={"Date": date}))
