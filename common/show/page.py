@@ -156,9 +156,8 @@ def _cards(boards: Iterable[_Board]) -> Iterator[tuple[str, str, str]]:
             if chart.widget.draw is Draw.VALUE and chart.lines:
                 summary, unit = chart.lines[0].summary, chart.unit
                 low, last, high = (_value(value, unit) for value in (summary.low, summary.last, summary.high))
-                detail = f"{board.title}: {low} to {high}"
-                value = last if unit == "byte" else f"{last} {unit}".rstrip()
-                yield escape(chart.widget.title), escape(value), escape(detail)
+                detail = f"{board.title}: {low} to {high} {'' if unit == 'byte' else unit}".rstrip()
+                yield escape(chart.widget.title), escape(last), escape(detail)
 
 
 def _totals(every: Sequence[Series], span: Window) -> str:
