@@ -13,9 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from common.metric import Combine, Metric
-
-ANYWHERE = ("env", "service", "host")  # tags that points of any metric may carry
+from common.metric import Metric
 
 
 class Draw(StrEnum):
@@ -62,14 +60,6 @@ class Widget:
     where: tuple[str, ...] = ()
     text: str = ""
     style: Style = PLAIN
-
-    def __post_init__(self) -> None:
-        if bool(self.metrics) is (self.draw is Draw.NOTE) or bool(self.text) is not (self.draw is Draw.NOTE):
-            raise ValueError(f"{self.title}: a note has a text, and every other widget has metrics")
-        for metric in (*self.metrics, *self.share_of):
-            _check_tags(self.title, metric, self.by, self.where)
-            if self.share_of and metric.combines is not Combine.SUM:
-                raise ValueError(f"{self.title}: {metric.name} does not add up, so it has no share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +123,6 @@ class Monitor:
     page: str
     no_data: int | None = None
     priority: int = 3
-
-    def __post_init__(self) -> None:
-        condition = self.condition
-        for metric in condition.metrics:
-            _check_tags(self.key, metric, condition.by, condition.where)
-        warning = condition.warning
-        if warning is not None and (warning < condition.threshold) is not (condition.compare == ">"):
-            raise ValueError(f"{self.key}: the warning must come before the threshold")
-
-
-def _check_tags(title: str, metric: Metric, by: Iterable[str], where: Iterable[str]) -> None:
-    """Raise ValueError where a tag is not the metric's own, or more would be combined than can be."""
-    fixed = [pair.lstrip("!").partition(":")[0] for pair in where]
-    known = {*metric.tags, *ANYWHERE}
-    if wrong := [key for key in (*by, *fixed) if key not in known]:
-        raise ValueError(f"{title}: {metric.name} does not declare the tag {', '.join(wrong)}")
-    if metric.combines is Combine.NONE and (over := set(metric.tags) - {*by, *fixed}):
-        raise ValueError(f"{title}: {metric.name} does not combine over {', '.join(sorted(over))}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ sys.path[0] = str(ROOT)
 
 try:
     from common import logs, registry, signals
+    from common.cli.arguments import interval
     from common.config.settings import CoreSettings, DatadogSettings
     from common.config.sources import (
         DATADOG_TABLE,
@@ -45,7 +46,6 @@ try:
     from common.errors import ConfigurationError, DeliveryError, FleetgaugeError
     from common.net.retry import Deadline
     from common.text import visible
-    from common.times import parse_duration
     from scripts.datadog_documents import all_views, every_metric
 except ModuleNotFoundError as error:
     sys.exit(f"provision.py: this Python lacks {error.name}: run {ROOT / 'scripts' / 'setup'} once")
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--yes", action="store_true", help="do not ask: leave edited documents, remove what is listed")
     add("--notify", action="append", default=[], metavar="@HANDLE", help="recipient of the monitors")
     add("--config", metavar="FILE", help="TOML file; its table [provision] changes thresholds")
-    add("--timeout", default="10m", metavar="TIME", help="deadline of the run (default: 10m)")
+    add("--timeout", type=interval, default="10m", metavar="TIME", help="deadline (default: 10m)")
     return result
 
 
@@ -102,7 +102,7 @@ class Run:
             DASHBOARD: {one.key: dashboard_document(one, target) for one in dashboards},
             MONITOR: {monitor.key: monitor_document(monitor, target) for monitor in monitors},
         }
-        deadline = Deadline(_timeout(options.timeout))
+        deadline = Deadline(options.timeout)
         keys = configuration.table(ProvisioningKeys, DATADOG_TABLE)
         purpose = "Dashboards, monitors and metadata need an application key"
         client = DatadogClient(keys, core, deadline, purpose=purpose)
@@ -133,11 +133,8 @@ class Run:
 
     def steps(self) -> Iterator[Step]:
         """Yield the steps of all dashboards and monitors."""
-        for resource, wanted in self.documents.items():
-            if self.options.remove:
-                yield from self.datadog.plan_removal(resource)
-            else:
-                yield from self.datadog.plan(resource, wanted)
+        for resource, declared in self.documents.items():
+            yield from self.datadog.plan(resource, {} if self.options.remove else declared)
 
     def provision(self, steps: list[Step]) -> None:
         """Create and update; then ask about documents that were edited or are no longer needed."""
@@ -157,7 +154,8 @@ class Run:
         """List what is to be removed, confirm, and remove it."""
         removed = [step for step in steps if step.action == "remove"]
         for step in steps:
-            report(step, "remove" if step in removed else "edited since the last push, left")
+            text = "remove" if step in removed else "edited since the last push, left"
+            report(step._replace(reason=""), text)
         self.counts["edited"] = len(steps) - len(removed)
         if not self.options.push:
             self.counts["remove"] = len(removed)
@@ -256,16 +254,6 @@ def prompt() -> Confirm | None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return None
     return lambda question: input(f"{visible(question)} [y/N] ").strip().lower() in {"y", "yes"}
-
-
-def _timeout(text: str) -> int:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--timeout: {error}") from None
-    if not 1 <= seconds <= 86_400:
-        raise ConfigurationError(f"--timeout: {text} is not between 1 s and 1 day")
-    return seconds
 
 
 def main(

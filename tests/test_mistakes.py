@@ -79,7 +79,9 @@ WANDB = [
     env("wandb", "WANDB_PROJECTS", None),
     env("wandb", "WANDB_PROJECTS", "ants"),
     env("wandb", "WANDB_PROJECTS", "acme/bees"),
-    Mistake("wandb", "acne/ants", {"WANDB_PROJECTS": None, "WANDB_ENTITY": "acne", "WANDB_PROJECT": "ants"}),
+    Mistake(
+        "wandb", "WANDB_ENTITY", {"WANDB_PROJECTS": None, "WANDB_ENTITY": "acne", "WANDB_PROJECT": "ants"}
+    ),
     env("wandb", "WANDB_BASE_URL", "api.wandb.ai"),
     env("wandb", "WANDB_BASE_URL", "https://api.wandb.example"),
     env("wandb --timeout 1s", "WANDB_BASE_URL", "http://127.0.0.1:1", code=1),
@@ -117,12 +119,12 @@ SHARED = [
     env("wandb --check --since 1d", "DD_APP_KEY", "0" * 40),
     Mistake("wandb", "AWS_REGION", {"FLEETGAUGE_SECRET_PREFIX": "a/b"}),
     Mistake("wandb", "AWS_ACCESS_KEY_ID", {"FLEETGAUGE_SECRET_PREFIX": "a/b", "AWS_REGION": "us-east-1"}),
-    Mistake("wandb", "us-moon-1", {**AWS, "AWS_REGION": "us-moon-1"}),
+    Mistake("wandb", "AWS_REGION", {**AWS, "AWS_REGION": "us-moon-1"}),
 ]
 RECORDS = [
     env("xenna", "FLEETGAUGE_XENNA_PATHS", None),
-    Mistake("xenna", "/none/at/all", {"FLEETGAUGE_XENNA_PATHS": "/none/at/all"}, code=1),
-    Mistake("xenna", "another kind than xenna", {"FLEETGAUGE_XENNA_PATHS": "{folder}"}, code=1),
+    env("xenna", "FLEETGAUGE_XENNA_PATHS", "/none/at/all", code=1),
+    env("xenna", "FLEETGAUGE_XENNA_PATHS", "{folder}", code=1),
     env("xenna", "FLEETGAUGE_XENNA_LOOKBACK", "2d"),
     Mistake("xenna", "FLEETGAUGE_STEP", {"FLEETGAUGE_XENNA_PATHS": "{folder}", "FLEETGAUGE_STEP": "30m"}),
 ]

@@ -141,7 +141,8 @@ class Api:
     def unknown(self, what: str) -> UnknownProjectError:
         """Return the error for a project or an entity that is not there."""
         return UnknownProjectError(
-            f"{self.url} knows no {what}, or the key may not see it; check WANDB_PROJECTS"
+            f"{self.url} knows no {what}, or the key may not see it; "
+            "check WANDB_PROJECTS, or WANDB_ENTITY and WANDB_PROJECT"
         )
 
     def _post(self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int) -> Reply:

@@ -351,7 +351,7 @@ class AwsSecrets:
             reason = f"no answer within the time allowed ({type(error).__name__})"
             raise SourceError(f"{purpose}: {reason}; check the network path to AWS Secrets Manager") from None
         except BotoCoreError as error:
-            raise ConfigurationError(f"{purpose}: {error}") from None
+            raise ConfigurationError(f"{purpose}: {error}; check AWS_REGION and AWS_ENDPOINT_URL") from None
         if "SecretBinary" in response:
             raise ConfigurationError(f"{purpose}: it is binary; store a JSON object as text")
         text = response.get("SecretString")

@@ -87,21 +87,24 @@ class DatadogClient:
         return f"the API key is valid at {self.address}"
 
     def retry(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, retried until the deadline; DeliveryError once retries have failed."""
+        """Return what `call` returns, retried until the deadline; DeliveryError once retries have failed.
+
+        Where it raises because it cannot read the last response, that is retried too.
+        """
+
+        def attempt() -> T:
+            self._reply = None
+            try:
+                return call()
+            except (TypeError, ValueError, LookupError):
+                if self._reply is None:  # nothing was sent: a defect of ours
+                    raise
+                raise TransientError(self._unexpected(self._reply)) from None
+
         try:
-            return persist(lambda: self.attempt(call), self.deadline, self.deadline.sleep)
+            return persist(attempt, self.deadline, self.deadline.sleep)
         except TransientError as error:
             raise DeliveryError(str(error)) from error
-
-    def attempt(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns. TransientError where it cannot read the last response."""
-        self._reply = None
-        try:
-            return call()
-        except (TypeError, ValueError, LookupError):
-            if self._reply is None:  # nothing was sent: a defect of ours
-                raise
-            raise TransientError(self._unexpected(self._reply)) from None
 
     def request(self, method: str, path: str, body: object = None) -> Reply:
         """Send one request, with a JSON body where there is one, and return its 2xx response.
@@ -162,11 +165,10 @@ class DatadogClient:
     def _refusal(self, reply: Reply) -> RefusedError:
         """Return the error for a final status. Without an error document it is not from Datadog."""
         problems = _problems(reply.document)
-        hint = _HINTS.get(reply.status) if problems else None
-        text = f"{self.address} answered {reply.status}; "
-        text += hint or f"response: {'; '.join(problems) or _text(reply)}"
         if not problems:
-            text += f"; {_NOT_DATADOG}"
+            return RefusedError(self._unexpected(reply), status=reply.status)
+        text = _HINTS.get(reply.status) or f"response: {'; '.join(problems)}"
+        text = f"{self.address} answered {reply.status}; {text}"
         return RefusedError(text, status=reply.status, problems=problems)
 
     def _unexpected(self, reply: Reply) -> str:
@@ -181,8 +183,7 @@ class DatadogClient:
             raise TransientError(self._unexpected(reply))
         errors = document.get("errors")
         if errors not in (None, []):
-            text = "; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)
-            raise RefusedError(f"{self.address} answered 202 with errors: {_quote(text, 500)}")
+            raise RefusedError(f"{self.address} answered 202 with errors: {_quote(str(errors), 500)}")
 
     def _check_valid(self, reply: Reply) -> None:
         """Raise unless the key is good, as only `valid: true` confirms."""

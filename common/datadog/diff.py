@@ -26,20 +26,17 @@ class Change(NamedTuple):
 
 
 def changes(found: Mapping[str, Any], declared: Mapping[str, Any]) -> list[Change]:
-    """Return the fields of `declared` that differ in `found`, in the order of `declared`."""
-    top = {key: value for key, value in declared.items() if key != "widgets"}
-    result = [*_compare("", found, top)]
+    """Return the fields of `declared` that differ in `found`."""
+    result = [*_compare("", found, {key: value for key, value in declared.items() if key != "widgets"})]
     before, after = dict(_widgets(found)), dict(_widgets(declared))
     result += [Change(title, "widget", None) for title in before if title not in after]
-    moved = 0
-    for title, widget in after.items():
-        if title not in before:
-            result.append(Change(title, None, "widget"))
-            continue
-        result += _compare(title, before[title]["definition"], widget["definition"])
-        moved += [*_compare("", before[title].get("layout"), widget["layout"])] != []
-    if moved or [*before] != [*after]:
-        result.append(Change("layout", None, f"{moved} widgets moved"))
+    result += [Change(title, None, "widget") for title in after if title not in before]
+    both = [title for title in after if title in before]
+    for title in both:
+        result += _compare(title, before[title]["definition"], after[title]["definition"])
+    moved = [title for title in both if [*_compare("", before[title].get("layout"), after[title]["layout"])]]
+    if moved:
+        result.append(Change("layout", None, f"{len(moved)} widgets moved"))
     return result
 
 
@@ -56,17 +53,12 @@ def show(found: list[Change]) -> Iterator[str]:
 
 
 def _widgets(document: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the widgets with a title that is unique in the document; a group without its widgets."""
-    used: dict[str, int] = {}
+    """Yield the widgets with their titles; a group without its widgets."""
     for widget in document.get("widgets") or ():
-        definition = widget["definition"]
+        definition = dict(widget["definition"])
         title = f"{group}{definition.get('title') or definition['type']}"
-        used[title] = used.get(title, 0) + 1
-        if used[title] > 1:
-            title += f" ({used[title]})"
-        inside = {key: value for key, value in definition.items() if key != "widgets"}
-        yield title, {**widget, "definition": inside}
-        yield from _widgets(definition, f"{title} / ")
+        yield from _widgets({"widgets": definition.pop("widgets", ())}, f"{title} / ")
+        yield title, {**widget, "definition": definition}
 
 
 def _compare(field: str, old: Any, new: Any) -> Iterator[Change]:
@@ -74,12 +66,10 @@ def _compare(field: str, old: Any, new: Any) -> Iterator[Change]:
         for key, value in new.items():
             yield from _compare(f"{field}.{key}".lstrip("."), old.get(key), value)
     elif isinstance(new, list) and isinstance(old, list):
-        if all(isinstance(value, str) for value in (*old, *new)):
-            if sorted(old) != sorted(new):
-                yield Change(field, old, new)
-            return
+        if all(isinstance(value, str) for value in (*old, *new)):  # tags, which have no order
+            old, new = sorted(old), sorted(new)
         for index, (before, after) in enumerate(zip_longest(old, new)):
-            yield from _compare(f"{field}[{index}]" if max(len(old), len(new)) > 1 else field, before, after)
+            yield from _compare(f"{field}[{index}]", before, after)
     elif old != new and not (old in _EMPTY and new in _EMPTY):
         yield Change(field, old, new)
 

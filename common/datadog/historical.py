@@ -23,7 +23,6 @@ WRITING = "late_metrics_config_write"
 PURPOSE = "an application key is needed to read which metrics accept points older than an hour"
 
 _TYPE = "historical_metrics_configurations"
-RETENTION = 456 * DAY  # seconds: 15 months, Datadog's default
 
 
 class HistoricalIngestion:
@@ -102,7 +101,4 @@ def visibility_delay(oldest_age_seconds: float) -> str:
         return "within an hour"
     if oldest_age_seconds <= 30 * DAY:
         return "within 14 hours"
-    late = "after more than 14 hours: for points older than 30 days Datadog promises no time"
-    if oldest_age_seconds <= RETENTION:
-        return late
-    return f"{late}, and those older than 15 months it stores only by contract"
+    return "after more than 14 hours: for points older than 30 days Datadog promises no time"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Collection, Mapping
 
 from common.config.settings import CoreSettings
 from common.datadog.client import DatadogClient
@@ -45,21 +43,8 @@ class DatadogSink:
         oldest = now - MAX_AGE if since is None else since
         tags = (f"env:{core.env}", f"service:{core.service}")
         self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD, many_ticks=since is not None)
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """The number of points that were not stored, by reason."""
-        return self._table.dropped
-
-    @property
-    def examples(self) -> Mapping[str, str]:
-        """The first dropped point of each reason."""
-        return self._table.examples
-
-    @property
-    def beyond_cap(self) -> Mapping[str, Collection[object]]:
-        """The series that exceeded the cap, by metric."""
-        return self._table.beyond_cap
+        self.dropped, self.examples = self._table.dropped, self._table.examples
+        self.beyond_cap = self._table.beyond_cap
 
     @property
     def clock_skew(self) -> float | None:
@@ -100,7 +85,8 @@ class DatadogSink:
                 if refused.status != 413:
                     raise
             else:
-                self._count(payload)
+                self.points_sent += payload.points
+                self._check_clock(payload)
                 return
         halves = payload.halves()
         if not halves:
@@ -109,22 +95,16 @@ class DatadogSink:
         for half in halves:
             self._deliver(half)
 
-    def _count(self, payload: Payload) -> None:
-        """Count an accepted payload, without the points that the intake's own clock makes it drop."""
-        old = early = 0
-        server_time = self._client.server_time
-        if server_time is not None:
-            oldest = server_time - MAX_AGE if self._since is None else self._since
-            old, early = payload.count_outside(oldest, server_time + MAX_AHEAD)
-        self.points_sent += payload.points - old - early
-        self.dropped.update({reason: n for reason, n in (("too_old", old), ("in_future", early)) if n})
-        skew = self.clock_skew or 0.0
-        if abs(skew) <= TOLERATED_SKEW:
+    def _check_clock(self, payload: Payload) -> None:
+        """Raise where the intake's own clock makes it drop points of a payload that it accepted."""
+        skew = self.clock_skew
+        if skew is None or abs(skew) <= TOLERATED_SKEW:
             return
         problem = f"this machine's clock is {skew:+.0f} s off the intake's"
-        if old or early:
-            rejected = f"{old + early} of {payload.points} points"
-            raise DeliveryError(f"{problem}, which silently dropped {rejected}; correct the clock")
+        server_time = self._client.clock() - skew
+        oldest = server_time - MAX_AGE if self._since is None else self._since
+        if payload.exceeds(oldest, server_time + MAX_AHEAD):
+            raise DeliveryError(f"{problem}, which silently dropped points; correct the clock")
         if self._exact_clock:
             raise DeliveryError(f"{problem}: points would be sent for the wrong time; correct the clock")
         if not self._skew_logged:

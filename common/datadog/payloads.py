@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -42,35 +42,31 @@ class Encoding(StrEnum):
 
 
 def payloads(every: Iterable[Series], common_tags: tuple[str, ...] = ()) -> Iterator[Payload]:
-    """Pack series into payloads of at most POINT_LIMIT points; a longer series is split."""
+    """Pack series into payloads of at most POINT_LIMIT points, but for a single series that has more."""
     packed: list[Series] = []
     points = 0
     for series in every:
         size = len(series.times)
-        if points + size > POINT_LIMIT:
-            if packed:
-                yield Payload(packed, points, common_tags)
+        if packed and points + size > POINT_LIMIT:
+            yield Payload(packed, points, common_tags)
             packed, points = [], 0
-            while size > POINT_LIMIT:
-                first, series = _split(series, POINT_LIMIT)
-                yield Payload([first], POINT_LIMIT, common_tags)
-                size -= POINT_LIMIT
         packed.append(series)
         points += size
     if packed:
         yield Payload(packed, points, common_tags)
 
 
-class Payload:
+class Payload(NamedTuple):
     """The series of one request; `common_tags` are those of all series."""
 
-    def __init__(self, series: list[Series], points: int, common_tags: tuple[str, ...]) -> None:
-        self.series = series
-        self.points = points
-        self._common_tags = common_tags
+    series: Sequence[Series]
+    points: int
+    common_tags: tuple[str, ...]
 
     def body(self, encoding: Encoding) -> bytes | None:
         """Return the compressed JSON; None where it exceeds a limit of the intake, and must be halved."""
+        if self.points > POINT_LIMIT:
+            return None
         documents = []
         for metric, tags, host, times, values in self.series:
             if len(times) == 1:  # as nearly all of a live run
@@ -80,7 +76,7 @@ class Payload:
             document: dict[str, Any] = {  # Any: JSON
                 "metric": metric.name,
                 "type": _TYPES[metric.kind],
-                "tags": tags + self._common_tags,
+                "tags": tags + self.common_tags,
                 "points": points,
             }
             if metric.unit:
@@ -94,33 +90,22 @@ class Payload:
         body = encoding.compress(raw)
         return body if len(body) <= WIRE_LIMIT else None
 
-    def count_outside(self, oldest: float, newest: float) -> tuple[int, int]:
-        """Return how many points are older and how many are newer than that."""
-        old = new = 0
-        for series in self.series:  # in order of time
-            if series.times[0] < oldest or series.times[-1] > newest:
-                old += sum(at < oldest for at in series.times)
-                new += sum(at > newest for at in series.times)
-        return old, new
+    def exceeds(self, oldest: float, newest: float) -> bool:
+        """Return whether a point is older or newer than that."""
+        return any(series.times[0] < oldest or series.times[-1] > newest for series in self.series)
 
     def halves(self) -> list[Payload]:
         """Return two payloads of half the series, or half the points of a single one; none for one point."""
         if self.points == 1:
             return []
-        series: Sequence[Series] = self.series
+        series = self.series
         if len(series) == 1:
-            series = _split(series[0], self.points // 2)
+            [whole], middle = series, self.points // 2
+            first = whole._replace(times=whole.times[:middle], values=whole.values[:middle])
+            second = whole._replace(times=whole.times[middle:], values=whole.values[middle:])
+            series = [first, second]
         middle = len(series) // 2
         return [
-            Payload([*half], sum(len(each.times) for each in half), self._common_tags)
+            Payload(half, sum(len(each.times) for each in half), self.common_tags)
             for half in (series[:middle], series[middle:])
         ]
-
-
-def _split(series: Series, at: int) -> tuple[Series, Series]:
-    """Return the first `at` points of a series, and the others."""
-    times, values = series.times, series.values
-    return (
-        series._replace(times=times[:at], values=values[:at]),
-        series._replace(times=times[at:], values=values[at:]),
-    )

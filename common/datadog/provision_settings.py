@@ -54,9 +54,5 @@ class ProvisionSettings(Settings):
         for key, monitor in declared.items():
             change = changes.get(key, MonitorChange())
             given = change.model_dump(include={"threshold", "warning", "window"}, exclude_none=True)
-            try:
-                made = replace(monitor, condition=replace(monitor.condition, **given))
-            except ValueError as error:
-                raise ConfigurationError(f"[provision.monitors.{key}]: {error}") from None
             if change.enabled:
-                yield made
+                yield replace(monitor, condition=replace(monitor.condition, **given))

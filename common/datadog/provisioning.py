@@ -107,20 +107,22 @@ class Provisioner:
         found = self._owned(resource)
         used = {owned.document: owned for owned in reversed(found)}
         for document, content in declared.items():
-            if document in used:
-                yield _update(resource, used[document], content)
-            else:
+            owned = used.get(document)
+            if owned is None:
                 yield Step(resource, document, "create", content)
+                continue
+            differing = changes(_without_key(owned.content), content)
+            action = "unchanged" if not differing else "edited" if owned.edited else "update"
+            yield Step(resource, document, action, content, owned, differing)
         for owned in found:
             if owned.document not in declared:
-                yield _removal(resource, owned, "no longer declared")
+                reason = "no longer declared"
             elif owned is not used[owned.document]:
-                yield _removal(resource, owned, f"a younger copy of {used[owned.document].id}")
-
-    def plan_removal(self, resource: Resource) -> Iterator[Step]:
-        """Yield a step that removes each document of this instance; edited ones stay."""
-        for owned in self._owned(resource):
-            yield _removal(resource, owned)
+                reason = f"a younger copy of {used[owned.document].id}"
+            else:
+                continue
+            action = "edited" if owned.edited else "remove"
+            yield Step(resource, owned.document, action, None, owned, reason=reason)
 
     def apply(self, step: Step, *, overwrite: bool = False) -> bool:
         """Do a step; False where the document was edited or removed since it was planned.
@@ -267,17 +269,6 @@ def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> O
     if created > latest:
         return None
     return Owned(keys[-1][1], str(shown["id"]), created, modified, modified > latest, shown)
-
-
-def _update(resource: Resource, owned: Owned, declared: Document) -> Step:
-    differing = changes(_without_key(owned.content), declared)
-    action = "unchanged" if not differing else "edited" if owned.edited else "update"
-    return Step(resource, owned.document, action, declared, owned, differing)
-
-
-def _removal(resource: Resource, owned: Owned, reason: str = "") -> Step:
-    action = "edited" if owned.edited else "remove"
-    return Step(resource, owned.document, action, None, owned, reason=reason)
 
 
 def _without_key(content: Mapping[str, Any]) -> Document:

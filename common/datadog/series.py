@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,8 +10,6 @@ from itertools import chain, filterfalse
 
 from common.metric import Kind, Series
 from common.names import is_host, is_stored_as_it_is, normalise_tag
-
-log = logging.getLogger(__name__)
 
 _EXACT = 2**53  # an int beyond this is sent as the float it would become anyway
 
@@ -23,11 +20,10 @@ _Points = tuple[Sequence[int], Sequence[float]]
 class SeriesTable:
     """Takes the series of one run of one collector, and yields them as Datadog stores them.
 
-    Two of our series can be one to Datadog: `run:A` and `run:a` are both stored as `run:a`.
-    - In a live run neither is sent: the value of either is wrong for the other.
-    - In a backfill (`many_ticks`) a name may have been respelt in between, so they are merged, and only the
-      seconds that both have a point for are dropped.
-    A backfill drains several times, and the cap holds for all of it; a live run drains once.
+    Two of our series can be one to Datadog: `run:A` and `run:a` are both stored as `run:a`. A name may have
+    been respelt in between, so they are merged, and the seconds that both have a point for are dropped: the
+    value of either is wrong for the other.
+    A backfill (`many_ticks`) drains several times, and the cap holds for all of it; a live run drains once.
 
     Series are yielded without `common_tags`, which every series has.
     """
@@ -114,47 +110,37 @@ class SeriesTable:
             self.examples[reason] = " ".join([name, *labels, "at", str(second)])
 
     def _valid_points(self, series: Series) -> _Points:
-        points: dict[int, float] = {}
+        times, values = [], []
         for second, value in zip(series.times, series.values, strict=True):
             number = _as_number(value)
+            reason = "too_old" if second < self._oldest else "in_future" if second > self._newest else ""
             if not math.isfinite(number):
-                self._drop("not_finite", 1, _key(series), second)
-            elif second < self._oldest:
-                self._drop("too_old", 1, _key(series), second)
-            elif second > self._newest:
-                self._drop("in_future", 1, _key(series), second)
+                reason = "not_finite"
+            if reason:
+                self._drop(reason, 1, _key(series), second)
             else:
-                points[second] = number
-        return [*points], [*points.values()]
+                times.append(second)
+                values.append(number)
+        return times, values
 
     def _merge(self, key: _Key, parts: list[Series]) -> _Points:
-        """Return the points of a stored series that is made of several; those of two spellings collide."""
-        spellings: dict[_Key, list[Series]] = {}
-        for series in parts:
-            spellings.setdefault(_key(series), []).append(series)
-        merged = [self._join(ours, same) for ours, same in spellings.items()]
-        if len(merged) == 1:
-            return _in_order(merged[0])
-        seconds = Counter(chain.from_iterable(merged))
-        collided = [second for second, number in seconds.items() if number > 1 or not self._many_ticks]
-        if collided:
-            self._drop("tag_collision", sum(seconds[second] for second in collided), key, collided[0])
-        points = {second: value for each in merged for second, value in each.items()}
-        for second in collided:
-            del points[second]
-        return _in_order(points)
+        """Return the points of a stored series that is made of several.
 
-    def _join(self, key: _Key, parts: list[Series]) -> dict[int, float]:
-        """Return the points of the parts of one series: of one second counts add up, the last gauge wins."""
-        points: dict[int, float] = {}
-        for metric, _, _, times, values in parts:
-            for second, value in zip(times, values, strict=True):
-                adds = metric.kind is Kind.COUNT and second in points
+        Of one second of one series counts add up and the last gauge wins; one of two spellings is dropped.
+        """
+        spellings: dict[_Key, dict[int, float]] = {}
+        for series in parts:
+            points = spellings.setdefault(_key(series), {})
+            for second, value in zip(series.times, series.values, strict=True):
+                adds = series.metric.kind is Kind.COUNT and second in points
                 points[second] = _as_number(points[second] + value) if adds else value
-        for second in [second for second, value in points.items() if not math.isfinite(value)]:
-            self._drop("not_finite", 1, key, second)
-            del points[second]
-        return points
+        seconds = Counter(chain.from_iterable(spellings.values()))
+        if collided := [second for second, number in seconds.items() if number > 1]:
+            self._drop("tag_collision", sum(seconds[second] for second in collided), key, collided[0])
+        times = sorted(second for second, number in seconds.items() if number == 1)
+        values = {second: value for points in spellings.values() for second, value in points.items()}
+        merged = Series(parts[0].metric, key[2], key[1], times, [values[second] for second in times])
+        return self._valid_points(merged)
 
     def _drop_sent(self, key: _Key, series: Series, times: Sequence[int], values: Sequence[float]) -> _Points:
         """Drop the seconds that were sent before for another spelling of a stored series."""
@@ -174,8 +160,6 @@ class SeriesTable:
         if len(first) <= room:
             return
         new = [key for key in first if key not in self._sent]
-        if len(new) > room:
-            log.debug("%d new series, and room for %d under the cap: a hash chooses", len(new), room)
         for key in sorted(new, key=_stable_hash)[room:]:
             series = first.pop(key)
             points = sum(len(part.times) for part in repeated.get(key, [series]))
@@ -185,11 +169,6 @@ class SeriesTable:
 
 def _key(series: Series) -> _Key:
     return series.metric.name, series.host, series.tags
-
-
-def _in_order(points: dict[int, float]) -> _Points:
-    seconds = sorted(points)
-    return seconds, [points[second] for second in seconds]
 
 
 def _as_number(value: float) -> float:

@@ -257,7 +257,7 @@ class _WindowReading(Generic[S, R]):
             files, found = span.find(kind, context)
             index = span.index
         for path, why in (*found.unreadable, *((path, NOT_THERE) for path in found.missing.values())):
-            report.lose(shown(path), why)
+            report.lose(shown(path), f"{why}; check FLEETGAUGE_{kind.name.upper()}_PATHS")
         grammar = kind.grammar(context, files)
         selected = sorted(
             self._select(found.files.values()), key=lambda pair: (pair[0].modified, pair[0].path)
@@ -274,7 +274,8 @@ class _WindowReading(Generic[S, R]):
             if number and not stats.ours[pattern]:
                 report.lose(
                     shown(pattern),
-                    f"all {number} records there are of another kind than {kind.name}",
+                    f"all {number} records there are of another kind than {kind.name}; "
+                    f"check FLEETGAUGE_{kind.name.upper()}_PATHS",
                     "other_kind",
                 )
         for series, not_finite in grammar.gauges.series(window.since):

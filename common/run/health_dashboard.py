@@ -22,7 +22,6 @@ from common.metric import Combine
 from common.run import health as h
 
 _BY = ("collector",)
-_RUN = (*_BY, "shard")
 _SHARDS_UP = replace(h.UP, combines=Combine.SUM)
 _PAGE = "docs/troubleshooting.md"
 _LOG = (
@@ -54,7 +53,7 @@ ITSELF = Dashboard(
                 bars("Units lost by reason", h.UNITS_LOST, by=("collector", "reason")),
                 bars("Points dropped by reason", h.DROPPED, by=("collector", "reason")),
                 line("Shards", h.SHARDS, by=_BY),
-                line("Clock skew", h.SKEW, by=_RUN),
+                line("Clock skew", h.SKEW, by=("collector", "shard", "host")),
                 line("Run duration by collector", h.DURATION, by=_BY),
             ),
         ),

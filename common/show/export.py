@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 from common.errors import ConfigurationError
+from common.metric import Series
 from common.outcome import Outcome, Status
-from common.show.points import SeriesPoints
 from common.times import DAY, iso
 from fleetgauge.pages.atomic_file import atomic_file
 
@@ -23,7 +24,7 @@ _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.S
 
 
 def write_json(
-    outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]] | None, stream: TextIO
+    outcomes: list[Outcome], points: Mapping[str, Iterable[Series]] | None, stream: TextIO
 ) -> None:
     """Write the run as one JSON document, a sample per line; `points` is None where they were pushed."""
     status = min((outcome.status for outcome in outcomes), key=_WORST_FIRST.index, default=Status.EMPTY)
@@ -46,19 +47,17 @@ def write_json(
 
 
 def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
-    error = outcome.error and {
-        "type": outcome.error.type,
-        "message": outcome.error.message,
-        **({"details": outcome.error.details} if outcome.error.details else {}),
-    }
     entry: dict[str, object] = {
         "collector": outcome.collector,
         "status": outcome.status,
         "seconds": outcome.seconds,
-        "error": error,
+        "error": None,
         "lost": outcome.lost,
         "dropped": outcome.counts.dropped,
     }
+    if error := outcome.error:
+        details = {"details": error.details} if error.details else {}
+        entry["error"] = {"type": error.type, "message": error.message, **details}
     if outcome.as_of is not None:
         entry["as_of"] = outcome.as_of
     if outcome.findings:
@@ -68,39 +67,44 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
     return entry | outcome.tables
 
 
-def _samples(points: SeriesPoints) -> Iterator[str]:
+def _samples(series: Series) -> Iterator[str]:
     """Yield each sample as a JSON object; what the samples of a series share is encoded once."""
-    series = points.series
-    before = json.dumps({"metric": series.metric, "type": points.type, "unit": points.unit}).removesuffix("}")
-    after = json.dumps({"host": series.host, "tags": series.tags}).removeprefix("{")
-    for second, value in zip(points.seconds, points.values, strict=True):
-        yield f'{before}, "value": {value!r}, "timestamp": {second}, {after}'
+    metric, tags, host, times, values = series
+    shared = {"metric": metric.name, "type": metric.kind, "unit": metric.unit, "host": host, "tags": tags}
+    start = json.dumps(shared).removesuffix("}")
+    for second, value in zip(times, values, strict=True):
+        yield f'{start}, "value": {value!r}, "timestamp": {second}}}'
 
 
-def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[SeriesPoints]]) -> None:
+def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[Series]]) -> None:
     """Write every sample as a row; ConfigurationError where the file cannot be written."""
     with output_file(path, "--csv") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(COLUMNS)
+        file.write(",".join(COLUMNS) + "\n")
         for outcome in outcomes:
             for series in points.get(outcome.collector, ()):
-                metric, tags, host = series.series
-                shared = tuple(
-                    map(_no_formula, (metric, series.type, series.unit, host or "", " ".join(tags)))
-                )
-                rows.writerows(
-                    (_time(second), second, *shared, value)
-                    for second, value in zip(series.seconds, series.values, strict=True)
-                )
+                file.writelines(_rows(series))
 
 
-def _time(second: int) -> str:
-    """Return a moment as `iso` writes it; days and times of day are few, however many seconds there are."""
-    day, time = divmod(second, DAY)
-    return _iso(day * DAY)[:10] + _iso(time)[10:]
+def _rows(series: Series) -> Iterator[str]:
+    """Yield each sample as a line; what the samples of a series share is quoted once."""
+    metric, tags, host, times, values = series
+    quoted = io.StringIO()
+    shared = (metric.name, metric.kind, metric.unit, host or "", " ".join(tags))
+    csv.writer(quoted).writerow(map(_no_formula, shared))
+    text = quoted.getvalue().removesuffix("\r\n")
+    for second, value in zip(times, values, strict=True):
+        day, time = divmod(second, DAY)
+        yield f"{_date(day)}{_clock(time)},{second},{text},{value!r}\n"
 
 
-_iso = lru_cache(maxsize=200_000)(iso)
+@lru_cache
+def _date(day: int) -> str:
+    return iso(day * DAY)[:10]
+
+
+@lru_cache(maxsize=DAY)
+def _clock(second: int) -> str:
+    return iso(second)[10:]
 
 
 def _no_formula(text: str) -> str:

@@ -7,18 +7,19 @@ which the page says; the table in the terminal and `--csv` have them all.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from common.dashboard import Dashboard, Draw, Section, Widget
+from common.metric import Series
 from common.outcome import Outcome
 from common.show.export import output_file
-from common.show.grid import ChartLine, Grid, Summary, chart_lines
-from common.show.points import Points, SeriesPoints
-from common.show.table import describe, from_to, rounded, shared_labels, symbol
+from common.show.grid import ChartLine, Grid, chart_lines
+from common.show.points import Points, labels
+from common.show.table import describe, from_to, rounded, shared_labels
 from common.window import Window
 from fleetgauge.pages.axes import byte_axis, clock_axis, format_bytes, format_duration, number_axis, plural
 from fleetgauge.pages.charts import Band, Line, Reading, draw_chart, draw_key
@@ -27,8 +28,6 @@ from fleetgauge.pages.page import file_of, render_cards, render_document, render
 from fleetgauge.pages.style import MAX_SERIES, SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
 
 MAX_CARDS = 12
-_CARD = ("low", "last", "high")  # of a summary
-MAX_PROJECTS = 3  # named in a title
 _RULES = f"""
 {SERIES_RULES}main section{{background:none;border:0;padding:0;margin-top:2rem}}
 nav{{display:flex;flex-wrap:wrap;gap:.25rem 1rem;font-size:.875rem;margin-top:.75rem}}
@@ -60,13 +59,14 @@ _HOW_TO_READ = (
 )
 
 
-class DrawnChart(NamedTuple):
-    """A widget and its lines, of how many."""
+class Chart(NamedTuple):
+    """A widget with the lines that are drawn, of how many; `why_empty` is why there would be none."""
 
     widget: Widget
     grid: Grid
     lines: Sequence[ChartLine]
     total: int
+    why_empty: str
 
     @property
     def unit(self) -> str:
@@ -74,18 +74,12 @@ class DrawnChart(NamedTuple):
         return "percent" if self.widget.share_of else self.widget.metrics[0].unit
 
 
-class Report(NamedTuple):
-    """What a page shows of one collector: its dashboards, with the pictures of each section."""
-
-    outcome: Outcome
-    points: Points | None
-    shared: Sequence[str]
-    boards: Sequence[tuple[Dashboard, Sequence[tuple[Section, Sequence[DrawnChart]]]]]
+_Board = tuple[Dashboard, Sequence[tuple[Section, Sequence[Chart]]]]
 
 
 def write_page(
     path: Path,
-    outcomes: Iterable[Outcome],
+    outcomes: Sequence[Outcome],
     points: Mapping[str, Points],
     span: Window,
     dashboards: Mapping[str, Sequence[Dashboard]],
@@ -94,96 +88,91 @@ def write_page(
 
     `dashboards` are those of each collector. ConfigurationError where the page cannot be written.
     """
-    reports = [
-        _report(outcome, points.get(outcome.collector), span, dashboards.get(outcome.collector, ()))
-        for outcome in outcomes
-    ]
-    title = _title(reports, span)
+    found = {
+        name: sorted(some, key=lambda series: (series.metric.name, labels(series)))
+        for name, some in points.items()
+    }
+    shared = {name: shared_labels(every) for name, every in found.items() if every}
+    boards = {
+        name: [*_draw(dashboards.get(name, ()), found[name], points[name].live_only, shared[name], span)]
+        for name in shared
+    }
+    collectors = ", ".join(outcome.collector for outcome in outcomes)
+    title = f"Dry run of {collectors}, {from_to(span.since, span.until)}"
     body = [
-        f"<h1>{html.escape(title)}</h1>",
-        render_cards(_cards(reports)),
-        f"<p>{_totals(reports, span)}</p>",
-        _notes(reports),
-        _contents(reports),
+        f"<h1>{escape(title)}</h1>",
+        render_cards(islice(_cards(board for some in boards.values() for board in some), MAX_CARDS)),
+        f"<p>{_totals([series for every in found.values() for series in every], span)}</p>",
+        _notes(outcomes),
+        _contents(boards),
         f"<details><summary>How to read this page</summary><p>{_HOW_TO_READ}</p></details>",
-        *(_collector(report, span) for report in reports),
     ]
+    for outcome in outcomes:
+        name = outcome.collector
+        body.append(_collector(outcome, shared.get(name, ()), boards.get(name), span))
     path = file_of(path, title)
     with output_file(path, "--html") as file:
         file.write(render_document(title, _STYLE, "".join(body), script=True))
     return path
 
 
-def _report(outcome: Outcome, points: Points | None, span: Window, boards: Sequence[Dashboard]) -> Report:
-    by_metric: dict[str, list[SeriesPoints]] = {}
-    for entry in sorted(points or (), key=lambda entry: (entry.series.metric, entry.series.labels)):
-        by_metric.setdefault(entry.series.metric, []).append(entry)
+def _draw(
+    dashboards: Iterable[Dashboard],
+    found: Iterable[Series],
+    live_only: frozenset[str],
+    shared: Sequence[str],
+    span: Window,
+) -> Iterator[_Board]:
+    """Yield dashboards with the charts of each section; labels that all series share are left out."""
+    by_metric: dict[str, list[Series]] = {}
+    for series in found:
+        by_metric.setdefault(series.metric.name, []).append(series)
 
-    def chart(widget: Widget) -> DrawnChart:
-        grid, lines, count = chart_lines(widget, by_metric, span, MAX_SERIES)
-        return DrawnChart(widget, grid, lines, count)
+    def chart(widget: Widget) -> Chart:
+        grid, lines, total = chart_lines(widget, by_metric, span, MAX_SERIES)
+        named = [
+            line._replace(labels=tuple(label for label in line.labels if label not in shared))
+            for line in lines
+        ]
+        return Chart(widget, grid, named, total, _why_empty(widget, by_metric, live_only))
 
-    shared = shared_labels(entry for some in by_metric.values() for entry in some)
-    drawn = [
-        (board, [(section, [*map(chart, section.widgets)]) for section in board.sections]) for board in boards
-    ]
-    return Report(outcome, points if by_metric else None, shared, drawn if by_metric else ())
-
-
-def _title(reports: Sequence[Report], span: Window) -> str:
-    """Return the title: the collectors, the projects and the span."""
-    tags = (
-        dict(label.partition(":")[::2] for label in entry.series.labels)
-        for report in reports
-        for entry in report.points or ()
-    )
-    projects = sorted(
-        {"/".join((tag.get("entity", "?"), tag["project"])) for tag in tags if "project" in tag}
-    )
-    named = ", ".join(projects) if len(projects) <= MAX_PROJECTS else f"{len(projects)} projects"
-    collectors = ", ".join(report.outcome.collector for report in reports)
-    return f"Dry run of {collectors}{f' of {named}' if named else ''}, {from_to(span.since, span.until)}"
+    for board in dashboards:
+        yield board, [(section, [*map(chart, section.widgets)]) for section in board.sections]
 
 
-def _cards(reports: Iterable[Report]) -> Iterator[tuple[str, str, str]]:
+def _why_empty(widget: Widget, by_metric: Mapping[str, object], live_only: frozenset[str]) -> str:
+    if live_only.issuperset(metric.name for metric in widget.metrics):
+        return "only measured live, not for the past"
+    names = dict.fromkeys(metric.name for metric in (*widget.metrics, *widget.share_of))
+    if missing := [name for name in names if name not in by_metric]:
+        return f"no point of {', '.join(missing)} in this span"
+    return f"no series with {' '.join(widget.where)}" if widget.where else "nothing to divide by"
+
+
+def _cards(boards: Iterable[_Board]) -> Iterator[tuple[str, str, str]]:
     """Yield what the dashboards show as single numbers: the last value, and from what to what it went."""
-    charts = (
-        (report, board, chart)
-        for report in reports
-        for board, sections in report.boards
-        for _, some in sections
-        for chart in some
-        if chart.widget.draw is Draw.VALUE and (chart.lines or _is_live_only(chart, report))
-    )
-    for report, board, chart in islice(charts, MAX_CARDS):
-        if chart.lines:
-            low, last, high = (_short(getattr(chart.lines[0].summary, name), chart.unit) for name in _CARD)
-            value, detail = f"{last} {symbol(chart.unit)}".strip(), f"{low} to {high}"
-        else:
-            value, detail = "unknown", _why_empty(chart, report)
-        yield html.escape(chart.widget.title), html.escape(value), html.escape(f"{board.title}: {detail}")
+    for board, sections in boards:
+        for chart in (chart for _, charts in sections for chart in charts):
+            if chart.widget.draw is Draw.VALUE and chart.lines:
+                summary, unit = chart.lines[0].summary, chart.unit
+                low, last, high = (_value(value, unit) for value in (summary.low, summary.last, summary.high))
+                detail = f"{board.title}: {low} to {high} {'' if unit == 'byte' else unit}".rstrip()
+                yield escape(chart.widget.title), escape(last), escape(detail)
 
 
-def _short(value: float, unit: str) -> str:
-    if unit == "byte":
-        return format_bytes(value)
-    return f"{value:,.1f}" if abs(value) >= 1 and value != int(value) else rounded(value)
-
-
-def _totals(reports: Sequence[Report], span: Window) -> str:
-    every = [entry for report in reports for entry in report.points or ()]
-    metrics = len({entry.series.metric for entry in every})
-    points = sum(len(entry.values) for entry in every)
+def _totals(every: Sequence[Series], span: Window) -> str:
+    metrics = len({series.metric.name for series in every})
+    points = sum(len(series.values) for series in every)
     return (
         f"Nothing was sent: this was a dry run. {describe(span)}: {plural(points, 'point')} in "
         f"{plural(len(every), 'series')} of {plural(metrics, 'metric')}."
     )
 
 
-def _notes(reports: Iterable[Report]) -> str:
+def _notes(outcomes: Iterable[Outcome]) -> str:
     """Return what failed, was lost and was dropped."""
     notes = []
-    for outcome in (report.outcome for report in reports):
+    for outcome in outcomes:
         notes += [f"{outcome.collector}: {outcome.error.message}"] if outcome.error else []
         notes += [f"{outcome.collector} lost {unit}" for unit in outcome.lost]
         if outcome.counts.dropped:
@@ -191,121 +180,102 @@ def _notes(reports: Iterable[Report]) -> str:
                 f"{count:,} {reason}" for reason, count in sorted(outcome.counts.dropped.items())
             )
             notes.append(f"{outcome.collector} dropped {reasons}")
-    listed = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    listed = "".join(f"<p>{escape(note)}</p>" for note in notes)
     return f'<div class="note">{listed}</div>' if listed else ""
 
 
-def _contents(reports: Iterable[Report]) -> str:
+def _contents(boards: Mapping[str, Sequence[_Board]]) -> str:
     links = [
-        f'<a href="#{_anchor(report, board)}">{html.escape(board.title)}</a>'
-        for report in reports
-        for board, _ in report.boards
+        f'<a href="#{escape(board.key)}">{escape(board.title)}</a>'
+        for some in boards.values()
+        for board, _ in some
     ]
     return f"<nav>{''.join(links)}</nav>" if len(links) > 1 else ""
 
 
-def _anchor(report: Report, board: Dashboard) -> str:
-    return html.escape(f"{report.outcome.collector} {board.key}".replace(" ", "-"))
-
-
-def _collector(report: Report, span: Window) -> str:
-    outcome = report.outcome
+def _collector(outcome: Outcome, shared: Sequence[str], boards: Sequence[_Board] | None, span: Window) -> str:
     badge = f'<span class="status {outcome.status}">{outcome.status}</span>'
-    parts = [f'<div class="head"><h2>{html.escape(outcome.collector)}</h2>{badge}</div>']
-    if report.shared:
-        parts.append(f"<p>All series: {html.escape(' '.join(report.shared))}</p>")
-    if report.points is None:
+    parts = [f'<div class="head"><h2>{escape(outcome.collector)}</h2>{badge}</div>']
+    if shared:
+        parts.append(f"<p>All series: {escape(' '.join(shared))}</p>")
+    if boards is None:
         why = "it failed" if outcome.error else "it found no point in this span"
         parts.append(f"<p>There is nothing to draw: {why}.</p>")
-    for board, sections in report.boards:
-        parts.append(f'<div class="board" id="{_anchor(report, board)}"><h2>{html.escape(board.title)}</h2>')
-        parts += [_section(section, charts, report, span) for section, charts in sections]
+    for board, sections in boards or ():
+        parts.append(f'<div class="board" id="{escape(board.key)}"><h2>{escape(board.title)}</h2>')
+        parts += [_section(section, charts, span) for section, charts in sections]
         parts.append("</div>")
     return f"<section>{''.join(parts)}</section>"
 
 
-def _section(section: Section, charts: Sequence[DrawnChart], report: Report, span: Window) -> str:
+def _section(section: Section, charts: Sequence[Chart], span: Window) -> str:
     """Return the charts of a section; those that are empty are named, with the reason."""
-    drawn = [_draw_chart(entry, report.shared, span) for entry in charts if entry.lines]
-    notes = [f"<p>{html.escape(entry.widget.text)}</p>" for entry in charts if entry.widget.text]
+    drawn = "".join(_article(chart, span) for chart in charts if chart.lines)
+    notes = [f"<p>{escape(chart.widget.text)}</p>" for chart in charts if chart.widget.text]
     empty: dict[str, list[str]] = {}
-    for entry in charts:
-        if not entry.lines and not entry.widget.text:
-            empty.setdefault(_why_empty(entry, report), []).append(entry.widget.title)
-    absent = [
-        f'<p class="absent">{html.escape(" · ".join(titles))}: {html.escape(why)}.</p>'
-        for why, titles in empty.items()
+    for chart in charts:
+        if not chart.lines and not chart.widget.text:
+            empty.setdefault(chart.why_empty, []).append(chart.widget.title)
+    notes += [
+        f'<p class="absent">{escape(" · ".join(titles))}: {escape(why)}.</p>' for why, titles in empty.items()
     ]
-    body = f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
-    return f"<h3>{html.escape(section.title)}</h3>{body}{''.join(notes + absent)}"
+    body = f'<div class="charts">{drawn}</div>' if drawn else ""
+    return f"<h3>{escape(section.title)}</h3>{body}{''.join(notes)}"
 
 
-def _why_empty(chart: DrawnChart, report: Report) -> str:
-    widget = chart.widget
-    found = {entry.series.metric for entry in report.points or ()}
-    names = dict.fromkeys(metric.name for metric in (*widget.metrics, *widget.share_of))
-    if _is_live_only(chart, report):
-        return "only measured live, not for the past"
-    if missing := [name for name in names if name not in found]:
-        return f"no point of {', '.join(missing)} in this span"
-    if widget.where:
-        return f"no series with {' '.join(widget.where)}"
-    return "nothing to divide by"
-
-
-def _is_live_only(chart: DrawnChart, report: Report) -> bool:
-    live_only = report.points.live_only if report.points else frozenset[str]()
-    return bool(chart.widget.metrics) and {metric.name for metric in chart.widget.metrics} <= live_only
-
-
-def _draw_chart(chart: DrawnChart, shared: Sequence[str], span: Window) -> str:
+def _article(chart: Chart, span: Window) -> str:
+    """Return a chart under its title, with the statistics of its lines and what they mean."""
     widget, unit = chart.widget, chart.unit
-    names = [" ".join(label for label in line.labels if label not in shared) for line in chart.lines]
-    is_alone = chart.total == 1 and names == [""]
-    keys = [
-        "" if is_alone else draw_key("line", f"s{number}") + html.escape(name or "no other tags")
-        for number, name in enumerate(names, start=1)
-    ]
-    table = _table(keys, [line.summary for line in chart.lines], unit)
+    is_alone = chart.total == 1 and not chart.lines[0].labels
+    rows = []
+    for number, line in enumerate(chart.lines, start=1):
+        name = draw_key("line", f"s{number}") + escape(" ".join(line.labels) or "no other tags")
+        statistics = line.summary
+        cells = [
+            ("Last", _value(statistics.last, unit), "number"),
+            ("Min", _value(statistics.low, unit), "number"),
+            ("Mean", _value(statistics.mean, unit), "number"),
+            ("Max", _value(statistics.high, unit), "number"),
+            ("Points", f"{statistics.points:,}", "number"),
+        ]
+        rows.append(cells if is_alone else [("Series", name, "name wide"), *cells])
     hidden = chart.total - len(chart.lines)
-    more = (
-        f"<p>The {len(chart.lines)} lines that reach highest are drawn, {hidden:,} are not.</p>"
-        if hidden
-        else ""
-    )
+    more = f"<p>The {len(rows)} lines that reach highest are drawn, {hidden:,} are not.</p>" if hidden else ""
     kind = " · ".join(filter(None, (unit, "" if widget.share_of else widget.metrics[0].kind)))
     return (
-        f'<article class="metric{" several" if len(names) > 2 else ""}"><div class="head">'
-        f'<h4>{html.escape(widget.title)}</h4><span class="unit">{html.escape(kind)}</span></div>'
-        f"{_chart(chart, names, span)}{table}{more}{_about(widget)}</article>"
+        f'<article class="metric{" several" if len(rows) > 2 else ""}"><div class="head">'
+        f'<h4>{escape(widget.title)}</h4><span class="unit">{escape(kind)}</span></div>'
+        f"{_figure(chart, span)}{render_table(rows)}{more}{_about(widget)}</article>"
     )
 
 
 def _about(widget: Widget) -> str:
     """Return the metrics of a chart and what they mean, folded."""
-    metrics = dict.fromkeys((*widget.metrics, *widget.share_of))
     texts = [
-        f"<p>{html.escape(entry.name).replace('.', '.<wbr>')}: {html.escape(entry.help)}</p>"
-        for entry in metrics
+        f"<p>{escape(metric.name).replace('.', '.<wbr>')}: {escape(metric.help)}</p>"
+        for metric in dict.fromkeys((*widget.metrics, *widget.share_of))
     ]
     if widget.share_of:
-        above, below = (
-            " + ".join(entry.name for entry in some) for some in (widget.metrics, widget.share_of)
-        )
-        texts.insert(0, f"<p>100 * ({html.escape(above)}) / ({html.escape(below)})</p>")
+        above = " + ".join(metric.name for metric in widget.metrics)
+        below = " + ".join(metric.name for metric in widget.share_of)
+        texts.insert(0, f"<p>100 * ({escape(above)}) / ({escape(below)})</p>")
     return f'<details class="about"><summary>What it shows</summary>{"".join(texts)}</details>'
 
 
-def _chart(chart: DrawnChart, names: Sequence[str], span: Window) -> str:
+def _figure(chart: Chart, span: Window) -> str:
     grid, unit = chart.grid, chart.unit
     low = min(line.summary.low for line in chart.lines)
     high = max(line.summary.high for line in chart.lines)
     lines, bands = [], []
-    for number, (name, line) in enumerate(zip(names, chart.lines, strict=True), start=1):
-        kind, middles = f"s{number}", [(grid.middle(at), entry) for at, entry in enumerate(line.intervals)]
-        lines.append(Line(name, kind, [(at, entry and entry.mean) for at, entry in middles], dots=True))
-        if any(entry and entry.low < entry.high for entry in line.intervals):
-            bands.append(Band(kind, [(at, entry and (entry.low, entry.high)) for at, entry in middles]))
+    for number, line in enumerate(chart.lines, start=1):
+        kind = f"s{number}"
+        drawn = [(grid.end(at), interval) for at, interval in enumerate(line.intervals)]
+        means = [(end, interval and interval[1]) for end, interval in drawn]
+        lines.append(Line(" ".join(line.labels), kind, means, dots=True))
+        if any(interval and interval[0] < interval[2] for interval in line.intervals):
+            bands.append(
+                Band(kind, [(end, interval and (interval[0], interval[2])) for end, interval in drawn])
+            )
     text = f"{chart.widget.title} over {format_duration(span.seconds)}: " + (
         f"from {_value(low, unit)} to {_value(high, unit)} {'' if unit == 'byte' else unit}".rstrip()
     )
@@ -318,13 +288,3 @@ def _chart(chart: DrawnChart, names: Sequence[str], span: Window) -> str:
 
 def _value(value: float, unit: str) -> str:
     return format_bytes(value) if unit == "byte" else rounded(value)
-
-
-def _table(names: Iterable[str], summaries: Iterable[Summary], unit: str) -> str:
-    rows = []
-    for name, entry in zip(names, summaries, strict=True):
-        values = {"Last": entry.last, "Min": entry.low, "Mean": entry.mean, "Max": entry.high}
-        cells = [(head, _value(value, unit), "number") for head, value in values.items()]
-        cells.append(("Points", f"{entry.points:,}", "number"))
-        rows.append([("Series", name, "name wide"), *cells] if name else cells)
-    return render_table(rows)

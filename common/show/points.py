@@ -4,36 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
-from common.metric import Kind, Metric, Series
+from common.metric import Metric, Series
 
 MAX_POINTS = 20_000_000  # 16 bytes each
-
-
-class SeriesKey(NamedTuple):
-    """What tells one series from another."""
-
-    metric: str
-    tags: tuple[str, ...]
-    host: str | None
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The tags, with the host as one more."""
-        return (*self.tags, f"host:{self.host}") if self.host else self.tags
-
-
-class SeriesPoints(NamedTuple):
-    """The points of one series in order of time: seconds and the values true at them."""
-
-    series: SeriesKey
-    type: Kind
-    unit: str
-    seconds: array[int]
-    values: array[Any]  # Any: integers, or floats
 
 
 class Points:
@@ -59,7 +36,8 @@ class Points:
         self._table = SeriesTable((), cap, oldest, newest, many_ticks=many_ticks)
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.beyond_cap = self._table.beyond_cap
-        self._series: dict[SeriesKey, SeriesPoints] = {}
+        # Any: integers, or floats
+        self._series: dict[tuple[Metric, tuple[str, ...], str | None], tuple[array[int], array[Any]]] = {}
 
     def add(self, series: Series) -> None:
         """Take a series, to be kept with the next `flush`."""
@@ -74,31 +52,35 @@ class Points:
                     f"there are more than {MAX_POINTS:,} points to show: shorten the span (--since, --until) "
                     "or widen --step"
                 )
-            key = SeriesKey(metric.name, tags, host)
-            known = self._series.get(key)
-            if known is None:
-                known = SeriesPoints(key, metric.kind, metric.unit, array("q"), array("q"))
-            known.seconds.extend(times)
-            self._series[key] = known._replace(values=_extended(known.values, values))
+            key = (metric, tags, host)
+            seconds, known = self._series.get(key) or (array("q"), array("q"))
+            seconds.extend(times)
+            self._series[key] = seconds, _extended(known, values)
 
     def add_present(self, present: Points) -> None:
         """Take the series of a live run that a backfill does not have."""
-        for one in present:
-            if one.series.metric in self.live_only:
-                self._series[one.series] = one
-                self.points_sent += len(one.values)
+        for key, found in present._series.items():
+            if key[0].name in self.live_only:
+                self._series[key] = found
+                self.points_sent += len(found[0])
         self.live_only = frozenset()
 
-    def __iter__(self) -> Iterator[SeriesPoints]:
-        """Yield the series, in the order in which they were first added."""
-        return iter(self._series.values())
+    def __iter__(self) -> Iterator[Series]:
+        """Yield the series, in the order in which they were first added, their points in order of time."""
+        for (metric, tags, host), (times, values) in self._series.items():
+            yield Series(metric, tags, host, times, values)
+
+
+def labels(series: Series) -> tuple[str, ...]:
+    """Return the tags, with the host as one more."""
+    return (*series.tags, f"host:{series.host}") if series.host else series.tags
 
 
 def _extended(packed: array[Any], values: Sequence[float]) -> array[Any]:  # Any: of integers, or of floats
     """Add values to an array: of integers while all are, so that they are shown as they are sent."""
     try:
         packed.extend(array(packed.typecode, values))
-    except (TypeError, OverflowError):  # a float, or an integer of more than 64 bits
+    except TypeError:  # a float
         packed = array("d", packed)
         packed.extend(array("d", values))
     return packed

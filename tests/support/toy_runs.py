@@ -120,7 +120,7 @@ class Toy:
 
     def found(self) -> dict[str, float]:
         """The values of a dry run by their kind."""
-        return {part.series.tags[0].removeprefix("kind:"): part.values[0] for part in self.points["toy"]}
+        return {part.tags[0].removeprefix("kind:"): part.values[0] for part in self.points["toy"]}
 
     def seconds(self, metric: str = "toy.value") -> list[int]:
         """The seconds that the intake has a point of."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.datadog import payloads as module
-from common.datadog.payloads import POINT_LIMIT, RAW_LIMIT, WIRE_LIMIT, Encoding, Payload, payloads
+from common.datadog.payloads import POINT_LIMIT, Encoding, Payload, payloads
 from common.metric import Metric, Series, count, gauge
 from support.servers.series import decoded
 from support.standins import NOW
@@ -46,100 +46,77 @@ def points_of(made: list[Payload]) -> list[tuple[Any, ...]]:
     )
 
 
-class TestOnTheWire:
-    def test_a_series_carries_its_unit_its_host_and_its_points_in_order(self) -> None:
-        payload = payload_of(
-            Series(LOAD, ("project:ä", "run:b"), "node-1", [NOW, NOW + 1], [1.0, 2.5]),
-            common_tags=("env:dev",),
-        )
-        assert json.loads(raw(payload)) == {
-            "series": [
-                {
-                    "metric": "host.load",
-                    "type": 3,
-                    "unit": "process",
-                    "tags": ["project:ä", "run:b", "env:dev"],
-                    "resources": [{"type": "host", "name": "node-1"}],
-                    "points": [{"timestamp": NOW, "value": 1}, {"timestamp": NOW + 1, "value": 2.5}],
-                }
-            ]
-        }
-
-    def test_a_series_without_unit_and_host_has_neither_field(self) -> None:
-        [one] = json.loads(raw(payload_of(Series(DONE, (), None, (NOW,), (1,)))))["series"]
-        assert one == {
-            "metric": "jobs.done",
-            "type": 1,
-            "tags": [],
-            "points": [{"timestamp": NOW, "value": 1}],
-        }
-
-
-class TestPacking:
-    def test_no_series_make_no_payload(self) -> None:
-        assert list(payloads([])) == []
-
-    def test_ten_thousand_points_are_one_payload_and_one_more_are_two(self) -> None:
-        half = POINT_LIMIT // 2
-        for second, packed in ((half, [2]), (half + 1, [1, 1])):
-            made = payloads([a_series(half), a_series(second)])
-            assert [len(one.series) for one in made] == packed
-
-    @pytest.mark.parametrize(
-        ("points", "pieces"), [(10_000, [10_000]), (10_001, [10_000, 1]), (25_000, [10_000, 10_000, 5_000])]
+def test_a_series_has_its_points_in_order_and_unit_and_host_where_known() -> None:
+    payload = payload_of(
+        Series(LOAD, ("project:ä", "run:b"), "node-1", [NOW, NOW + 1], [1.0, 2.5]),
+        Series(DONE, (), None, (NOW,), (1,)),
+        common_tags=("env:dev",),
     )
-    def test_a_series_with_too_many_points_is_cut(self, points: int, pieces: list[int]) -> None:
-        made = [*payloads([a_series(points)])]
-        assert [payload.points for payload in made] == pieces
-        assert [point[3] for point in points_of(made)] == list(range(NOW, NOW + points))
+    assert json.loads(raw(payload))["series"] == [
+        {
+            "metric": "host.load",
+            "type": 3,
+            "unit": "process",
+            "tags": ["project:ä", "run:b", "env:dev"],
+            "resources": [{"type": "host", "name": "node-1"}],
+            "points": [{"timestamp": NOW, "value": 1}, {"timestamp": NOW + 1, "value": 2.5}],
+        },
+        {"metric": "jobs.done", "type": 1, "tags": ["env:dev"], "points": [{"timestamp": NOW, "value": 1}]},
+    ]
 
-    def test_the_limits_are_the_ones_datadog_documents(self) -> None:
-        assert (WIRE_LIMIT, RAW_LIMIT, POINT_LIMIT) == (512_000, 5_242_880, 10_000)
 
-    @given(
-        st.lists(
-            st.builds(
-                a_series,
-                points=st.integers(1, 25),
-                metric=st.sampled_from([LOAD, DONE]),
-                tags=st.lists(st.text("abc:_ä一", max_size=20), max_size=4).map(tuple),
-                host=st.none() | st.text("abc", min_size=1, max_size=10),
-            ),
-            max_size=20,
+def test_ten_thousand_points_are_one_payload_and_one_more_are_two() -> None:
+    half = POINT_LIMIT // 2
+    for second, packed in ((half, [2]), (half + 1, [1, 1])):
+        made = payloads([a_series(half), a_series(second)])
+        assert [len(one.series) for one in made] == packed
+
+
+def test_a_series_with_too_many_points_must_be_halved() -> None:
+    small, large, last = payloads([a_series(1), a_series(POINT_LIMIT + 1), a_series(1)])
+    assert large.body(Encoding.GZIP) is None
+    halves = large.halves()
+    assert [half.points for half in halves] == [5_000, 5_001]
+    assert [point[3] for point in points_of(halves)] == [*range(NOW, NOW + POINT_LIMIT + 1)]
+    assert small.points == last.points == 1
+
+
+@given(
+    st.lists(
+        st.builds(
+            a_series,
+            points=st.integers(1, 12),
+            metric=st.sampled_from([LOAD, DONE]),
+            tags=st.lists(st.text("abc:_ä一", max_size=20), max_size=4).map(tuple),
+            host=st.none() | st.text("abc", min_size=1, max_size=10),
         ),
-        st.integers(1, 12),
-    )
-    def test_every_point_is_in_one_payload_within_the_limit(
-        self, series: list[Series], most_points: int
-    ) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "POINT_LIMIT", most_points)
-            made = [*payloads(series)]
-        assert all(0 < payload.points <= most_points for payload in made)
-        assert points_of(made) == points_of([payload_of(one) for one in series])
+        max_size=20,
+    ),
+    st.integers(12, 40),
+)
+def test_every_point_is_in_one_payload_within_the_limit(series: list[Series], most_points: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "POINT_LIMIT", most_points)
+        made = [*payloads(series)]
+    assert all(0 < payload.points <= most_points for payload in made)
+    assert points_of(made) == points_of([payload_of(one) for one in series])
 
 
-class TestHalving:
-    def test_series_are_halved_then_points_and_a_single_point_cannot_be(self) -> None:
-        payload = payload_of(a_series(1), a_series(2), a_series(3))
-        assert [[len(one[3]) for one in half.series] for half in payload.halves()] == [[1], [2, 3]]
+def test_series_are_halved_then_points_and_a_single_point_cannot_be() -> None:
+    payload = payload_of(a_series(1), a_series(2), a_series(3))
+    assert [[len(one[3]) for one in half.series] for half in payload.halves()] == [[1], [2, 3]]
+    assert points_of(payload.halves()) == points_of([payload])
+    for points, halves in ((2, [1, 1]), (3, [1, 2])):
+        payload = payload_of(a_series(points, tags=("a:ä",), host="n"))
+        assert [half.points for half in payload.halves()] == halves
         assert points_of(payload.halves()) == points_of([payload])
-        for points, halves in ((2, [1, 1]), (3, [1, 2])):
-            payload = payload_of(a_series(points, tags=("a:ä",), host="n"))
-            assert [half.points for half in payload.halves()] == halves
-            assert points_of(payload.halves()) == points_of([payload])
-        assert payload_of(a_series(1)).halves() == []
+    assert payload_of(a_series(1)).halves() == []
 
 
-class TestOutside:
-    @given(st.integers(-3, 8), st.integers(-3, 8))
-    def test_points_before_and_behind_a_window_are_counted(self, oldest: int, newest: int) -> None:
-        payload = payload_of(a_series(5), a_series(3, DONE))
-        seconds = [*range(5), *range(3)]
-        assert payload.count_outside(NOW + oldest, NOW + newest) == (
-            sum(n < oldest for n in seconds),
-            sum(n > newest for n in seconds),
-        )
+@given(st.integers(-3, 8), st.integers(-3, 8))
+def test_points_before_and_behind_a_window_are_noticed(oldest: int, newest: int) -> None:
+    payload = payload_of(a_series(5), a_series(3, DONE))
+    assert payload.exceeds(NOW + oldest, NOW + newest) is (oldest > 0 or newest < 4)
 
 
 def a_noisy_payload() -> Payload:

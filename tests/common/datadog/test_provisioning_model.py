@@ -182,7 +182,7 @@ class World:
         done = []
         try:
             for resource, documents in wanted(version).items():
-                steps = datadog.plan_removal(resource) if remove else datadog.plan(resource, documents)
+                steps = datadog.plan(resource, {} if remove else documents)
                 for step in [*steps]:
                     if step.action == "unchanged":
                         continue

@@ -103,7 +103,7 @@ class TestWindows:
         outcome = toy.run(backfill=span(3), step=60)
         assert (outcome.status, outcome.counts.samples, toy.intake.requests) == (Status.OK, 180, [])
         parts = [*toy.points["toy"]]
-        assert [second for part in parts for second in part.seconds] == [*range(NOW - 3 * HOUR, NOW, 60)]
+        assert [second for part in parts for second in part.times] == [*range(NOW - 3 * HOUR, NOW, 60)]
 
     def test_a_name_that_was_respelt_is_one_series(self, toy: Toy) -> None:
         past(toy, VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a"))

@@ -456,7 +456,7 @@ class TestOutcome:
         assert reported(toy, "up") == 1
 
     def test_points_are_counted_as_collected_sent_and_dropped(self, toy: Toy) -> None:
-        collide = [VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 30, kind="a")]
+        collide = [VALUE(1, NOW - 60, kind="A"), VALUE(2, NOW - 60, kind="a")]
         good = TOTAL.series((NOW - 1, NOW), (1, 2))
         toy.answers(lambda _: iter([*collide, good]))
         for outcome in (toy.push(), toy.run()):

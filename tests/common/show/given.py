@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from common.dashboard import Dashboard, Section, line, views_of
-from common.metric import Kind, Metric
+from common.metric import Metric, Series
 from common.outcome import Outcome
 from common.show.page import write_page
-from common.show.points import Points, SeriesKey, SeriesPoints
+from common.show.points import Points
 from common.window import Window
-
-
-def series_points(
-    series: SeriesKey, unit: str, points: Iterable[tuple[int, float]], kind: Kind = Kind.GAUGE
-) -> SeriesPoints:
-    """Return the points of a series; of integers where all values are."""
-    seconds, values = zip(*points, strict=True)
-    code = "q" if all(isinstance(value, int) for value in values) else "d"
-    return SeriesPoints(series, kind, unit, array("q", seconds), array(code, values))
 
 
 class GivenPoints(Points):
     """The points of a dry run that found these series."""
 
-    def __init__(self, metrics: Iterable[Metric], found: Sequence[SeriesPoints]) -> None:
+    def __init__(self, metrics: Iterable[Metric], found: Sequence[Series]) -> None:
         super().__init__(metrics, cap=0, oldest=0, newest=0)
         self._found = found
 
-    def __iter__(self) -> Iterator[SeriesPoints]:
+    def __iter__(self) -> Iterator[Series]:
         return iter(self._found)
 
 

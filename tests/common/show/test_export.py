@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,22 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ConfigurationError
+from common.metric import Series, gauge
 from common.outcome import ErrorSummary, Outcome, RunCounts, Status
 from common.show.export import check_output, output_file, write_csv, write_json
-from common.show.points import SeriesKey, SeriesPoints
-
-from .given import series_points
+from common.times import iso
 
 AT = 1_794_009_600
-ACTIVE = SeriesKey("wandb.runs.active", ("entity:acme", "project:ants"), None)
+ACTIVE = gauge("wandb.runs.active", "run", "Runs that are active.", "entity", "project")
+LOAD = gauge("host.load", "process", "Processes that wait.")
+ANTS = {"entity": "acme", "project": "ants"}
 OUTCOMES = [Outcome("wandb", Status.OK), Outcome("host", Status.OK), Outcome("none", Status.EMPTY)]
 POINTS = {
-    "host": [series_points(SeriesKey("host.load", (), 'node "1", a'), "process", [(AT + 86_399, 0.1)])],
-    "wandb": [series_points(ACTIVE, "run", [(AT, 3), (AT + 900, 4.5), (AT + 1800, 1e300)])],
+    "host": [LOAD(0.1, AT + 86_399, on_host='node "1", a')],
+    "wandb": [ACTIVE.series((AT, AT + 900, AT + 1800), (3, 4.5, 1e300), **ANTS)],
 }
 
 
-def document(outcomes: list[Outcome], points: Mapping[str, Iterable[SeriesPoints]] | None) -> Any:
+def document(outcomes: list[Outcome], points: Mapping[str, Iterable[Series]] | None) -> Any:
     stream = io.StringIO()
     write_json(outcomes, points, stream)
     return json.loads(stream.getvalue())
@@ -41,7 +43,7 @@ def test_json_of_a_dry_run_has_every_sample_and_when_it_is_true() -> None:
     outcome = Outcome(
         "wandb", Status.OK, seconds=0.41, counts=RunCounts(1, dropped={"not_finite": 1}), as_of=AT
     )
-    assert document([outcome], {"wandb": [series_points(ACTIVE, "run", [(AT, 3)])]}) == {
+    assert document([outcome], {"wandb": [ACTIVE(3, AT, **ANTS)]}) == {
         "status": "ok",
         "collectors": [
             {
@@ -114,32 +116,47 @@ def test_status_of_a_document_is_the_worst_of_its_collectors(
         assert document([Outcome("x", status) for status in order], None)["status"] == worst
 
 
-@given(st.data())
-def test_json_holds_any_text_and_number_a_sample_per_line(data: st.DataObject) -> None:
-    integers, floats = st.integers(-(10**18), 10**18), st.floats(allow_nan=False, allow_infinity=False)
-    points = st.lists(st.tuples(st.integers(0, 2**32), integers), min_size=1, max_size=3) | st.lists(
-        st.tuples(st.integers(0, 2**32), floats), min_size=1, max_size=3
-    )
-    text = st.text(max_size=5) | st.sampled_from(['"', "\n}", "},", "{\n", '"value": 0'])
-    keys = st.builds(SeriesKey, text, st.lists(text, max_size=2).map(tuple), st.none() | text)
-    made, expected = [], []
-    for key, unit in data.draw(st.lists(st.tuples(keys, text), max_size=3)):
-        pairs = data.draw(points)
-        made.append(series_points(key, unit, pairs))
-        same = {"metric": key.metric, "type": "gauge", "unit": unit, "host": key.host, "tags": list(key.tags)}
-        expected += [{**same, "value": value, "timestamp": at} for at, value in pairs]
+numbers = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
+points = st.dictionaries(st.integers(0, 2**32), numbers, min_size=1, max_size=3)
+text = st.text(max_size=5) | st.sampled_from(['"', "\n}", "},", "{\n", '"value": 0', "a,b", "=1"])
+tags = st.lists(text, max_size=2).map(tuple)
+
+
+@given(st.lists(st.tuples(text, tags, st.none() | text.filter(bool), points), max_size=3))
+def test_files_hold_any_text_and_number_a_sample_per_line(
+    found: list[tuple[str, tuple[str, ...], str | None, dict[int, float]]],
+) -> None:
+    made = [
+        Series(gauge("a.b", unit, "x"), own, host, [*pairs], [*pairs.values()])
+        for unit, own, host, pairs in found
+    ]
+    samples: list[dict[str, Any]] = [
+        {"metric": "a.b", "type": "gauge", "unit": unit, "host": host, "tags": [*own], "value": value}
+        | {"timestamp": at}
+        for unit, own, host, pairs in found
+        for at, value in pairs.items()
+    ]
     stream = io.StringIO()
     write_json([Outcome("a", Status.OK)], {"a": made}, stream)
     [entry] = json.loads(stream.getvalue())["collectors"]
-    assert entry["samples"] == expected
-    assert stream.getvalue().count("\n") == 2 + len(expected)
+    assert entry["samples"] == samples
+    assert stream.getvalue().count("\n") == 2 + len(samples)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "points.csv"
+        write_csv(path, [Outcome("a", Status.OK)], {"a": made})
+        rows = [*csv.DictReader(io.StringIO(path.read_bytes().decode(), newline=""))]
+    for row, sample in zip(rows, samples, strict=True):
+        assert (int(row["timestamp"]), float(row["value"])) == (sample["timestamp"], float(sample["value"]))
+        assert row["time"] == iso(int(row["timestamp"]))
+        assert row["tags"].endswith(" ".join(sample["tags"]))
+        assert (row["host"] or "").endswith(sample["host"] or "")
 
 
 def test_csv_has_a_row_with_everything_about_each_sample(tmp_path: Path) -> None:
     write_csv(tmp_path / "week.csv", OUTCOMES, POINTS)
     assert (tmp_path / "week.csv").read_text().splitlines() == [
         "time,timestamp,metric,type,unit,host,tags,value",
-        "2026-11-07T00:00:00Z,1794009600,wandb.runs.active,gauge,run,,entity:acme project:ants,3.0",
+        "2026-11-07T00:00:00Z,1794009600,wandb.runs.active,gauge,run,,entity:acme project:ants,3",
         "2026-11-07T00:15:00Z,1794010500,wandb.runs.active,gauge,run,,entity:acme project:ants,4.5",
         "2026-11-07T00:30:00Z,1794011400,wandb.runs.active,gauge,run,,entity:acme project:ants,1e+300",
         '2026-11-07T23:59:59Z,1794095999,host.load,gauge,process,"node ""1"", a",,0.1',
@@ -148,7 +165,7 @@ def test_csv_has_a_row_with_everything_about_each_sample(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum(a)"])
 def test_csv_holds_no_formula_and_negative_numbers_stay_numbers(tmp_path: Path, text: str) -> None:
-    series = series_points(SeriesKey("host.load", (text, "b:=1"), text), text, [(AT, -1.5)])
+    series = Series(gauge("host.load", text, "x"), (text, "b:=1"), text, (AT,), (-1.5,))
     write_csv(tmp_path / "week.csv", OUTCOMES[1:2], {"host": [series]})
     with (tmp_path / "week.csv").open(newline="") as file:
         [row] = csv.DictReader(file)
@@ -157,7 +174,7 @@ def test_csv_holds_no_formula_and_negative_numbers_stay_numbers(tmp_path: Path, 
 
 
 def test_csv_that_could_not_be_completed_leaves_the_old_file(tmp_path: Path) -> None:
-    def broken() -> Iterator[SeriesPoints]:
+    def broken() -> Iterator[Series]:
         yield from POINTS["wandb"]
         raise RuntimeError
 

@@ -7,76 +7,57 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.dashboard import Widget, line
-from common.metric import Combine, Metric, Series, count, gauge
-from common.show.grid import ChartLine, Grid, Summary, chart_lines, summarize
-from common.show.points import SeriesKey, SeriesPoints
+from common.metric import Combine, Series, count, gauge
+from common.show.grid import MAX_INTERVALS, ChartLine, Grid, Summary, chart_lines, summarize
+from common.show.points import Points
 from common.window import Window
-
-from .given import series_points
+from support.sinks import send
 
 SPAN = Window(0, 3600, 900)
-NAME = SeriesKey("a", (), None)
+LEVEL = gauge("a", "", "x")
 
 
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 10**6),
-    st.integers(1, 5000),
-    st.integers(1, 700),
-    st.floats(0.01, 1e6),
-)
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(1, 5000), st.integers(1, 10**4))
 def test_grid_covers_the_span_and_no_interval_is_narrower_than_a_step(
-    since: int, seconds: int, step: int, most: int, spacing: float
+    since: int, seconds: int, step: int, spacing: int
 ) -> None:
-    grid = Grid.over(Window(since, since + seconds, step), most, spacing)
-    assert 1 <= grid.size <= most
+    regular = LEVEL.series((since, since + spacing, since + 2 * spacing), (1, 2, 3))
+    grid = Grid.over(Window(since, since + seconds, step), [regular])
+    assert 1 <= grid.size <= MAX_INTERVALS
     assert grid.width >= min(step, 2 * spacing)
     assert grid.start <= since
-    assert grid.start + grid.size * grid.width >= since + seconds
+    assert grid.end(grid.size - 1) >= since + seconds
 
 
-@given(st.lists(st.tuples(st.integers(0, 3600), st.floats(-1e308, 1e308)), min_size=1, max_size=40))
-def test_every_point_of_a_span_is_in_one_interval_between_its_extremes(
-    points: list[tuple[int, float]],
-) -> None:
-    by_second = dict(points)
-    intervals = Grid.over(SPAN).intervals(series_points(NAME, "", sorted(by_second.items())))
-    assert len(intervals) == 4
-    for number, interval in enumerate(intervals):
-        values = [value for second, value in by_second.items() if max(0, (second - 1) // 900) == number]
-        assert (interval is None) is (not values)
-        if interval is not None:
-            assert (interval.low, interval.high) == (min(values), max(values))
-            assert interval.low <= interval.mean <= interval.high
-
-
-def test_points_outside_of_the_grid_are_not_drawn() -> None:
-    series = series_points(NAME, "", [(-1, 1), (3601, 2)])
-    assert Grid.over(SPAN).intervals(series) == [None] * 4
+@given(st.dictionaries(st.integers(0, 3600), st.floats(-1e308, 1e308), min_size=1, max_size=40))
+def test_every_point_of_a_span_is_in_one_interval(points: dict[int, float]) -> None:
+    seconds = sorted(points)
+    found = Grid(0, 900, 4).values(LEVEL.series(seconds, [points[second] for second in seconds]))
+    assert found == [
+        [points[second] for second in seconds if max(0, (second - 1) // 900) == number] for number in range(4)
+    ]
 
 
 @given(st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=20))
 def test_summary_of_any_values_is_finite_and_in_their_range(values: list[float]) -> None:
-    found = summarize(series_points(NAME, "", enumerate(values)))
+    found = summarize(values)
     assert (found.points, found.first, found.last) == (len(values), values[0], values[-1])
     assert min(values) == found.low <= found.mean <= found.high == max(values)
 
 
 def lines(widget: Widget, samples: list[Series], most: int = 6) -> tuple[list[ChartLine], int]:
     """Return the lines of a widget over points at seconds of SPAN."""
-    by_series: dict[tuple[Metric, tuple[str, ...]], list[tuple[int, float]]] = {}
-    for one in samples:
-        by_series.setdefault((one.metric, one.tags), []).extend(zip(one.times, one.values, strict=True))
-    found: dict[str, list[SeriesPoints]] = {}
-    for (metric, tags), points in by_series.items():
-        key = SeriesKey(metric.name, tags, None)
-        found.setdefault(metric.name, []).append(series_points(key, "", points, metric.kind))
+    points = Points((), 100, 0, 3600, many_ticks=True)
+    send(points, samples)
+    found: dict[str, list[Series]] = {}
+    for series in points:
+        found.setdefault(series.metric.name, []).append(series)
     _, drawn, total = chart_lines(widget, found, SPAN, most)
     return drawn, total
 
 
 def values(widget: Widget, samples: list[Series]) -> dict[tuple[str, ...], list[float | None]]:
-    return {one.labels: [each and each.mean for each in one.intervals] for one in lines(widget, samples)[0]}
+    return {one.labels: [each and each[1] for each in one.intervals] for one in lines(widget, samples)[0]}
 
 
 LOAD = gauge("jobs.load", "", "x", "team", "job", combines=Combine.SUM)
@@ -97,6 +78,7 @@ def test_series_of_a_line_combine_as_their_metric_declares(combines: Combine, ex
 def test_counts_of_an_interval_add_up_over_its_points_and_series() -> None:
     samples = [DONE(2, 10, job="a"), DONE(3, 20, job="a"), DONE(4, 20, job="b"), DONE(1, 2000, job="a")]
     assert values(line("Done", DONE), samples) == {(): [9, None, 1, None]}
+    assert values(line("Done", DONE), [DONE(2, 10), DONE(3, 890)]) == {(): [5, None, None, None]}
 
 
 def test_lines_are_separated_by_the_tags_of_the_widget() -> None:

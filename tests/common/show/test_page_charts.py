@@ -124,45 +124,20 @@ def test_records_closer_than_the_step_are_drawn_as_closely(show: Show, browser: 
     assert label.endswith("over 6 h: from 1.00 GiB to 1.00 GiB")
 
 
-def test_of_many_series_those_that_reach_highest_are_drawn_and_the_others_counted(
-    show: Show, browser: Browser
+def test_of_many_series_those_that_reach_highest_are_drawn(
+    show: Show, tmp_path: Path, browser: Browser
 ) -> None:
     peaks = {f"p{place:04}": place * 37 % 1000 for place in range(1000)}
     show([ACTIVE(peak, at, project=name) for name, peak in peaks.items() for at in (HOURS.since, END - 1)])
     highest = sorted(sorted(peaks, key=lambda name: -peaks[name])[:6])
     assert browser.texts("td.name") == [f"project:{name}" for name in highest]
     assert "994" in browser.texts(".metric table + p")[0]
+    assert (tmp_path / "page.html").stat().st_size < 2_000_000
     assert strokes(browser, ".plot .line") == strokes(browser, "td.name path")
     assert len({*strokes(browser, ".plot .line")}) == 6
 
 
-def test_a_page_of_a_thousand_series_is_small_and_drawn_at_once(
-    show: Show, tmp_path: Path, browser: Browser
-) -> None:
-    def task_time(path: Path) -> float:
-        browser.show(path)
-        figures = browser.ask("Performance.getMetrics")["metrics"]
-        return float(next(one["value"] for one in figures if one["name"] == "TaskDuration"))
-
-    names = [f"p{place:04}" for place in range(1000)]
-    show([ACTIVE(place, at, project=name) for place, name in enumerate(names) for at in HOURS.ticks])
-    assert (tmp_path / "page.html").stat().st_size < 2_000_000
-    (tmp_path / "blank.html").write_text("<!DOCTYPE html><title>blank</title>")
-    browser.ask("Performance.enable", timeDomain="threadTicks")
-    best = min(task_time(tmp_path / "page.html") - task_time(tmp_path / "blank.html") for _ in range(3))
-    assert best < 1.0
-
-
-def test_two_series_of_a_metric_are_told_apart_beside_another_metric(show: Show, browser: Browser) -> None:
-    samples = [ACTIVE(len(name), at, project=name) for name in ("ants", "termites") for at in HOURS.ticks]
-    show([*samples, RATE(0.5, END - 900)])
-    assert browser.texts("h4") == ["wandb.runs.active", "wandb.rate"]
-    assert browser.texts("td.name") == ["project:ants", "project:termites"]
-    assert browser.texts("td.number")[::5] == ["4", "8", "0.500"]
-    assert browser.every(".several", "1") == []
-
-
-@pytest.mark.parametrize("days", [0.003, 0.04, 1, 7, 30, 100, 365, 3000])
+@pytest.mark.parametrize("days", [0.003, 1, 30, 365, 3000])
 def test_labels_are_legible_and_do_not_overlap_in_any_window(
     days: float, show: Show, tmp_path: Path, browser: Browser
 ) -> None:

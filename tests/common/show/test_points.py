@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
-from common.metric import Series, count, gauge
+from common.metric import Metric, Series, count, gauge
 from common.show import points as points_module
-from common.show.points import Points, SeriesKey
+from common.show.points import Points, labels
 from support.sinks import send
 from support.standins import NOW
 
 LOAD = gauge("host.load", "process", "Processes that wait.", "project")
 DONE = count("jobs.done", "job", "Jobs that ended.", "project")
-ANTS = SeriesKey("host.load", ("project:ants",), None)
 
-Found = dict[SeriesKey, list[tuple[int, float]]]
+Key = tuple[Metric, tuple[str, ...], str | None]
+Found = dict[Key, list[tuple[int, float]]]
 
 
 def open_points(cap: int = 10, *, many_ticks: bool = False) -> Points:
@@ -30,8 +28,8 @@ def open_points(cap: int = 10, *, many_ticks: bool = False) -> Points:
 def found(points: Points) -> Found:
     """Return the points by series; each series is there once."""
     series = [*points]
-    assert len({one.series for one in series}) == len(series)
-    return {one.series: [*zip(one.seconds, one.values, strict=True)] for one in series}
+    assert len({one[:3] for one in series}) == len(series)
+    return {one[:3]: [*zip(one.times, one.values, strict=True)] for one in series}
 
 
 values = st.integers(-(2**70), 2**70) | st.floats()
@@ -57,8 +55,7 @@ def test_what_a_push_would_send_is_kept_and_the_rest_counted(
         for series in batch:
             table.add(series)
         for metric, tags, host, times, numbers in table.drain():
-            key = SeriesKey(metric.name, tags, host)
-            expected.setdefault(key, []).extend(zip(times, numbers, strict=True))
+            expected.setdefault((metric, tags, host), []).extend(zip(times, numbers, strict=True))
     assert found(points) == expected
     assert points.points_sent == sum(map(len, expected.values()))
     assert (points.dropped, points.examples, points.beyond_cap) == (
@@ -68,19 +65,16 @@ def test_what_a_push_would_send_is_kept_and_the_rest_counted(
     )
 
 
-def test_a_series_has_its_kind_and_unit_without_the_common_tags() -> None:
+def test_points_of_a_series_are_in_order_and_its_labels_name_the_host() -> None:
     points = open_points()
-    send(
-        points, [LOAD(0.5, NOW, project="Ants"), DONE(1, NOW), DONE(2, NOW), LOAD(1, NOW - 1, project="Ants")]
-    )
+    send(points, [LOAD(0.5, NOW, project="Ants"), DONE(2, NOW), LOAD(1, NOW - 1, project="Ants")])
     send(points, [LOAD(3, NOW - 60, on_host="node-1")])
-    assert [(one.series, one.type, one.unit) for one in points] == [
-        (ANTS, "gauge", "process"),
-        (SeriesKey("jobs.done", (), None), "count", "job"),
-        (SeriesKey("host.load", (), "node-1"), "gauge", "process"),
-    ]
-    assert [*found(points).values()] == [[(NOW - 1, 1), (NOW, 0.5)], [(NOW, 3)], [(NOW - 60, 3)]]
-    assert [one.series.labels for one in points] == [("project:ants",), (), ("host:node-1",)]
+    assert found(points) == {
+        (LOAD, ("project:ants",), None): [(NOW - 1, 1), (NOW, 0.5)],
+        (DONE, (), None): [(NOW, 2)],
+        (LOAD, (), "node-1"): [(NOW - 60, 3)],
+    }
+    assert [*map(labels, points)] == [("project:ants",), (), ("host:node-1",)]
 
 
 @pytest.mark.parametrize(
@@ -100,30 +94,7 @@ def test_the_flushes_of_a_series_join_and_integers_stay_integers(
         send(points, [LOAD(value, second := second + 1, project="ants") for value in batch])
     [series] = points
     assert [*map(repr, series.values)] == texts
-    assert [*series.seconds] == [NOW - 59 + number for number in range(len(texts))]
-
-
-def test_points_that_a_push_would_drop_are_dropped_and_counted() -> None:
-    points = open_points()
-    send(
-        points,
-        [
-            LOAD(math.nan, NOW),
-            *(LOAD(1, NOW + ahead) for ahead in (-3601, -3600, 600, 601)),
-            *(DONE(1, NOW, project=project) for project in "aA"),
-        ],
-    )
-    assert [*found(points).values()] == [[(NOW - 3600, 1), (NOW + 600, 1)]]
-    assert points.dropped == {"not_finite": 1, "too_old": 1, "in_future": 1, "tag_collision": 2}
-
-
-def test_the_cap_is_one_for_all_flushes_of_a_backfill() -> None:
-    points = open_points(cap=2, many_ticks=True)
-    for second in range(NOW - 3, NOW):
-        send(points, [LOAD(1, second, project=project) for project in ("ants", "bees", "cats")])
-    assert [len(kept) for kept in found(points).values()] == [3, 3]
-    assert points.dropped == {"series_cap": 3}
-    assert [*map(len, points.beyond_cap.values())] == [1]
+    assert [*series.times] == [NOW - 59 + number for number in range(len(texts))]
 
 
 def test_more_points_than_the_limit_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +114,6 @@ def test_present_values_of_what_a_backfill_lacks_are_added() -> None:
     send(present, [DONE(5, NOW), LOAD(2, NOW)])
     past.add_present(present)
     assert found(past) == {
-        SeriesKey("jobs.done", (), None): [(NOW - 900, 1)],
-        SeriesKey("host.load", (), None): [(NOW, 2)],
+        (DONE, (), None): [(NOW - 900, 1)],
+        (LOAD, (), None): [(NOW, 2)],
     }
