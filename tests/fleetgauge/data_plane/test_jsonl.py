@@ -19,8 +19,8 @@ from fleetgauge.data_plane import (
     MetricsDataPlaneClient,
     OperationTotals,
     chain,
-    jsonl,
 )
+from fleetgauge.data_plane import sinks as sinks_module
 from fleetgauge.records.background import Worker
 from support.data_plane_fakes import Store, Tensor
 
@@ -263,7 +263,7 @@ def test_client_that_is_gone_or_fails_costs_no_operation(sinks: Sinks) -> None:
 
 
 def test_partitions_past_the_limit_are_summed_as_one(sinks: Sinks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "MAX_GROUPS", 3)
+    monkeypatch.setattr(sinks_module, "MAX_GROUPS", 3)
     sinks.new()
     sinks.emit(0, *(event(partition_id=partition_id) for partition_id in "abcdea"))
     assert [(one["partition_id"], one["count"]) for one in sinks.operations()] == [
@@ -276,10 +276,10 @@ def test_partitions_past_the_limit_are_summed_as_one(sinks: Sinks, monkeypatch: 
 
 
 def test_smallest_partitions_past_the_limit_are_summed_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "MAX_PARTITIONS", 3)
-    assert jsonl.largest({"a": 1, "b": 30, "c": 2, "d": 40}) == {"d": 40, "b": 30, "_other": 3}
-    assert jsonl.largest({"a": 1, "b": 30, "c": 2}) == {"a": 1, "b": 30, "c": 2}
-    assert jsonl.largest(dict.fromkeys("bdac", 1)) == {"a": 1, "b": 1, "_other": 2}
+    monkeypatch.setattr(sinks_module, "MAX_PARTITIONS", 3)
+    assert sinks_module.largest({"a": 1, "b": 30, "c": 2, "d": 40}) == {"d": 40, "b": 30, "_other": 3}
+    assert sinks_module.largest({"a": 1, "b": 30, "c": 2}) == {"a": 1, "b": 30, "c": 2}
+    assert sinks_module.largest(dict.fromkeys("bdac", 1)) == {"a": 1, "b": 1, "_other": 2}
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_malformed_event_costs_itself_and_is_counted(sinks: Sinks, odd: Any) -> 
 def test_events_that_find_no_room_are_counted_and_none_waits(
     sinks: Sinks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(jsonl, "MAX_WAITING", 3)
+    monkeypatch.setattr(sinks_module, "MAX_WAITING", 3)
     inside, released = threading.Event(), threading.Event()
 
     class Hanging:

@@ -13,7 +13,7 @@ import pytest
 
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
-from fleetgauge.data_plane.process import environment_rank
+from fleetgauge.data_plane.events import environment_rank
 from support.data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
 
 PRELUDE = """

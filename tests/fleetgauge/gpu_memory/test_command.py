@@ -78,7 +78,6 @@ def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture
         ("track.json", "[]", "it holds no event"),
         ("track.json", "[" * 100_000, "it is not JSON: it is nested too deeply"),
         ("track.json", '{"events": []}', "it holds no event"),
-        ("track.csv", "timestamp,event_type\n", "it holds no event"),
         ("notes.txt", "not an event\n", "it holds no event (1 not json)"),
     ],
 )

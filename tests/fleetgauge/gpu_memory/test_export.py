@@ -22,7 +22,7 @@ from fleetgauge.gpu_memory import (
     tracking_metrics,
     tracking_summary_fields,
 )
-from fleetgauge.gpu_memory.attribution import attribution_page
+from fleetgauge.gpu_memory.wandb_export import attribution_page
 
 Calls = list[tuple[Any, ...]]  # whatever W&B was given
 SESSION = SessionSummary(

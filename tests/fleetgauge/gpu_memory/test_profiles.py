@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleetgauge.gpu_memory import load_recording
 from fleetgauge.gpu_memory.events import read_event
-from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, RankProfile, SessionProfile, batches
+from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, RankProfile, SessionProfile
 
 Drawn = list[tuple[float, int | None]]
 samples_drawn = st.lists(st.tuples(st.floats(0, 1e6), st.none() | st.integers(0, 10**12)), max_size=700)
@@ -176,7 +176,3 @@ def test_real_session_has_its_peaks_in_its_lines(samples: Path) -> None:
     assert (*peaks, totals.peaks["capacity"]) == (6971635275, 7668798802, 7883547166, 17179869184)
     for series, peak in enumerate(peaks):
         assert max(size for _, size in rank.bins.points(series) if size is not None) == peak
-
-
-def test_batches_are_the_stream() -> None:
-    assert [item for batch in batches(range(2000)) for item in batch] == list(range(2000))

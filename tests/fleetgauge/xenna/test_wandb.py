@@ -335,18 +335,6 @@ def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, monkeypatch: 
     ]
 
 
-def test_an_old_w_and_b_shares_the_run_and_says_so_once(
-    monitor: Any, wandb: Wandb, caplog: pytest.LogCaptureFixture
-) -> None:
-    with hook(None, wandb_run="own"):
-        watched = monitor([one()] * 2)
-        watched.update()
-        watched.update()
-    [warning] = warnings(caplog)
-    assert "cannot have a second run, so pipeline statistics take steps of the job's" in warning
-    assert len(wandb.logged) == 2
-
-
 def test_a_run_of_its_own_that_cannot_be_started_does_not_take_steps_of_the_jobs(
     monitor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
