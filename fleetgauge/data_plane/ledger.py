@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import NamedTuple
 
 from fleetgauge.data_plane.row_bytes import Columns
 
@@ -49,20 +48,9 @@ class Operation:
         self.partition_id = partition_id
 
 
-class Row(NamedTuple):
-    """The bytes of a key by field. Keys with equal sizes share one row."""
-
-    n_bytes: int
-    number: int  # of the latest put that wrote it
-    fields: tuple[Hashable, ...]
-    sizes: tuple[int, ...]
-
-    def overwritten(self, new: Row) -> Row:
-        """Return the row with the fields of a later put, or of one that overlapped."""
-        sizes = dict(zip(self.fields, self.sizes, strict=True))
-        sizes |= zip(new.fields, new.sizes, strict=True)
-        number = max(self.number, new.number)
-        return Row(sum(sizes.values()), number, tuple(sizes), tuple(sizes.values()))
+# The bytes of a key: in all, the number of the latest put that wrote it, the fields and their sizes. Keys
+# with equal sizes share one. Plain tuples: a NamedTuple takes far longer to make and to collect.
+Row = tuple[int, int, tuple[Hashable, ...], tuple[int, ...]]
 
 
 def rows_of(columns: Columns, n_rows: int, number: int) -> list[Row]:
@@ -70,10 +58,16 @@ def rows_of(columns: Columns, n_rows: int, number: int) -> list[Row]:
     fields = tuple(columns)
     if not any(isinstance(column, list) for column in columns.values()):
         equal: tuple[int, ...] = tuple(columns.values())  # type: ignore[arg-type]  # no list among them
-        return [Row(sum(equal), number, fields, equal)] * n_rows
+        return [(sum(equal), number, fields, equal)] * n_rows
     every = [[column] * n_rows if isinstance(column, int) else column for column in columns.values()]
     sizes = list(zip(*every, strict=True))
-    return list(map(Row._make, zip(map(sum, sizes), repeat(number), repeat(fields), sizes, strict=False)))
+    return list(zip(map(sum, sizes), repeat(number), repeat(fields), sizes, strict=False))
+
+
+def overwrite(old: Row, new: Row) -> Row:
+    """Return a row with the fields of a later put, or of one that overlapped."""
+    sizes = dict(zip(old[2], old[3], strict=True)) | dict(zip(new[2], new[3], strict=True))
+    return sum(sizes.values()), max(old[1], new[1]), tuple(sizes), tuple(sizes.values())
 
 
 class Partition:
@@ -95,8 +89,8 @@ class Partition:
         for key, row in new.items():
             if key not in cleared:
                 old = rows.get(key)
-                rows[key] = row if old is None else old.overwritten(row)
-                self.n_bytes += rows[key].n_bytes - (0 if old is None else old.n_bytes)
+                rows[key] = row if old is None else overwrite(old, row)
+                self.n_bytes += rows[key][0] - (0 if old is None else old[0])
 
     def remove(self, keys: Keys) -> Collection[Hashable]:
         """Remove keys. Returns those that were not outstanding."""
@@ -134,7 +128,7 @@ class Ledger:
         totals = self.totals
         rows = rows_of(columns, len(keys), put.number)
         if put.n_bytes > totals.max_bytes_per_key_seen:
-            largest = rows[0].n_bytes if rows[0] is rows[-1] else max([row[0] for row in rows])
+            largest = rows[0][0] if rows[0] is rows[-1] else max([row[0] for row in rows])
             totals.max_bytes_per_key_seen = max(totals.max_bytes_per_key_seen, largest)
         self._newest_put = max(self._newest_put, put.number)
         partition = self._partitions.get(put.partition_id)
@@ -158,7 +152,7 @@ class Ledger:
         # Keys that were put since the clear began stay.
         if self._newest_put > clear.number:
             rows = partition.rows
-            keys = tuple(key for key in keys if key not in rows or rows[key].number < clear.number)
+            keys = tuple(key for key in keys if key not in rows or rows[key][1] < clear.number)
         missing = self._remove(clear.partition_id, partition, keys)
         n_removed = n_before - self.totals.n_keys_outstanding
         if clear.keys is None or n_removed == len(clear.keys):
@@ -180,7 +174,7 @@ class Ledger:
     def recount(self) -> None:
         """Compute all sums anew, after an operation was interrupted half-way."""
         for partition_id, partition in list(self._partitions.items()):
-            partition.n_bytes = sum(row.n_bytes for row in partition.rows.values())
+            partition.n_bytes = sum(row[0] for row in partition.rows.values())
             if not partition.rows:
                 del self._partitions[partition_id]
         self.totals.n_keys_outstanding = sum(len(each.rows) for each in self._partitions.values())
