@@ -112,8 +112,8 @@ def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visib
         return VisibleGpus(len(entries), source, None)
     kind = str(entries[0])[:4] if entries else ""
     if kind in _UUIDS and not any(text(gpu.uuid).startswith(kind) for gpu in inventory):
-        # The inventory has no such UUIDs: trust the variable.
-        return VisibleGpus(len(entries), source, None)
+        # The inventory has no such UUIDs: trust the variable, up to seven MIG instances for each GPU.
+        return VisibleGpus(min(len(entries), 7 * len(inventory)), source, None)
     selected: list[int] = []
     for entry in entries:
         position = _position(entry, inventory)

@@ -117,7 +117,7 @@ def detect_gpus(env: Mapping[str, str], host: Host) -> VisibleGpus:
 
     The count is 0 where the driver lists none, or where there is no driver.
     """
-    if host.torch_gpus is not None:
+    if host.gpus is None and host.torch_gpus is not None:
         return VisibleGpus(len(host.torch_gpus), "torch", host.torch_gpus)
     if visible := visible_by_environment(env, host.gpus):
         return visible

@@ -104,21 +104,3 @@ from fleetgauge.data_plane import MetricsDataPlaneClient
 print(isinstance(MetricsDataPlaneClient(object()), MetricsDataPlaneClient))
 """
     assert run(program, nemo_rl) == "True"
-
-
-def test_importing_and_using_the_wrapper_imports_nothing_heavy(nemo_rl: Path) -> None:
-    for name in ("torch", "tensordict", "wandb", "numpy"):
-        (nemo_rl / f"{name}.py").write_text("raise AssertionError('imported')")
-    program = """
-before = set(sys.modules)
-from fleetgauge.data_plane import MetricsDataPlaneClient
-class Inner:
-    def put_samples(self, *arguments, **options): pass
-client = MetricsDataPlaneClient(Inner())
-client.put_samples(["a"], "p", fields={"x": memoryview(b"1234")})
-isinstance(client, int)
-print(client.snapshot()["bytes_outstanding"])
-new = {name.partition(".")[0] for name in set(sys.modules) - before}
-print(sorted(new - set(sys.stdlib_module_names)))
-"""
-    assert run(program, nemo_rl).splitlines() == ["4", "['fleetgauge']"]

@@ -6,7 +6,6 @@ The name of each test says which ran. test_data_plane_torch.py runs both in an e
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,16 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.data_plane import MetricsDataPlaneClient
 from fleetgauge.data_plane.row_bytes import measure
 from support.data_plane_fakes import (
     DeviceVector,
-    Events,
     Jagged,
     LazyStack,
     Nested,
     NonTensor,
-    Store,
     Tensor,
     host_vector,
 )
@@ -34,32 +30,9 @@ from support.data_plane_fakes import (
 SIZES = {"int64": 8, "float32": 4, "bfloat16": 2, "bool": 1}
 
 
-class Makes(ABC):
-    """Makes batches. What it returns is of libraries that may not be installed, hence `Any`."""
+class Arrays:
+    """Makes batches of stand-ins. What it returns is of libraries that may not be installed, hence `Any`."""
 
-    @abstractmethod
-    def dense(self, *shape: int, dtype: str = "float32") -> Any: ...
-    @abstractmethod
-    def jagged(self, lengths: Sequence[int], *inner: int, dtype: str = "float32") -> Any: ...
-    @abstractmethod
-    def narrowed(self, lengths: Sequence[int], buffer: int) -> Any: ...
-    @abstractmethod
-    def from_offsets(self, *offsets: int) -> Any: ...
-    @abstractmethod
-    def transposed(self, lengths: Sequence[int], inner: int) -> Any: ...
-    @abstractmethod
-    def nested(self, *shapes: tuple[int, ...]) -> Any: ...
-    @abstractmethod
-    def batch(self, n_rows: int, **leaves: Any) -> Any: ...
-    @abstractmethod
-    def row(self, **leaves: Any) -> Any: ...
-    @abstractmethod
-    def lazy(self, *members: Any, stack_dim: int = 0) -> Any: ...
-    @abstractmethod
-    def texts(self, *texts: str) -> Any: ...
-
-
-class Arrays(Makes):
     def dense(self, *shape: int, dtype: str = "float32") -> Any:
         return Tensor(*shape, element_size=SIZES[dtype])
 
@@ -96,7 +69,7 @@ class Arrays(Makes):
         return NonTensor()
 
 
-class Torch(Makes):
+class Torch:
     def __init__(self) -> None:
         self.torch: Any = import_module("torch")
         self.tensordict: Any = import_module("tensordict")
@@ -139,13 +112,13 @@ class Torch(Makes):
         return self.tensordict.NonTensorStack(*texts)
 
 
+Makes = Arrays | Torch
 MAKERS = {"arrays": Arrays, "torch": Torch} if find_spec("torch") else {"arrays": Arrays}
 
 
 @pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def make(request: pytest.FixtureRequest) -> Makes:
-    maker = request.param()
-    assert isinstance(maker, Makes)
+    maker: Makes = request.param()
     return maker
 
 
@@ -231,25 +204,6 @@ def test_rows_that_are_not_as_many_as_the_keys_are_divided_evenly(make: Makes) -
     assert rows(fields, 3) == {"x": [10, 9, 9], "y": [3, 2, 2], "z": [8, 8, 8]}
 
 
-def test_a_put_is_cleared_row_by_row(make: Makes) -> None:
-    events = Events()
-    client = MetricsDataPlaneClient(Store(), events)
-    fields = make.batch(2, x=make.jagged([50, 1]), y=make.dense(2, 3, dtype="bool"))
-    client.put_samples(["long", "short"], "p", fields=fields)
-    assert (events.last["n_keys"], events.last["n_bytes"]) == (2, 210)
-    client.clear_samples(["long"], "p")
-    assert client.snapshot()["bytes_outstanding"] == 7
-    assert client.snapshot()["measure_errors"] == 0
-
-
-def test_what_a_get_returns_is_measured_and_returned_as_it_is(make: Makes) -> None:
-    store, events = Store(), Events()
-    store.result = make.lazy(make.row(x=make.dense(5)), make.row(x=make.dense(2)))
-    client = MetricsDataPlaneClient(store, events)
-    assert client.get_samples(["a", "b"], "p", ["x"]) is store.result
-    assert events.last["n_bytes"] == 28
-
-
 # Only what the arrays can show
 
 
@@ -298,24 +252,6 @@ def test_a_list_of_anything_but_tensors_is_not_walked() -> None:
 
 def test_arrays_that_only_know_their_nbytes() -> None:
     assert rows({"x": memoryview(bytes(10))}, 2) == {"x": [5, 5]}
-
-
-def test_what_claims_to_be_a_tensor_and_answers_nonsense_has_no_bytes() -> None:
-    class Odd(Tensor):
-        def numel(self) -> Any:
-            return "many"
-
-    assert rows({"x": Odd(1), "y": type("Odd", (), {"nbytes": "many"})()}, 1) == {"x": [0], "y": [0]}
-
-
-def test_half_of_a_protocol_is_none_of_it() -> None:
-    def asked(_: object) -> None:
-        raise AssertionError("called on the strength of its name alone")
-
-    halves = [type("Half", (), {name: asked})() for name in ("numel", "element_size", "items", "keys")]
-    assert rows({str(index): half for index, half in enumerate(halves)}, 1) == {
-        str(index): [0] for index in range(4)
-    }
 
 
 def test_a_batch_for_no_keys_is_measured_whole() -> None:

@@ -12,15 +12,13 @@ import pytest
 
 from fleetgauge.gpu_memory import (
     ManifestError,
-    RecordingError,
     SessionSummary,
     load_recording,
     recording,
-    sessions,
 )
 from fleetgauge.gpu_memory.oom import find_oom_dumps, read_oom_dump
 from fleetgauge.gpu_memory.recording import open_recording
-from fleetgauge.gpu_memory.sessions import Manifest, read_manifest
+from fleetgauge.gpu_memory.sessions import read_manifest
 
 
 def line(at: int, session: str = "s", **fields: object) -> str:
@@ -94,16 +92,15 @@ def test_a_sink_torn_at_any_byte_of_its_last_two_lines_loses_no_earlier_event(
     assert len(expected) == 176
     start, middle = len(whole) - len(before) - len(last), len(whole) - len(last)
     part = open_recording(tmp_path).parts[1]
-    for cut in range(start, len(whole) + 1):
+    ends = (start, middle - 1, middle, len(whole) - 1, len(whole))
+    for cut in sorted({at + near for at in ends for near in (-1, 0, 1)} & set(range(start, len(whole) + 1))):
         end.write_bytes(whole[:cut])
         losses: Counter[str] = Counter()
         found = [event.timestamp for batch in recording.read_part(part, losses) for event in batch]
         # A line that lacks only its end is whole.
         complete = (cut >= middle - 1) + (cut >= len(whole) - 1)
         assert found == expected[170 : 174 + complete]
-        assert losses == (
-            {} if cut in (start, middle - 1, middle, len(whole) - 1, len(whole)) else {"torn_line": 1}
-        )
+        assert losses == ({} if cut in ends else {"torn_line": 1})
     end.write_bytes(whole[:-9])
     assert times(tmp_path) == expected[:-1]
 
@@ -188,16 +185,6 @@ def test_a_bad_manifest_is_a_clear_error_and_the_segments_are_read_without_it(
     assert loaded.notes[0].endswith("its segments were read without it")
 
 
-def test_a_manifest_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_DOCUMENT_BYTES", 10)
-    (tmp_path / "manifest.json").write_text('{"a":  "b"}')
-    with pytest.raises(ManifestError, match="11 bytes are more than the 10 this reads"):
-        read_manifest(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"a": "b"}')
-    assert read_manifest(tmp_path) == Manifest((), {}, 0)
-    assert read_manifest(tmp_path / "none") is None
-
-
 def test_a_bad_entry_of_a_manifest_costs_itself(tmp_path: Path) -> None:
     good = {"session_id": "s", "status": " Completed ", "rank": True, "world_size": 0, "started_at_ns": 5}
     entries = [
@@ -247,11 +234,6 @@ def test_sessions_that_share_a_segment_read_only_their_own_events(tmp_path: Path
     assert found == {"a": [1.0, 3.0], "b": [2.0]}
 
 
-def test_segments_that_are_counted_from_zero_miss_none(tmp_path: Path) -> None:
-    loaded = load_recording(sink(tmp_path, line(1), first=0))
-    assert (loaded.notes, loaded.sessions[0].stats["pruned_segment_count"]) == ((), 0)
-
-
 def test_a_session_whose_events_were_pruned_is_still_listed(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"sessions": [{"session_id": "s", "status": "interrupted"}]}')
     loaded = load_recording(tmp_path)
@@ -290,15 +272,6 @@ def test_sessions_and_ranks_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     assert loaded.losses == {"too_many_sessions": 1}
     found = [(session.stats["total_events"], list(session.profile.ranks)) for session in loaded.sessions]
     assert found == [(2, [0, None]), (1, [0])]
-
-
-@pytest.mark.parametrize("name", ["nothing", "empty", "other"])
-def test_nothing_to_read_is_an_error_that_says_what_is_expected(name: str, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    sink(tmp_path / "other")
-    (tmp_path / "other" / "notes.txt").write_text("hello")
-    with pytest.raises(RecordingError, match=f"cannot read .*{name}: (there is no such|it holds no segment)"):
-        load_recording(tmp_path / name)
 
 
 def test_a_track_file_is_read_as_json(tmp_path: Path) -> None:

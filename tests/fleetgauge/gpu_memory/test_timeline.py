@@ -80,11 +80,6 @@ def test_249_alerts_and_the_last_row_still_leave_the_start() -> None:
     assert 95 <= kinds_of(rows)["sample"] <= 101
 
 
-def test_the_first_event_stays_although_worse_ones_follow() -> None:
-    rows = tracking_timeline_rows(events(["peak"] + ["critical"] * 5000 + ["sample"] * 5000))
-    assert (rows[0]["event_type"], rows[0]["elapsed_seconds"]) == ("peak", 0.0)
-
-
 def test_thousands_of_alerts_leave_the_whole_span_and_the_severe_ones() -> None:
     kinds = (
         ["sample"] * 7000 + ["warning"] * 2990 + ["critical"] * 3 + ["peak"] * 2000 + ["error"] * 2 + ["stop"]
