@@ -297,16 +297,6 @@ def test_enabled_is_what_the_configuration_says(cfg: dict[str, Any], enabled: bo
 
 
 @pytest.mark.slow
-def test_a_table_of_mixed_values_and_one_of_nothing_are_tables(tmp_path: Path) -> None:
-    with logger(tmp_path) as stage:
-        stage.log_table([{"x": 1}, {"x": "one"}], "mixed")
-        stage.log_table([], "empty")
-    written = read_back(tmp_path)["classify"]
-    assert written.table("mixed")["data"] == [[1], ["one"]]
-    assert (written.table("empty")["columns"], written.table("empty")["data"]) == ([], [])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "exit_code"),
     [

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import count
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 from fleetgauge.data_plane import (
     DataPlaneEvent,
-    DataPlaneStats,
     MetricsDataPlaneClient,
     log_event,
 )
@@ -250,32 +248,6 @@ def test_a_callback_already_sees_the_operation_counted(store: Store) -> None:
     assert seen == [24, 12]
 
 
-# Totals and what is outstanding
-
-
-def test_a_fresh_snapshot_is_all_zeros(client: MetricsDataPlaneClient) -> None:
-    snapshot = client.snapshot()
-    by_op = snapshot.pop("by_op")
-    assert set(snapshot) == {
-        "total_bytes",
-        "total_keys",
-        "total_ops",
-        "bytes_outstanding",
-        "peak_bytes_outstanding",
-        "max_bytes_per_key_seen",
-        "last_put_bytes_per_key",
-        "n_keys_outstanding",
-        "keys_overflowed",
-        "bytes_overflowed",
-        "foreign_clears",
-        "callback_errors",
-        "measure_errors",
-    }
-    assert set(snapshot.values()) == {0}
-    assert by_op == {op: {"ops": 0, "keys": 0, "bytes": 0, "errors": 0, "timeouts": 0} for op in CALLS}
-    assert asdict(DataPlaneStats()) == client.snapshot()
-
-
 def test_a_snapshot_does_not_change_afterwards(client: MetricsDataPlaneClient) -> None:
     before = client.snapshot()
     by_partition = client.bytes_outstanding_by_partition()
@@ -311,13 +283,3 @@ def test_a_table_for_no_key_is_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="max_keys is 0: it must be at least 1"):
         MetricsDataPlaneClient(store, max_keys=0)
     MetricsDataPlaneClient(store, max_keys=1)
-
-
-def test_a_callback_that_is_falsy_is_still_called(store: Store) -> None:
-    class Quiet(Events):
-        def __bool__(self) -> bool:
-            return False
-
-    events = Quiet()
-    MetricsDataPlaneClient(store, events).close()
-    assert len(events.told) == 1

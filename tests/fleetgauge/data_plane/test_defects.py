@@ -221,38 +221,6 @@ def test_9_a_meta_that_cannot_be_read_is_passed_on(
     assert (events.last["partition_id"], events.last["n_keys"]) == ("", 0)
 
 
-class Fragile:
-    """A key that can be hashed only so often."""
-
-    def __init__(self, hashes: int) -> None:
-        self.hashes = hashes
-
-    def __hash__(self) -> int:
-        self.hashes -= 1
-        if self.hashes < 0:
-            raise RuntimeError("hashed too often")
-        return 1
-
-
-@pytest.mark.parametrize("hashes", range(9))
-@pytest.mark.parametrize("n_others", [1, 300])
-def test_9_a_key_that_fails_half_way_leaves_the_sums_true(
-    n_others: int, hashes: int, client: MetricsDataPlaneClient
-) -> None:
-    client.put_samples(["z"], "q", fields={"x": Tensor(1)})
-    client.put_samples(["a"], "p", fields={"x": Tensor(1)})
-    keys: Any = [*range(n_others), Fragile(hashes)]
-    client.put_samples(keys, "p", fields={"x": Tensor(len(keys))})
-    snapshot = client.snapshot()
-    assert held(client) == 4 * snapshot["n_keys_outstanding"]
-    if snapshot["measure_errors"]:
-        assert (snapshot["measure_errors"], snapshot["n_keys_outstanding"] <= 2) == (1, True)
-    else:
-        assert snapshot["n_keys_outstanding"] == 2 + len(keys)
-    client.clear_samples(keys[:-1], "p")
-    assert held(client) == 4 * client.snapshot()["n_keys_outstanding"]
-
-
 class Interrupted:
     """A key at whose hashing, once armed, somebody presses Ctrl-C."""
 

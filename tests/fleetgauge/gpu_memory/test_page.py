@@ -152,22 +152,6 @@ def test_text_stands_out_from_what_is_behind_it(
     assert back == "rgb({}, {}, {})".format(*expected[scheme, media])
 
 
-@pytest.mark.slow
-@GPU
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_lines_and_marks_stand_out_from_the_plot(page: Path, scheme: str, browser: Browser) -> None:
-    browser.show(page, 1000, scheme)
-    strokes = "['.allocated', '.reserved', '.used', '.limit', '.mark.warning', '.mark.peak']"
-    colours = browser.look(
-        f"{strokes}.map(s => getComputedStyle(document.querySelector('.plot ' + s)).stroke)"
-    )
-    assert len(set(colours)) == 6
-    plot = browser.look("getComputedStyle(document.querySelector('.plot')).backgroundColor")
-    assert plot not in colours
-    for colour in colours:
-        assert browser.look(f"(() => {{ {LIGHT} return contrast('{colour}', '{plot}') }})()") >= 3
-
-
 def test_small_peaks_do_not_push_out_a_large_one() -> None:
     profile = SessionProfile()
     for at in range(1000):
