@@ -253,13 +253,13 @@ def nemo_rl_example(directory: Path) -> str:
     return example.replace("/shared/data-plane", str(directory))
 
 
-def test_the_wrapper_is_plugged_into_nemo_rls_factory_as_the_document_shows(tmp_path: Path) -> None:
+def test_wrapper_works_in_nemo_rls_factory_as_documented(tmp_path: Path) -> None:
     printed = run_python(CFG + nemo_rl_example(tmp_path) + USED, tmp_path, RANK="3")
     assert printed.split() == ["True", "False", "2", "24"]
     assert operations(tmp_path) == EVERY
 
 
-def test_the_wrapper_takes_the_place_of_nemo_rls_own_where_the_factory_imports_it(tmp_path: Path) -> None:
+def test_wrapper_replaces_nemo_rls_own_in_its_factory(tmp_path: Path) -> None:
     swapped = (
         "import sys, types, fleetgauge.data_plane\n"
         'sys.modules["nemo_rl.data_plane.observability"] = fleetgauge.data_plane\n'

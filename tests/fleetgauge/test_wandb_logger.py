@@ -238,7 +238,7 @@ def test_the_configuration_says_how_many_rows_of_any_table_are_logged(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("max_rows", "logged"), [(None, 1000), (20_000, 10_000)])
-def test_a_table_without_a_limit_has_a_thousand_rows_and_none_more_than_w_and_b_takes(
+def test_table_has_a_thousand_rows_by_default_and_10000_at_most(
     tmp_path: Path, max_rows: int | None, logged: int
 ) -> None:
     with logger(tmp_path) as stage:
@@ -405,7 +405,7 @@ def test_a_run_is_started_and_finished_once(tmp_path: Path, caplog: pytest.LogCa
 
 
 @pytest.mark.slow
-def test_w_and_b_is_given_less_patience_than_its_own_unless_the_user_said_otherwise(tmp_path: Path) -> None:
+def test_timeouts_are_short_unless_the_user_set_them(tmp_path: Path) -> None:
     with logger(tmp_path) as stage:
         settings = stage.run.settings
         assert (settings.init_timeout, settings.login_timeout, settings.finish_timeout) == (30, 30, 300)
@@ -480,7 +480,7 @@ def asked(
     ],
 )
 @pytest.mark.parametrize("made_of", [lambda cfg: cfg, OmegaConf.create], ids=["dict", "omegaconf"])
-def test_settings_come_from_the_configuration_or_from_w_and_bs_own_variables(
+def test_settings_come_from_the_configuration_or_the_environment(
     monkeypatch: pytest.MonkeyPatch,
     made_of: Any,
     section: dict[str, Any],
@@ -531,7 +531,7 @@ def use(stage: WandbLogger) -> str:
         (None, {"WANDB_DISABLED": "true"}),
     ],
 )
-def test_switched_off_the_job_goes_on_with_one_warning_and_w_and_b_is_not_even_imported(
+def test_switched_off_is_one_warning_and_wandb_is_not_imported(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],

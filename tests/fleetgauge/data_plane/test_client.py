@@ -201,7 +201,7 @@ def test_n_keys_of_a_call_that_succeeded(
     assert events.last["n_keys"] == {**N_KEYS_UP_FRONT, "claim_meta": 3}.get(op, 0)
 
 
-def test_bytes_of_a_put_are_those_of_its_fields_and_of_a_get_those_returned(
+def test_bytes_are_those_of_fields_put_and_of_fields_returned(
     client: MetricsDataPlaneClient, store: Store, events: Events
 ) -> None:
     client.put_samples(["a", "b"], "p", fields={"x": Tensor(2, 3), "y": Tensor(2, element_size=2)})
@@ -230,7 +230,7 @@ def test_a_put_of_no_keys_still_tells_its_bytes(
         (("fleetgauge.data_plane", "nemo_rl"), ["fleetgauge.data_plane"]),
     ],
 )
-def test_log_event_is_heard_once_where_ours_or_nemo_rls_logger_is_set_to_info(
+def test_log_event_uses_our_logger_or_else_that_of_nemo_rl(
     store: Store, caplog: pytest.LogCaptureFixture, at_info: tuple[str, ...], heard: list[str]
 ) -> None:
     for name in ("", "fleetgauge.data_plane", "nemo_rl"):

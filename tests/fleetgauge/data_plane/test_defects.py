@@ -295,7 +295,7 @@ def test_11_oldest_keys_of_the_oldest_partition_are_given_up(store: Store) -> No
     assert client.snapshot()["bytes_overflowed"] == 4 * (16 + 2 + 4)
 
 
-def test_12_a_wrapper_without_a_callback_can_be_pickled_and_counts_from_zero() -> None:
+def test_12_pickled_wrapper_counts_from_zero() -> None:
     client = MetricsDataPlaneClient(PicklableStore(), max_keys=3)
     client.put_samples(["a", "b"], "p", fields={"x": Jagged([50, 1])})
     twin = repickled(client)

@@ -52,7 +52,7 @@ print(isinstance(client, DataPlaneClient), isinstance(client, Adapter), client.a
     assert run(program, nemo_rl) == "True False reached True True"
 
 
-def test_an_instance_even_if_nemo_rl_is_imported_after_it_was_built_and_asked(nemo_rl: Path) -> None:
+def test_is_an_instance_though_nemo_rl_is_imported_later(nemo_rl: Path) -> None:
     program = """
 from fleetgauge.data_plane import MetricsDataPlaneClient
 client = MetricsDataPlaneClient(object())

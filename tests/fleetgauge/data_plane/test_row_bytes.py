@@ -233,7 +233,7 @@ def test_a_jagged_tensor_of_no_rows_has_no_bytes() -> None:
     assert rows({"x": Jagged([0, 0])}, 2) == {"x": [0, 0]}
 
 
-def test_no_batch_has_no_fields_and_a_stack_that_does_not_say_how_is_one_of_rows() -> None:
+def test_no_batch_has_no_fields_and_a_stack_is_one_of_rows() -> None:
     assert measure(None, 2).columns == {}
     assert rows(SimpleNamespace(tensordicts=[{"x": Tensor(3)}, {"x": Tensor(1)}]), 2) == {"x": [12, 4]}
 

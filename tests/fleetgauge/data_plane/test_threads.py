@@ -86,7 +86,7 @@ def test_4_a_snapshot_during_puts_is_of_one_instant() -> None:
     assert client.snapshot()["total_ops"] == 60 * THREADS
 
 
-def test_4_a_key_cleared_by_its_consumer_before_the_put_returns_is_not_held() -> None:
+def test_4_key_cleared_before_its_put_returns_is_not_outstanding() -> None:
     """The store wakes the consumer while the producer is still on its way back."""
     store = Store()
     client = MetricsDataPlaneClient(store)
@@ -213,7 +213,7 @@ def test_4_producers_and_consumers_at_full_speed_end_with_the_truth() -> None:
     assert client.snapshot()["bytes_outstanding"] == THREADS // 2 * 60 * 7
 
 
-def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscounts() -> None:
+def test_finalizer_that_uses_the_client_is_counted_and_never_hangs() -> None:
     """A key's hash stands for the garbage collector: code of the host that runs while the lock is held."""
     store = Store()
     client = MetricsDataPlaneClient(store)
@@ -248,7 +248,7 @@ def test_a_client_used_by_a_finalizer_while_it_counts_neither_hangs_nor_miscount
     assert_true_to(store, client)
 
 
-def test_a_partition_that_a_finalizer_empties_while_its_put_is_counted_is_emptied_after_it() -> None:
+def test_partition_cleared_by_a_finalizer_is_cleared_after_the_put() -> None:
     store, booking = Store(), threading.Event()
     client = MetricsDataPlaneClient(store)
 

@@ -102,7 +102,7 @@ def test_an_active_run_is_used_and_left_open(
 
 
 @pytest.mark.parametrize("failing", ["log", "summary", "log_artifact", "define_metric"])
-def test_whatever_raises_the_run_is_finished_once_and_the_error_comes_through(
+def test_run_is_finished_once_whatever_raises(
     failing: str, wandb: ModuleType, run: SimpleNamespace, calls: Calls, tmp_path: Path
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -37,7 +37,7 @@ def times(path: Path) -> list[float | None]:
     return [event.timestamp for session in load_recording(path).sessions for event in session.events()]
 
 
-def test_a_gpu_session_is_read_whole_and_its_statistics_are_the_trackers_own(samples: Path) -> None:
+def test_statistics_of_a_gpu_session_are_the_trackers_own(samples: Path) -> None:
     loaded = load_recording(samples / "gpu-sink")
     [session] = loaded.sessions
     assert session.summary == SessionSummary(
@@ -79,9 +79,7 @@ def test_sessions_of_one_sink_are_told_apart_whatever_became_of_them(samples: Pa
     assert [len(session.parts) for session in loaded.sessions] == [1, 1, 1, 1]
 
 
-def test_a_sink_torn_at_any_byte_of_its_last_two_lines_loses_no_earlier_event(
-    samples: Path, tmp_path: Path
-) -> None:
+def test_torn_sink_loses_no_complete_event(samples: Path, tmp_path: Path) -> None:
     *earlier, before, last = (samples / "cpu-sink" / "segment-000001.jsonl").read_bytes().splitlines(True)
     sink(tmp_path, b"".join(earlier[:170]).decode(), "")
     shutil.copy(samples / "cpu-sink" / "manifest.json", tmp_path)
@@ -172,9 +170,7 @@ def test_a_file_that_is_gone_is_one_loss(tmp_path: Path) -> None:
         ("\udcff", "can't decode"),
     ],
 )
-def test_a_bad_manifest_is_a_clear_error_and_the_segments_are_read_without_it(
-    text: str, complaint: str, tmp_path: Path
-) -> None:
+def test_segments_are_read_without_a_bad_manifest(text: str, complaint: str, tmp_path: Path) -> None:
     sink(tmp_path, line(1) + line(2, event_type="stop"))
     (tmp_path / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ManifestError, match=f"cannot read the manifest .*manifest.json: .*{complaint}"):

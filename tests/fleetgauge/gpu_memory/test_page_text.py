@@ -180,7 +180,7 @@ def test_a_rank_that_only_the_summary_knows_is_told() -> None:
     assert texts(page, "<h2>(.*?)</h2>") == ["Session s · rank 2"]
 
 
-def test_of_many_sessions_the_table_can_be_sorted_and_the_rest_is_not_drawn() -> None:
+def test_table_of_sessions_is_sortable_and_drawing_is_bounded() -> None:
     assert (alike(1).count('<table class="listed">'), alike(2).count('<table class="listed">')) == (0, 1)
     assert "are drawn below" not in alike(MAX_DRAWN)
     page = alike(MAX_DRAWN + 1)
@@ -207,7 +207,7 @@ def test_alerts_that_are_not_listed_are_counted() -> None:
     assert texts(page, "<h3>Alerts</h3>(.*?)<table")[0].startswith("4 alerts not listed")
 
 
-def test_out_of_memory_dumps_say_what_they_know_and_only_the_latest_are_listed() -> None:
+def test_latest_oom_dumps_are_listed_with_what_is_known() -> None:
     at = datetime(2026, 11, 16, 1, 15, 2, tzinfo=UTC)
     known = OomDump(Path("known"), at, "why", None, "m" * 501, None, complete=True)
     unknown = OomDump(Path("unknown"), None, None, None, None, None, complete=False)

@@ -59,7 +59,7 @@ def test_a_row_holds_what_was_measured_and_what_follows_from_it() -> None:
     )
 
 
-def test_events_out_of_order_are_put_in_order_and_those_without_a_time_left_out() -> None:
+def test_rows_are_in_order_of_time_and_all_have_one() -> None:
     rows = tracking_timeline_rows([{"timestamp": at} for at in (7.0, 5.0, None, math.nan, 6.0, True)])
     assert [(row["sample_index"], row["elapsed_seconds"]) for row in rows] == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert tracking_timeline_rows([{"timestamp": None}]) == []
@@ -88,9 +88,7 @@ def test_249_alerts_and_the_last_row_still_leave_the_start() -> None:
         (50, [1, 2, 4, 6], [395, 397, 399, 400]),
     ],
 )
-def test_the_room_that_few_samples_leave_goes_to_more_alerts_from_end_to_end(
-    samples: int, first: list[int], last: list[int]
-) -> None:
+def test_room_that_samples_leave_goes_to_alerts(samples: int, first: list[int], last: list[int]) -> None:
     rows = tracking_timeline_rows(events(["start"] + ["warning"] * 400 + ["sample"] * samples + ["stop"]))
     alerts = [row["sample_index"] for row in rows if row["event_type"] == "warning"]
     assert kinds_of(rows) == {"start": 1, "warning": 248 - samples, "sample": samples, "stop": 1}

@@ -103,7 +103,7 @@ def test_times_have_labels_at_round_moments_of_utc(since: str, until: str, label
     assert [label for _, label in axis.labels] == labels
 
 
-def test_a_clock_axis_takes_each_round_step_for_as_long_as_its_labels_are_few() -> None:
+def test_clock_axis_takes_the_smallest_step_with_few_labels() -> None:
     minute, hour, day = 60, 3600, 86400
     steps = [1, 5, 15, 30, minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute, hour, 2 * hour]
     steps += [3 * hour, 6 * hour, 12 * hour, day, 2 * day, 7 * day, 14 * day]
@@ -115,7 +115,7 @@ def test_a_clock_axis_takes_each_round_step_for_as_long_as_its_labels_are_few() 
     assert distances(0, 140 * day + 1) == {28 * day, 30 * day, 31 * day}
 
 
-def test_a_clock_axis_of_years_takes_each_round_number_of_months_for_as_long_as_its_labels_are_few() -> None:
+def test_clock_axis_of_years_has_steps_of_months() -> None:
     steps = [1, 3, 6, 12, 24, 60, 120, 600]
     for step, larger in zip(steps, [*steps[1:], 600], strict=True):
         assert months(10 * step) == [*range(0, 10 * step + 1, step)]

@@ -47,7 +47,7 @@ def test_a_value_alone_between_gaps_may_be_a_dot() -> None:
     assert drawing("dots a", Line("A", "a", points)) == []
 
 
-def test_a_band_goes_there_along_its_highs_and_back_along_its_lows_between_gaps() -> None:
+def test_band_is_drawn_between_highs_and_lows_and_broken_at_gaps() -> None:
     band = Band("a", [(0, (1, 2)), (5, (2, 10)), (6, None), (7, (5, 6))])
     chart = draw_chart(UNIT, UNIT, (), (), (), "text", bands=(band,))
     assert re.findall(r'<path class="band fill-a" d="([^"]*)"', chart) == [
@@ -70,7 +70,7 @@ def test_each_shape_has_its_own_key() -> None:
     assert keys == [[("mark a", "M13 6.5h0")], [("limit a", "M1 6.5H25")]]
 
 
-def test_a_script_is_told_the_points_as_seconds_after_the_one_before_and_short_numbers() -> None:
+def test_points_are_encoded_as_differences_and_short_numbers() -> None:
     x, values = Axis(-1.0, 9.0, ()), (0.123456, 0.0999, None, -2.5, 1e15, 1234567.8912, 0)
     line = Line("<A>", "a", [(at / 2, value) for at, value in enumerate(values)])
     chart = draw_chart(x, UNIT, [line], (), (), "text", reading=Reading("elapsed", "byte", 0.25))

@@ -141,7 +141,7 @@ def test_a_listed_table_is_sorted_by_value_and_filtered(tmp_path: Path, browser:
         ["1.23e-05", "0.5", "12", "1,200", "", "2026-11-14 00:00", "2026-11-15 00:00"],
     ],
 )
-def test_a_listed_table_sorts_sizes_durations_and_moments_by_what_they_mean(
+def test_listed_table_sorts_sizes_and_durations_by_value(
     values: list[str], tmp_path: Path, browser: Browser
 ) -> None:
     rows = [[("Max", value, "number")] for value in reversed(values)]
@@ -163,9 +163,7 @@ def test_the_policy_lets_this_script_run_and_nothing_else(tmp_path: Path, browse
     assert browser.requests == [path.as_uri()]
 
 
-def test_without_a_script_the_page_is_whole_and_says_nothing_that_only_a_script_can_do(
-    tmp_path: Path, browser: Browser
-) -> None:
+def test_page_without_a_script_is_complete(tmp_path: Path, browser: Browser) -> None:
     rows = [[("Series", "ants", "name")]]
     text = page(tmp_path / "page.html", chart() + render_table(rows, "listed"), script=False).read_text()
     assert not re.search("<script|<input|<select|<button|Content-Security", text)

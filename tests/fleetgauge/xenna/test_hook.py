@@ -29,9 +29,7 @@ def test_what_the_original_takes_returns_and_raises_passes_through(monitor: Any,
     assert len(metrics(tmp_path)) == 1
 
 
-def test_a_monitor_keeps_a_close_of_its_own_and_gets_none_where_its_class_has_none(
-    monitor: Any, tmp_path: Path
-) -> None:
+def test_monitor_keeps_its_own_close_or_has_none(monitor: Any, tmp_path: Path) -> None:
     with hook(tmp_path):
         watched = monitor([one()])
         watched.close = own = object()
@@ -169,9 +167,7 @@ def test_the_extra_question_on_leaving_is_answered_but_not_recorded(monitor: Any
     assert len(metrics(tmp_path)) == 2
 
 
-def test_a_pipeline_that_fails_raises_its_own_error_and_leaves_an_end_record(
-    monitor: Any, tmp_path: Path
-) -> None:
+def test_failing_pipeline_raises_its_error_and_has_an_end_record(monitor: Any, tmp_path: Path) -> None:
     class OddError(Exception):
         pass
 

@@ -305,7 +305,7 @@ def test_whatever_is_missing_or_odd_costs_only_itself(path: tuple[object, ...], 
         ([7, "X" * 300], ["7", "x" * 100]),
     ],
 )
-def test_stages_are_named_in_snake_case_with_an_index_only_where_two_would_collide(
+def test_stage_keys_are_snake_case_with_an_index_on_collision(
     names: list[object], keys: list[str | None]
 ) -> None:
     assert stage_keys(names) == keys

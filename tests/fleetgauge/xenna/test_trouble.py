@@ -96,7 +96,7 @@ def test_an_enter_that_fails_leaves_nothing_behind_and_says_how_to_install(
 
 
 @pytest.mark.parametrize("nth", [0, 1])
-def test_threads_that_cannot_be_had_mean_no_recording_and_nothing_left_behind(
+def test_without_threads_nothing_is_recorded_or_left_behind(
     monitor: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -146,7 +146,7 @@ def hanging(wandb: Wandb, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading
             thread.join()
 
 
-def test_wandb_hanging_for_ever_and_a_full_disk_at_once_do_not_reach_the_pipeline(
+def test_hanging_wandb_and_a_full_disk_do_not_reach_the_pipeline(
     monitor: Any,
     hanging: threading.Event,
     tmp_path: Path,
@@ -289,7 +289,7 @@ def test_a_second_run_of_the_job_gets_one_of_its_own(monitor: Any, monkeypatch: 
     ]
 
 
-def test_a_run_of_its_own_that_cannot_be_started_does_not_take_steps_of_the_jobs(
+def test_run_that_cannot_start_takes_no_steps_of_the_jobs(
     monitor: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = Recent(refuse=True)
