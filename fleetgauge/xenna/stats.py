@@ -10,9 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import zip_longest
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fleetgauge.records.background import json_ready
 
@@ -25,6 +26,7 @@ _NUMBERED = re.compile(r"^\s*Stage\s+\d+\s*-\s*")
 _AFTER_ACRONYM = re.compile(r"([A-Z]+)([A-Z](?!s(?![a-z]))[a-z])")  # but the s of URLs belongs to it
 _AFTER_WORD = re.compile(r"([a-z0-9])([A-Z])")
 _OTHER = re.compile(r"\W+")
+_getter = cache(attrgetter)  # of the paths below
 
 _OF_PIPELINE = {
     "start_time": "start_time",
@@ -97,13 +99,15 @@ def copy_pool(pool: object) -> PoolCopy:
 
 def _numbers(paths: Mapping[str, str], source: object) -> Metrics:
     """Return the finite numbers at these paths, by key; scalars of numpy are numbers."""
-    numbers: Metrics = {}
-    for key, path in paths.items():
-        with suppress(Exception):
-            value = json_ready(attrgetter(path)(source))
-            if type(value) in (int, float):
-                numbers[key] = value
-    return numbers
+    found = {key: _read(path, source) for key, path in paths.items()}
+    return {key: value for key, value in found.items() if type(value) in (int, float)}
+
+
+def _read(path: str, source: object) -> Any:  # Any: whatever a release of cosmos-xenna holds there
+    try:
+        return json_ready(_getter(path)(source))
+    except Exception:
+        return None
 
 
 class Pipeline:

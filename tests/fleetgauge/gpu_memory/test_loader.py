@@ -181,6 +181,13 @@ def test_segments_are_read_without_a_bad_manifest(text: str, complaint: str, tmp
     assert loaded.notes[0].endswith("its segments were read without it")
 
 
+def test_a_manifest_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetgauge.gpu_memory.sessions.MAX_DOCUMENT_BYTES", 10)
+    (tmp_path / "manifest.json").write_text('{"a":  "b"}')
+    with pytest.raises(ManifestError, match="11 bytes are more than the 10 this reads"):
+        read_manifest(tmp_path)
+
+
 def test_a_bad_entry_of_a_manifest_costs_itself(tmp_path: Path) -> None:
     good = {"session_id": "s", "status": " Completed ", "rank": True, "world_size": 0, "started_at_ns": 5}
     entries = [
