@@ -339,6 +339,8 @@ def test_sink_without_events_writes_nothing(sinks: Sinks) -> None:
 def test_invalid_interval_is_refused(tmp_path: Path, interval_s: float) -> None:
     with pytest.raises(ValueError, match="it must be a number of seconds, more than 0"):
         JsonlEvents(tmp_path, interval_s)
+    with pytest.raises(ValueError, match="rotate_after is 0: it must be a number of seconds, more than 0"):
+        JsonlEvents(tmp_path, rotate_after=0)
 
 
 def test_path_that_can_never_work_is_refused() -> None:

@@ -219,6 +219,13 @@ def test_progress_is_left_out_where_there_is_nothing_to_measure_it_by() -> None:
         assert "progress_stages" not in values
 
 
+def test_rates_are_nothing_before_any_time_has_passed() -> None:
+    given = one()
+    given.time = given.start_time
+    [values] = flat(given)
+    assert (values["inputs_processed_per_s"], values["outputs_per_s"]) == (0.0, 0.0)
+
+
 def test_tasks_that_returned_nothing_are_counted_per_stage_and_over_all() -> None:
     given = one()
     for pool, failed in zip(given.actor_pools, (1, 0, 5), strict=True):
