@@ -380,6 +380,7 @@ class Hostile:
         {"model": Hostile(), "runtime": Hostile()},
         OmegaConf.create({"model": None, "runtime": MISSING}),
     ],
+    ids=map(str, range(10)),  # of the hostile one pytest could not make one
 )
 def test_a_configuration_without_the_fields_has_no_sections(cfg: object) -> None:
     assert set(collect(cfg)) == set(collect())
