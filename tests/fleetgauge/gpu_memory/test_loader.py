@@ -107,6 +107,7 @@ def test_a_bad_line_costs_itself_and_is_counted_by_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(recording, "_BLOCK_BYTES", 700)  # a line that is too long goes on in the next block
     bad = [
         "nonsense\n",
         "[1]\n",
