@@ -16,13 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetgauge.data_plane import MetricsDataPlaneClient
 from fleetgauge.data_plane.row_bytes import measure
 from support.data_plane_fakes import (
     DeviceVector,
+    Events,
     Jagged,
     LazyStack,
     Nested,
     NonTensor,
+    Store,
     Tensor,
     host_vector,
 )
@@ -202,6 +205,19 @@ def test_a_plain_dict_with_a_tensor_or_a_batch_for_each_row(make: Makes) -> None
 def test_rows_that_are_not_as_many_as_the_keys_are_divided_evenly(make: Makes) -> None:
     fields = {"x": make.jagged([4, 3]), "y": make.dense(7, dtype="bool"), "z": make.dense(6)}
     assert rows(fields, 3) == {"x": [10, 9, 9], "y": [3, 2, 2], "z": [8, 8, 8]}
+
+
+def test_a_put_is_cleared_row_by_row_and_a_get_is_measured(make: Makes) -> None:
+    store, events = Store(), Events()
+    client = MetricsDataPlaneClient(store, events)
+    fields = make.batch(2, x=make.jagged([50, 1]), y=make.dense(2, 3, dtype="bool"))
+    client.put_samples(["long", "short"], "p", fields=fields)
+    assert (events.last["n_keys"], events.last["n_bytes"]) == (2, 210)
+    client.clear_samples(["long"], "p")
+    assert (client.snapshot()["bytes_outstanding"], client.snapshot()["measure_errors"]) == (7, 0)
+    store.result = make.lazy(make.row(x=make.dense(5)), make.row(x=make.dense(2)))
+    assert client.get_samples(["a", "b"], "p", ["x"]) is store.result
+    assert events.last["n_bytes"] == 28
 
 
 # Only what the arrays can show
