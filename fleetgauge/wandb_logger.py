@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -18,7 +19,6 @@ from typing import Any, Self
 from fleetgauge import wandb_package
 from fleetgauge.compute import collect_compute_metadata
 from fleetgauge.compute.user_config import field, fields
-from fleetgauge.wandb_table import sampled_table
 
 _log = logging.getLogger("fleetgauge.wandb")
 
@@ -155,13 +155,13 @@ class WandbLogger:
             # W&B itself cuts a longer table off at its end.
             most = min(most, getattr(self._wandb.Table, "MAX_ROWS", most))
             seed = self._settings.get("table_sample_seed", _SAMPLE_SEED)
-            shown = sampled_table(self._wandb, rows, columns, prefer_cols, most, seed)
+            table, shown, total = _sampled_table(self._wandb, rows, columns, prefer_cols, most, seed)
             row = {
-                f"{panel_group}/{key}" if panel_group else key: shown.table,
-                f"{key}/rows": shown.rows,
-                f"{key}/total_rows": shown.total_rows,
+                f"{panel_group}/{key}" if panel_group else key: table,
+                f"{key}/rows": shown,
+                f"{key}/total_rows": total,
             }
-            if shown.rows < shown.total_rows:
+            if shown < total:
                 row |= {f"{key}/sampled": True, f"{key}/sample_seed": seed}
             self.run.log(row)
 
@@ -325,3 +325,46 @@ def _print(line: str) -> None:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError, LookupError):
         _log.debug("%s", line)
+
+
+# Any: W&B as it was imported, and a DataFrame or a list of whatever W&B can show.
+def _sampled_table(
+    wandb: Any,
+    rows: Any,
+    columns: Sequence[str] | None,
+    preferred: Sequence[str] | None,
+    max_rows: int,
+    seed: int,
+) -> tuple[Any, int, int]:
+    """Return a table of at most so many rows, selected at random, in order; its rows, and those there were.
+
+    Knows DataFrames by what they can do, without importing pandas.
+    """
+    if hasattr(rows, "iloc"):
+        frame = rows.loc[:, ~rows.columns.duplicated()]
+        selected = _choose(list(frame.columns), preferred or columns)
+        indices = _indices(len(frame), max_rows, seed)
+        table = wandb.Table(dataframe=frame[selected].iloc[indices], allow_mixed_types=True)
+        return table, len(indices), len(frame)
+    listed = list(rows)
+    if columns is None:
+        columns = _choose(list(dict.fromkeys(name for row in listed for name in row)), preferred)
+    indices = _indices(len(listed), max_rows, seed)
+    cells = [_cells(listed[index], columns) for index in indices]
+    table = wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
+    return table, len(indices), len(listed)
+
+
+def _choose(present: list[str], preferred: Sequence[str] | None) -> list[str]:
+    """Those of the preferred columns that are there, all where none is."""
+    return [name for name in preferred or () if name in present] or present
+
+
+def _indices(count: int, most: int, seed: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    return sorted(random.Random(seed).sample(range(count), most))  # noqa: S311  # nothing secret
+
+
+def _cells(row: Any, columns: Sequence[str]) -> list[Any]:
+    return [row.get(name) for name in columns] if isinstance(row, Mapping) else list(row)

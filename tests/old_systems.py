@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -42,6 +43,65 @@ STATISTICS = """peak_memory total_events alert_count current_memory_allocated cu
     total_deallocation_bytes tracking_duration_seconds allocations_per_second bytes_allocated_per_second
     history_retained_events history_dropped_events rollover_count pruned_segment_count pruned_bytes
     final_retained_files final_retained_bytes"""
+
+
+# What users of each system know, and what is called the same here: keys, fields, options and lines.
+SAME = {
+    "xenna": """
+        wandb_log_pipeline_stats pipeline_logging_interval_s pipeline_stats_jsonl_path
+        timestamp pipeline_kind run_hash metrics stages
+        xenna/pipeline_duration_s xenna/main_loop_rate_hz xenna/progress xenna/num_outputs
+        xenna/num_input_remaining xenna/num_initial_inputs xenna/inputs_processed_per_s xenna/outputs_per_s
+        xenna/cluster/{total,avail}_{cpus,gpus,mem_gb,obj_store_gb}
+        xenna/stage/<name>/actors_{target,pending,ready,running,idle}
+        xenna/stage/<name>/{tasks_completed,queue_in,queue_out,slots_used,slots_empty,speed_tasks_per_s}
+        xenna/stage/<name>/resource/{cpu_util_pct,mem_gb,actor_count}
+    """,
+    "uair": """
+        stage run_id wandb.{enabled,project,entity,group,tags,table_sample_rows,table_sample_seed}
+        WANDB_{PROJECT,ENTITY,MODE,DIR,GROUP} <key>/{rows,total_rows,sampled,sample_seed} <panel_group>/<key>
+        system.{platform,python_version,hostname,user}
+        compute.{cpu_count,cpu_architecture,gpu_count,gpu_type,memory_gb,gpus}
+        compute.gpus.{index,name,total_memory_gb,major,minor,multi_processor_count}
+        slurm.slurm_{job_id,job_name,nodelist,submit_dir,cpus_per_task,cpus_on_node,mem_per_node,mem_per_cpu}
+        slurm.slurm_{gpus_per_node,tasks_per_node,job_num_nodes,partition} slurm.submitit_job_id
+        model.{model_source,batch_size,concurrency}
+        model.engine_kwargs.{max_model_len,max_num_seqs,max_num_batched_tokens,gpu_memory_utilization}
+        model.engine_kwargs.{tensor_parallel_size,enable_chunked_prefill,enable_prefix_caching,dtype}
+        model.engine_kwargs.kv_cache_dtype
+        runtime.{debug,sample_n,job_memory_gb,rows_per_block,streaming_io,prefilter_mode,keyword_buffering}
+        runtime.use_llm_{classify,decompose}
+    """,
+    "stormlog": """
+        timestamp memory_allocated memory_reserved memory_change device_used device_total timestamp_ns
+        allocator_{allocated,reserved,change}_bytes device_total_bytes session_id local_rank world_size
+        host pid metadata name storage_ptr tensor_count total_size_bytes shape dtype
+    """,
+    "nemo": """
+        op partition_id n_keys n_bytes wall_ms status on_event inner ok error timeout
+        register claim_meta get_data check_consumption_status put get clear close
+        total_bytes last_put_bytes_per_key total_keys total_ops bytes_outstanding peak_bytes_outstanding
+        max_bytes_per_key_seen n_keys_outstanding by_op
+    """,
+    "collector": """
+        wandb --push --verbose --json WANDB_API_KEY DD_API_KEY DD_APP_KEY DD_SITE WANDB_ENTITY WANDB_PROJECT
+        wandb.runs.{active,completed_24h,failed_24h,total_recent}
+        wandb.training.{avg_duration_hours,total_gpu_hours_24h}
+        wandb.push_to_main.{runs_completed_24h,runs_failed_24h,success_rate_pct,avg_duration_hours}
+        wandb.push_to_main.overview.{steps_per_second,epoch_steps_per_second,sps}
+        wandb.push_to_main.{timing_cumulative,timing_per_epoch}.sps
+        wandb.sweep.{runs_total_24h,runs_completed_24h,runs_failed_24h,runs_active,success_rate_pct}
+    """,
+}
+LINES = {
+    "xenna": ["Installed PipelineMonitor._make_stats patch"],
+    "uair": [
+        "[wandb] Starting run: <name> (mode=<mode>, dir=<dir>)",
+        "[wandb] ✓ Logged compute metadata: <cpus> CPUs, <gpus> GPUs",
+        "[wandb] ✓ Run started: <name> (ONLINE - real-time syncing)",
+    ],
+    "nemo": ["data_plane_event: <event>"],
+}
 
 
 class Asked(dict[str, Any]):
@@ -123,7 +183,7 @@ def leaves(found: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 class Ours:
-    """Our side of one kind of table of one system, as a set of texts, by `name of the method`."""
+    """What ours writes, by system: keys, fields, options, artifacts and lines."""
 
     def __init__(
         self,
@@ -132,12 +192,10 @@ class Ours:
         capsys: pytest.CaptureFixture[str],
         directory: Path,
     ) -> None:
-        self._monkeypatch, self._caplog, self._capsys, self._directory = (
-            monkeypatch,
-            caplog,
-            capsys,
-            directory,
-        )
+        self._monkeypatch = monkeypatch
+        self._caplog = caplog
+        self._capsys = capsys
+        self._directory = directory
 
     def _said(self, action: Callable[[], object]) -> set[str]:
         """All lines that an action prints or logs."""
@@ -148,60 +206,35 @@ class Ours:
         printed = self._capsys.readouterr()
         return {*printed.out.splitlines(), *printed.err.splitlines(), *self._caplog.messages}
 
-    def _records(self) -> list[dict[str, Any]]:
-        monitor = standin.install(self._monkeypatch)
-        hook = standin.hook(self._directory, run_dir=str(self._directory), dataset_names=["one"])
-        with suppress(KeyError), hook:
-            watched = monitor([standin.one(line=6), standin.one(line=7)])
-            watched.update()
-            watched.update()
-            raise KeyError
-        return standin.read(self._directory)
+    def xenna(self) -> set[str]:
+        def record() -> None:
+            monitor = standin.install(self._monkeypatch)
+            hook = standin.hook(self._directory, run_dir=str(self._directory), dataset_names=["one"])
+            with suppress(KeyError), hook:
+                watched = monitor([standin.one(line=6), standin.one(line=7)])
+                watched.update()
+                watched.update()
+                raise KeyError
 
-    def xenna_configuration(self) -> set[str]:
-        return {field.name for field in fields(XennaObservabilityConfig)}
+        def lose() -> None:
+            missing = self._directory / "file"
+            missing.write_text("")
+            monitor = standin.install(self._monkeypatch)
+            with standin.hook(missing / "below"):
+                monitor([standin.one()]).update()
 
-    def xenna_metrics(self) -> set[str]:
-        return {f"xenna/{key}" for record in self._records() for key in record["metrics"]}
+        said = self._said(record)
+        records = standin.read(self._directory)
+        metrics = {f"xenna/{key}" for found in records for key in found["metrics"]}
+        written = {name for found in records for name in leaves(found)}
+        config = {field.name for field in fields(XennaObservabilityConfig)}
+        return said | metrics | written | config | self._said(lose)
 
-    def xenna_files(self) -> set[str]:
-        return {name for record in self._records() for name in leaves(record)}
-
-    def xenna_console(self) -> set[str]:
-        missing = self._directory / "file"
-        missing.write_text("")
-        return self._said(self._records) | self._said(lambda: self._unwritable(missing / "below"))
-
-    def _unwritable(self, path: Path) -> None:
-        monitor = standin.install(self._monkeypatch)
-        with standin.hook(path):
-            monitor([standin.one()]).update()
-
-    def uair_configuration(self) -> set[str]:
-        stand_in(self._monkeypatch)
-        section, env = Asked({"enabled": True}), Asked()
-        logger = WandbLogger({"wandb": section}, "classify", env=env)
-        with logger:
-            logger.log_table([{"a": 1}], "results")
-        attributes = {name for name in ("stage", "run_id", "run") if hasattr(logger, name)}
-        return {f"wandb.{key}" for key in section.asked} | env.asked | attributes
-
-    uair_imports = uair_configuration
-
-    def uair_metrics(self) -> set[str]:
-        [run] = [self._uair_run()]
-        tables = {key for row in run.rows for key in row}
-        return set(leaves(run.configuration)) | tables
-
-    def _uair_run(self) -> Run:
+    def uair(self) -> set[str]:
         runs = stand_in(self._monkeypatch)
-        with WandbLogger({"wandb": {"table_sample_rows": 1}}, "classify", env={}) as logger:
+        section, env = Asked({"enabled": True, "table_sample_rows": 1}), Asked()
+        with WandbLogger({"wandb": section}, "classify", env=env) as logger:
             logger.log_table([{"a": 1}, {"a": 2}], "results", panel_group="inspect_results")
-        runs[0].configuration = nest(uair_metadata())
-        return runs[0]
-
-    def uair_console(self) -> set[str]:
-        runs = stand_in(self._monkeypatch)
 
         def lose() -> None:
             for mode in ("online", "offline"):
@@ -211,20 +244,25 @@ class Ours:
             self._monkeypatch.setattr(sys.modules["wandb"], "init", lambda **_: 1 / 0)
             WandbLogger({}, "classify").start()
 
-        return self._said(lose)
+        attributes = {name for name in ("stage", "run_id", "run") if hasattr(logger, name)}
+        settings = {f"wandb.{key}" for key in section.asked} | env.asked | attributes
+        tables = {key for row in runs[0].rows for key in row}
+        return settings | tables | set(leaves(nest(uair_metadata()))) | self._said(lose)
 
-    def stormlog_configuration(self) -> set[str]:
+    def stormlog(self) -> set[str]:
         said = self._said(lambda: gpu_memory_command(["export", "--help"]))
-        return {word for line in said for word in re.findall(r"--[\w-]+|\bexport\b", line)}
-
-    def stormlog_metrics(self) -> set[str]:
-        run, _ = self._exported()
-        return {key for row in run.rows for key in row} | run.summary.keys()
-
-    def stormlog_files(self) -> set[str]:
+        options = {word for line in said for word in re.findall(r"--[\w-]+|\bexport\b", line)}
         run, asked = self._exported()
         tables = [value for row in run.rows for value in row.values() if hasattr(value, "columns")]
-        return run.artifacts | {column for table in tables for column in table.columns} | asked
+        columns = {column for table in tables for column in table.columns}
+        track = self._directory / "track.json"
+        track.write_text('[{"timestamp": 11.0, "event_type": "sample", "memory_allocated": 4}]')
+        command = ["export", str(track), "--project", "memory"]
+        lines = self._said(lambda: gpu_memory_command(command))
+        self._monkeypatch.setitem(sys.modules, "wandb", None)
+        lines |= self._said(lambda: gpu_memory_command(command))
+        keys = {key for row in run.rows for key in row} | run.summary.keys()
+        return options | keys | run.artifacts | columns | asked | lines
 
     def _exported(self) -> tuple[Run, set[str]]:
         runs = stand_in(self._monkeypatch)
@@ -253,19 +291,7 @@ class Ours:
         )
         return runs[0], event.asked
 
-    def stormlog_console(self) -> set[str]:
-        track = self._directory / "track.json"
-        track.write_text('[{"timestamp": 11.0, "event_type": "sample", "memory_allocated": 4}]')
-        command = ["export", str(track), "--project", "memory"]
-        stand_in(self._monkeypatch)
-        said = self._said(lambda: gpu_memory_command(command))
-        self._monkeypatch.setitem(sys.modules, "wandb", None)
-        return said | self._said(lambda: gpu_memory_command(command))
-
-    def nemo_configuration(self) -> set[str]:
-        return set(inspect.signature(MetricsDataPlaneClient).parameters)
-
-    def nemo_files(self) -> set[str]:
+    def nemo(self) -> set[str]:
         store, events = Store(), Events()
         client = MetricsDataPlaneClient(store, events)
         for error in (None, ValueError(), TimeoutError()):
@@ -274,20 +300,15 @@ class Ours:
                 with suppress(ValueError, TimeoutError):
                     call(client)
         values = {str(event[key]) for event in events.told for key in ("op", "status")}
-        return values | set(events.last) | client.snapshot().keys()
+        options = set(inspect.signature(MetricsDataPlaneClient).parameters)
+        lines = self._said(lambda: log_event(events.last)) | {"fleetgauge.data_plane"}
+        return values | set(events.last) | client.snapshot().keys() | options | lines
 
-    def nemo_console(self) -> set[str]:
-        events = Events()
-        MetricsDataPlaneClient(Store(), events).close()
-        return self._said(lambda: log_event(events.last))
-
-    def collector_configuration(self) -> set[str]:
+    def collector(self) -> set[str]:
         models = (WandbSettings, CoreSettings, DatadogSettings)
         options = {option for action in arguments.parser()._actions for option in action.option_strings}
-        return {"wandb"} | options | {name for model in models for name in variables(model).values()}
-
-    def collector_metrics(self) -> set[str]:
-        return {metric.name for metric in (*WANDB_METRICS, *HOST_METRICS, *health.METRICS)}
+        options |= {"wandb"} | {name for model in models for name in variables(model).values()}
+        return options | {metric.name for metric in (*WANDB_METRICS, *HOST_METRICS, *health.METRICS)}
 
 
 def uair_metadata() -> dict[str, Any]:
@@ -315,3 +336,11 @@ def matches(name: str, produced: Iterable[str]) -> bool:
     """Whether a name, with <placeholders>, is among what was produced."""
     pattern = re.sub(r"<\w+>", ".+", re.escape(name))
     return any(re.fullmatch(pattern, one) for one in produced)
+
+
+def same_names(system: str) -> Iterator[str]:
+    """The names that a system and ours share, with their braces expanded."""
+    for word in SAME[system].split():
+        parts = [part.split(",") for part in re.split(r"[{}]", word)]
+        yield from map("".join, product(*parts))
+    yield from LINES.get(system, [])

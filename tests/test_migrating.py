@@ -11,19 +11,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from stormlog import wandb_integration as stormlog  # type: ignore[import-untyped]
 
 from fleetgauge import xenna
-from old_systems import Ours, matches, stand_in
+from old_systems import Ours, matches, same_names, stand_in
 from support.project import ROOT, Project
 from support.servers.aws import Aws
 from support.servers.datadog import Intake
@@ -40,39 +38,31 @@ SYSTEMS = {
 }
 
 
-class Row(NamedTuple):
-    """One row of a table: what is there, and what ours is called."""
-
-    system: str
-    kind: str
-    there: list[str]
-    ours: list[str]
-
-
-def rows() -> Iterator[Row]:
-    for system, title in SYSTEMS.items():
-        intro, *tables = section(title).split("\n### ")
-        owners = re.findall(r"`(fleetgauge\.[^`]+)`", intro.partition("```")[0])
-        for table in tables:
-            kind = table.partition("\n")[0].split(",")[0].lower()
-            for line in [line for line in table.splitlines() if line.startswith("| ")][2:]:
-                _, there, here, *_ = map(str.strip, line.split("|"))
-                quoted = re.findall(r"`([^`]+)`", there)
-                ours = quoted if here == "the same" else re.findall(r"`([^`]+)`", here)
-                assert ours or here == "none", line
-                if kind == "imports":
-                    ours = [qualified(name, owners) for name in ours]
-                yield Row(system, kind, quoted, ours)
+@pytest.fixture
+def ours(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    nothing_said_yet: None,
+) -> Ours:
+    return Ours(monkeypatch, caplog, capsys, tmp_path)
 
 
-def qualified(name: str, owners: list[str]) -> str:
-    """Return the dotted name of what a table names shortly: of the first owner that has it."""
-    name = name.removesuffix("()")
-    for owner in owners:
+def quoted(system: str, column: int) -> list[str]:
+    """What the left (1) or right (2) column of a system's table quotes."""
+    lines = [line for line in section(SYSTEMS[system]).splitlines() if line.startswith("| ")][2:]
+    return [name for line in lines for name in re.findall(r"`([^`]+)`", line.split(" | ")[column - 1])]
+
+
+def exists(name: str, system: str) -> bool:
+    """Whether a name is one of ours, of those that the system's introduction names, with its parameters."""
+    name, _, parameters = name.rstrip(")").partition("(")
+    for owner in re.findall(r"`(fleetgauge\.[^`]+)`", section(SYSTEMS[system]).partition("```")[0]):
         with suppress(AttributeError):
-            find(f"{owner}.{name.partition('(')[0]}")
-            return f"{owner}.{name}"
-    raise AssertionError(f"{name} is in none of {owners}")
+            found = find(f"{owner}.{name}")
+            return not parameters or set(parameters.split(", ")) <= set(inspect.signature(found).parameters)
+    return False
 
 
 def section(title: str, page: str = PAGE) -> str:
@@ -99,92 +89,69 @@ def find(name: str) -> Any:
     raise ModuleNotFoundError(name)
 
 
-ROWS = list(rows())
-NAMES = sorted({name for row in ROWS for name in row.ours if name.startswith("fleetgauge.")})
-TABLES = sorted({(row.system, row.kind) for row in ROWS if any(n not in NAMES for n in row.ours)})
+# Named on the right side though they are others' names.
+FOREIGN = {"s3://", "cfg", "build_data_plane_client", "xenna/"}
 
 
-@pytest.mark.parametrize("shown", NAMES)
-def test_every_name_of_ours_exists_with_its_parameters(shown: str) -> None:
-    name, _, parameters = shown.rstrip(")").partition("(")
-    found = find(name)
-    if parameters:
-        known = inspect.signature(found).parameters
-        assert [one for one in parameters.split(", ") if one not in known] == []
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_is_not_in_a_table_is_called_the_same_here(system: str, ours: Ours) -> None:
+    produced = getattr(ours, system)()
+    assert [name for name in same_names(system) if not matches(name, produced)] == []
 
 
-@pytest.mark.parametrize(("system", "kind"), [table for table in TABLES if table != ("collector", "console")])
-def test_every_key_field_option_and_line_of_ours_is_really_written(
-    system: str,
-    kind: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    nothing_said_yet: None,
-) -> None:
-    produced = getattr(Ours(monkeypatch, caplog, capsys, tmp_path), f"{system}_{kind}")()
-    named = {name for row in ROWS if (row.system, row.kind) == (system, kind) for name in row.ours}
-    assert [name for name in named - set(NAMES) if not matches(name, produced)] == []
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_name_on_the_right_is_ours(system: str, ours: Ours) -> None:
+    produced = getattr(ours, system)()
+    named = set(quoted(system, 2)) - FOREIGN
+    unknown = {name for name in named if not exists(name, system) and not matches(name, produced)}
+    assert unknown - ({"wandb: ok in <seconds> s"} if system == "collector" else set()) == set()
 
 
-@pytest.mark.parametrize(
-    ("system", "kind", "beside"),
-    [
-        ("xenna", "configuration", set()),
-        ("uair", "metrics", {"compute", "model", "model.engine_kwargs", "runtime", "slurm", "system"}),
-        ("stormlog", "metrics", set()),
-        ("stormlog", "files", set()),
-        (
-            "nemo",
-            "files",
-            {"measure_errors", "keys_overflowed", "bytes_overflowed", "callback_errors", "foreign_clears"},
-        ),
-    ],
-)
-def test_nothing_that_ours_shares_with_them_is_missing_from_the_page(
-    system: str,
-    kind: str,
-    beside: set[str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    produced = getattr(Ours(monkeypatch, caplog, capsys, tmp_path), f"{system}_{kind}")()
-    named = {name for row in ROWS if (row.system, row.kind) == (system, kind) for name in row.ours}
-    assert {one for one in produced if not any(matches(name, [one]) for name in named)} == beside
+CALLS = {
+    "xenna": "make_xenna_wandb_stats_hook(observability, pipeline_kind, run_hash, run_dir, dataset_names)",
+    "uair": """
+        WandbLogger(cfg, stage, run_id, run_config); enabled; start; finish
+        log_metrics(metrics, step, commit); log_table(key, prefer_cols, max_rows, panel_group)
+        log_plot(key, figure); log_artifact(artifact_path, name, type); set_summary(key, value)
+        set_config(allow_val_change); collect_compute_metadata(cfg)
+    """,
+    "nemo": """
+        MetricsDataPlaneClient(inner, on_event); snapshot; bytes_outstanding_by_partition; DataPlaneEvent
+        EventStatus; DataPlaneStats; log_event(event)
+    """,
+}
 
 
-def there(system: str) -> set[str]:
-    """Every word that the left side of a system's tables quotes."""
-    quoted = " ".join(name for row in ROWS if row.system == system for name in row.there)
-    return set(re.findall(r"[\w-]+", quoted))
+@pytest.mark.parametrize("system", CALLS)
+def test_calls_and_keywords_of_the_originals_are_ours(system: str) -> None:
+    calls = re.split(r";|\n", CALLS[system].strip())
+    assert [call for call in calls if not exists(call.strip(), system)] == []
 
 
-def test_the_page_has_everything_that_stormlogs_export_offers() -> None:
+def test_everything_of_stormlogs_export_is_ours_or_in_its_table(ours: Ours) -> None:
     parser = argparse.ArgumentParser(add_help=False)
     stormlog.add_wandb_arguments(parser)
-    offered = {option for action in parser._actions for option in action.option_strings}
-    offered |= set(stormlog.__all__) | {field.name for field in fields(stormlog.WandbExportConfig)}
+    offered = {option for action in parser._actions for option in action.option_strings} - {"--wandb"}
+    offered |= set(stormlog.__all__)
     for module in ("tracking", "core", "attribution", "dashboard"):
         source = importlib.import_module(f"stormlog._wandb.{module}")
         offered |= set(re.findall(r'"(stormlog[_-]\w[\w-]*\w)"', inspect.getsource(source)))
-    for function in stormlog.__all__:
-        if inspect.isfunction(found := getattr(stormlog, function)):
-            offered |= set(inspect.signature(found).parameters)
-    assert offered - there("stormlog") == set()
+    in_table = {name.partition("(")[0] for name in quoted("stormlog", 1)}
+    produced = ours.stormlog()
+    assert {name for name in offered - in_table if not exists(name, "stormlog")} - produced == set()
+    for name in set(stormlog.__all__) - in_table:
+        if inspect.isfunction(theirs := getattr(stormlog, name)):
+            assert exists(f"{name}({', '.join(inspect.signature(theirs).parameters)})", "stormlog"), name
 
 
-def test_the_page_has_every_operation_of_nemo_rls_client_and_its_parameters() -> None:
+def test_every_operation_of_nemo_rls_client_and_its_parameters_are_ours() -> None:
     tree = ast.parse((ROOT / "tests/nemo_rl/data_plane/interfaces.py").read_text())
     [client] = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "DataPlaneClient"]
     operations = [one for one in client.body if isinstance(one, ast.FunctionDef)]
     assert len(operations) == 8
     for operation in operations:
         shown = f"{operation.name}({', '.join(one.arg for one in operation.args.args[1:])})"
-        assert any(shown in row.there for row in ROWS), shown
-        assert any(name.endswith(f".{shown.removesuffix('()')}") for name in NAMES), shown
+        assert exists(shown, "nemo"), shown
 
 
 def test_a_recipe_of_nemotron_runs(
@@ -286,13 +253,13 @@ def nemo_rl_example(directory: Path) -> str:
     return example.replace("/shared/data-plane", str(directory))
 
 
-def test_the_wrapper_is_plugged_into_nemo_rls_factory_as_the_document_shows(tmp_path: Path) -> None:
+def test_wrapper_works_in_nemo_rls_factory_as_documented(tmp_path: Path) -> None:
     printed = run_python(CFG + nemo_rl_example(tmp_path) + USED, tmp_path, RANK="3")
     assert printed.split() == ["True", "False", "2", "24"]
     assert operations(tmp_path) == EVERY
 
 
-def test_the_wrapper_takes_the_place_of_nemo_rls_own_where_the_factory_imports_it(tmp_path: Path) -> None:
+def test_wrapper_replaces_nemo_rls_own_in_its_factory(tmp_path: Path) -> None:
     swapped = (
         "import sys, types, fleetgauge.data_plane\n"
         'sys.modules["nemo_rl.data_plane.observability"] = fleetgauge.data_plane\n'
@@ -334,13 +301,9 @@ def test_the_old_collectors_commands_and_environment_work(old_environment: Proje
         ran = old_environment.run(*arguments, WANDB_API_KEY=KEY)
         assert ran.returncode == 0, ran.stderr
     sent = {key.metric for key in intake.points}
-    old = {name for row in ROWS if (row.system, row.kind) == ("collector", "metrics") for name in row.there}
-    ours = {name for row in ROWS if (row.system, row.kind) == ("collector", "metrics") for name in row.ours}
-    assert len(old & ours) == 20
-    assert (old & ours) - sent == set()
+    assert {name for name in same_names("collector") if name.startswith("wandb.")} - sent == set()
     lines = [*ran.stdout.splitlines(), *ran.stderr.splitlines()]
-    named = {name for row in ROWS if (row.system, row.kind) == ("collector", "console") for name in row.ours}
-    assert [name for name in named if not matches(name, lines)] == [], lines
+    assert matches("wandb: ok in <seconds> s", lines), lines
 
 
 def test_the_old_collectors_secret_works_where_it_is(old_environment: Project, aws: Aws) -> None:

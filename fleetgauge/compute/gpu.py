@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 _LEADING_INTEGER = re.compile(r"[+-]?[0-9]{1,9}(?![0-9])")
-_MAX_MIG_INSTANCES = 7
 _UUIDS = ("GPU-", "MIG-")
 
 Entry = TypeVar("Entry", int, str)
@@ -82,21 +81,13 @@ def _distinct(entries: Iterable[Entry | None]) -> tuple[Entry, ...]:
 
 
 def visible_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | None) -> VisibleGpus | None:
-    """Return the devices that the variables of CUDA or ROCm leave visible; None where none is set.
+    """Return the devices that the first set variable of CUDA or ROCm leaves visible; None where none is set.
 
     A variable that is set to the empty string hides all devices.
     """
-    if (value := env.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return _select("CUDA_VISIBLE_DEVICES", value, inventory)
-    rocr, hip = env.get("ROCR_VISIBLE_DEVICES"), env.get("HIP_VISIBLE_DEVICES")
-    rocr_visible = None if rocr is None else _select("ROCR_VISIBLE_DEVICES", rocr, inventory)
-    if hip is None:
-        return rocr_visible
-    # The indices of HIP count the devices that ROCr leaves visible.
-    if rocr_visible is not None:
-        numbered = (Gpu(index) for index in range(rocr_visible.count or 0))
-        inventory = rocr_visible.gpus if rocr_visible.gpus is not None else tuple(numbered)
-    return _select("HIP_VISIBLE_DEVICES", hip, inventory)
+    names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    source = next((name for name in names if name in env), None)
+    return None if source is None else _select(source, env[source], inventory)
 
 
 def allocated(
@@ -121,10 +112,8 @@ def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visib
         return VisibleGpus(len(entries), source, None)
     kind = str(entries[0])[:4] if entries else ""
     if kind in _UUIDS and not any(text(gpu.uuid).startswith(kind) for gpu in inventory):
-        # The inventory has no such UUIDs: trust the variable, up to the number of devices there can be.
-        physical = sum(not gpu.is_instance for gpu in inventory)
-        limit = physical * (_MAX_MIG_INSTANCES if kind == "MIG-" else 1)
-        return VisibleGpus(min(len(entries), limit), source, None)
+        # The inventory has no such UUIDs: trust the variable, up to seven MIG instances for each GPU.
+        return VisibleGpus(min(len(entries), 7 * len(inventory)), source, None)
     selected: list[int] = []
     for entry in entries:
         position = _position(entry, inventory)

@@ -24,8 +24,6 @@ from fleetgauge.compute.slurm import Detected
 from fleetgauge.compute.user_config import debug_once, model_section, runtime_section, wandb_ready
 
 _GIB = 2**30
-_PCI_VENDORS = ("0x10de", "0x1002")  # NVIDIA, and AMD's graphics
-_PCI_CLASSES = ("0x03", "0x12")  # display controllers and processing accelerators
 _USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 T = TypeVar("T")
@@ -36,8 +34,8 @@ class Host:
     """The totals of the machine as operating system and driver report them, before any limit.
 
     `gpus` is None where there is no driver, empty where the driver lists none. `torch_gpus` are those visible
-    to a process that has initialised CUDA, by their visible indices. `pci_lists_gpus` is read only where NVML
-    cannot be loaded; None where it was not read or cannot be.
+    to a process that has initialised CUDA, by their visible indices. `has_driver` is False only where there
+    is neither NVIDIA's library nor AMD's device.
     """
 
     os_cpus: int
@@ -45,7 +43,7 @@ class Host:
     memory_bytes: int
     gpus: tuple[Gpu, ...] | None
     torch_gpus: tuple[Gpu, ...] | None = None
-    pci_lists_gpus: bool | None = None
+    has_driver: bool = True
 
 
 def collect_compute_metadata(
@@ -115,17 +113,20 @@ def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int
 def detect_gpus(env: Mapping[str, str], host: Host) -> VisibleGpus:
     """Return the GPUs this process sees: by CUDA's or ROCm's variables, else by Slurm, else all of them.
 
-    The count is 0 where the driver lists none, or where there is neither a driver nor a GPU on the PCI bus.
+    Without a driver that lists them, those of torch come first, which has applied the variables itself.
+
+    The count is 0 where the driver lists none, or where there is no driver.
     """
+    if host.gpus is None and host.torch_gpus is not None:
+        return VisibleGpus(len(host.torch_gpus), "torch", host.torch_gpus)
     if visible := visible_by_environment(env, host.gpus):
-        return visible if host.gpus is not None else _limit_to_torch(visible, host.torch_gpus)
-    inventory = host.gpus if host.gpus is not None else host.torch_gpus
+        return visible
     if slurm_value := slurm.gpus_on_node(env):
-        return allocated(slurm_value.value, slurm_value.source, slurm.gpu_indices(env), inventory)
-    if inventory is None:
-        return VisibleGpus(0, "pci", ()) if host.pci_lists_gpus is False else _UNKNOWN_GPUS
-    usable = devices(inventory)
-    return VisibleGpus(len(usable), "nvml" if host.gpus is not None else "torch", usable)
+        return allocated(slurm_value.value, slurm_value.source, slurm.gpu_indices(env), host.gpus)
+    if host.gpus is None:
+        return _UNKNOWN_GPUS if host.has_driver else VisibleGpus(0, "nvml", ())
+    usable = devices(host.gpus)
+    return VisibleGpus(len(usable), "nvml", usable)
 
 
 def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str] = "/") -> Host:
@@ -139,19 +140,11 @@ def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str
         memory_bytes=_attempt("memory total", _total_memory, 0),
         gpus=gpus,
         torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
-        pci_lists_gpus=None if library_loads else _pci_lists_gpus(Path(root)),
+        has_driver=library_loads or Path(root, "dev/kfd").exists(),
     )
 
 
 _UNKNOWN_GPUS = VisibleGpus(None, "unknown", None)
-
-
-def _limit_to_torch(visible: VisibleGpus, torch_gpus: tuple[Gpu, ...] | None) -> VisibleGpus:
-    """Limit the count of a variable to the devices of torch, which are added where both counts agree."""
-    if torch_gpus is None or visible.count is None:
-        return visible
-    count = min(visible.count, len(torch_gpus))
-    return VisibleGpus(count, visible.source, torch_gpus if count == len(torch_gpus) else None)
 
 
 def _cpu_values(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
@@ -249,23 +242,6 @@ def _torch_gpus() -> tuple[Gpu, ...] | None:
         fields = ("name", "total_memory", "major", "minor", "multi_processor_count")
         gpus.append(Gpu(index, *(getattr(device, field, None) for field in fields)))
     return tuple(gpus)
-
-
-def _pci_lists_gpus(root: Path) -> bool | None:
-    """Return whether the PCI bus lists a GPU of NVIDIA or AMD; None where it cannot be read.
-
-    In a container it lists all GPUs of the machine, including those the container cannot use.
-    """
-
-    def is_gpu(function: Path) -> bool:
-        vendor, kind = ((function / name).read_text().strip() for name in ("vendor", "class"))
-        return vendor in _PCI_VENDORS and kind.startswith(_PCI_CLASSES)
-
-    try:
-        functions = list((root / "sys/bus/pci/devices").iterdir())
-        return any(map(is_gpu, functions)) if functions else None
-    except OSError:
-        return None
 
 
 def _section(name: str, fields: dict[str, Any]) -> dict[str, Any]:

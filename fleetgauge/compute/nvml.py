@@ -55,8 +55,8 @@ T = TypeVar("T")
 class NvmlError(Exception):
     """An error that the library returned; `value` is NVML's code, as in pynvml."""
 
-    def __init__(self, value: int, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, value: int) -> None:
+        super().__init__(f"NVML error {value}")
         self.value = value
 
 
@@ -92,20 +92,11 @@ class NvmlLibrary:
         if outputs == ("text",):
             arguments.append(self._ctypes.sizeof(buffers[0]))
         if code := function(*arguments):
-            raise NvmlError(code, self._describe(code))
+            raise NvmlError(code)
         # Handles and structures are returned as they are.
         opaque = (self._ctypes.Structure, self._ctypes.c_void_p)
         values = tuple(output if isinstance(output, opaque) else output.value for output in buffers)
         return values[0] if len(values) == 1 else values
-
-    def _describe(self, code: int) -> str:
-        try:
-            describe = self._library.nvmlErrorString
-            describe.restype = self._ctypes.c_char_p
-            description: bytes = describe(code)
-            return description.decode("utf-8", "replace")
-        except Exception:
-            return f"NVML error {code}"
 
 
 @dataclass

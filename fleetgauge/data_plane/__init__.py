@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from .client import MetricsDataPlaneClient
-from .events import DataPlaneEvent, EventSink, EventStatus, log_event
-from .jsonl import JsonlEvents
-from .operation_totals import BUCKET_ENDS_MS, OperationTotals
-from .sinks import WandbEvents, chain
-from .stats import DataPlaneStats, OpCounts
-
-__all__ = [
-    "BUCKET_ENDS_MS",
-    "DataPlaneEvent",
-    "DataPlaneStats",
-    "EventSink",
-    "EventStatus",
-    "JsonlEvents",
-    "MetricsDataPlaneClient",
-    "OpCounts",
-    "OperationTotals",
-    "WandbEvents",
-    "chain",
-    "log_event",
-]
+from .client import MetricsDataPlaneClient as MetricsDataPlaneClient
+from .events import DataPlaneEvent as DataPlaneEvent
+from .events import EventSink as EventSink
+from .events import EventStatus as EventStatus
+from .events import log_event as log_event
+from .operation_totals import BUCKET_ENDS_MS as BUCKET_ENDS_MS
+from .operation_totals import OperationTotals as OperationTotals
+from .sinks import JsonlEvents as JsonlEvents
+from .sinks import WandbEvents as WandbEvents
+from .sinks import chain as chain
+from .stats import DataPlaneStats as DataPlaneStats
+from .stats import OpCounts as OpCounts

@@ -9,26 +9,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sized
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from fleetgauge.data_plane.events import EventSink, EventStatus, OnEvent, ignore_event
+from fleetgauge.data_plane.events import EventSink, EventStatus, OnEvent, PerProcess, ignore_event
 from fleetgauge.data_plane.ledger import Operation
-from fleetgauge.data_plane.process import PerProcess
 from fleetgauge.data_plane.stats import ClientStats
 
 # What the inner client takes and gives passes through as it is: naming its types would import torch.
 Anything = Any
-
-
-class SampleMeta(Protocol):
-    @property
-    def partition_id(self) -> str: ...
-    @property
-    def sample_ids(self) -> Sequence[str]: ...
 
 
 class Call(Operation):
@@ -156,7 +148,7 @@ class MetricsDataPlaneClient:
             call.n_keys = call.stats.guarded(0, _n_keys_of, meta)
             return meta
 
-    def get_data(self, meta: SampleMeta, select_fields: list[str] | None = None) -> Anything:
+    def get_data(self, meta: Anything, select_fields: list[str] | None = None) -> Anything:
         partition_id = self._stats.get().guarded("", getattr, meta, "partition_id", "")
         with Call(self, "get_data", partition_id) as call:
             call.n_keys = call.stats.guarded(0, _n_keys_of, meta)
@@ -246,5 +238,5 @@ def _reusable(sample_ids: Iterable[str]) -> Iterable[str]:
     return list(sample_ids)
 
 
-def _n_keys_of(meta: SampleMeta) -> int:
+def _n_keys_of(meta: Anything) -> int:
     return len(set(meta.sample_ids))

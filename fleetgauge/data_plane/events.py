@@ -1,10 +1,11 @@
-"""Data-plane events, the callbacks that take them, and a counter of losses."""
+"""Data-plane events, the callbacks that take them, a counter of losses, and state that is of one process."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
 from fleetgauge.records.background import Losses
 
@@ -12,6 +13,7 @@ logger = logging.getLogger("fleetgauge.data_plane")
 _nemo_rl_logger = logging.getLogger("nemo_rl.data_plane.observability")
 
 EventStatus = Literal["ok", "error", "timeout"]
+T = TypeVar("T")
 
 
 class DataPlaneEvent(TypedDict):
@@ -66,3 +68,29 @@ class EventSink:
 
     def close(self) -> None:
         """Write what is not yet written. Later events are lost."""
+
+
+class PerProcess(Generic[T]):
+    """A value of which every process has its own, made on first use.
+
+    In a forked child, and out of a pickle, `get` returns a new value: counts begin at zero, and locks that
+    another thread had acquired at the fork are never touched. It takes no lock itself.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._by_pid: dict[int, T] = {}
+
+    def get(self) -> T:
+        pid = os.getpid()
+        value = self._by_pid.get(pid)
+        return self._by_pid.setdefault(pid, self._make()) if value is None else value
+
+    def __reduce__(self) -> tuple[type[PerProcess[T]], tuple[Callable[[], T]]]:
+        return PerProcess, (self._make,)
+
+
+def environment_rank() -> int | None:
+    """Return the rank in `RANK`, which torchrun and NeMo-RL's workers set; None without one."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

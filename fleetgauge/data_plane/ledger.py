@@ -5,13 +5,11 @@ Sizes are measured elsewhere; callers hold a lock.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import NamedTuple
 
-from fleetgauge.data_plane.row_bytes import Columns, largest_row, row_sizes, total_bytes
+from fleetgauge.data_plane.row_bytes import Columns
 
 Keys = tuple[Hashable, ...]
 
@@ -50,121 +48,59 @@ class Operation:
         self.partition_id = partition_id
 
 
-class Row(NamedTuple):
-    """The bytes of a key by field. Keys with equal sizes share one row, so a row is never changed."""
-
-    n_bytes: int
-    number: int  # of the latest put that wrote it
-    sizes: Mapping[Hashable, int]
-
-    @classmethod
-    def of(cls, sizes: Mapping[Hashable, int], number: int) -> Row:
-        return cls(sum(sizes.values()), number, sizes)
+# The bytes of a key: in all, the number of the latest put that wrote it, the fields and their sizes. Keys
+# with equal sizes share one. Plain tuples: a NamedTuple takes far longer to make and to collect.
+Row = tuple[int, int, tuple[Hashable, ...], tuple[int, ...]]
 
 
-class Batch(NamedTuple):
-    """The rows of a put that differ from key to key, as long as its keys are only cleared all at once."""
-
-    n_bytes: int
-    number: int
-    keys: Keys
-    columns: Columns
-
-    def rows(self) -> dict[Hashable, Row]:
-        """Return each key's row; of a key that is repeated, the last."""
-        sizes = row_sizes(self.columns, len(self.keys))
-        return {key: Row.of(own, self.number) for key, own in zip(self.keys, sizes, strict=True)}
+def rows_of(columns: Columns, n_rows: int, number: int) -> list[Row]:
+    """Return the rows of a put: one and the same object if their sizes are equal."""
+    fields = tuple(columns)
+    if not any(isinstance(column, list) for column in columns.values()):
+        equal: tuple[int, ...] = tuple(columns.values())  # type: ignore[arg-type]  # no list among them
+        return [(sum(equal), number, fields, equal)] * n_rows
+    every = [[column] * n_rows if isinstance(column, int) else column for column in columns.values()]
+    sizes = list(zip(*every, strict=True))
+    return list(zip(map(sum, sizes), repeat(number), repeat(fields), sizes, strict=False))
 
 
-def entry_of(keys: Keys, columns: Columns, number: int) -> Row | Batch:
-    """Return the entry of all these keys: one row if their sizes are equal."""
-    sizes = {name: column for name, column in columns.items() if isinstance(column, int)}
-    if len(sizes) == len(columns):
-        return Row.of(sizes, number)
-    return Batch(total_bytes(columns, len(keys)), number, keys, columns)
-
-
-def _bytes_of(entry: Row | Batch | None, n_keys: int) -> int:
-    if entry is None:
-        return 0
-    return entry.n_bytes if isinstance(entry, Batch) else entry.n_bytes * n_keys
+def overwrite(old: Row, new: Row) -> Row:
+    """Return a row with the fields of a later put, or of one that overlapped."""
+    sizes = dict(zip(old[2], old[3], strict=True)) | dict(zip(new[2], new[3], strict=True))
+    return sum(sizes.values()), max(old[1], new[1]), tuple(sizes), tuple(sizes.values())
 
 
 class Partition:
     """The outstanding rows of a partition by key, oldest first."""
 
-    __slots__ = ("n_batches", "n_bytes", "rows")
+    __slots__ = ("n_bytes", "rows")
 
     def __init__(self) -> None:
-        self.rows: dict[Hashable, Row | Batch] = {}
-        self.n_batches = 0
+        self.rows: dict[Hashable, Row] = {}
         self.n_bytes = 0
 
-    def split(self, keys: Iterable[Hashable]) -> None:
-        """Replace the batches that have any of these keys by a row for each of their keys."""
-        if not self.n_batches:
+    def enter(self, new: dict[Hashable, Row], cleared: Collection[Hashable]) -> None:
+        """Enter keys, except those that were cleared."""
+        rows = self.rows
+        if not cleared and rows.keys().isdisjoint(new):
+            rows.update(new)
+            self.n_bytes += sum([row[0] for row in new.values()])
             return
-        rows = self.rows
-        batches = {id(entry): entry for entry in map(rows.get, keys) if isinstance(entry, Batch)}
-        for batch in batches.values():
-            rows.update({key: row for key, row in batch.rows().items() if rows.get(key) is batch})
-            self.n_batches -= 1
-
-    def enter(self, keys: Keys, columns: Columns, number: int) -> bool:
-        """Enter keys that are all new, or have one entry in common; return False if they are neither."""
-        rows, old = self.rows, self.rows.get(keys[0])
-        if old is None:
-            fits = rows.keys().isdisjoint(keys)
-        elif isinstance(old, Batch):
-            fits = old.keys == keys
-        else:
-            fits = set(map(id, map(rows.get, keys))) == {id(old)}
-        if fits:
-            if old is not None:
-                columns = {**(old.columns if isinstance(old, Batch) else old.sizes), **columns}
-                number = max(old.number, number)
-            entry = entry_of(keys, columns, number)
-            rows.update(dict.fromkeys(keys, entry))
-            self.n_batches += isinstance(entry, Batch) - isinstance(old, Batch)
-            self.n_bytes += _bytes_of(entry, len(keys)) - _bytes_of(old, len(keys))
-        return fits
-
-    def merge(self, new: Mapping[Hashable, Row], cleared: Collection[Hashable]) -> None:
-        """Enter any keys, except those that were cleared."""
-        self.split(new)
-        rows = self.rows
-        merged: dict[tuple[int, int], tuple[Row | Batch, Row, Row]] = {}  # by identity of the two rows
         for key, row in new.items():
-            if key in cleared:
-                continue
-            old = rows.get(key)
-            if isinstance(old, Row):
-                pair = id(old), id(row)
-                if pair not in merged:
-                    both = Row.of({**old.sizes, **row.sizes}, max(old.number, row.number))
-                    merged[pair] = (old, row, both)
-                row = merged[pair][2]
-                self.n_bytes -= old.n_bytes
-            rows[key] = row
-            self.n_bytes += row.n_bytes
+            if key not in cleared:
+                old = rows.get(key)
+                rows[key] = row if old is None else overwrite(old, row)
+                self.n_bytes += rows[key][0] - (0 if old is None else old[0])
 
     def remove(self, keys: Keys) -> Collection[Hashable]:
         """Remove keys. Returns those that were not outstanding."""
-        rows, n_before = self.rows, len(self.rows)
-        batch = rows.get(keys[0]) if keys and self.n_batches else None
-        if isinstance(batch, Batch) and (batch.keys is keys or batch.keys == keys):
-            deque(map(rows.pop, keys), maxlen=0)
-            self.n_batches -= 1
-            self.n_bytes -= batch.n_bytes
+        n_before = len(self.rows)
+        removed = list(map(self.rows.pop, keys, repeat(None)))
+        self.n_bytes -= sum([row[0] for row in removed if row])
+        if n_before - len(self.rows) == len(keys):
             return ()
-        self.split(keys)
-        removed = list(map(rows.pop, keys, repeat(None)))
-        if n_before - len(rows) == len(keys):
-            self.n_bytes -= sum([row[0] for row in removed if row])
-            return ()
-        outstanding = {key: row for key, row in zip(keys, removed, strict=True) if row is not None}
-        self.n_bytes -= sum(row.n_bytes for row in outstanding.values())
-        return set(keys).difference(outstanding)
+        outstanding = {key for key, row in zip(keys, removed, strict=True) if row}
+        return set(keys) - outstanding
 
 
 class Ledger:
@@ -190,23 +126,22 @@ class Ledger:
         if not keys:
             return 0
         totals = self.totals
+        rows = rows_of(columns, len(keys), put.number)
         if put.n_bytes > totals.max_bytes_per_key_seen:
-            totals.max_bytes_per_key_seen = largest_row(columns, totals.max_bytes_per_key_seen)
+            largest = rows[0][0] if rows[0] is rows[-1] else max([row[0] for row in rows])
+            totals.max_bytes_per_key_seen = max(totals.max_bytes_per_key_seen, largest)
         self._newest_put = max(self._newest_put, put.number)
         partition = self._partitions.get(put.partition_id)
         if partition is None:
             partition = self._partitions[put.partition_id] = Partition()
         before = len(partition.rows), partition.n_bytes
-        n_keys = len(set(keys)) if len(keys) > 1 else 1
-        if put.cleared or n_keys < len(keys) or not partition.enter(keys, columns, put.number):
-            entry = entry_of(keys, columns, put.number)
-            rows = entry.rows() if isinstance(entry, Batch) else dict.fromkeys(keys, entry)
-            partition.merge(rows, put.cleared or ())
+        new = dict(zip(keys, rows, strict=True))  # of a key that is repeated, the last row
+        partition.enter(new, put.cleared or ())
         self._count(put.partition_id, partition, *before)
         if totals.n_keys_outstanding > self.max_keys:
             self._give_up_oldest()
         totals.peak_bytes_outstanding = max(totals.peak_bytes_outstanding, totals.bytes_outstanding)
-        return n_keys
+        return len(new)
 
     def clear(self, clear: Operation) -> int:
         """Remove the keys of a clear that succeeded, or its partition. Returns how many it was about."""
@@ -217,7 +152,7 @@ class Ledger:
         # Keys that were put since the clear began stay.
         if self._newest_put > clear.number:
             rows = partition.rows
-            keys = tuple(key for key in keys if key not in rows or rows[key].number < clear.number)
+            keys = tuple(key for key in keys if key not in rows or rows[key][1] < clear.number)
         missing = self._remove(clear.partition_id, partition, keys)
         n_removed = n_before - self.totals.n_keys_outstanding
         if clear.keys is None or n_removed == len(clear.keys):
@@ -239,13 +174,7 @@ class Ledger:
     def recount(self) -> None:
         """Compute all sums anew, after an operation was interrupted half-way."""
         for partition_id, partition in list(self._partitions.items()):
-            try:
-                partition.n_batches = len(partition.rows)  # at most
-                partition.split(list(partition.rows))
-                partition.n_batches = 0
-                partition.n_bytes = sum(row.n_bytes for row in partition.rows.values())
-            except Exception:  # keys that cannot be looked up any more cost their partition
-                partition.rows.clear()
+            partition.n_bytes = sum(row[0] for row in partition.rows.values())
             if not partition.rows:
                 del self._partitions[partition_id]
         self.totals.n_keys_outstanding = sum(len(each.rows) for each in self._partitions.values())
@@ -277,16 +206,13 @@ class Ledger:
     def _give_up_oldest(self) -> None:
         """Give up the oldest keys of the oldest partitions: others have likely cleared them.
 
-        A sixteenth more than necessary, so that it is rare; a batch is not split for that.
+        A sixteenth more than necessary, so that it is rare.
         """
         totals, n_bytes = self.totals, self.totals.bytes_outstanding
         while self._partitions:
             partition_id, partition = next(iter(self._partitions.items()))
-            oldest = next(iter(partition.rows.values()))
             excess = totals.n_keys_outstanding - self.max_keys
-            room = max(0, excess + self.max_keys // 16)
-            keys = oldest.keys if isinstance(oldest, Batch) else tuple(islice(partition.rows, room))
-            keys = keys if len(keys) <= room else keys[: max(0, excess)]
+            keys = tuple(islice(partition.rows, max(0, excess + self.max_keys // 16)))
             if not keys:
                 break
             self._remove(partition_id, partition, keys)

@@ -8,35 +8,15 @@ to be measured. Knows nothing of keys or partitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 # Tensors and batches are duck-typed here: naming their types would import torch and tensordict.
 Leaf = Any
 
 
-class Uneven:
-    """The bytes of a field in rows that differ, as lengths times a width; the sizes are listed on demand."""
-
-    __slots__ = ("_lengths", "_width", "largest", "n_rows", "total")
-
-    def __init__(self, lengths: Any, width: int = 1) -> None:  # a list, or a vector of numpy or torch
-        self._lengths = lengths
-        self._width = width
-        self.n_rows = len(lengths)
-        is_list = isinstance(lengths, list)
-        self.total = int(sum(lengths) if is_list else lengths.sum()) * width
-        self.largest = int(max(lengths) if is_list else lengths.max()) * width if self.n_rows else 0
-
-    @property
-    def sizes(self) -> list[int]:
-        lengths = self._lengths if isinstance(self._lengths, list) else self._lengths.tolist()
-        return [length * self._width for length in lengths]
-
-
 # The bytes of a field in each row of a batch; a plain number if all rows are equal.
-Column = int | Uneven
+Column = int | list[int]
 Columns = dict[Hashable, Column]
 
 
@@ -48,30 +28,8 @@ class BatchBytes(NamedTuple):
     unmeasured: list[Exception]
 
 
-def total_bytes(columns: Columns, n_rows: int) -> int:
-    return sum([_total(column, n_rows) for column in columns.values()])
-
-
 def _total(column: Column, n_rows: int) -> int:
-    return column.total if isinstance(column, Uneven) else column * n_rows
-
-
-def row_sizes(columns: Columns, n_rows: int) -> Iterator[dict[Hashable, int]]:
-    """Yield the bytes by field of each row."""
-    every = [
-        repeat(column, n_rows) if isinstance(column, int) else column.sizes for column in columns.values()
-    ]
-    for sizes in zip(*every, strict=True):
-        yield dict(zip(columns, sizes, strict=True))
-
-
-def largest_row(columns: Columns, at_least: int) -> int:
-    """The bytes of the largest row, or `at_least` if no row can be larger."""
-    bound = sum([column if isinstance(column, int) else column.largest for column in columns.values()])
-    if bound <= at_least:
-        return at_least
-    rows = _added(columns.values())
-    return max(at_least, rows if isinstance(rows, int) else rows.largest)
+    return column * n_rows if isinstance(column, int) else sum(column)
 
 
 def measure(fields: Leaf, n_rows: int) -> BatchBytes:
@@ -87,7 +45,8 @@ def measure(fields: Leaf, n_rows: int) -> BatchBytes:
         columns = _columns(fields, n_rows or 1, unmeasured)
     except Exception as error:
         unmeasured.append(error)
-    return BatchBytes(columns, total_bytes(columns, n_rows or 1), unmeasured)
+    total = sum([_total(column, n_rows or 1) for column in columns.values()])
+    return BatchBytes(columns, total, unmeasured)
 
 
 def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
@@ -109,7 +68,7 @@ def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Excep
     for row, member in enumerate(members):
         for name, column in _columns(member, 1, unmeasured).items():
             stacked.setdefault(name, [0] * len(members))[row] = _total(column, 1)
-    return {name: _fitted(Uneven(sizes), n_rows) for name, sizes in stacked.items()}
+    return {name: _fitted(sizes, n_rows) for name, sizes in stacked.items()}
 
 
 def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
@@ -149,19 +108,20 @@ def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception
     """
     if not rows or not (_is_mapping(rows[0]) or _is_tensor(rows[0])):
         return 0
-    return Uneven([_total(_rows(row, 1, unmeasured), 1) for row in rows])
+    return [_total(_rows(row, 1, unmeasured), 1) for row in rows]
 
 
-def _nested_rows(nested: Leaf) -> Uneven:
+def _nested_rows(nested: Leaf) -> list[int]:
     if not callable(getattr(nested, "offsets", None)):
-        return Uneven([row.numel() * row.element_size() for row in nested.unbind()])
+        return [row.numel() * row.element_size() for row in nested.unbind()]
     # The ragged dimension, wherever it is, is the one whose size is not a plain number.
     width = math.prod(size for size in nested.shape[1:] if isinstance(size, int)) * nested.element_size()
     # A narrowed view has the buffer of the original; its `lengths` are how much of that is its own.
     if (lengths := nested.lengths()) is None:
         offsets = _on_host(nested.offsets())
-        return Uneven(offsets[1:] - offsets[:-1], width)
-    return Uneven(_on_host(lengths) * 1, width)  # a copy: the tensor may change
+        lengths = offsets[1:] - offsets[:-1]
+    sizes: list[int] = (_on_host(lengths) * width).tolist()
+    return sizes
 
 
 def _on_host(numbers: Leaf) -> Leaf:
@@ -177,24 +137,20 @@ def _is_mapping(leaf: Leaf) -> bool:
 
 
 def _fitted(own: Column, n_rows: int) -> Column:
-    if isinstance(own, Uneven):
-        if own.n_rows == n_rows > 1:
+    if isinstance(own, list):
+        if len(own) == n_rows > 1:
             return own
-        own = own.total
+        own = sum(own)
     share, remainder = divmod(own, n_rows)
-    return Uneven([share + 1] * remainder + [share] * (n_rows - remainder)) if remainder else share
+    return [share + 1] * remainder + [share] * (n_rows - remainder) if remainder else share
 
 
 def _added(columns: Iterable[Column]) -> Column:
     equal = 0
-    uneven: list[Uneven] = []
+    uneven: list[list[int]] = []
     for column in columns:
         if isinstance(column, int):
             equal += column
         else:
             uneven.append(column)
-    if not uneven:
-        return equal
-    if len(uneven) == 1 and not equal:
-        return uneven[0]
-    return Uneven([sum(sizes, equal) for sizes in zip(*(column.sizes for column in uneven), strict=True)])
+    return [sum(sizes, equal) for sizes in zip(*uneven, strict=True)] if uneven else equal

@@ -1,13 +1,18 @@
-"""Callbacks for `MetricsDataPlaneClient(on_event=…)`: several in a chain, and aggregates for W&B."""
+"""Callbacks for `MetricsDataPlaneClient(on_event=…)`: several in a chain, aggregates for W&B, and records.
+
+The records are explained in docs/data-plane.md.
+"""
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from os import PathLike
 from typing import Any, Protocol
 
 from fleetgauge.data_plane.events import (
@@ -17,13 +22,23 @@ from fleetgauge.data_plane.events import (
     HasSnapshot,
     LoggedLosses,
     OnEvent,
+    PerProcess,
+    environment_rank,
     logger,
 )
 from fleetgauge.data_plane.operation_totals import OperationTotals
-from fleetgauge.data_plane.process import PerProcess
+from fleetgauge.records import Event, Json, RecordWriter, resolve_path
 from fleetgauge.records.background import Worker
 
+KIND = "data_plane"
+# The partition of operations and bytes past the limits below.
+OTHER_PARTITIONS = "_other"
 MAX_WAITING = 10_000  # events that the thread has not taken yet
+MAX_GROUPS = 500  # of operation, partition and status, in one interval
+MAX_PARTITIONS = 500  # with bytes of their own in a record
+MAX_QUEUED = 4000  # records that the disk has not taken yet
+_GAUGES = {"peak_bytes_outstanding": "peak_bytes_outstanding", "keys_outstanding": "n_keys_outstanding"}
+_COUNTERS = ("keys_overflowed", "foreign_clears")  # written as the increase since the record before
 
 
 class _Chain(EventSink):
@@ -187,3 +202,200 @@ def _flattened(op: str, by_status: dict[EventStatus, OperationTotals]) -> dict[s
         **failed,
         **{f"data_plane/{op}/wall_ms/{name}": value for name, value in times.items()},
     }
+
+
+class JsonlEvents(EventSink):
+    """Writes a record per operation, partition and status of each interval, and one of outstanding bytes.
+
+    Intervals end at multiples of `interval_s`, on every rank at the same time. `path` is a file, a
+    directory or a pattern with `{run_id}`; a directory, where every process has a file of its own, is best.
+    Files are closed by age with `rotate_after` (`RecordWriter`). A configuration that can never work raises
+    ValueError. From then on nothing raises, and an operation only appends its event to a bounded queue: what
+    is lost is counted in `dropped` and logged once.
+
+    File and threads are opened by the first event of a process. A copy out of a pickle, and a forked child,
+    write records of their own, with the rank of their environment; `rank` is that of the building process.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        interval_s: float = 10.0,
+        *,
+        job: str | None = None,
+        rank: int | None = None,
+        rotate_after: float = math.inf,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not (math.isfinite(interval_s) and interval_s > 0):
+            raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, more than 0")
+        resolve_path(path, kind=KIND, run_id="any")  # raises for what can never work
+        if not rotate_after > 0:
+            raise ValueError(f"rotate_after is {rotate_after!r}: it must be a number of seconds, more than 0")
+        self._copy = partial(type(self), path, interval_s, job=job, rotate_after=rotate_after, clock=clock)
+        self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        built_in = os.getpid()
+
+        def new_recorder() -> _Recorder:
+            own_rank = rank if rank is not None and os.getpid() == built_in else environment_rank()
+            writer = partial(RecordWriter, path, KIND, job=job, rank=own_rank, rotate_after=rotate_after)
+            return _Recorder(writer, self._clients, interval_s, clock)
+
+        self._recorder = PerProcess(new_recorder)
+
+    @property
+    def dropped(self) -> int:
+        """Events that were not counted and records that were not written."""
+        return self._recorder.get().dropped()
+
+    def attach(self, client: HasSnapshot) -> None:
+        self._clients.add(client)
+
+    def __call__(self, event: DataPlaneEvent) -> None:
+        self._recorder.get().put(event)
+
+    def flush(self) -> bool:
+        """Wait until the events so far are counted; return False if a few seconds did not suffice."""
+        return self._recorder.get().worker.flush()
+
+    def close(self) -> None:
+        """Write what waits and sync, for a few seconds at most. Later events are dropped."""
+        self._recorder.get().worker.close()
+
+    def __reduce__(self) -> tuple[Callable[[], JsonlEvents], tuple[()]]:
+        return self._copy, ()
+
+
+class _Recorder:
+    """The aggregates and the file of one process."""
+
+    def __init__(
+        self,
+        new_writer: Callable[..., RecordWriter],
+        clients: weakref.WeakSet[HasSnapshot],
+        interval_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.worker = Worker(
+            *("data-plane", "the data plane", MAX_WAITING, logger),
+            tick=self._tick,
+            period=interval_s,
+            finish=self._finish,
+        )
+        self._new_writer = new_writer
+        self._writer: RecordWriter | None = None
+        self._clients = clients
+        self._counted: weakref.WeakKeyDictionary[HasSnapshot, dict[str, int]] = weakref.WeakKeyDictionary()
+        self._interval_s = interval_s
+        self._clock = clock
+        self._end = 0.0
+        self._groups: dict[tuple[str, str, str], OperationTotals] = {}
+
+    def dropped(self) -> int:
+        return self.worker.lost + (self._writer.dropped if self._writer else 0)
+
+    def put(self, event: DataPlaneEvent) -> None:
+        """Queue an event: all that an operation's own thread does."""
+        self.worker.start()
+        self.worker.put(partial(self._add, self._clock(), event))
+
+    # From here on everything runs on the worker's thread.
+
+    def _open(self, at: float) -> RecordWriter:
+        writer = self._writer = self._new_writer(queue_size=MAX_QUEUED)
+        atexit.unregister(self.worker.close)  # what is registered last runs first: before the writer's
+        atexit.register(self.worker.close)
+        self._end = self._end_after(at)
+        writer.write(Event.START, self._outstanding(set()), self._clock())
+        return writer
+
+    def _tick(self) -> None:
+        now = self._clock()
+        if self._writer is not None and self._is_over(now):
+            self._write_interval(self._writer, now)
+
+    def _finish(self) -> None:
+        if self._writer is not None:
+            self._write_interval(self._writer, self._clock(), Event.END)
+            self._writer.close()
+
+    def _add(self, at: float, event: DataPlaneEvent) -> None:
+        group = (str(event["op"]), str(event["partition_id"]), str(event["status"]))
+        writer = self._writer or self._open(at)
+        if self._is_over(at):
+            self._write_interval(writer, at)
+        if group not in self._groups and len(self._groups) >= MAX_GROUPS:
+            group = (group[0], OTHER_PARTITIONS, group[2])
+        totals = self._groups.get(group, OperationTotals())
+        totals.add(event["n_keys"], event["n_bytes"], event["wall_ms"])
+        self._groups[group] = totals
+
+    def _is_over(self, now: float) -> bool:
+        """Return whether the interval has ended, or the clock was set back.
+
+        An event that another thread overtook may be an interval late.
+        """
+        return not self._end - 2 * self._interval_s <= now < self._end
+
+    def _end_after(self, now: float) -> float:
+        end = (now // self._interval_s + 1) * self._interval_s
+        return end if end > now else now + self._interval_s  # fractions of a second are not exact
+
+    def _write_interval(self, writer: RecordWriter, now: float, event: Event = Event.STATS) -> None:
+        """Write the operations with the end of their interval, and what is outstanding with the time now."""
+        groups, self._groups = self._groups, {}
+        ended, self._end = min(self._end, now), self._end_after(now)
+        for (op, partition_id, status), totals in groups.items():
+            named = {"op": op, "partition_id": partition_id, "status": status}
+            writer.write(Event.STATS, named | operations_body(totals), ended)
+        body = self._outstanding({partition_id for _, partition_id, _ in groups})
+        if event is Event.END or "bytes_outstanding" in body:
+            writer.write(event, body, self._clock())
+
+    def _outstanding(self, partitions: set[str]) -> Json:
+        """Return what all clients have outstanding; 0 for a partition that was used and has nothing."""
+        body: Json = {"interval_s": self._interval_s}
+        by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
+        clients = list(self._clients)
+        sums = dict.fromkeys((*_GAUGES, *_COUNTERS), 0)
+        try:
+            for client in clients:
+                snapshot, counted = client.snapshot(), self._counted.setdefault(client, {})
+                for name, n_bytes in getattr(client, "bytes_outstanding_by_partition", dict)().items():
+                    by_partition[name] = by_partition.get(name, 0) + n_bytes
+                for field, name in _GAUGES.items():
+                    sums[field] += snapshot.get(name, 0)
+                for name in _COUNTERS:
+                    sums[name] += snapshot.get(name, 0) - counted.get(name, 0)
+                    counted[name] = snapshot.get(name, 0)
+            sole_writer = all(getattr(client, "sole_writer", False) for client in clients)
+        except Exception as error:
+            self.worker.lose("a client's snapshot failed", error)
+            return body
+        if clients:
+            body |= sums | {"bytes_outstanding": largest(by_partition), "sole_writer": sole_writer}
+        return body
+
+
+def operations_body(totals: OperationTotals) -> Json:
+    """Return the body of a record of operations."""
+    return {
+        "count": totals.count,
+        "keys": totals.keys,
+        "bytes": totals.bytes,
+        "wall_ms": {
+            "sum": totals.wall_ms_sum,
+            "min": totals.wall_ms_min,
+            "max": totals.wall_ms_max,
+            "buckets": {str(index): count for index, count in sorted(totals.buckets.items())},
+        },
+    }
+
+
+def largest(by_partition: Mapping[str, int]) -> dict[str, int]:
+    """Return the partitions with the most bytes, and the sum of the others under `_other`."""
+    if len(by_partition) <= MAX_PARTITIONS:
+        return dict(by_partition)
+    ranked = sorted(by_partition.items(), key=lambda item: (-item[1], item[0]))
+    others = sum(n_bytes for _, n_bytes in ranked[MAX_PARTITIONS - 1 :])
+    return dict(ranked[: MAX_PARTITIONS - 1]) | {OTHER_PARTITIONS: others}

@@ -5,43 +5,28 @@ Standard library only; W&B is imported when an export is enabled, and nothing is
 
 from __future__ import annotations
 
-from .events import BadEventError as BadEvent
-from .events import MemoryEvent, event_int_value, event_timestamp_seconds, event_value, parse_event
-from .loader import LoadedRecording, LoadedSession, load_recording
-from .recording import RecordingError
-from .sessions import ManifestError, SessionSummary
-from .timeline import TimelineRow, sample_timeline_rows, tracking_timeline_rows
-from .wandb_export import (
-    WandbExportConfig,
-    export_tracking_run_to_wandb,
-    session_slug,
-    tracking_metrics,
-    tracking_summary_fields,
-)
-from .wandb_tracking import log_alerts_table, log_tracking_time_series, log_tracking_visualizations
+from .events import BadEventError
+from .events import MemoryEvent as MemoryEvent
+from .events import event_int_value as event_int_value
+from .events import event_timestamp_seconds as event_timestamp_seconds
+from .events import event_value as event_value
+from .events import parse_event as parse_event
+from .recording import LoadedRecording as LoadedRecording
+from .recording import LoadedSession as LoadedSession
+from .recording import RecordingError as RecordingError
+from .recording import load_recording as load_recording
+from .sessions import ManifestError as ManifestError
+from .sessions import SessionSummary as SessionSummary
+from .timeline import TimelineRow as TimelineRow
+from .timeline import sample_timeline_rows as sample_timeline_rows
+from .timeline import tracking_timeline_rows as tracking_timeline_rows
+from .wandb_export import WandbExportConfig as WandbExportConfig
+from .wandb_export import export_tracking_run_to_wandb as export_tracking_run_to_wandb
+from .wandb_export import log_alerts_table as log_alerts_table
+from .wandb_export import log_tracking_time_series as log_tracking_time_series
+from .wandb_export import log_tracking_visualizations as log_tracking_visualizations
+from .wandb_export import session_slug as session_slug
+from .wandb_export import tracking_metrics as tracking_metrics
+from .wandb_export import tracking_summary_fields as tracking_summary_fields
 
-__all__ = [
-    "BadEvent",
-    "LoadedRecording",
-    "LoadedSession",
-    "ManifestError",
-    "MemoryEvent",
-    "RecordingError",
-    "SessionSummary",
-    "TimelineRow",
-    "WandbExportConfig",
-    "event_int_value",
-    "event_timestamp_seconds",
-    "event_value",
-    "export_tracking_run_to_wandb",
-    "load_recording",
-    "log_alerts_table",
-    "log_tracking_time_series",
-    "log_tracking_visualizations",
-    "parse_event",
-    "sample_timeline_rows",
-    "session_slug",
-    "tracking_metrics",
-    "tracking_summary_fields",
-    "tracking_timeline_rows",
-]
+BadEvent = BadEventError

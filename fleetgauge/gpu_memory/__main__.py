@@ -10,19 +10,15 @@ from fleetgauge.pages.atomic_file import atomic_file
 from fleetgauge.pages.axes import plural
 from fleetgauge.pages.page import file_of
 
-from .attribution import attribution_files
-from .loader import LoadedRecording, LoadedSession, load_recording
 from .page import recording_title, render_recording
-from .recording import RecordingError
-from .wandb_export import WandbExportConfig, export_tracking_run_to_wandb
-
-_COMMAND = "gpu-memory-export"
+from .recording import LoadedRecording, RecordingError, load_recording
+from .wandb_export import ReadEvents, WandbExportConfig, attribution_files, export_tracking_run_to_wandb
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fleetgauge.gpu_memory", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    what = "a telemetry sink directory, a directory of them, a track.json or .csv, or an OOM dump"
+    what = "a telemetry sink directory, a directory of them, a track.json, or an OOM dump"
     export = commands.add_parser("export", help="log each session to W&B as a run")
     export.add_argument("sink", type=Path, help=what)
     export.add_argument("--project", required=True, help="the W&B project")
@@ -43,27 +39,22 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 is success, 2 a recording or an option that cannot be used."""
     options = _parser().parse_args(arguments)
     try:
+        loaded = load_recording(options.sink, timelines=options.command == "export")
+        for note in loaded.notes:
+            _print(f"note: {note}")
+        for reason, count in sorted(loaded.losses.items()):
+            _print(f"note: {count:,} left out: {reason.replace('_', ' ')}")
         if options.command == "report":
-            loaded = _load(options.sink)
             output = file_of(options.output, recording_title(loaded))
             with atomic_file(output) as file:
                 file.write(render_recording(loaded, script=True))
             _print(f"{output}: {_counted(loaded)}")
         else:
-            _export(options, _load(options.sink))
+            _export(options, loaded)
     except (RecordingError, OSError, ImportError) as error:
         _print(f"error: {error}")
         return 2
     return 0
-
-
-def _load(path: Path) -> LoadedRecording:
-    loaded = load_recording(path)
-    for note in loaded.notes:
-        _print(f"note: {note}")
-    for reason, count in sorted(loaded.losses.items()):
-        _print(f"note: {count:,} left out: {reason.replace('_', ' ')}")
-    return loaded
 
 
 def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
@@ -75,25 +66,21 @@ def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
         log_artifacts=options.artifacts,
         log_attribution=options.attribution,
     )
+    # The latest dump of each session.
+    dumps = {dump.session.session_id: dump.path for dump in loaded.oom_dumps if dump.session is not None}
     for session in loaded.sessions:
         export_tracking_run_to_wandb(
             config,
-            command_name=_COMMAND,
+            command_name="gpu-memory-export",
             session_summary=session.summary,
             stats=session.stats,
-            events=session.events(),
+            events=ReadEvents(session.profile, session.timeline),
             output_path=loaded.path,
             telemetry_sink_dir=loaded.path,
-            oom_dump_path=_dump_of(session, loaded),
+            oom_dump_path=dumps.get(session.summary.session_id),
             attribution_bundle_dir=loaded.path if attribution_files(loaded.path) else None,
         )
     _print(f"exported {_counted(loaded)}")
-
-
-def _dump_of(session: LoadedSession, loaded: LoadedRecording) -> Path | None:
-    """The latest OOM dump of a session."""
-    dumps = {dump.session.session_id: dump.path for dump in loaded.oom_dumps if dump.session is not None}
-    return dumps.get(session.summary.session_id)
 
 
 def _counted(loaded: LoadedRecording) -> str:

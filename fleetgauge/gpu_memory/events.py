@@ -6,9 +6,10 @@ module turns any of them, as a mapping or as an object, into one typed value. It
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 # Most severe first. A peak is worth a mark although nothing is wrong.
 ALERT_TYPES = ("critical", "error", "warning", "peak")
@@ -16,6 +17,9 @@ _SCHEMA_VERSIONS = (2, 3, 4)
 _MAX_NUMBER = 2**63
 _NO_METADATA: Mapping[str, object] = MappingProxyType({})
 _EVENT_FIELDS = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
+_BATCH = 512
+
+Item = TypeVar("Item")
 
 
 class BadEventError(ValueError):
@@ -91,6 +95,13 @@ def utilization(used: int | None, total: int | None) -> float | None:
     return None if used is None or total is None or total <= 0 else used / total * 100.0
 
 
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Split a stream into lists."""
+    stream = iter(items)
+    while batch := list(islice(stream, _BATCH)):
+        yield batch
+
+
 def read_event(event: object) -> MemoryEvent:
     """Read an event given by a caller. Never raises: what cannot be understood is unknown."""
     return event if isinstance(event, MemoryEvent) else _read(_reader(event))
@@ -156,12 +167,6 @@ def _checked(record: object) -> Mapping[str, object]:
     if record.get("event_type") is None and all(record.get(name) is None for name in _EVENT_FIELDS):
         raise BadEventError("not_an_event")
     return record
-
-
-def event_type(event: object) -> str:
-    """Return the type of an event, `sample` where it has none."""
-    get = _reader(event)
-    return str(get("event_type") or get("type") or "sample")
 
 
 def event_value(event: object, name: str) -> object:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .documents import read_object, text_or_none
-from .sessions import MANIFEST_NAME, SessionSummary, parse_session
+from .sessions import MANIFEST_NAME, SessionSummary, parse_session, read_object, text_or_none
 
 EVENTS_NAME = "events.json"
 _PREFIX = "oom_dump_"

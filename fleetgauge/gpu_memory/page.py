@@ -10,22 +10,24 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleetgauge.pages.axes import byte_axis, format_bytes, format_duration, plural, time_axis
 from fleetgauge.pages.charts import Limit, Line, Marker, Reading, draw_chart
 from fleetgauge.pages.hover import HINT
 from fleetgauge.pages.page import name_span, render_cards, render_document, render_table
-from fleetgauge.pages.style import MAX_SERIES
+from fleetgauge.pages.style import page_style
 
 from .events import ALERT_TYPES, MemoryEvent
-from .loader import LoadedRecording
 from .oom import OomDump
-from .page_style import STYLE
 from .profiles import MIN_PEAK_BYTES, SERIES, RankProfile, SessionProfile
+from .recording import LoadedRecording
 
 MAX_DRAWN = 32
-MAX_COMPARED = MAX_SERIES  # sessions and ranks in one chart
+MAX_LISTED = 256
+_CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+STYLE = page_style("", "", _CSS)
 _CSS_CLASSES = ("allocated", "reserved", "used")
 # Painted in this order: what contains the others lies below them.
 _PAINTED = (2, 1, 0)
@@ -49,9 +51,9 @@ class _Section(NamedTuple):
 
 def recording_title(loaded: LoadedRecording) -> str:
     """Return the title: the recording and its span, as far as known."""
-    ranks = [rank for session in loaded.sessions for rank in session.profile.ranks.values()]
-    first = min((rank.totals.first_at for rank in ranks if rank.totals.first_at is not None), default=None)
-    last = max((rank.totals.last_at for rank in ranks if rank.totals.last_at is not None), default=None)
+    totals = [session.profile.totals for session in loaded.sessions]
+    first = min((one.first_at for one in totals if one.first_at is not None), default=None)
+    last = max((one.last_at for one in totals if one.last_at is not None), default=None)
     begin, end = _clock(first)[:19], _clock(last)[:19]
     span = f", {name_span(begin, end)}" if begin and end else ""
     return f"GPU memory of {loaded.path.resolve().name}{span}"
@@ -76,81 +78,45 @@ def render_page(
     *,
     script: bool = False,
 ) -> str:
-    """The page of some sessions, each of their ranks with its own cards, chart and alerts."""
-    sections = [
-        _Section(number, rank, summary) for number, (rank, summary) in enumerate(_ranks(sessions), start=1)
-    ]
+    """Return the page of some sessions, each of their ranks with its own cards, chart and alerts."""
+    sections: list[_Section] = []
+    for profile, summary in sessions:
+        ranks = sorted(profile.ranks.values(), key=lambda rank: (rank.rank is None, rank.rank or 0))
+        for rank in ranks or [RankProfile(None)]:
+            sections.append(_Section(len(sections) + 1, rank, summary))
+    events = sum(section.rank.totals.events for section in sections)
+    jobs = {str(job) for session in sessions if (job := getattr(session.summary, "job_id", None))}
+    scope = [plural(len(sessions), "session"), plural(events, "event")]
+    scope += [f"job {', '.join(sorted(jobs)[:8])}"] if jobs else []
     listed = "".join(f"<p>{html.escape(note)}.</p>" for note in notes)
-    body = [f"<h1>{html.escape(title)}</h1>", f"<p>{_scope(sessions, sections)}</p>"]
+    body = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(' · '.join(scope))}</p>"]
     body += [f"<p>{HINT}</p>"] if script else []
     body += [f'<div class="note">{listed}</div>'] if listed else []
     body += [_oom_table(oom_dumps)] if oom_dumps else []
-    body += [_overview(sections, script)] if len(sections) > 1 else []
+    body += [_overview(sections)] if len(sections) > 1 else []
     body += [_section(section, script) for section in sections[:MAX_DRAWN]]
     return render_document(title, STYLE, "".join(body), script=script)
 
 
-def _ranks(sessions: Iterable[PageSession]) -> Iterable[tuple[RankProfile, Any]]:
-    for profile, summary in sessions:
-        known = sorted(profile.ranks.items(), key=lambda item: (item[0] is None, item[0] or 0))
-        yield from ((rank, summary) for _, rank in known or [(None, RankProfile(None))])
-
-
-def _scope(sessions: Sequence[PageSession], sections: Sequence[_Section]) -> str:
-    jobs = sorted(
-        {str(session.summary.job_id) for session in sessions if getattr(session.summary, "job_id", None)}
-    )
-    events = sum(section.rank.totals.events for section in sections)
-    scope = [plural(len(sessions), "session"), plural(events, "event")]
-    scope += [f"job {', '.join(jobs[:8])}"] if jobs else []
-    return html.escape(" · ".join(scope))
-
-
-def _overview(sections: Sequence[_Section], script: bool) -> str:
-    rows = [_overview_row(section) for section in sections[: 8 * MAX_DRAWN]]
+def _overview(sections: Sequence[_Section]) -> str:
+    rows = [_overview_row(section) for section in sections[:MAX_LISTED]]
     hidden = len(sections) - MAX_DRAWN
     more = f"<p>The first {MAX_DRAWN} are drawn below, {hidden:,} are not.</p>" if hidden > 0 else ""
-    table = render_table(rows, "listed" if len(rows) > MAX_COMPARED else "")
-    return f"<section><h2>Sessions</h2>{_side_by_side(sections, script)}{table}{more}</section>"
-
-
-def _side_by_side(sections: Sequence[_Section], script: bool) -> str:
-    """What sessions had allocated, from the beginning of each; of many, those that reached highest."""
-    known = [
-        section
-        for section in sections
-        if section.rank.totals.first_at is not None and "allocated" in section.rank.totals.peaks
-    ]
-    compared = sorted(known, key=lambda section: -section.rank.totals.peaks["allocated"])[:MAX_COMPARED]
-    if len(compared) < 2:
-        return ""
-    lines = []
-    for number, section in enumerate(sorted(compared, key=lambda section: section.number), start=1):
-        start = section.rank.totals.first_at or 0
-        points = [(when - start, size) for when, size in section.rank.bins.points(0)]
-        lines.append(Line(f"{_name(section.summary)}, rank {_rank(section)}", f"s{number}", points))
-    longest = max(section.rank.totals.duration or 0.0 for section in compared)
-    highest = max(section.rank.totals.peaks["allocated"] for section in compared)
-    text = f"Allocated memory of {len(compared)} of {len(sections)} sessions and ranks, side by side"
-    reading = Reading("elapsed", "byte", max(section.rank.bins.seconds for section in compared))
-    chart = draw_chart(
-        *(time_axis(longest), byte_axis(highest), lines, (), (), text), reading=reading if script else None
-    )
-    return f"<p>{text}, each from its own beginning. The table lists all of them.</p>{chart}"
+    return f"<section><h2>Sessions</h2>{render_table(rows, 'listed')}{more}</section>"
 
 
 def _overview_row(section: _Section) -> Row:
-    rank, name = section.rank, html.escape(_name(section.summary))
-    drawn = section.number <= MAX_DRAWN
+    totals, name = section.rank.totals, html.escape(_name(section.summary))
+    link = f'<a href="#s{section.number}">{name}</a>'
     return (
-        ("Session", f'<a href="#s{section.number}">{name}</a>' if drawn else name, "short"),
+        ("Session", link if section.number <= MAX_DRAWN else name, "short"),
         ("Rank", html.escape(_rank(section)), "number"),
         ("Status", html.escape(_status(section)), ""),
-        ("Start (UTC)", _clock(rank.totals.first_at), "number"),
-        ("Duration", format_duration(rank.totals.duration), "number"),
-        ("Peak allocated", format_bytes(rank.totals.peaks.get("allocated")), "number"),
-        ("Highest utilisation", _percent(rank.totals.peaks.get("utilization")), "number"),
-        ("Alerts", f"{rank.totals.alerts:,}", "number"),
+        ("Start (UTC)", _clock(totals.first_at), "number"),
+        ("Duration", format_duration(totals.duration), "number"),
+        ("Peak allocated", format_bytes(totals.peaks.get("allocated")), "number"),
+        ("Highest utilisation", _percent(totals.peaks.get("utilization")), "number"),
+        ("Alerts", f"{totals.alerts:,}", "number"),
     )
 
 
@@ -165,12 +131,11 @@ def _section(section: _Section, script: bool) -> str:
         for name, attribute in _FACTS.items()
         if (value := getattr(summary, attribute, None)) is not None
     ]
-    chart = f"#s{section.number}" if script else ""
     facts += [f"began {_clock(rank.totals.first_at)} UTC"] if rank.totals.first_at is not None else []
     return (
         f'<section id="s{section.number}"><div class="head"><h2>Session {html.escape(_name(summary))}'
         f" · rank {html.escape(_rank(section))}</h2>{badge}</div><p>{html.escape(' · '.join(facts))}</p>"
-        f"{_cards(rank)}{_chart(rank, script)}{_alert_table(rank, chart)}</section>"
+        f"{_cards(rank)}{_chart(rank, script)}{_alert_table(rank)}</section>"
     )
 
 
@@ -222,9 +187,9 @@ def _chart(rank: RankProfile, script: bool) -> str:
     return draw_chart(x, y, lines, marks[::-1], limits, text, reading=reading)
 
 
-def _alert_table(rank: RankProfile, chart: str) -> str:
+def _alert_table(rank: RankProfile) -> str:
     shown = rank.latest_alerts()
-    rows = [_alert_row(event, rank.totals.first_at, chart) for event in shown]
+    rows = [_alert_row(event, rank.totals.first_at) for event in shown]
     missing = rank.totals.alerts - len(shown)
     small = f"earlier ones, and new peaks of less than {format_bytes(MIN_PEAK_BYTES)}"
     more = f"<p>{plural(missing, 'alert')} not listed: {small}.</p>" if missing else ""
@@ -232,12 +197,10 @@ def _alert_table(rank: RankProfile, chart: str) -> str:
     return f"<h3>Alerts</h3>{more}{none}{render_table(rows, 'listed') if rows else ''}"
 
 
-def _alert_row(event: MemoryEvent, start: float | None, chart: str) -> Row:
+def _alert_row(event: MemoryEvent, start: float | None) -> Row:
     after = None if event.timestamp is None or start is None else event.timestamp - start
-    when = format_duration(after)
-    zoom = chart and after is not None  # a link to the chart, which a script then zooms to the alert
     return (
-        ("After", f'<a href="{chart}" data-zoom="{after:.3f}">{when}</a>' if zoom else when, "number"),
+        ("After", format_duration(after), "number"),
         ("Kind", html.escape(event.event_type), f"kind {event.event_type}"),
         ("Context", html.escape(event.context or ""), "wide"),
         ("Allocated", format_bytes(event.memory_allocated), "number"),

@@ -12,13 +12,10 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from operator import attrgetter
-from typing import TypeVar
 
-from .documents import text_or_none
 from .events import ALERT_TYPES, MemoryEvent, used_memory
-from .sessions import SessionSummary
+from .sessions import SessionSummary, text_or_none
 
 SERIES = ("allocated", "reserved", "device used")
 MAX_BINS = 300
@@ -27,23 +24,14 @@ MAX_ALERTS = 50
 MAX_CONTEXT = 500
 MIN_PEAK_BYTES = 2**20  # a tracker of a process reports every page that it grows by as a new peak
 _MIN_BIN_SECONDS = 0.001
-_BATCH = 512
 _START = ""  # the key in a bin for the time of its first event
 # A peak is no alert in the tracker's own count.
 _COUNTED_ALERTS = ("critical", "error", "warning")
 _COUNTED_TYPES = frozenset({*ALERT_TYPES, "sample", "allocation", "deallocation"})
 
-Item = TypeVar("Item")
 Sizes = Sequence[int | None]
 Point = tuple[float, float | None]
 Extreme = tuple[int, float]  # a value and its time, negated for a highest value: the first time wins
-
-
-def batches(events: Iterable[Item]) -> Iterator[list[Item]]:
-    """Split a stream into lists."""
-    stream = iter(events)
-    while batch := list(islice(stream, _BATCH)):
-        yield batch
 
 
 class Bins:
@@ -258,25 +246,23 @@ class SessionProfile:
     summary: SessionSummary | None = None
     first: MemoryEvent | None = None
     ranks: dict[int | None, RankProfile] = field(default_factory=dict)
-    _other_ranks: RankProfile = field(default_factory=lambda: RankProfile(None))
 
     def add(self, batch: Sequence[MemoryEvent]) -> None:
-        """Add events, in any order. Ranks beyond the limit count in the totals only."""
+        """Add events, in any order. Ranks beyond the limit share one profile with events of no rank."""
         if self.first is None and batch:
             self.first = batch[0]
         by_rank: dict[int | None, list[MemoryEvent]] = {}
         for event in batch:
             by_rank.setdefault(event.rank, []).append(event)
         for rank, events in by_rank.items():
-            if rank not in self.ranks and len(self.ranks) < MAX_RANKS:
-                self.ranks[rank] = RankProfile(rank)
-            self.ranks.get(rank, self._other_ranks).add(events)
+            shown = rank if rank in self.ranks or len(self.ranks) < MAX_RANKS else None
+            self.ranks.setdefault(shown, RankProfile(shown)).add(events)
 
     @property
     def totals(self) -> Totals:
         """The totals over all ranks."""
         totals = Totals()
-        for rank in (*self.ranks.values(), self._other_ranks):
+        for rank in self.ranks.values():
             totals.merge(rank.totals)
         return totals
 

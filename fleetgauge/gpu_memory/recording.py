@@ -1,27 +1,34 @@
-"""The files of a recording, read as they are on disk.
+"""A recording, read as it is on disk: its files, and its sessions in one pass over them.
 
 A recording is a telemetry sink (segments, perhaps pruned at the start, torn at the end, still growing), a
-track file, an OOM dump, or a directory of these. Segments are read in blocks, up to the size they had when
-the recording was opened, so that reading twice gives the same events; a bad line costs itself and is counted
-by reason. Track files and the events of a dump, which a tracker writes in one piece from its memory, are
-decoded in one piece.
+track file, an OOM dump, or a directory of these. Segments are read in blocks; a bad line costs itself and is
+counted by reason. Track files and the events of a dump, which a tracker writes in one piece from its memory,
+are decoded in one piece. Events are not stored, so that memory stays bounded; a session reads its own again.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from .events import BadEventError, MemoryEvent, parse_event
+from .events import BadEventError, MemoryEvent, batches, parse_event
 from .oom import EVENTS_NAME, OomDump, find_oom_dumps, is_oom_dump, read_oom_dump
-from .profiles import batches
-from .sessions import MANIFEST_NAME, ManifestError, SessionSummary, parse_session, read_manifest
+from .profiles import SessionProfile
+from .sessions import (
+    MANIFEST_NAME,
+    ManifestError,
+    SessionSummary,
+    infer_session,
+    parse_session,
+    read_manifest,
+)
+from .timeline import Timeline
 
 MAX_LINE_BYTES = 4 * 2**20
 _BLOCK_BYTES = 2**17
@@ -30,6 +37,7 @@ _EVENT_ARRAYS = ("events", "telemetry_events")
 _MAX_DEPTH = 3
 _MAX_SINKS = 1024
 _DUMP_DIRECTORIES = ("", "oom_dumps")
+MAX_SESSIONS = 1000
 
 
 class RecordingError(ValueError):
@@ -49,55 +57,108 @@ class Part:
     records: Sequence[object] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recording:
-    """What there is to read, found without reading the events."""
+    """What there is to read, found without reading the events of segments."""
 
     path: Path
-    parts: tuple[Part, ...]
-    sessions: Mapping[str, SessionSummary]
-    oom_dumps: tuple[OomDump, ...] = ()
+    parts: list[Part] = field(default_factory=list)
+    sessions: dict[str, SessionSummary] = field(default_factory=dict)
+    oom_dumps: list[OomDump] = field(default_factory=list)
     pruned_segments: int = 0
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
 
     @property
     def size(self) -> int:
         """How many bytes there are to read."""
         return sum(part.size for part in self.parts)
 
+    def add_sink(self, directory: Path) -> None:
+        """Add a sink: its segments, with or without its manifest, and the OOM dumps beside them."""
+        session_of: Mapping[str, str] = {}
+        try:
+            if manifest := read_manifest(directory):
+                session_of = manifest.session_of_segment
+                self.sessions |= {session.session_id: session for session in manifest.sessions}
+                if bad := manifest.bad_entries:
+                    self.notes.append(f"{bad} entries of the manifest of {directory.name} make no sense")
+        except ManifestError as error:
+            self.notes.append(f"{error}; its segments were read without it")
+        numbered = segments(directory)
+        for _, path in numbered:
+            self._add_part(path, session_of.get(path.name, f"legacy-{directory.name}"))
+        # Numbers are never used twice, so that those missing were pruned.
+        pruned = max(0, numbered[-1][0] - len(numbered)) if numbered else 0
+        if pruned:
+            self.pruned_segments += pruned
+            note = f"{pruned} older segments of {directory.name} were pruned: the start is missing"
+            self.notes.append(note)
+        for name in _DUMP_DIRECTORIES:
+            self.oom_dumps += map(read_oom_dump, find_oom_dumps(directory / name))
+
+    def add_file(self, path: Path) -> None:
+        """Add a track file. One that is an object may name its session."""
+        if path.suffix.lower() != ".json":
+            self._add_part(path, f"legacy-{path.stem}")
+            return
+        try:
+            records, session = _read_records(path)
+        except ValueError as error:
+            raise RecordingError(f"cannot read {path}: it is not JSON: {error}") from error
+        if session:
+            self.sessions[session.session_id] = session
+        self._add_part(path, session.session_id if session else f"legacy-{path.stem}", records)
+
+    def add_dump(self, directory: Path) -> None:
+        """Add an OOM dump and its events."""
+        dump = read_oom_dump(directory)
+        self.oom_dumps.append(dump)
+        session_id = dump.session.session_id if dump.session else f"legacy-{directory.name}"
+        if dump.session:
+            self.sessions[session_id] = dump.session
+        if not dump.complete:
+            self.notes.append(f"the OOM dump {directory.name} was cut short")
+        with suppress(FileNotFoundError):
+            try:
+                records, _ = _read_records(directory / EVENTS_NAME)
+                self._add_part(directory / EVENTS_NAME, session_id, records)
+            except ValueError as error:
+                self.notes.append(f"the events of the OOM dump {directory.name} are not JSON: {error}")
+
+    def _add_part(self, path: Path, session_id: str, records: Sequence[object] | None = None) -> None:
+        self.parts.append(Part(path, path.stat().st_size, session_id, records))
+
 
 def open_recording(path: Path) -> Recording:
-    """Find the files of a recording. Raises `RecordingError` where there are none."""
+    """Find the files of a recording. Raises `RecordingError` where there are none.
+
+    Those are the directory itself where it holds events, else the sinks below it, else its OOM dumps.
+    """
     if path.name == MANIFEST_NAME:
         path = path.parent
+    recording = Recording(path)
     if path.is_file():
-        return _open_file(path)
+        recording.add_file(path)
+        return recording
     if not path.is_dir():
         raise RecordingError(f"cannot read {path}: there is no such file or directory")
-    opened = _open_directory(path)
-    merged = Recording(
-        path,
-        tuple(part for found in opened for part in found.parts),
-        {name: session for found in opened for name, session in found.sessions.items()},
-        tuple(dump for found in opened for dump in found.oom_dumps),
-        sum(found.pruned_segments for found in opened),
-        tuple(note for found in opened for note in found.notes),
-    )
-    if not merged.parts and not merged.sessions and not merged.oom_dumps:
-        hint = "a telemetry sink, a track file (.json, .csv) or an OOM dump is expected"
-        raise RecordingError(f"cannot read {path}: it holds no segment and no manifest; {hint}")
-    return merged
-
-
-def _open_directory(path: Path) -> list[Recording]:
-    """The directory itself where it holds events, else the sinks below it, else its OOM dumps."""
     is_dump = is_oom_dump(path)
-    here = _open_dump(path) if is_dump else _open_sink(path)
-    below = [] if here.parts else [_open_sink(directory) for directory in _sinks_below(path)]
-    if here.parts or below or is_dump:
-        return [here, *below]
-    # Beside a sink, the events of a dump are a copy of the sink's; here they are all there is.
-    return [replace(here, oom_dumps=()), *(_open_dump(dump.path) for dump in here.oom_dumps)]
+    if is_dump:
+        recording.add_dump(path)
+    else:
+        recording.add_sink(path)
+    if not recording.parts:
+        for directory in _sinks_below(path):
+            recording.add_sink(directory)
+    if not recording.parts and not is_dump:
+        # Beside a sink, the events of a dump are a copy of the sink's; here they are all there is.
+        dumps, recording.oom_dumps = recording.oom_dumps, []
+        for dump in dumps:
+            recording.add_dump(dump.path)
+    if not recording.parts and not recording.sessions and not recording.oom_dumps:
+        hint = "a telemetry sink, a track file (.json) or an OOM dump is expected"
+        raise RecordingError(f"cannot read {path}: it holds no segment and no manifest; {hint}")
+    return recording
 
 
 def segments(directory: Path) -> list[tuple[int, Path]]:
@@ -114,8 +175,7 @@ def read_part(part: Part, losses: Counter[str]) -> Iterator[list[MemoryEvent]]:
         return
     try:
         with part.path.open("rb") as file:
-            is_table = part.path.suffix.lower() == ".csv"
-            for lines in batches(_rows(file, losses)) if is_table else _blocks(part.size, file, losses):
+            for lines in _blocks(file, losses):
                 yield _parse(lines, part.session_id, losses)
     except OSError:
         losses["unreadable_file"] += 1
@@ -131,10 +191,9 @@ def _parse(records: Iterable[object], session_id: str, losses: Counter[str]) -> 
     return events
 
 
-def _blocks(unread: int, file: IO[bytes], losses: Counter[str]) -> Iterator[Iterable[object]]:
+def _blocks(file: IO[bytes], losses: Counter[str]) -> Iterator[Iterable[object]]:
     tail, skipping = b"", False
-    while unread > 0 and (block := file.read(min(unread, _BLOCK_BYTES))):
-        unread -= len(block)
+    while block := file.read(_BLOCK_BYTES):
         *lines, tail = (tail + block).split(b"\n")
         if skipping and lines:  # here a line ends that is too long
             del lines[0]
@@ -156,93 +215,6 @@ def _decode(lines: Iterable[bytes], losses: Counter[str], reason: str) -> Iterat
                 yield json.loads(line.decode())
             except (ValueError, RecursionError):
                 losses[reason] += 1
-
-
-def _rows(file: IO[bytes], losses: Counter[str]) -> Iterator[object]:
-    lines = (line.decode(errors="replace") for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""))
-    rows = csv.DictReader(lines)
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error:
-            losses["not_csv"] += 1
-        else:
-            yield {name: _cell(name, cell) for name, cell in row.items() if isinstance(name, str)}
-
-
-def _cell(name: str, cell: object) -> object:
-    """Return a cell as the number it was: tables have missing values empty, and integers as floats."""
-    if not isinstance(cell, str) or cell == "":
-        return None
-    if name in ("context", "event_type", "type", "session_id", "job_id", "host", "metadata"):
-        return cell
-    try:
-        return int(cell)
-    except ValueError:
-        pass
-    try:
-        number = float(cell)
-    except ValueError:
-        return cell
-    return int(number) if number.is_integer() else number
-
-
-def _open_sink(directory: Path) -> Recording:
-    notes: list[str] = []
-    try:
-        manifest = read_manifest(directory)
-    except ManifestError as error:
-        manifest = None
-        notes.append(f"{error}; its segments were read without it")
-    numbered = segments(directory)
-    session_of = manifest.session_of_segment if manifest else {}
-    if manifest and manifest.bad_entries:
-        notes.append(f"{manifest.bad_entries} entries of the manifest of {directory.name} make no sense")
-    # Numbers are never used twice, so that those missing were pruned.
-    pruned = max(0, numbered[-1][0] - len(numbered)) if numbered else 0
-    if pruned:
-        notes.append(f"{pruned} older segments of {directory.name} were pruned: the start is missing")
-    return Recording(
-        directory,
-        tuple(_part(path, session_of.get(path.name, f"legacy-{directory.name}")) for _, path in numbered),
-        {session.session_id: session for session in (manifest.sessions if manifest else ())},
-        tuple(read_oom_dump(dump) for name in _DUMP_DIRECTORIES for dump in find_oom_dumps(directory / name)),
-        pruned,
-        tuple(notes),
-    )
-
-
-def _open_file(path: Path) -> Recording:
-    """Open a track file. One that is an object may name its session."""
-    if path.suffix.lower() != ".json":
-        return Recording(path, (_part(path, f"legacy-{path.stem}"),), {})
-    try:
-        records, session = _read_records(path)
-    except ValueError as error:
-        raise RecordingError(f"cannot read {path}: it is not JSON: {error}") from error
-    part = _part(path, session.session_id if session else f"legacy-{path.stem}")
-    return Recording(
-        path, (replace(part, records=records),), {session.session_id: session} if session else {}
-    )
-
-
-def _open_dump(directory: Path) -> Recording:
-    dump = read_oom_dump(directory)
-    session_id = dump.session.session_id if dump.session else f"legacy-{directory.name}"
-    path = directory / EVENTS_NAME
-    notes = () if dump.complete else (f"the OOM dump {directory.name} was cut short",)
-    parts: tuple[Part, ...] = ()
-    try:
-        parts = (replace(_part(path, session_id), records=_read_records(path)[0]),)
-    except FileNotFoundError:
-        pass
-    except ValueError as error:
-        notes = (*notes, f"the events of the OOM dump {directory.name} are not JSON: {error}")
-    return Recording(
-        directory, parts, {session_id: dump.session} if dump.session else {}, (dump,), notes=notes
-    )
 
 
 def _read_records(path: Path) -> tuple[Sequence[object], SessionSummary | None]:
@@ -267,5 +239,90 @@ def _sinks_below(directory: Path) -> list[Path]:
     return found[:_MAX_SINKS]
 
 
-def _part(path: Path, session_id: str) -> Part:
-    return Part(path, path.stat().st_size, session_id)
+@dataclass(frozen=True)
+class LoadedSession:
+    """One session of a recording, and the files that its events are in; `timeline` only if asked for."""
+
+    profile: SessionProfile
+    summary: SessionSummary
+    recording: Recording
+    parts: tuple[Part, ...]
+    timeline: Timeline
+
+    @property
+    def stats(self) -> dict[str, object]:
+        """Its statistics by the tracker's names, and what the recording takes on disk."""
+        stats = self.profile.totals.as_stats() | {
+            "session_id": self.summary.session_id,
+            "session_status": self.summary.status,
+        }
+        if self.recording.path.is_dir():
+            stats["final_retained_files"] = len(self.recording.parts)
+            stats["final_retained_bytes"] = self.recording.size
+            stats["pruned_segment_count"] = self.recording.pruned_segments
+        return stats
+
+    def events(self) -> Iterator[MemoryEvent]:
+        """Read its events again, from its files."""
+        for part in self.parts:
+            for batch in read_part(part, Counter()):
+                yield from (event for event in batch if event.session_id == self.summary.session_id)
+
+
+@dataclass(frozen=True)
+class LoadedRecording:
+    """A recording: its sessions in the order they began, and everything that was lost or is unusual."""
+
+    path: Path
+    sessions: tuple[LoadedSession, ...]
+    losses: Counter[str]
+    oom_dumps: tuple[OomDump, ...]
+    notes: tuple[str, ...]
+
+
+def load_recording(path: str | Path, *, timelines: bool = False) -> LoadedRecording:
+    """Read a sink directory, a track file, an OOM dump or a directory of sinks.
+
+    With `timelines`, each session has the columns of its events, as an export to W&B needs them. Raises
+    `RecordingError` where there is nothing to read.
+    """
+    recording = open_recording(Path(path))
+    losses: Counter[str] = Counter()
+    profiles = {name: SessionProfile(summary) for name, summary in recording.sessions.items()}
+    parts: dict[str, list[Part]] = {}
+    by_name: defaultdict[str, Timeline] = defaultdict(Timeline)
+    for part in recording.parts:
+        for batch in read_part(part, losses):
+            by_session: dict[str, list[MemoryEvent]] = {}
+            for event in batch:
+                by_session.setdefault(event.session_id or part.session_id, []).append(event)
+            for name, events in by_session.items():
+                if name not in profiles and len(profiles) >= MAX_SESSIONS:
+                    losses["too_many_sessions"] += len(events)
+                    continue
+                profiles.setdefault(name, SessionProfile()).add(events)
+                if timelines:
+                    by_name[name].add(events)
+                if part not in parts.setdefault(name, []):
+                    parts[name].append(part)
+    if not profiles and not recording.oom_dumps:
+        lost = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in sorted(losses.items()))
+        raise RecordingError(f"cannot read {path}: it holds no event{f' ({lost})' if lost else ''}")
+    sessions = [
+        LoadedSession(profile, _summary(name, profile), recording, tuple(parts.get(name, ())), by_name[name])
+        for name, profile in profiles.items()
+    ]
+    sessions.sort(key=lambda session: (session.summary.started_at_ns or 0, session.summary.session_id))
+    return LoadedRecording(
+        recording.path, tuple(sessions), losses, tuple(recording.oom_dumps), tuple(recording.notes)
+    )
+
+
+def _summary(name: str, profile: SessionProfile) -> SessionSummary:
+    """Return the session as the manifest states it, or as its events do."""
+    if profile.summary is not None:
+        return profile.summary
+    if profile.first is None:
+        return SessionSummary(name, "incomplete")
+    totals = profile.totals
+    return infer_session(name, profile.first, totals.first_at, totals.stopped_at)

@@ -1,20 +1,21 @@
 """Who recorded: the sessions of a telemetry sink, and the manifest that lists them.
 
 The manifest is a convenience of the writer. It may be missing, stale or broken, so that the segments on disk
-stay the truth and a manifest that cannot be read is an error of its own.
+stay the truth and a manifest that cannot be read is an error of its own. Small JSON documents are read here.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .documents import integer, read_document, text_or_none
 from .events import MemoryEvent
 
 MANIFEST_NAME = "manifest.json"
 STATUSES = ("running", "completed", "interrupted", "incomplete")
+MAX_DOCUMENT_BYTES = 64 * 2**20
 
 
 class ManifestError(ValueError):
@@ -123,3 +124,32 @@ def _segment(entry: object) -> tuple[str, str | None] | None:
     if not isinstance(entry, Mapping) or not isinstance(name := entry.get("filename"), str):
         return None
     return name, text_or_none(entry.get("session_id"))
+
+
+def read_document(path: Path) -> object:
+    """One small JSON document. Raises OSError where it cannot be read, ValueError where it is not one."""
+    if (size := path.stat().st_size) > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"{size:,} bytes are more than the {MAX_DOCUMENT_BYTES:,} this reads")
+    try:
+        return json.loads(path.read_bytes().decode())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def read_object(path: Path) -> dict[str, object]:
+    """The members of a document that is an object; none where it is not, or cannot be read."""
+    try:
+        document = read_document(path)
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def integer(found: object) -> int | None:
+    """The value, if it is an integer."""
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def text_or_none(found: object) -> str | None:
+    """Return the value, if it is text that is not blank."""
+    return found if isinstance(found, str) and found.strip() else None

@@ -8,16 +8,21 @@ alerts come first, the others are spread over the complete span, and some rows s
 from __future__ import annotations
 
 import math
+import sys
 from array import array
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import TypedDict
 
-from .events import ALERT_TYPES, MemoryEvent, event_timestamp_seconds, event_type, read_event
+from .events import ALERT_TYPES, MemoryEvent, batches, read_event, used_memory, utilization
 
 MAX_ROWS = 250
 # With more alerts than rows, this many rows stay for what happened between them.
 _MIN_OTHER_ROWS = 100
+_NUMBERS = ("memory_allocated", "memory_reserved", "memory_change", "device_used", "device_total", "rank")
+_UNKNOWN = -(2**63)  # less than any number of an event
 
 
 class TimelineRow(TypedDict):
@@ -35,45 +40,61 @@ class TimelineRow(TypedDict):
     rank: int | None
 
 
-class TimelineIndex:
-    """The times of a session's events and which of them are alerts: enough to choose the rows."""
+class Timeline:
+    """The events of a session as columns, a few dozen bytes an event: enough to choose and make the rows."""
 
     def __init__(self) -> None:
-        self._times = array("d")
-        self._alerts: dict[int, str] = {}
+        self._times = array("d")  # NaN without a time
+        self._numbers = {name: array("q") for name in _NUMBERS}
+        self._types: list[str] = []
+        self._contexts: list[str | None] = []
+        self.alerts: deque[MemoryEvent] = deque(maxlen=MAX_ROWS)  # the last ones, with or without a time
 
-    def add(self, timestamp: float | None, kind: str) -> None:
-        """Add the next event."""
-        if kind in ALERT_TYPES and timestamp is not None:
-            self._alerts[len(self._times)] = kind
-        self._times.append(math.nan if timestamp is None else timestamp)
+    def add(self, events: Sequence[MemoryEvent]) -> None:
+        """Add the next events."""
+        self._times.extend([math.nan if event.timestamp is None else event.timestamp for event in events])
+        for name, column in self._numbers.items():
+            values = map(attrgetter(name), events)
+            column.extend([_UNKNOWN if value is None else value for value in values])
+        self._types.extend([sys.intern(event.event_type) for event in events])
+        self._contexts.extend([event.context for event in events])
+        self.alerts.extend(event._replace(metadata={}) for event in events if event.is_alert)
 
-    def rows(self, events: Iterable[object]) -> list[TimelineRow]:
-        """Return the rows, in time order, of the same events, which are iterated a second time."""
+    def rows(self) -> list[TimelineRow]:
+        """Return the rows, in time order."""
         times = self._times
         order: Sequence[int] = range(len(times))
         if any(map(math.isnan, times)):
             order = [at for at in order if not math.isnan(times[at])]
         if any(times[after] < times[before] for before, after in pairwise(order)):
             order = sorted(order, key=times.__getitem__)
-        alerts = {index: self._alerts[at] for index, at in enumerate(order) if at in self._alerts}
-        selected = {order[index]: index for index in _choose(len(order), alerts)}
-        if isinstance(events, Sequence):
-            found = {at: events[at] for at in selected}
-        else:
-            found = {at: event for at, event in enumerate(events) if at in selected}
-        return [
-            _row(index, times[at] - times[order[0]], read_event(found[at])) for at, index in selected.items()
-        ]
+        alerts = {index: kind for index, at in enumerate(order) if (kind := self._types[at]) in ALERT_TYPES}
+        return [self._row(index, order[index], times[order[0]]) for index in _choose(len(order), alerts)]
+
+    def _row(self, index: int, at: int, start: float) -> TimelineRow:
+        numbers = {name: column[at] for name, column in self._numbers.items()}
+        known = {name: None if number == _UNKNOWN else number for name, number in numbers.items()}
+        used = used_memory(known["device_used"], known["memory_allocated"], known["memory_reserved"])
+        return {
+            "sample_index": index,
+            "elapsed_seconds": self._times[at] - start,
+            "event_type": self._types[at],
+            "allocated_bytes": known["memory_allocated"],
+            "reserved_bytes": known["memory_reserved"],
+            "change_bytes": known["memory_change"],
+            "device_used_bytes": used,
+            "utilization_percent": utilization(used, known["device_total"]),
+            "context": self._contexts[at],
+            "rank": known["rank"],
+        }
 
 
 def tracking_timeline_rows(events: Iterable[object]) -> list[TimelineRow]:
     """Return the timeline of a session's events, given as mappings or objects, in either shape."""
-    known = list(events) if iter(events) is events else events
-    index = TimelineIndex()
-    for event in known:
-        index.add(event_timestamp_seconds(event), event_type(event))
-    return index.rows(known)
+    timeline = Timeline()
+    for batch in batches(map(read_event, events)):
+        timeline.add(batch)
+    return timeline.rows()
 
 
 def sample_timeline_rows(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
@@ -114,18 +135,3 @@ def _spread(items: Sequence[int], room: int) -> Iterable[int]:
     if room < 2:
         return items[:room]
     return [items[round(step * (len(items) - 1) / (room - 1))] for step in range(room)]
-
-
-def _row(index: int, elapsed: float, event: MemoryEvent) -> TimelineRow:
-    return {
-        "sample_index": index,
-        "elapsed_seconds": elapsed,
-        "event_type": event.event_type,
-        "allocated_bytes": event.memory_allocated,
-        "reserved_bytes": event.memory_reserved,
-        "change_bytes": event.memory_change,
-        "device_used_bytes": event.effective_device_used,
-        "utilization_percent": event.utilization_percent,
-        "context": event.context,
-        "rank": event.rank,
-    }

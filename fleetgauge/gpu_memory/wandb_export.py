@@ -1,33 +1,34 @@
 """A tracking session as a W&B run: summary, time series, tables, plots, a page and artifacts.
 
 Nothing is imported and nothing happens unless the export is enabled. A run that is already active belongs to
-the job: it is used and left open. Any other run is ours, and finished whatever happens.
+the job: it is used and left open. Any other run is ours, and finished whatever happens. Keys are those of the
+tracker's own exporter.
+
+An attribution bundle says which tensors used the memory. It may hold a pickle of the allocator's state.
+Loading a pickle runs whatever its author wrote, so that nothing here opens it: tables and page are made of
+the JSON beside it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import html
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 from fleetgauge import wandb_package
 
-from .attribution import log_attribution
-from .events import MemoryEvent, read_event
-from .profiles import SessionProfile, batches
-from .timeline import MAX_ROWS, TimelineIndex
-from .wandb_tracking import (
-    log_alerts_table,
-    log_artifact,
-    log_tracking_time_series,
-    log_tracking_visualizations,
-)
+from .events import batches, read_event
+from .profiles import SessionProfile
+from .sessions import integer, read_object
+from .timeline import MAX_ROWS, Timeline, TimelineRow
 
 _STATISTICS = (
     *("peak_memory", "total_events", "alert_count", "current_memory_allocated", "current_memory_reserved"),
@@ -48,6 +49,38 @@ _RENAMED = {
 }
 _MAX_SLUG = 100
 _MODES = (None, "online", "offline")
+_ALERT_COLUMNS = {
+    "timestamp_s": "timestamp",
+    "event_type": "event_type",
+    "context": "context",
+    "memory_allocated_bytes": "memory_allocated",
+    "memory_reserved_bytes": "memory_reserved",
+    "memory_change_bytes": "memory_change",
+    "job_id": "job_id",
+    "rank": "rank",
+}
+_SERIES = ("allocated_bytes", "reserved_bytes", "change_bytes", "device_used_bytes", "utilization_percent")
+_STEP = "stormlog_timeline_elapsed_seconds"
+_TIMELINE_COLUMNS = (
+    *("sample_index", "elapsed_seconds", "event_type"),
+    *("memory_allocated_bytes", "memory_reserved_bytes", "memory_change_bytes"),
+    *("device_used_bytes", "utilization_percent", "context", "rank"),
+)
+_DASHBOARD_NAME = "stormlog_tracking_dashboard.html"
+_ANNOTATED_NAME = "cuda_allocator_state_history_annotated.html"
+_TENSORS_NAME = "cuda_tensor_attribution.json"
+_METADATA_NAME = "cuda_native_debug_metadata.json"
+_FILES = (
+    _ANNOTATED_NAME,
+    "cuda_allocator_state_history.html",
+    _TENSORS_NAME,
+    "cuda_allocation_attribution.json",
+    _METADATA_NAME,
+)
+_COLUMNS = ["name", "storage_ptr", "tensor_count", "total_size_bytes", "shape", "dtype"]
+_MAX_ROWS_LOGGED = 200
+_MAX_ROWS_SHOWN = 12
+TensorRow = tuple[str, str, int, int, str, str]
 
 
 @dataclass(frozen=True)
@@ -71,6 +104,22 @@ class WandbExportConfig:
             raise ValueError(f"W&B mode must be 'online', 'offline' or None, not {self.mode!r}")
 
 
+class ReadEvents(NamedTuple):
+    """What an export needs of the events of a session."""
+
+    profile: SessionProfile
+    timeline: Timeline
+
+
+def read_events(events: Iterable[object]) -> ReadEvents:
+    """Read events, mappings or objects, in either shape."""
+    found = ReadEvents(SessionProfile(), Timeline())
+    for batch in batches(map(read_event, events)):
+        found.profile.add(batch)
+        found.timeline.add(batch)
+    return found
+
+
 # session_summary is any object with the fields of SessionSummary: trackers bring their own class.
 def export_tracking_run_to_wandb(
     config: WandbExportConfig,
@@ -78,28 +127,20 @@ def export_tracking_run_to_wandb(
     command_name: str,
     session_summary: Any,
     stats: Mapping[str, Any],
-    events: Iterable[object],
+    events: Iterable[object] | ReadEvents,
     output_path: str | Path | None = None,
     telemetry_sink_dir: str | Path | None = None,
     oom_dump_path: str | Path | None = None,
     attribution_bundle_dir: str | Path | None = None,
 ) -> None:
-    """Export one session to W&B; its events are mappings or objects, in either shape.
+    """Export one session to W&B; its events are mappings or objects, in either shape, or read already.
 
-    They are iterated twice; an iterator, which cannot be, is read into a list. Raises ImportError without
-    W&B, and what W&B raises.
+    Raises ImportError without W&B, and what W&B raises.
     """
     if not config.enabled:
         return
-    events = list(events) if iter(events) is events else events
-    index, profile = TimelineIndex(), SessionProfile()
-    alerts: deque[MemoryEvent] = deque(maxlen=MAX_ROWS)
-    for batch in batches(map(read_event, events)):
-        profile.add(batch)
-        for event in batch:
-            index.add(event.timestamp, event.event_type)
-        alerts.extend(event._replace(metadata={}) for event in batch if event.is_alert)
-    rows = index.rows(events)
+    profile, timeline = events if isinstance(events, ReadEvents) else read_events(events)
+    rows = timeline.rows()
     wandb = wandb_package.load()
     slug = session_slug(session_summary)
     output, sink = _existing(output_path, Path.is_file), _existing(telemetry_sink_dir, Path.is_dir)
@@ -115,7 +156,7 @@ def export_tracking_run_to_wandb(
         )
         log_tracking_time_series(run, rows)
         if config.log_tables:
-            log_alerts_table(wandb, run, alerts)
+            log_alerts_table(wandb, run, timeline.alerts)
             beside = None if output is None or _inside(output, sink) else output.parent
             fields = log_tracking_visualizations(
                 wandb,
@@ -133,10 +174,10 @@ def export_tracking_run_to_wandb(
             artifacts = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
             for kind, path in (artifacts | {"attribution-bundle": None if same else bundle}).items():
                 if path is not None:
-                    log_artifact(wandb, run, f"stormlog-{kind}", slug, path)
+                    _log_artifact(wandb, run, f"stormlog-{kind}", slug, path)
         attribution = bundle or oom_dump
         if config.log_attribution and attribution is not None:
-            _update_summary(run, log_attribution(wandb, run, attribution, slug, config.log_artifacts))
+            _update_summary(run, _log_attribution(wandb, run, attribution, slug, config.log_artifacts))
 
 
 def tracking_metrics(stats: Mapping[str, Any]) -> dict[str, int | float]:
@@ -217,3 +258,185 @@ def _existing(given: str | Path | None, exists: Any) -> Path | None:
 def _inside(path: Path, directory: Path | None) -> bool:
     """Whether a file lies in the sink, whose reader would wonder at one that the tracker never wrote."""
     return directory is not None and path.resolve().is_relative_to(directory.resolve())
+
+
+def log_tracking_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
+    """One row of the run for each row of the timeline."""
+    # Without a step of their own the rows would be drawn over the steps of the job whose run this is.
+    define = getattr(run, "define_metric", None)
+    if rows and callable(define):
+        define(_STEP)
+        define("stormlog_timeline_*", step_metric=_STEP)
+    for row in rows:
+        values = {f"stormlog_timeline_{name}": row[name] for name in _SERIES}  # type: ignore[literal-required]
+        run.log(
+            {_STEP: row["elapsed_seconds"]}
+            | {name: value for name, value in values.items() if value is not None}
+        )
+
+
+def log_alerts_table(wandb: Any, run: Any, events: Iterable[object]) -> None:
+    """The alerts among some events, in either shape: the latest ones; no table where there is none."""
+    alerts = deque((event for event in map(read_event, events) if event.is_alert), maxlen=MAX_ROWS)
+    data = [[getattr(event, field) for field in _ALERT_COLUMNS.values()] for event in alerts]
+    if data:
+        run.log({"stormlog_alerts": wandb.Table(columns=list(_ALERT_COLUMNS), data=data)})
+
+
+def log_tracking_visualizations(
+    wandb: Any,
+    run: Any,
+    rows: Sequence[TimelineRow],
+    *,
+    session_slug: str,
+    dashboard_root: Path | None = None,
+    allow_artifact_logging: bool = False,
+    profile: SessionProfile | None = None,
+    session_summary: Any = None,
+) -> dict[str, object]:
+    """Log the table, the plots and a page of a timeline; return what belongs into the summary.
+
+    The page is that of the profile, or else of the rows. As an artifact it is left in
+    `dashboard_root`, or else in a directory that is removed again: W&B keeps a copy of what it is given.
+    """
+    from .page import PageSession, render_page  # large, and needed here only
+
+    if not rows:
+        return {}
+    table = wandb.Table(columns=list(_TIMELINE_COLUMNS), data=[list(row.values()) for row in rows])
+    run.log({"stormlog_memory_timeline_table": table})
+    _log_plots(wandb, run, rows)
+    page = render_page("GPU memory session", [PageSession(profile or _profile(rows), session_summary)])
+    run.log({"stormlog_tracking_dashboard": wandb.Html(page)})
+    if not allow_artifact_logging:
+        return {}
+    where = nullcontext(dashboard_root) if dashboard_root else TemporaryDirectory(prefix="fleetgauge-")
+    with where as directory:
+        path = Path(directory, _DASHBOARD_NAME)
+        path.write_text(page, encoding="utf-8")
+        _log_artifact(wandb, run, "stormlog-tracking-dashboard", session_slug, path)
+    return {"stormlog_tracking_dashboard_file": _DASHBOARD_NAME}
+
+
+def _log_artifact(wandb: Any, run: Any, kind: str, slug: str, *paths: Path) -> None:
+    """Upload files and directories as one artifact, if there is any."""
+    if paths:
+        artifact = wandb.Artifact(name=f"{kind}-{slug}", type=kind)
+        for path in paths:
+            add = artifact.add_dir if path.is_dir() else artifact.add_file
+            add(local_path=str(path), name=path.name)
+        run.log_artifact(artifact)
+
+
+def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
+    fields = {
+        "event_type": "event_type",
+        "timestamp": "elapsed_seconds",
+        "memory_allocated": "allocated_bytes",
+        "memory_reserved": "reserved_bytes",
+        "memory_change": "change_bytes",
+        "device_used": "device_used_bytes",
+        "context": "context",
+        "rank": "rank",
+    }
+    profile = SessionProfile()
+    profile.add([read_event({name: row[key] for name, key in fields.items()}) for row in rows])  # type: ignore[literal-required]
+    return profile
+
+
+def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
+    line_series = getattr(getattr(wandb, "plot", None), "line_series", None)
+    if not callable(line_series):
+        return
+    elapsed = [row["elapsed_seconds"] for row in rows]
+    plots = (
+        ("timeline", "Timeline", ("allocated_bytes", "reserved_bytes", "device_used_bytes")),
+        ("utilization", "Utilization", ("utilization_percent",)),
+    )
+    for name, title, series in plots:
+        lines = {key: [math.nan if row[key] is None else float(row[key]) for row in rows] for key in series}  # type: ignore[literal-required]
+        known = {key: line for key, line in lines.items() if not all(map(math.isnan, line))}
+        if known:
+            plot = line_series(
+                xs=elapsed,
+                ys=list(known.values()),
+                keys=list(known),
+                title=f"Stormlog Memory {title}",
+                xname="Elapsed Seconds",
+            )
+            run.log({f"stormlog_memory_{name}_plot": plot})
+
+
+def attribution_files(directory: Path) -> list[Path]:
+    """The files of a bundle that are worth uploading, those that exist."""
+    return [directory / name for name in _FILES if (directory / name).is_file()]
+
+
+def _tensor_rows(directory: Path) -> list[TensorRow]:
+    """Every storage with its tensors, the largest first; empty where the bundle has none."""
+    entries = read_object(directory / _TENSORS_NAME).get("attributed_storage_pointers")
+    if not isinstance(entries, list):
+        return []
+    rows = [_tensor_row(entry) for entry in entries if isinstance(entry, Mapping)]
+    return sorted(rows, key=lambda row: row[3], reverse=True)
+
+
+# W&B is typed as Any here and in wandb_export: it is imported only when a run is exported.
+def _log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts: bool) -> dict[str, object]:
+    """Log a bundle to a run; returns what belongs into the run's summary."""
+    summary: dict[str, object] = {}
+    files = attribution_files(directory)
+    if artifacts:
+        _log_artifact(wandb, run, "stormlog-attribution", slug, *files)
+    rows = _tensor_rows(directory)
+    recorded = read_object(directory / _METADATA_NAME).get("history_recorded")
+    if directory / _ANNOTATED_NAME in files:
+        run.log({"stormlog_attribution_html": wandb.Html(attribution_page(rows, recorded))})
+        summary["stormlog_attribution_html_file"] = _ANNOTATED_NAME
+    if rows:
+        table = wandb.Table(columns=list(_COLUMNS), data=[list(row) for row in rows[:_MAX_ROWS_LOGGED]])
+        run.log({"stormlog_tensor_attribution": table})
+        summary["stormlog_tensor_attribution_rows"] = len(rows)
+    if isinstance(recorded, bool):
+        summary["stormlog_attribution_history_recorded"] = recorded
+    return summary
+
+
+def attribution_page(rows: list[TensorRow], recorded: object) -> str:
+    """The largest storages as a page without scripts; the annotated history itself is in the artifact."""
+    from fleetgauge.pages.page import render_document, render_table  # large, and needed here only
+
+    from .page import STYLE
+
+    history = "unknown" if not isinstance(recorded, bool) else "recorded" if recorded else "not recorded"
+    shown = f"{len(rows):,} storages, the largest {min(len(rows), _MAX_ROWS_SHOWN)} shown"
+    cells = [
+        (
+            ("Name", html.escape(name), "wide"),
+            ("Bytes", f"{size:,}", "number"),
+            ("Shape", html.escape(shape), ""),
+            ("Type", html.escape(dtype), ""),
+        )
+        for name, _, _, size, shape, dtype in rows[:_MAX_ROWS_SHOWN]
+    ]
+    title = "GPU memory by tensor"
+    table = render_table(cells) if cells else ""
+    return render_document(
+        title, STYLE, f"<h1>{title}</h1><p>{shown}. Allocator history: {history}.</p>{table}"
+    )
+
+
+def _tensor_row(entry: Mapping[str, object]) -> TensorRow:
+    given = entry.get("tensors")
+    tensors = given if isinstance(given, list) else []
+    first = tensors[0] if tensors and isinstance(tensors[0], Mapping) else {}
+    sizes = [integer(tensor.get("size_bytes")) for tensor in tensors if isinstance(tensor, Mapping)]
+    names, count = entry.get("names"), integer(entry.get("tensor_count"))
+    return (
+        ", ".join(str(name) for name in names[:3]) if isinstance(names, list) and names else "<unnamed>",
+        str(entry.get("storage_ptr", "")),
+        len(tensors) if count is None else count,
+        sum(size for size in sizes if size is not None),
+        str(first.get("shape", "")),
+        str(first.get("dtype", "")),
+    )

@@ -17,35 +17,6 @@ _EXTENT = 1000
 
 Value = TypeVar("Value")
 
-CHART_STYLE = """
-.chart{margin:1rem 0 0}
-.frame{display:grid;grid-template-columns:auto minmax(0,1fr);column-gap:.5rem;padding-right:.75rem}
-.plot{width:100%;height:17rem;display:block}
-.plot{background:var(--plot);border:1px solid var(--edge);border-radius:6px}
-.plot path{fill:none;vector-effect:non-scaling-stroke;stroke-linejoin:round;stroke-linecap:round}
-.plot .grid{stroke:var(--edge);stroke-width:1px}
-.plot .dots{stroke-width:5px;stroke-dasharray:none}
-.plot .limit{stroke:var(--limit);stroke-width:1.5px;stroke-dasharray:7 4;stroke-linecap:butt}
-.plot .area{stroke:none;opacity:.14}
-.plot .band{stroke-width:1px;opacity:.3}
-.axis{position:relative;color:var(--muted);font-size:.75rem;line-height:1;font-variant-numeric:tabular-nums}
-.axis span{position:absolute;white-space:nowrap}
-.axis-y span{right:0;transform:translateY(-50%)}
-.axis-y::before{content:attr(data-widest);visibility:hidden;white-space:nowrap}
-.axis-x{grid-column:2;height:1.4rem;margin-top:.4rem}
-.axis-x span{transform:translateX(-50%)}
-.legend{display:flex;flex-wrap:wrap;gap:.35rem 1.1rem;font-size:.8125rem;color:var(--muted);margin-top:.25rem}
-.legend span{display:inline-flex;align-items:center;gap:.4rem}
-.legend svg{width:1.6rem;height:.8rem;flex:none;overflow:visible}
-.legend path{fill:none;stroke-linecap:round}
-.frame{container-type:inline-size}
-@container (max-width:36rem){.axis-x:has(:nth-child(9)) :nth-child(even){display:none}}
-@container (max-width:29rem){.axis-x:has(:nth-child(7)) :nth-child(even){display:none}}
-@container (max-width:23rem){.axis-x:has(:nth-child(5)) :nth-child(even){display:none}}
-@container (max-width:18rem){.axis-x:has(:nth-child(4)) :nth-child(even){display:none}}
-@container (max-width:18rem){.axis-x:has(:nth-child(7)) :nth-child(4n+3){display:none}}
-"""
-
 
 @dataclass(frozen=True)
 class Line:
@@ -221,16 +192,16 @@ def _between(x: Axis, y: Axis, points: Sequence[tuple[float, tuple[float, float]
 
 def _y_axis(axis: Axis) -> str:
     widest = max((label for _, label in axis.labels), key=len, default="")
-    spans = [
-        f'<span style="top:{(1 - axis.share(value)) * 100:.1f}%">{html.escape(label)}</span>'
-        for value, label in axis.labels
-    ]
-    return f'<div class="axis axis-y" data-widest="{html.escape(widest)}">{"".join(spans)}</div>'
+    labels = [(1 - axis.share(value), label) for value, label in axis.labels]
+    return f'<div class="axis axis-y" data-widest="{html.escape(widest)}">{_spans("top", labels)}</div>'
 
 
 def _x_axis(axis: Axis) -> str:
-    spans = [
-        f'<span style="left:{axis.share(value) * 100:.1f}%">{html.escape(label)}</span>'
-        for value, label in axis.labels
-    ]
-    return f'<div class="axis axis-x">{"".join(spans)}</div>'
+    labels = [(axis.share(value), label) for value, label in axis.labels]
+    return f'<div class="axis axis-x">{_spans("left", labels)}</div>'
+
+
+def _spans(side: str, labels: Iterable[tuple[float, str]]) -> str:
+    return "".join(
+        f'<span style="{side}:{share * 100:.1f}%">{html.escape(label)}</span>' for share, label in labels
+    )

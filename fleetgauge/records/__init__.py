@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from .reading import MAX_LINE_BYTES, SCHEMA_VERSION, Event, Json, read
-from .writer import RecordWriter, file_name, resolve_path
-
-__all__ = [
-    "MAX_LINE_BYTES",
-    "SCHEMA_VERSION",
-    "Event",
-    "Json",
-    "RecordWriter",
-    "file_name",
-    "read",
-    "resolve_path",
-]
+from .reading import MAX_LINE_BYTES as MAX_LINE_BYTES
+from .reading import SCHEMA_VERSION as SCHEMA_VERSION
+from .reading import Event as Event
+from .reading import Json as Json
+from .reading import read as read
+from .writer import RecordWriter as RecordWriter
+from .writer import file_name as file_name
+from .writer import resolve_path as resolve_path

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from .hook import (
-    XennaObservabilityConfig,
-    XennaWandbStatsHook,
-    make_xenna_wandb_stats_hook,
-    xenna_stats,
-)
-from .stats import flatten_stats
-
-__all__ = [
-    "XennaObservabilityConfig",
-    "XennaWandbStatsHook",
-    "flatten_stats",
-    "make_xenna_wandb_stats_hook",
-    "xenna_stats",
-]
+from .hook import XennaObservabilityConfig as XennaObservabilityConfig
+from .hook import XennaWandbStatsHook as XennaWandbStatsHook
+from .hook import make_xenna_wandb_stats_hook as make_xenna_wandb_stats_hook
+from .hook import xenna_stats as xenna_stats
+from .stats import flatten_stats as flatten_stats

@@ -8,13 +8,12 @@ A bad configuration is refused when the hook is built. From then on the pipeline
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
@@ -49,9 +48,7 @@ class XennaObservabilityConfig:
         if self.wandb_run not in get_args(WandbRun):
             raise ValueError(f"wandb_run is {self.wandb_run!r}: write own or shared")
         interval = self.pipeline_logging_interval_s
-        if isinstance(interval, bool) or not isinstance(interval, int | float):
-            raise ValueError(f"pipeline_logging_interval_s is {interval!r}: write a number of seconds")
-        if not math.isfinite(interval) or interval <= 0:
+        if type(interval) is bool or not isinstance(interval, int | float) or not 0 < interval < math.inf:
             raise ValueError(f"pipeline_logging_interval_s is {interval!r}: write seconds above 0")
         if self.pipeline_stats_jsonl_path is not None:
             resolve_path(self.pipeline_stats_jsonl_path, kind=KIND, run_id="0", run_hash="0")
@@ -61,20 +58,14 @@ class XennaObservabilityConfig:
         """Return the configuration of a mapping, an OmegaConf node or any object; other keys are ignored."""
         if isinstance(observability, cls):
             return observability
-        known = [field.name for field in fields(cls)]
         get: Callable[[str], Any] = partial(getattr, observability)  # Any: a recipe's own settings
-        keys: list[object] = list(dir(observability))
+        names: Container[object] = dir(observability)
         if isinstance(observability, Mapping):
-            get, keys = observability.__getitem__, list(observability)
-        elif not set(known) & set(keys):
+            get, names = observability.__getitem__, observability
+        given = {field.name: get(field.name) for field in fields(cls) if field.name in names}
+        if not given and not isinstance(observability, Mapping):
             raise TypeError(f"observability is a {type(observability).__name__}: pass a config or a mapping")
-        for key in keys:
-            near = [] if key in known else difflib.get_close_matches(str(key), known, n=1, cutoff=0.85)
-            if near:
-                patch.log_safely(
-                    logging.WARNING, "observability.%s is not known; did you mean %s?", key, near[0]
-                )
-        return cls(**{name: get(name) for name in known if name in keys})
+        return cls(**given)
 
 
 def make_xenna_wandb_stats_hook(

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from itertools import zip_longest
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from fleetgauge.records.background import json_ready
 
-Found = TypeVar("Found")
-Values = tuple[Any, ...]  # Any: whatever a release of cosmos-xenna holds there
 Metrics = dict[str, float]
 Pool = dict[str, float]  # a stage's numbers by key; what is not known is absent
 
 _GIGA = 1e9
-_NUMBERS = (int, float)
 _MAX_NAME = 100
 _NUMBERED = re.compile(r"^\s*Stage\s+\d+\s*-\s*")
 _AFTER_ACRONYM = re.compile(r"([A-Z]+)([A-Z](?!s(?![a-z]))[a-z])")  # but the s of URLs belongs to it
 _AFTER_WORD = re.compile(r"([a-z0-9])([A-Z])")
 _OTHER = re.compile(r"\W+")
+_getter = cache(attrgetter)  # of the paths below
 
 _OF_PIPELINE = {
     "start_time": "start_time",
@@ -63,10 +63,10 @@ _OF_USAGE = {"cpu_util_pct": "cpu_utilization", "mem": "memory_usage", "actor_co
 
 
 class PoolCopy(NamedTuple):
-    """One stage's name and values, in the order of `_OF_POOL`."""
+    """One stage's name and numbers."""
 
     name: str | None
-    values: Values
+    numbers: Pool
 
 
 class Snapshot(NamedTuple):
@@ -74,57 +74,40 @@ class Snapshot(NamedTuple):
 
     taken_at: float
     interval: object
-    pipeline: Values
+    pipeline: Metrics
     pools: tuple[PoolCopy, ...]
-    usage: dict[object, Values]
+    usage: dict[object, Metrics]
 
 
 def copy_stats(stats: object, taken_at: float, interval: object) -> Snapshot:
-    """Copy what is there. What a release has moved or left out is None, and costs only itself."""
-    pools = _or_none(lambda source: tuple(map(copy_pool, source.actor_pools)), stats) or ()
-    usage = _or_none(
-        lambda source: {name: _usage_values(one) for name, one in source.resource_usage_per_stage.items()},
-        stats,
-    )
-    return Snapshot(taken_at, interval, _pipeline_values(stats), pools, usage or {})
+    """Copy what is there. What a release has moved or left out is absent, and costs only itself."""
+    pools: tuple[PoolCopy, ...] = ()
+    usage: dict[object, Metrics] = {}
+    with suppress(Exception):
+        pools = tuple(map(copy_pool, stats.actor_pools))  # type: ignore[attr-defined]  # any release's
+    with suppress(Exception):
+        stages = stats.resource_usage_per_stage  # type: ignore[attr-defined]
+        usage = {name: _numbers(_OF_USAGE, stage) for name, stage in stages.items()}
+    return Snapshot(taken_at, interval, _numbers(_OF_PIPELINE, stats), pools, usage)
 
 
 def copy_pool(pool: object) -> PoolCopy:
     """Copy one stage's statistics."""
     name = getattr(pool, "name", None)
-    return PoolCopy(None if name is None else str(name), _pool_values(pool))
+    return PoolCopy(None if name is None else str(name), _numbers(_OF_POOL, pool))
 
 
-def _getter(paths: Mapping[str, str]) -> Callable[[object], Values]:
-    """Return a function that reads all paths at once; one by one only where one of them is missing."""
-    every = attrgetter(*paths.values())
-    each = [attrgetter(path) for path in paths.values()]
-
-    def read(source: object) -> Values:
-        try:
-            values: Values = every(source)
-        except Exception:
-            values = tuple(_or_none(one, source) for one in each)
-        # What is no plain number may change later: a scalar of numpy becomes one here, others are unknown.
-        return tuple(value if type(value) in _NUMBERS else json_ready(value) for value in values)
-
-    return read
+def _numbers(paths: Mapping[str, str], source: object) -> Metrics:
+    """Return the finite numbers at these paths, by key; scalars of numpy are numbers."""
+    found = {key: _read(path, source) for key, path in paths.items()}
+    return {key: value for key, value in found.items() if type(value) in (int, float)}
 
 
-def _or_none(read: Callable[[Any], Found], source: object) -> Found | None:
+def _read(path: str, source: object) -> Any:  # Any: whatever a release of cosmos-xenna holds there
     try:
-        return read(source)
+        return json_ready(_getter(path)(source))
     except Exception:
         return None
-
-
-_pipeline_values, _pool_values, _usage_values = map(_getter, (_OF_PIPELINE, _OF_POOL, _OF_USAGE))
-
-
-def _numbers(keys: Mapping[str, str], values: Values) -> Metrics:
-    """The values that are finite numbers, by key."""
-    named = zip(keys, map(json_ready, values), strict=True)
-    return {key: value for key, value in named if type(value) in _NUMBERS}
 
 
 class Pipeline:
@@ -142,7 +125,7 @@ class Pipeline:
 
     def metrics(self, snapshot: Snapshot) -> Metrics:
         """All metrics of a record, by key without a prefix."""
-        of_pipeline = _numbers(_OF_PIPELINE, snapshot.pipeline)
+        of_pipeline = snapshot.pipeline
         self._started = of_pipeline.get("start_time")
         pools = self._pools(snapshot.pools)
         self._to_do = _first_to_do(of_pipeline, pools)
@@ -174,7 +157,7 @@ class Pipeline:
             named = enumerate(zip(self._keys, names, strict=True))
             self.stages = [{"index": i, "name": key, "stage": str(name)} for i, (key, name) in named if key]
         keyed = zip(self._keys, copies, strict=True)
-        return [(key, _numbers(_OF_POOL, copy.values)) for key, copy in keyed if key]
+        return [(key, copy.numbers) for key, copy in keyed if key]
 
     def _sums(self, pools: list[tuple[str, Pool]]) -> Metrics:
         metrics: Metrics = {}
@@ -202,7 +185,7 @@ class Pipeline:
         metrics: Metrics = {}
         for name, key in zip(self._names, self._keys, strict=True):
             if key and isinstance(name, str) and name in snapshot.usage:
-                usage = _numbers(_OF_USAGE, snapshot.usage[name])
+                usage = dict(snapshot.usage[name])
                 if "mem" in usage:
                     usage["mem_gb"] = usage.pop("mem") / _GIGA
                 metrics |= {f"stage/{key}/resource/{one}": value for one, value in usage.items()}

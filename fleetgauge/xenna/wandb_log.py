@@ -55,20 +55,12 @@ class WandbLog:
         if run is not None and run is not self._job_run:
             self._finish()
             self._job_run = run
-            if self._wandb_run == "own" and self._can_be_second(wandb):
+            if self._wandb_run == "own":
                 self._own = self._target = _begin(wandb, run)
             else:
                 self._target = wandb
             self._define()
         self._target.log(row)  # fails where the run could not be started, and is counted as lost
-
-    def _can_be_second(self, wandb: Any) -> bool:
-        reinit = getattr(getattr(wandb, "Settings", None), "model_fields", {}).get("reinit")
-        if "create_new" in str(getattr(reinit, "annotation", "")):
-            return True
-        text = "this W&B cannot have a second run, so pipeline statistics take steps of the job's: %s"
-        self.worker.warn("second", text, "pip install --upgrade wandb")
-        return False
 
     def _define(self) -> None:
         """Draw our metrics over the pipeline's own time; the job's steps are for its own metrics."""

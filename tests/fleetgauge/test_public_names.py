@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -38,6 +40,17 @@ def test_the_public_names_of_the_probes_can_be_imported(module: str) -> None:
     imported = importlib.import_module(module)
     assert [name for name in names if not hasattr(imported, name)] == []
     assert sorted(names) == sorted(getattr(imported, "__all__", names))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_importing_a_probe_loads_the_standard_library_only(module: str) -> None:
+    """Nothing heavy, no pickle, and no page."""
+    code = f"import sys; before = set(sys.modules); import {module}; print(*(set(sys.modules) - before))"
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    others = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
+    assert others == {"fleetgauge"}
+    assert not [name for name in loaded if name.startswith("fleetgauge.pages") or name.endswith(".page")]
 
 
 def test_every_import_that_a_document_shows_is_public() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from common.errors import FleetgaugeError
 from common.window import Window
 from fleetgauge.data_plane import OperationTotals
-from fleetgauge.data_plane.jsonl import operations_body
+from fleetgauge.data_plane.sinks import operations_body
 from support.record_fleets import Points
 from support.record_runs import Ran, Runs
 

@@ -69,15 +69,6 @@ def test_a_limit_of_the_root_of_a_container_counts(tmp_path: Path) -> None:
     assert read_limits(root) == Limits(0.5, 268435456)
 
 
-def test_a_container_with_256_mib_and_half_a_cpu_reports_one_cpu(
-    tmp_path: Path,
-) -> None:
-    root = machine(tmp_path, "0::/", [V2], {"memory.max": 268435456, "cpu.max": "50000 100000"})
-    metadata = collect_compute_metadata(env={}, root=root, host=NODE)
-    assert (metadata["compute.memory_gb"], metadata["compute.memory_source"]) == (0.25, "cgroup")
-    assert (metadata["compute.cpu_count"], metadata["compute.cpu_source"]) == (1, "cgroup")
-
-
 def test_separate_hierarchies_of_version_one(tmp_path: Path) -> None:
     root = machine(
         tmp_path,

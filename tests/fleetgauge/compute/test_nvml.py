@@ -118,24 +118,6 @@ def test_exception_of_the_binding_costs_a_single_gpu(monkeypatch: pytest.MonkeyP
     assert gpus[2].multi_processor_count == 40
 
 
-def test_only_the_inventory_is_called_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(recording("h100x8"))
-    binding(monkeypatch, driver)
-    read_inventory()
-    assert not {"nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates"} & set(driver.calls)
-    # MIG is supported but not enabled.
-    assert "nvmlDeviceGetMigDeviceHandleByIndex" not in driver.calls
-
-
-def test_names_in_bytes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = binding(monkeypatch, Driver(recording("mixed")))
-    monkeypatch.setattr(nvml, "nvmlDeviceGetName", lambda handle: b"Tesla T4")
-    monkeypatch.setattr(nvml, "nvmlDeviceGetUUID", lambda handle: b"GPU-7d3c")
-    gpus, _ = read_inventory()
-    assert gpus is not None
-    assert (gpus[0].name, gpus[0].uuid) == ("Tesla T4", "GPU-7d3c")
-
-
 def test_library_is_shut_down_as_often_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in ([4], 999):
         driver = Driver({**recording("mixed"), "nvmlDeviceGetCount_v2": count})
@@ -157,11 +139,6 @@ def test_driver_that_is_not_loaded_is_unknown_and_logged_once(
 def test_without_a_library_the_inventory_is_unknown() -> None:
     assert read_inventory() == (None, False)
     assert read_host().gpus is None
-
-
-def test_driver_without_gpus_has_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read(monkeypatch, {**recording("h100x8"), "nvmlDeviceGetCount_v2": [0]}) == ()
-    assert read_host().gpus == ()
 
 
 def test_driver_that_hangs_does_not_hang_its_caller(

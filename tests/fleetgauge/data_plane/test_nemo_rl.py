@@ -52,7 +52,7 @@ print(isinstance(client, DataPlaneClient), isinstance(client, Adapter), client.a
     assert run(program, nemo_rl) == "True False reached True True"
 
 
-def test_an_instance_even_if_nemo_rl_is_imported_after_it_was_built_and_asked(nemo_rl: Path) -> None:
+def test_is_an_instance_though_nemo_rl_is_imported_later(nemo_rl: Path) -> None:
     program = """
 from fleetgauge.data_plane import MetricsDataPlaneClient
 client = MetricsDataPlaneClient(object())
@@ -104,21 +104,3 @@ from fleetgauge.data_plane import MetricsDataPlaneClient
 print(isinstance(MetricsDataPlaneClient(object()), MetricsDataPlaneClient))
 """
     assert run(program, nemo_rl) == "True"
-
-
-def test_importing_and_using_the_wrapper_imports_nothing_heavy(nemo_rl: Path) -> None:
-    for name in ("torch", "tensordict", "wandb", "numpy"):
-        (nemo_rl / f"{name}.py").write_text("raise AssertionError('imported')")
-    program = """
-before = set(sys.modules)
-from fleetgauge.data_plane import MetricsDataPlaneClient
-class Inner:
-    def put_samples(self, *arguments, **options): pass
-client = MetricsDataPlaneClient(Inner())
-client.put_samples(["a"], "p", fields={"x": memoryview(b"1234")})
-isinstance(client, int)
-print(client.snapshot()["bytes_outstanding"])
-new = {name.partition(".")[0] for name in set(sys.modules) - before}
-print(sorted(new - set(sys.stdlib_module_names)))
-"""
-    assert run(program, nemo_rl).splitlines() == ["4", "['fleetgauge']"]

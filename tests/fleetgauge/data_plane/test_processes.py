@@ -13,7 +13,7 @@ import pytest
 
 from fleetgauge import records
 from fleetgauge.data_plane import EventSink, JsonlEvents, MetricsDataPlaneClient, WandbEvents, chain
-from fleetgauge.data_plane.process import environment_rank
+from fleetgauge.data_plane.events import environment_rank
 from support.data_plane_fakes import PicklableStore, Tensor, in_a_process_of_its_own
 
 PRELUDE = """
@@ -93,18 +93,6 @@ def test_copy_writes_its_own_records_and_logs_nothing_to_wandb(
         (True, 3, "ants"),
     ]
     assert len({one["run_id"] for one in ends}) == 2
-
-
-def test_copies_do_not_repeat_outstanding_bytes(tmp_path: Path) -> None:
-    sink = JsonlEvents(f"{tmp_path}/")
-    client = MetricsDataPlaneClient(PicklableStore(), sink)
-    client.put_samples(["a"], "p", fields={"x": Tensor(250_000)})
-    for copy, its_sink in [pickled(client, sink) for _ in range(3)]:
-        copy.get_samples(["a"], "p", ["x"])
-        its_sink.close()
-    sink.close()
-    ends = [one for one in written(tmp_path) if one["event"] == "end"]
-    assert sorted(sum(one["bytes_outstanding"].values()) for one in ends) == [0, 0, 0, 1_000_000]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_driver_that_clears_what_actors_put_says_so(ran: Ran) -> None:
     assert ran.report["shared"]["held"] == 0
 
 
-def test_with_all_puts_and_clears_in_one_process_what_is_held_is_the_exact_truth(ran: Ran) -> None:
+def test_outstanding_bytes_of_one_process_are_exact(ran: Ran) -> None:
     ends = [one for one in ran.records("sole") if one["event"] == "end"]
     assert {one["foreign_clears"] for one in ran.records("sole") if "op" not in one} == {0}
     assert sum(sum(one["bytes_outstanding"].values()) for one in ends) == ran.report["sole"]["held"] > 0
@@ -87,7 +87,7 @@ def sent(ran: Ran, job: str) -> Points:
     return points
 
 
-def test_no_figure_is_ever_sent_of_a_job_whose_driver_clears_what_actors_put(ran: Ran) -> None:
+def test_nothing_outstanding_is_sent_where_the_driver_clears(ran: Ran) -> None:
     points = sent(ran, "shared")
     assert [key for key in points if "outstanding" in key[0]] == []
     assert sum(n for key, n in points.items() if key[0] == "data_plane.foreign_clears") == PUTS * KEYS
@@ -103,7 +103,7 @@ def test_no_client_is_a_sole_writer_unless_it_was_declared(ran: Ran) -> None:
     assert [key for key in sent(ran, "apart") if "outstanding" in key[0]] == []
 
 
-def test_what_is_sent_of_a_job_with_all_puts_and_clears_in_its_driver_is_the_exact_truth(ran: Ran) -> None:
+def test_what_is_sent_of_a_sole_writer_is_exact(ran: Ran) -> None:
     held = {
         at: value
         for (name, tags, _, at), value in sent(ran, "sole").items()

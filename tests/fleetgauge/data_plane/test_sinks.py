@@ -6,7 +6,6 @@ import json
 import math
 import pickle
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from fleetgauge.data_plane import (
     chain,
     log_event,
 )
-from fleetgauge.records.background import Worker
 from support.data_plane_fakes import Events, Store, Tensor, in_a_process_of_its_own
 
 
@@ -150,11 +148,6 @@ def test_a_client_attaches_itself_again_when_it_is_unpickled() -> None:
     assert FreshSink.latest.attached == [twin]
 
 
-def test_a_sink_has_to_say_what_it_does_with_an_event() -> None:
-    with pytest.raises(NotImplementedError):
-        EventSink()(event())
-
-
 # W&B
 
 
@@ -263,16 +256,6 @@ def test_sink_without_events_logs_nothing() -> None:
     assert run.logged == []
 
 
-def test_failed_log_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    run = Run()
-    sink = WandbEvents(run, interval_s=0)
-    run.error = ConnectionError("offline")
-    sink(event())
-    assert run.inside.wait(30)
-    sink.close()
-    assert (sink.errors, len(caplog.records)) == (2, 1)  # the event's and the last
-
-
 def test_log_after_a_failed_log_has_everything() -> None:
     run = Run()
     run.error = ConnectionError("offline")
@@ -287,48 +270,6 @@ def test_log_after_a_failed_log_has_everything() -> None:
     sink(event())
     sink.close()
     assert puts(run) == [2, 2]
-
-
-def test_malformed_event_is_counted_and_not_raised() -> None:
-    odd: Any = {"op": "put"}
-    sink = WandbEvents(Run())
-    sink(odd)
-    sink.close()
-    assert sink.errors == 1
-
-
-def test_client_that_is_gone_is_no_longer_read() -> None:
-    run = Run()
-    sink = WandbEvents(run)
-    MetricsDataPlaneClient(Store(), sink, sole_writer=True).put_samples(["a"], "p", fields={"x": Tensor(1)})
-    sink.close()
-    assert ("data_plane/bytes_outstanding" in run.logged[0], puts(run)) == (False, [1])
-
-
-def test_close_does_not_wait_for_ever_for_a_hanging_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(Worker.close, "__defaults__", (0.01,))
-    run = Run()
-    run.released.clear()
-    sink = WandbEvents(run, interval_s=0)
-    sink(event())
-    assert run.inside.wait(30)
-    sink.close()
-    assert "gave up waiting for W&B" in caplog.text
-    run.released.set()
-    monkeypatch.undo()
-    sink.close()
-
-
-def test_events_of_many_threads_are_all_counted() -> None:
-    run = Run()
-    sink = WandbEvents(run, interval_s=0)
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(sink, [event() for _ in range(800)]))
-    sink.close()
-    assert (puts(run)[-1], puts(run)) == (800, sorted(puts(run)))
-    assert sink.errors == 0
 
 
 @pytest.mark.parametrize("interval_s", [-1.0, math.nan, math.inf])

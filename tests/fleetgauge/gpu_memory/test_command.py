@@ -35,19 +35,6 @@ def test_a_report_is_written_in_one_line_without_anything_installed(samples: Pat
     assert list(tmp_path.iterdir()) == [page]
 
 
-def test_a_bad_manifest_is_said_and_the_report_written(
-    samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "sink").mkdir()
-    (tmp_path / "sink" / "manifest.json").write_text("{")
-    segment = (samples / "cpu-sink" / "segment-000001.jsonl").read_text()
-    (tmp_path / "sink" / "segment-000001.jsonl").write_text(segment)
-    assert main(["report", str(tmp_path / "sink"), "-o", str(tmp_path / "page.html")]) == 0
-    first, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("note: cannot read the manifest")
-    assert last.endswith("page.html: 1 session, 186 events")
-
-
 @pytest.mark.parametrize(
     ("source", "target", "complaint"),
     [("none", "page.html", "there is no such file or directory"), (".", "page.html", "it holds no segment")],
@@ -62,15 +49,6 @@ def test_nothing_to_read_is_said_and_nothing_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main([])
-    assert "the following arguments are required: command" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main(["export", "sink"])
-    assert "the following arguments are required: --project" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
@@ -78,7 +56,6 @@ def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture
         ("track.json", "[]", "it holds no event"),
         ("track.json", "[" * 100_000, "it is not JSON: it is nested too deeply"),
         ("track.json", '{"events": []}', "it holds no event"),
-        ("track.csv", "timestamp,event_type\n", "it holds no event"),
         ("notes.txt", "not an event\n", "it holds no event (1 not json)"),
     ],
 )

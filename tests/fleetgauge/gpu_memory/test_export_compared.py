@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import pickle
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -94,44 +93,60 @@ def test_a_real_session_is_exported_as_the_tracker_does(
     assert {call[0] for call in ours} - {call[0] for call in theirs} == {"define_metric"}
 
 
-def test_artifacts_and_attribution_are_the_trackers_too(
-    samples: Path, wandb: ModuleType, calls: Calls, tmp_path: Path
+SESSION = SessionSummary("0123456789ab", "completed", job_id="job-7", rank=1, local_rank=1, world_size=2)
+EVENTS: list[dict[str, Any]] = [
+    {"timestamp": 10.0, "event_type": "start"},
+    {"timestamp": 11.0, "memory_allocated": 4, "memory_reserved": 6, "device_total": 8, "rank": 1},
+    {"timestamp": 12.5, "type": "warning", "memory_allocated": 5, "context": "c", "job_id": "j", "rank": 1},
+    {"event_type": "error", "memory_change": -2},
+]
+PATHS = ("output_path", "telemetry_sink_dir", "oom_dump_path", "attribution_bundle_dir")
+ALL = {"log_artifacts": True, "log_attribution": True}
+WORDS = {"backend": "cuda", "collector_last_error": "e", "session_status": "running", "peak_memory": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "paths"),
+    [
+        ({}, {"session_summary": SESSION, "events": EVENTS, "stats": WORDS}, ()),
+        ({}, {"session_summary": SessionSummary("s", "running"), "events": EVENTS[-1:]}, ()),
+        ({}, {"events": [{"timestamp": 1.0, "memory_reserved": 3}]}, ()),
+        ({}, {"events": [{"timestamp": 1.0}], "stats": dict.fromkeys(WORDS)}, ()),
+        ({}, {"events": [{"timestamp": at, "type": "peak"} for at in range(249)] + EVENTS[-1:] * 2}, ()),
+        ({"log_tables": False}, {"events": EVENTS}, PATHS),
+        ({"entity": "e", "run_name": "n", "group": "g", "job_type": "t"}, {"session_summary": SESSION}, ()),
+        ({"project": "p", "mode": "offline", "run_id": "r"} | ALL, {"events": EVENTS}, PATHS),
+        (ALL, {"session_summary": SESSION, "events": EVENTS}, PATHS[:3]),
+        ({"log_artifacts": True}, {"events": EVENTS}, PATHS),
+        ({"log_attribution": True}, {"events": EVENTS}, PATHS[1:]),
+    ],
+)
+def test_any_session_is_exported_as_the_tracker_does(
+    options: dict[str, Any],
+    given: dict[str, Any],
+    paths: tuple[str, ...],
+    wandb: ModuleType,
+    calls: Calls,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    output, bundle = tmp_path / "track.json", tmp_path / "bundle"
-    output.touch()
-    bundle.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "output_path").touch()
+    for name in PATHS[1:]:
+        (tmp_path / name).mkdir()
     storages = [
         {"names": ["w"], "storage_ptr": 1, "tensors": [{"size_bytes": n, "shape": [n], "dtype": "f"}]}
         for n in range(300)
     ]
-    (bundle / "cuda_tensor_attribution.json").write_text(
-        json.dumps({"attributed_storage_pointers": storages})
-    )
-    (bundle / "cuda_native_debug_metadata.json").write_text('{"history_recorded": true}')
-    theirs, ours = both(
-        calls,
-        options={
-            "project": "p",
-            "mode": "offline",
-            "run_id": "r",
-            "log_artifacts": True,
-            "log_attribution": True,
-        },
-        stats={"backend": "cuda", "collector_last_error": "e", "peak_memory": True},
-        events=records(samples / "cpu-sink"),
-        output_path=output,
-        telemetry_sink_dir=samples / "cpu-sink",
-        oom_dump_path=bundle,
-        attribution_bundle_dir=tmp_path / "missing",
-    )
+    for name in PATHS[2:]:
+        (tmp_path / name / "cuda_tensor_attribution.json").write_text(
+            json.dumps({"attributed_storage_pointers": storages})
+        )
+        (tmp_path / name / "cuda_native_debug_metadata.json").write_text('{"history_recorded": true}')
+    existing = {name: tmp_path / (name if name in paths else "missing") for name in PATHS}
+    theirs, ours = both(calls, options=options, **given, **existing)
     assert comparable(theirs) == comparable(ours)
-    assert [call[2] for call in ours if call[0] == "artifact"] == [
-        "stormlog-tracking-dashboard",
-        "stormlog-track-output",
-        "stormlog-telemetry-sink",
-        "stormlog-oom-dump",
-        "stormlog-attribution",
-    ]
+    assert ours[-1] == ("finish",)
 
 
 def elapsed(calls: Calls) -> list[float]:
@@ -213,66 +228,6 @@ def test_what_is_better_is_better_for_a_reason(
     theirs, ours = both(calls, **difference.given)
     assert difference.look(theirs) == difference.theirs
     assert difference.look(ours) == difference.ours
-
-
-def test_the_page_is_not_left_in_the_sink_nor_in_a_temporary_directory(
-    wandb: ModuleType, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Readers of a sink must find only what its tracker wrote, and a machine must not fill up with pages."""
-    temporary, sink = tmp_path / "temporary", tmp_path / "sink"
-    temporary.mkdir()
-    sink.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    given: dict[str, Any] = {"command_name": "t", "session_summary": None, "stats": {}}
-    given["events"] = [{"timestamp": 1.0}]
-    for place in (sink, None):
-        config = stormlog.WandbExportConfig(True, log_artifacts=True)
-        stormlog.export_tracking_run_to_wandb(config, telemetry_sink_dir=place, **given)
-    [left_in_sink], [left_in_temporary] = sink.iterdir(), temporary.iterdir()
-    left_in_sink.unlink()
-    (left_in_temporary / left_in_sink.name).unlink()
-    left_in_temporary.rmdir()
-    for place in (sink, None):
-        export_tracking_run_to_wandb(
-            WandbExportConfig(True, log_artifacts=True), telemetry_sink_dir=place, **given
-        )
-    assert [*sink.iterdir(), *temporary.iterdir()] == []
-
-
-class Trap:
-    """Creates a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return (Path.touch, (self.path,))
-
-
-def test_a_crafted_pickle_runs_in_the_trackers_exporter_and_not_in_ours(
-    wandb: ModuleType, calls: Calls, tmp_path: Path
-) -> None:
-    """Whoever can write into a bundle must not be able to run code where it is looked at."""
-    trap = tmp_path / "ran"
-    bundle = tmp_path / "bundle"
-    bundle.mkdir()
-    (bundle / "cuda_allocator_snapshot.pickle").write_bytes(pickle.dumps(Trap(trap)))
-    (bundle / "cuda_tensor_attribution.json").write_text("{}")
-    (bundle / "cuda_allocator_state_history_annotated.html").touch()
-    given: dict[str, Any] = {
-        "command_name": "t",
-        "session_summary": None,
-        "stats": {},
-        "events": [],
-        "attribution_bundle_dir": bundle,
-    }
-    with pytest.raises(AttributeError):  # after it ran
-        stormlog.export_tracking_run_to_wandb(stormlog.WandbExportConfig(True, log_attribution=True), **given)
-    assert trap.exists()
-    trap.unlink()
-    export_tracking_run_to_wandb(WandbExportConfig(True, log_attribution=True), **given)
-    assert not trap.exists()
-    assert "stormlog_attribution_html" in logged(calls)
 
 
 def test_the_configuration_is_the_trackers() -> None:

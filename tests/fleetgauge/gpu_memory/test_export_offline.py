@@ -2,56 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
 from fleetgauge.gpu_memory import load_recording
+from support.xenna_pipeline import offline
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-_BLOCK = 32 * 1024
-
-
-def wandb_records(directory: Path) -> Iterator[Record]:
-    """The records of the one offline run below a directory: a log of 32 KiB blocks of framed pieces."""
-    [path] = directory.glob("wandb/offline-run-*/run-*.wandb")
-    data, at, whole = path.read_bytes(), 7, b""
-    while at < len(data):
-        left = _BLOCK - at % _BLOCK
-        if left < 7:
-            at += left
-            continue
-        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
-        whole += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # a whole record, or the last piece of one
-            record = Record()
-            record.ParseFromString(whole)
-            whole = b""
-            yield record
-
-
-# A protobuf message is Any: it has no type of its own here.
-def items(found: Any) -> dict[str, Any]:
-    """W&B's pairs as the dictionary they came from."""
-    values: dict[str, Any] = {}
-    for item in found:
-        *above, name = item.nested_key or [item.key]
-        place = values
-        for one in above:
-            place = place.setdefault(one, {})
-        place[name] = json.loads(item.value_json)
-    return values
 
 
 @pytest.fixture(scope="module")
@@ -88,33 +51,32 @@ def test_a_real_session_exported_offline_holds_the_keys_and_rows(tracked: Path, 
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
     [session] = load_recording(tracked / "sink").sessions
     events = list(session.events())
-    records = list(wandb_records(tmp_path))
+    [path] = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    records = list(offline.records(path))
 
-    [run] = [record.run for record in records if record.HasField("run")][-1:]
+    run = offline.run(path)
     assert (run.project, run.run_group, run.job_type) == ("p", "4242", "gpu-memory-export")
     assert run.display_name == f"gpu-memory-export-{session.summary.session_id[:8]}"
 
-    rows = [items(record.history.item) for record in records if record.HasField("history")]
+    rows = [row for _, row in offline.history(path)]
     timeline = [row for row in rows if "stormlog_timeline_elapsed_seconds" in row]
     assert len(timeline) == len(events) > 20
     assert [row["stormlog_timeline_allocated_bytes"] for row in timeline] == [
         e.memory_allocated for e in events
     ]
-    keys = {key for row in rows for key in row if not key.startswith(("_", "stormlog_timeline_"))}
+    named = {key.partition("/")[0] for row in rows for key in row}
+    keys = {key for key in named if not key.startswith(("_", "stormlog_timeline_"))}
     alerts = {"stormlog_alerts"} if any(event.is_alert for event in events) else set()
     assert keys == alerts | {
         "stormlog_memory_timeline_table",
         "stormlog_memory_timeline_plot_table",
         "stormlog_tracking_dashboard",
     }
-    table = next(
-        row["stormlog_memory_timeline_table"] for row in rows if "stormlog_memory_timeline_table" in row
-    )
-    assert (table["nrows"], table["ncols"]) == (len(events), 10)
+    table = "stormlog_memory_timeline_table"
+    sizes = [(row[f"{table}/nrows"], row[f"{table}/ncols"]) for row in rows if f"{table}/nrows" in row]
+    assert sizes == [(len(events), 10)]
 
-    summary: dict[str, Any] = {}
-    for record in records:
-        summary |= items(record.summary.update) if record.HasField("summary") else {}
+    summary = offline.summary(path)
     assert summary["stormlog_total_events"] == summary["stormlog_chart_point_count"] == len(events)
     assert summary["stormlog_peak_memory_bytes"] == max(event.memory_allocated or 0 for event in events)
     assert (summary["stormlog_rank"], summary["stormlog_world_size"], summary["stormlog_job_id"]) == (
@@ -125,8 +87,7 @@ def test_a_real_session_exported_offline_holds_the_keys_and_rows(tracked: Path, 
     assert (summary["stormlog_session_status"], summary["stormlog_backend"]) == ("completed", "cpu")
     assert summary["stormlog_tracking_dashboard_file"] == "stormlog_tracking_dashboard.html"
 
-    metrics = [record.metric for record in records if record.HasField("metric")]
-    steps = {metric.glob_name: metric.step_metric for metric in metrics if metric.glob_name}
+    steps = {name: step for name, step in offline.step_metrics(path).items() if step}
     assert steps == {"stormlog_timeline_*": "stormlog_timeline_elapsed_seconds"}
     logged = [
         record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")

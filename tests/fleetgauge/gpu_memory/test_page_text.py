@@ -13,7 +13,6 @@ from fleetgauge.gpu_memory import SessionSummary, load_recording
 from fleetgauge.gpu_memory.events import read_event
 from fleetgauge.gpu_memory.oom import OomDump
 from fleetgauge.gpu_memory.page import (
-    MAX_COMPARED,
     MAX_DRAWN,
     PageSession,
     recording_title,
@@ -21,7 +20,6 @@ from fleetgauge.gpu_memory.page import (
     render_recording,
 )
 from fleetgauge.gpu_memory.profiles import MAX_ALERTS, SessionProfile
-from fleetgauge.pages.hover import HINT
 
 
 def profile(*events: dict[str, object]) -> SessionProfile:
@@ -126,6 +124,8 @@ def test_a_session_that_tells_little_says_what_is_unknown() -> None:
     assert [detail for *_, detail in cards(page)][2:] == ["capacity unknown"] * 2 + ["7 B used", "none"]
     assert "<h3>Alerts</h3><p>There were none.</p>" in page
     assert 'class="limit' not in page
+    untimed = page_of(PageSession(profile({"event_type": "error"}), None))
+    assert "There is nothing to draw: no event has both a time and a size." in untimed
 
 
 @pytest.mark.parametrize(
@@ -180,42 +180,8 @@ def test_a_rank_that_only_the_summary_knows_is_told() -> None:
     assert texts(page, "<h2>(.*?)</h2>") == ["Session s · rank 2"]
 
 
-def test_one_session_has_no_overview_and_two_have_one_with_both_side_by_side() -> None:
-    assert "<h2>Sessions</h2>" not in alike(1)
-    page = alike(2)
-    [said] = texts(page, "<h2>Sessions</h2><p>(.*?)\\. ")
-    assert said == "Allocated memory of 2 of 2 sessions and ranks, side by side, each from its own beginning"
-    assert texts(page.split("</figure>")[0], "<figcaption[^>]*>(.*?)</figcaption>") == [
-        "s0, rank 0 of 1s1, rank 0 of 1"
-    ]
-
-
-def test_side_by_side_are_those_that_reached_highest_each_from_its_own_beginning() -> None:
-    sessions = [
-        PageSession(
-            profile(
-                {"timestamp": 10.0 * number, "memory_allocated": 2**20, "memory_reserved": 2**25},
-                {"timestamp": 10.0 * number + 8, "memory_allocated": 2**20 * (8 - number)},
-            ),
-            SessionSummary(f"s{number}", "completed"),
-        )
-        for number in range(8)
-    ]
-    nothing = PageSession(profile({"memory_allocated": 2**30}), SessionSummary("untimed", "completed"))
-    unsized = PageSession(profile({"timestamp": 1.0}), SessionSummary("unsized", "completed"))
-    page = page_of(*sessions, nothing, unsized, script=True).split("</figure>")[0]
-    assert f"of {MAX_COMPARED} of 10 sessions" in page
-    assert re.findall('class="line (s[0-9])" d="([^"]*)" data-name="([^"]*)"', page) == [
-        (f"s{number + 1}", f"M14.6 882.1L985.4 {high}", f"s{number}, rank 0 of 1")
-        for number, high in enumerate((56.6, 174.5, 292.5, 410.4, 528.3, 646.2))
-    ]
-    assert ' data-x="elapsed -0.12 8.12 ' in page
-    assert "side by side" not in page_of(sessions[0], nothing, unsized)
-
-
-def test_of_many_sessions_the_table_can_be_sorted_and_the_rest_is_not_drawn() -> None:
-    few, more = alike(MAX_COMPARED), alike(MAX_COMPARED + 1)
-    assert (few.count('<table class="listed">'), more.count('<table class="listed">')) == (0, 1)
+def test_table_of_sessions_is_sortable_and_drawing_is_bounded() -> None:
+    assert (alike(1).count('<table class="listed">'), alike(2).count('<table class="listed">')) == (0, 1)
     assert "are drawn below" not in alike(MAX_DRAWN)
     page = alike(MAX_DRAWN + 1)
     assert f"<p>The first {MAX_DRAWN} are drawn below, 1 are not.</p>" in page
@@ -235,27 +201,13 @@ def test_no_more_than_eight_jobs_are_named() -> None:
     ]
 
 
-def test_alerts_are_linked_to_their_place_in_the_chart_only_where_a_script_can_go_there() -> None:
-    made = profile(
-        {"timestamp": 2.0, "memory_allocated": 1}, {"timestamp": 3.5, "type": "error"}, {"type": "peak"}
-    )
-    file = page_of(PageSession(made, None), script=True)
-    assert re.findall('<a href="([^"]*)" data-zoom="([^"]*)">([^<]*)</a>', file) == [
-        ("#s1", "1.500", "1.50 s")
-    ]
-    assert f"<p>{HINT}</p>" in file
-    assert ' data-x="elapsed -0.0225 1.5225 0.001" data-y="byte"' in file
-    assert not re.search(f"<a |{HINT}", page_of(PageSession(made, None)))
-    assert [(row[0], row[-1]) for row in rows(file)] == [("1.50 s", "00:00:03.500"), ("unknown", "unknown")]
-
-
 def test_alerts_that_are_not_listed_are_counted() -> None:
     warnings = [{"timestamp": at, "type": "warning"} for at in range(MAX_ALERTS + 3)]
     page = page_of(PageSession(profile(*warnings, {"type": "peak", "memory_change": 5}), None))
     assert texts(page, "<h3>Alerts</h3>(.*?)<table")[0].startswith("4 alerts not listed")
 
 
-def test_out_of_memory_dumps_say_what_they_know_and_only_the_latest_are_listed() -> None:
+def test_latest_oom_dumps_are_listed_with_what_is_known() -> None:
     at = datetime(2026, 11, 16, 1, 15, 2, tzinfo=UTC)
     known = OomDump(Path("known"), at, "why", None, "m" * 501, None, complete=True)
     unknown = OomDump(Path("unknown"), None, None, None, None, None, complete=False)
@@ -278,11 +230,9 @@ def test_what_could_not_be_read_is_said_by_reason(tmp_path: Path) -> None:
 
 
 def test_a_title_names_no_span_where_either_end_is_no_date(tmp_path: Path) -> None:
-    track = tmp_path / "track.csv"
-    track.write_text("timestamp,memory_allocated\n0,1\n1e15,1\n")
-    assert recording_title(load_recording(track)) == "GPU memory of track.csv"
-    track.write_text("timestamp,memory_allocated\n86400,1\n,2\n0,1\n")
-    assert (
-        recording_title(load_recording(track))
-        == "GPU memory of track.csv, 1970-01-01 00:00:00 to 1970-01-02 00:00:00 UTC"
-    )
+    track = tmp_path / "track.json"
+    track.write_text('[{"timestamp": 0}, {"timestamp": 1e15}]')
+    assert recording_title(load_recording(track)) == "GPU memory of track.json"
+    track.write_text('[{"timestamp": 86400}, {"type": "peak"}, {"timestamp": 0}]')
+    title = "GPU memory of track.json, 1970-01-01 00:00:00 to 1970-01-02 00:00:00 UTC"
+    assert recording_title(load_recording(track)) == title

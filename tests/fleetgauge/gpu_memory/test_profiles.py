@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgauge.gpu_memory import load_recording
 from fleetgauge.gpu_memory.events import read_event
-from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, RankProfile, SessionProfile, batches
+from fleetgauge.gpu_memory.profiles import MAX_ALERTS, MAX_BINS, RankProfile, SessionProfile
 
 Drawn = list[tuple[float, int | None]]
 samples_drawn = st.lists(st.tuples(st.floats(0, 1e6), st.none() | st.integers(0, 10**12)), max_size=700)
@@ -57,12 +55,6 @@ def test_order_and_size_of_batches_do_not_change_the_line(
     shuffled = list(drawn)
     chance.shuffle(shuffled)
     assert line(shuffled, size) == line(drawn)
-
-
-def test_long_session_is_drawn_over_its_complete_span() -> None:
-    points = line([(float(second), second) for second in range(10_000)], 512)
-    assert MAX_BINS / 2 < len(points) <= 2 * MAX_BINS
-    assert (points[0], points[-1]) == ((0.0, 0), (9999.0, 9999))
 
 
 def test_bins_double_only_once_they_are_too_many() -> None:
@@ -165,18 +157,3 @@ def test_statistics_count_bytes_both_ways_and_peaks_are_no_alerts() -> None:
     assert (found["total_events"], found["alert_count"], found["tracking_duration_seconds"]) == (9, 3, 0.0)
     assert "allocations_per_second" not in found
     assert stats()["total_events"] == 0
-
-
-def test_real_session_has_its_peaks_in_its_lines(samples: Path) -> None:
-    [session] = load_recording(samples / "gpu-sink").sessions
-    [rank] = session.profile.ranks.values()
-    totals = rank.totals
-    assert (rank.rank, totals.samples, totals.counts["sample"], totals.alerts) == (1, 327, 115, 78)
-    peaks = [totals.peaks[name] for name in ("allocated", "reserved", "used")]
-    assert (*peaks, totals.peaks["capacity"]) == (6971635275, 7668798802, 7883547166, 17179869184)
-    for series, peak in enumerate(peaks):
-        assert max(size for _, size in rank.bins.points(series) if size is not None) == peak
-
-
-def test_batches_are_the_stream() -> None:
-    assert [item for batch in batches(range(2000)) for item in batch] == list(range(2000))

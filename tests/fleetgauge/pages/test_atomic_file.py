@@ -32,15 +32,6 @@ def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert path.read_text() == "old"
 
 
-def test_a_failure_is_told_also_where_the_unfinished_file_was_removed_meanwhile(tmp_path: Path) -> None:
-    unfinished = atomic_file(tmp_path / "page.html")
-    unfinished.__enter__()
-    [written] = tmp_path.iterdir()
-    written.unlink()
-    assert not unfinished.__exit__(TypeError, TypeError("half"), None)
-    assert [*tmp_path.iterdir()] == []
-
-
 def test_a_link_keeps_pointing_to_what_it_pointed_to(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "there" / "page.html")

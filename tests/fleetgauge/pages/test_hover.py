@@ -115,23 +115,6 @@ def test_bytes_and_elapsed_time_are_told_as_on_the_rest_of_the_page(tmp_path: Pa
     ]
 
 
-def test_an_alert_is_zoomed_to_and_all_of_it_comes_back(tmp_path: Path, browser: Browser) -> None:
-    link = f'<a href="#s" data-zoom="{START + 2 * STEP}">alert</a>'
-    browser.show(page(tmp_path / "page.html", chart().replace("</section>", f"{link}</section>")))
-    whole = browser.texts(".axis-x span")
-    browser.look("document.querySelector('a').click()")
-    left, _, width, _ = map(
-        float, browser.look("document.querySelector('.plot').getAttribute('viewBox')").split()
-    )
-    assert left <= 1000 * place(2) <= left + width == left + 100
-    assert browser.texts(TIP)[0] == "2026-11-14 00:30:00 UTC"
-    assert browser.texts(".axis-x span")[0].startswith("2026-11-14 00:2")
-    browser.look("document.querySelector('.tools button').click()")
-    assert browser.look("document.querySelector('.plot').getAttribute('viewBox')") == "0 0 1000 1000"
-    assert browser.texts(".axis-x span") == whole
-    assert browser.texts(".tools") == []
-
-
 def test_a_listed_table_is_sorted_by_value_and_filtered(tmp_path: Path, browser: Browser) -> None:
     values = {"ants": "1,200", "bees": "30", "wasps": "0.5", "bears": "unknown"}
     rows = [[("Series", name, "name"), ("Max", value, "number")] for name, value in values.items()]
@@ -158,7 +141,7 @@ def test_a_listed_table_is_sorted_by_value_and_filtered(tmp_path: Path, browser:
         ["1.23e-05", "0.5", "12", "1,200", "", "2026-11-14 00:00", "2026-11-15 00:00"],
     ],
 )
-def test_a_listed_table_sorts_sizes_durations_and_moments_by_what_they_mean(
+def test_listed_table_sorts_sizes_and_durations_by_value(
     values: list[str], tmp_path: Path, browser: Browser
 ) -> None:
     rows = [[("Max", value, "number")] for value in reversed(values)]
@@ -180,9 +163,7 @@ def test_the_policy_lets_this_script_run_and_nothing_else(tmp_path: Path, browse
     assert browser.requests == [path.as_uri()]
 
 
-def test_without_a_script_the_page_is_whole_and_says_nothing_that_only_a_script_can_do(
-    tmp_path: Path, browser: Browser
-) -> None:
+def test_page_without_a_script_is_complete(tmp_path: Path, browser: Browser) -> None:
     rows = [[("Series", "ants", "name")]]
     text = page(tmp_path / "page.html", chart() + render_table(rows, "listed"), script=False).read_text()
     assert not re.search("<script|<input|<select|<button|Content-Security", text)

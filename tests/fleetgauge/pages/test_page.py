@@ -43,7 +43,7 @@ def test_a_day_that_both_ends_have_is_said_once(since: str, until: str, named: s
     assert name_span(since, until) == named
 
 
-def test_in_a_directory_a_page_is_named_by_its_title_and_elsewhere_as_it_was_asked(tmp_path: Path) -> None:
+def test_page_in_a_directory_is_named_by_its_title(tmp_path: Path) -> None:
     assert file_of(tmp_path, "GPU memory of a/b: all.") == tmp_path / "GPU-memory-of-a-b-all.html"
     assert file_of(tmp_path, "x" * 200) == tmp_path / f"{'x' * 150}.html"
     assert file_of(tmp_path / "page", "title") == tmp_path / "page"

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from hypothesis import strategies as st
 from fleetgauge import records
 from fleetgauge.records import Event, RecordWriter
 from fleetgauge.records import writer as writer_module
-from fleetgauge.records.background import AppendFile, Worker, json_ready
+from fleetgauge.records.background import AppendFile, json_ready
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -76,12 +75,6 @@ def test_job_and_rank_are_left_out_where_they_are_not_known(tmp_path: Path) -> N
     assert len(writer.run_id) == 32
 
 
-def test_two_writers_have_two_run_ids(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path, "k") as one, RecordWriter(tmp_path, "k") as other:
-        assert one.run_id != other.run_id
-        assert one.path != other.path
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -107,24 +100,6 @@ def test_a_record_whose_time_is_no_number_is_not_written(tmp_path: Path) -> None
     with RecordWriter(tmp_path / "a.jsonl", "k", clock=iter([math.nan, 2.0]).__next__) as writer:
         assert [writer.write("stats", {}) for _ in range(2)] == [True, True]
     assert ([one["timestamp"] for one in read(tmp_path / "a.jsonl")], writer.dropped) == ([2.0], 1)
-
-
-def test_a_file_may_be_old_after_a_fraction_of_a_second(tmp_path: Path) -> None:
-    times = iter([100.0, 100.4, 100.5])
-    with RecordWriter(
-        tmp_path / "a.jsonl", "k", run_id="a", rotate_after=0.5, clock=times.__next__
-    ) as writer:
-        for _ in range(3):
-            writer.write("stats", {})
-    found = {path.name: len(read(path)) for path in tmp_path.iterdir()}
-    assert found == {"a.000001.jsonl": 2, "a.jsonl": 1}
-
-
-@pytest.mark.parametrize("length", [1, 200])
-def test_a_run_id_may_have_one_to_two_hundred_characters(tmp_path: Path, length: int) -> None:
-    with RecordWriter(tmp_path / "a.jsonl", "k", run_id="r" * length) as writer:
-        writer.write("stats", {})
-    assert read(tmp_path / "a.jsonl")[0]["run_id"] == "r" * length
 
 
 def test_values_that_json_cannot_hold_cost_themselves() -> None:
@@ -332,51 +307,6 @@ def test_a_file_renamed_or_deleted_under_the_writer_is_opened_anew(tmp_path: Pat
     assert path.read_bytes() == b"three\n"
 
 
-def test_a_file_is_opened_once_for_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[object] = []
-    real = os.open
-
-    def note(path: Path, flags: int, mode: int) -> int:
-        opened.append(path)
-        return real(path, flags, mode)
-
-    monkeypatch.setattr(os, "open", note)
-    file = AppendFile(tmp_path / "a.jsonl", "a", 1000)
-    for _ in range(3):
-        file.append(b"line\n")
-    file.close()
-    assert opened == [tmp_path / "a.jsonl"]
-
-
-def test_a_closed_file_keeps_no_descriptor(tmp_path: Path) -> None:
-    file = AppendFile(tmp_path / "a.jsonl", "a", 1000)
-    for closed in (False, True):
-        file.append(b"one\n")
-        if closed:
-            file.close()
-        open_ones = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
-        assert open_ones.count(tmp_path / "a.jsonl") == (not closed)
-
-
-@pytest.mark.parametrize(
-    ("found", "left"),
-    [
-        (b"", b"two\n"),
-        (b"one\n", b"one\ntwo\n"),
-        (b"\n", b"\ntwo\n"),
-        (b"x", b"x\ntwo\n"),
-        (b"one\nx", b"one\nx\ntwo\n"),
-    ],
-)
-def test_only_a_line_that_was_found_torn_is_ended(tmp_path: Path, found: bytes, left: bytes) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(found)
-    file = AppendFile(path, "a", 1000)
-    file.append(b"two\n")
-    file.close()
-    assert path.read_bytes() == left
-
-
 def test_a_torn_line_found_or_left_is_ended_before_the_next_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,16 +347,6 @@ def test_a_full_disk_is_one_warning_and_records_go_on_when_there_is_room(
     assert "No space left on device" in warning.getMessage()
 
 
-def test_a_directory_that_cannot_be_written_is_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").touch()
-    with RecordWriter(tmp_path / "file" / "a.jsonl", "k") as writer:
-        assert writer.write("stats", {})
-    assert writer.dropped == 1
-    assert "could not be written: FileExistsError" in caplog.records[0].getMessage()
-
-
 def test_a_full_queue_drops_counts_and_says_so_once_while_the_host_goes_on(
     tmp_path: Path, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -444,22 +364,6 @@ def test_a_full_queue_drops_counts_and_says_so_once_while_the_host_goes_on(
         f"lost a record for {tmp_path}/a.jsonl because 3 records are waiting already; "
         "further losses are only counted"
     )
-
-
-def test_a_queue_takes_as_many_as_may_wait_and_its_thread_keeps_no_program_from_ending(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    worker = Worker("test", "the output", 2, logging.getLogger("fleetgauge.records"))
-    done: list[int] = []
-    assert [worker.put(partial(done.append, number)) for number in range(4)] == [True, True, False, False]
-    assert (worker.lost, worker.put(partial(done.append, 4), last=True)) == (2, True)
-    assert worker.thread.daemon
-    worker.start()
-    worker.start()
-    assert worker.close(30)
-    assert done == [0, 1, 4]
-    [warning] = caplog.messages
-    assert warning.startswith("lost a record for the output because 2 records are waiting already;")
 
 
 def test_closing_gives_up_on_a_disk_that_hangs(
@@ -494,46 +398,6 @@ def test_a_body_that_is_no_mapping_and_a_clock_that_fails_do_not_raise(tmp_path:
     assert (writer.dropped, other.dropped) == (1, 1)
 
 
-def test_a_record_longer_than_readers_take_is_dropped_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
-        writer.write("stats", {"text": "x" * 1_000_000})
-        writer.write("stats", {"text": "x"})
-    assert [record["seq"] for record in read(tmp_path / "a.jsonl")] == [1]
-    assert writer.dropped == 1
-    assert "longer than readers take" in caplog.text
-
-
-def test_a_log_handler_that_raises_does_not_reach_the_host(tmp_path: Path) -> None:
-    class Broken(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            raise RuntimeError
-
-    handler = Broken()
-    logging.getLogger("fleetgauge.records").addHandler(handler)
-    try:
-        writer = RecordWriter(tmp_path / "a.jsonl", "k")
-        writer.close()
-        assert writer.write("stats", {}) is False
-    finally:
-        logging.getLogger("fleetgauge.records").removeHandler(handler)
-
-
-def test_no_thread_to_be_had_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    writer = RecordWriter(tmp_path / "a.jsonl", "k")
-    assert writer.write("stats", {}) is False
-    assert writer.dropped == 1
-    assert writer.close() is False
-    assert "no thread could be started: can't start new thread" in caplog.text
-
-
 def test_many_threads_number_their_records_without_a_gap(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "a.jsonl", "k") as writer:
         threads = [
@@ -549,13 +413,6 @@ def test_many_threads_number_their_records_without_a_gap(tmp_path: Path) -> None
 def run(script: str, path: Path) -> str:
     command = [sys.executable, "-W", "ignore", "-c", script, str(path)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def test_record_may_have_a_time_of_its_own(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path / "a.jsonl", "k", clock=lambda: 7.0) as writer:
-        writer.write("stats", {}, 5.0)
-        writer.write("stats", {})
-    assert [record["timestamp"] for record in read(tmp_path / "a.jsonl")] == [5.0, 7.0]
 
 
 def test_losses_of_many_threads_are_all_counted(tmp_path: Path) -> None:
@@ -588,13 +445,3 @@ def test_a_forked_child_writes_nothing_and_ends(tmp_path: Path) -> None:
     )
     assert said == "True 4\n"
     assert [record["child"] for record in read(tmp_path / "a.jsonl")] == [False]
-
-
-def test_importing_the_records_loads_the_standard_library_only(tmp_path: Path) -> None:
-    said = run(
-        "import sys; before = set(sys.modules); import fleetgauge.records\n"
-        "print([name for name in sorted({m.partition('.')[0] for m in set(sys.modules) - before})"
-        " if name not in sys.stdlib_module_names])",
-        tmp_path,
-    )
-    assert said == "['fleetgauge']\n"

@@ -26,9 +26,7 @@ def test_nested_hooks_all_record_also_one_hook_within_itself(monitor: Any, tmp_p
     assert [[record["event"] for record in run] for run in found] == [["start", "stats", "end"]] * 2
 
 
-def test_two_pipelines_at_once_in_two_threads_are_recorded_under_their_own_hooks(
-    monitor: Any, tmp_path: Path
-) -> None:
+def test_pipelines_of_two_threads_belong_to_their_own_hooks(monitor: Any, tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=30)
 
     def run(name: str, line: int) -> None:
@@ -47,9 +45,7 @@ def test_two_pipelines_at_once_in_two_threads_are_recorded_under_their_own_hooks
     assert [one[key] for one in metrics(tmp_path / "b")] == [57] * 3
 
 
-def test_hooks_entered_and_left_from_many_threads_leave_the_class_as_it_was(
-    monitor: Any, tmp_path: Path
-) -> None:
+def test_hooks_of_many_threads_leave_the_class_as_it_was(monitor: Any, tmp_path: Path) -> None:
     original = monitor._make_stats
 
     def run(number: int) -> None:

@@ -106,7 +106,7 @@ def _check_wandb(directory: Path, records: list[dict[str, Any]]) -> None:
     assert offline.summary(runs["job"])["xenna/run"] == own.run_id
 
 
-def test_a_real_pipeline_that_fails_raises_its_own_error_and_leaves_an_end_record(
+def test_real_pipeline_that_fails_raises_its_error_and_has_an_end(
     runs: Runs, project: Project, intake: Intake
 ) -> None:
     ran = runs["failing"]

@@ -30,11 +30,24 @@ def _chunks(content: bytes) -> Iterator[bytes]:
             pieces = b""
 
 
-def _records(path: Path, kind: str) -> Iterator[Any]:  # Any: generated classes that have no types
+def records(path: Path) -> Iterator[Any]:  # Any: generated classes that have no types
+    """The records of a `.wandb` file, in order."""
     pb2: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")  # it takes half a second
-    for record in map(pb2.Record.FromString, _chunks(path.read_bytes())):
-        if record.WhichOneof("record_type") == kind:
-            yield getattr(record, kind)
+    yield from map(pb2.Record.FromString, _chunks(path.read_bytes()))
+
+
+def _records(path: Path, kind: str) -> Iterator[Any]:
+    return (getattr(record, kind) for record in records(path) if record.WhichOneof("record_type") == kind)
+
+
+def update(values: dict[str, Any], items: Any) -> None:
+    """Put the pairs of a record where their keys say."""
+    for item in items:
+        *path, last = item.nested_key or [item.key]
+        place = values
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = json.loads(item.value_json)
 
 
 def history(path: Path) -> list[tuple[int, dict[str, Any]]]:
