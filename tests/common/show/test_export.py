@@ -122,18 +122,17 @@ text = st.text(max_size=5) | st.sampled_from(['"', "\n}", "},", "{\n", '"value":
 tags = st.lists(text, max_size=2).map(tuple)
 
 
-@given(st.lists(st.tuples(text, tags, st.none() | text.filter(bool), points), max_size=3))
+@given(st.lists(st.tuples(tags, st.none() | text.filter(bool), points), max_size=3))
 def test_files_hold_any_text_and_number_a_sample_per_line(
-    found: list[tuple[str, tuple[str, ...], str | None, dict[int, float]]],
+    found: list[tuple[tuple[str, ...], str | None, dict[int, float]]],
 ) -> None:
     made = [
-        Series(gauge("a.b", unit, "x"), own, host, [*pairs], [*pairs.values()])
-        for unit, own, host, pairs in found
+        Series(gauge("a.b", "run", "x"), own, host, [*pairs], [*pairs.values()]) for own, host, pairs in found
     ]
     samples: list[dict[str, Any]] = [
-        {"metric": "a.b", "type": "gauge", "unit": unit, "host": host, "tags": [*own], "value": value}
+        {"metric": "a.b", "type": "gauge", "unit": "run", "host": host, "tags": [*own], "value": value}
         | {"timestamp": at}
-        for unit, own, host, pairs in found
+        for own, host, pairs in found
         for at, value in pairs.items()
     ]
     stream = io.StringIO()
@@ -165,11 +164,11 @@ def test_csv_has_a_row_with_everything_about_each_sample(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@sum(a)"])
 def test_csv_holds_no_formula_and_negative_numbers_stay_numbers(tmp_path: Path, text: str) -> None:
-    series = Series(gauge("host.load", text, "x"), (text, "b:=1"), text, (AT,), (-1.5,))
+    series = Series(LOAD, (text, "b:=1"), text, (AT,), (-1.5,))
     write_csv(tmp_path / "week.csv", OUTCOMES[1:2], {"host": [series]})
     with (tmp_path / "week.csv").open(newline="") as file:
         [row] = csv.DictReader(file)
-    assert (row["host"], row["unit"], row["tags"]) == (f"'{text}", f"'{text}", f"'{text} b:=1")
+    assert (row["host"], row["tags"]) == (f"'{text}", f"'{text} b:=1")
     assert (row["metric"], row["value"]) == ("host.load", "-1.5")
 
 
