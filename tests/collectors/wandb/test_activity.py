@@ -54,9 +54,8 @@ def looking(
 
 def idle(memory: dict[str, object]) -> dict[str, Any]:
     """Return what is stored of idle runs, by project."""
-    found = memory["idle"]
-    assert isinstance(found, dict)
-    return {project: entry["runs"] for project, entry in found.items()}
+    found = json.loads(json.dumps(memory["idle"]))
+    return {project: runs for project, (_, runs) in found.items()}
 
 
 def values(ran: Ran, metric: Any) -> dict[tuple[str, ...], float]:
@@ -381,8 +380,8 @@ class TestIdle:
     ) -> None:
         server.add("acme", "ants", [running("long", 0.0, user="ann"), running("wide", 0.0, 0.0)])
         hours = {"long": 8, "wide": 3}
-        memories = {run: [AT - hours[run] * HOUR, *[AT - STEP] * 2, 0, None, None] for run in hours}
-        known = {"idle": {"acme/ants": {"at": AT - STEP, "runs": memories}}}
+        memories = {run: [AT - hours[run] * HOUR, *[AT - STEP] * 2, 0, None] for run in hours}
+        known = {"idle": {"acme/ants": [AT - STEP, memories]}}
         ran = collect(server, memory=known, FLEETGAUGE_WANDB_IDLE_RUNS="1")
         url = f"{server.url}/acme/ants/runs/long"
         told = {"run": "long", "user": "ann", "gpus": 1, "idle_hours": 8, "url": url}
@@ -398,8 +397,8 @@ class TestIdle:
         "damaged",
         [
             *(5, [], {"acme/ants": 5}, {"x": {"": None}}),
-            {"acme/ants": {"at": AT - STEP, "runs": {"r1": [1]}}},
-            {"acme/ants": {"at": "now", "runs": 5}},
+            {"acme/ants": [AT - STEP, {"r1": [1]}]},
+            {"acme/ants": ["now", {}]},
         ],
     )
     def test_a_memory_that_is_damaged_is_as_good_as_none(self, server: Wandb, damaged: object) -> None:
@@ -433,7 +432,7 @@ class TestIdle:
         memory: dict[str, object] = {}
         looking(server, looks=2, memory=memory)
         runtime = (5 - 0.01) * HOUR
-        assert idle(memory) == {"acme/ants": {"r1": [AT - STEP, AT, AT, runtime, None, None]}}
+        assert idle(memory) == {"acme/ants": {"r1": [AT - STEP, AT, AT, runtime, None]}}
         rows[:] = [running("r1", 80.0)]
         looking(server, looks=1, memory=memory)
         assert idle(memory) == {"acme/ants": {}}

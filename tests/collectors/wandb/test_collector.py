@@ -284,7 +284,7 @@ class TestCheck:
         server.faults.add(Fault(status=400, body=said), times=None)
         ran = check(server)
         assert isinstance(ran.error, SourceError)
-        assert len(server.requests) == 1
+        assert len(server.requests) == 2  # it was left out, and rejected again
 
     def test_it_says_that_usernames_are_hashed(self, server: Wandb) -> None:
         server.add("acme", "ants", rows(1))

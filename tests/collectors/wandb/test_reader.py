@@ -16,7 +16,7 @@ import pytest
 
 from collectors.wandb import reader as reader_module
 from collectors.wandb.query import Extra, active_since
-from collectors.wandb.reader import SYSTEM_METRICS_PAGE, Listing, Throttle
+from collectors.wandb.reader import SYSTEM_METRICS_PAGE, Listing
 from collectors.wandb.settings import Project
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.shards import Shard
@@ -136,7 +136,11 @@ class TestRequests:
         server.add("acme", "ants", [row(f"c{index}", started=-2, hidden=index == 3) for index in range(25)])
         left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
         [listing] = left.listings
-        assert (len(listing.runs), listing.unseen, listing.partial) == (24, 1, ["2026-11-14T22:00:00Z"])
+        assert (len(listing.runs), listing.unseen, listing.slices.partial) == (
+            24,
+            1,
+            ["2026-11-14T22:00:00Z"],
+        )
         assert left.report.lost == [
             "acme/ants, runs created at 2026-11-14T22:00:00Z: not all of them could be listed"
         ]
@@ -202,7 +206,7 @@ class TestActive:
             each.system = system_row(70.0)
         server.add("acme", "ants", [*rows(50), *busy])
         started = reader(context(server, Read()))
-        [(project, listing)] = started.active([ANTS], active_since(AT - 900))
+        [(project, listing)] = started.read([ANTS], active_since(AT - 900), system_metrics=True)
         assert project == ANTS
         assert isinstance(listing, Listing)
         assert len(listing.runs) == 450
@@ -219,7 +223,7 @@ class TestActive:
         listed[4].unservable = True
         left = Read()
         started = reader(context(server, left, 500))
-        [(_, listing)] = started.active([ANTS], active_since(AT - 900))
+        [(_, listing)] = started.read([ANTS], active_since(AT - 900), system_metrics=True)
         assert isinstance(listing, Listing)
         assert (len(listing.runs), [*left.memory]) == (8, ["unserved:active"])
 
@@ -476,14 +480,3 @@ class TestLimits:
         left = read(server, WANDB_PROJECTS=names, FLEETGAUGE_WANDB_PAUSE="2s")
         assert len(left.counts) == 8
         assert sum(left.waits) == pytest.approx(14, abs=2)
-
-    def test_the_longest_delay_counts_and_half_is_never_none(self) -> None:
-        throttle, first = Throttle(3, 0), SourceError("first")
-        throttle.delay(5, first)
-        throttle.delay(4, SourceError("sooner"))
-        assert (throttle.opens, throttle.reason) == (5, first)
-        allowed = []
-        for _ in range(3):
-            throttle.halve()
-            allowed.append(throttle.allowed)
-        assert allowed == [1, 1, 1]
