@@ -199,7 +199,8 @@ def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> R
             raise FailedRequestError(f"{api.url} could not list runs: {errors}", Failure.QUICK)
         information, total = runs["pageInfo"], runs.get("totalCount")
         for edge in runs["edges"]:
-            node, of_run = edge["node"], list[str]()
+            node = edge["node"]
+            of_run: list[str] = []
             if isinstance(node, dict) and isinstance(node.get("id"), str):
                 key, run = node["id"], reading.read(node, of_run)
                 created = _microseconds(node.get("createdAt")) if run is None else run.start

@@ -32,6 +32,7 @@ MAX_SECONDS = 10**11  # a larger number is not a duration
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _EMPTY: Mapping[str, Any] = {}
+_NUMBERS = (int, float)
 # Metadata of a client that saw a GPU, and of one that saw other devices. It leaves out what it did not see.
 _GPU_KEYS = ("gpu", "gpu_count", "gpu_nvidia", "gpu_amd", "apple")
 _OTHER_KEYS = ("cpu_count", "tpu", "trainium")
@@ -171,23 +172,13 @@ class RunReader:
         if ended and duration < 0:  # clocks disagree
             flaws.append("negative_duration")
         name = str(node.get("name") or node["id"])
-        return Run(
-            id=str(node["id"]),
-            state=state,
-            kind=kind,
-            start=start,
-            seen=seen,
-            worked_from=worked_from,
-            duration=duration if ended and duration >= 0 else None,
-            gpus=gpus,
-            gpus_assumed=is_assumed,
-            sweep=str(node["sweepName"]) if node.get("sweepName") else None,
-            target=target,
-            throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _EMPTY,
-            owner=self._owners.read(node, gpu, kind),
-            name=name,
-            title=title or name,
-            reported=read_system_metrics(row, gpus, flaws) if row else None,
+        sweep = str(node["sweepName"]) if node.get("sweepName") else None
+        throughput = _throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _EMPTY
+        reported = read_system_metrics(row, gpus, flaws) if row else None
+        return Run(  # by position, which is faster
+            *(str(node["id"]), state, kind, start, seen, worked_from),
+            *(duration if ended and duration >= 0 else None, gpus, is_assumed, sweep, target, throughput),
+            *(self._owners.read(node, gpu, kind), name, title or name, reported),
         )
 
     def _classify(self, title: str, node: Mapping[str, Json]) -> tuple[RunKind, Target | None]:
@@ -206,13 +197,13 @@ class RunReader:
         Where the sources have 0 and GPUs report nevertheless, these are counted.
         """
         config = _document(node.get("config"), "bad_config", flaws)
-        config = {key: _unwrapped(value) for key, value in config.items()}
-        writers = _writers(config.get("_wandb"))
+        writers = _writers(_unwrapped(config.get("_wandb")))
         writer: Mapping[str, Json] = writers[0] if writers else _EMPTY
         if len(writers) > 1:
             writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0)
         gpu = _gpu_name(writer)
         if self._gpu_count_key is not None:
+            config = {key: _unwrapped(value) for key, value in config.items()}
             for value in (find(config, self._gpu_count_key), find(summary, self._gpu_count_key)):
                 if (count := _count(value, flaws)) is not None:
                     return count, gpu
@@ -239,10 +230,9 @@ def number(value: Json) -> int | float | None:
     """Return a finite number, also one that is written as text; None for anything else."""
     try:
         found = float(value) if isinstance(value, str) else value
-        is_number = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+        return found if type(found) in _NUMBERS and math.isfinite(found) else None
     except (ValueError, OverflowError):  # an int may be too large for a float
         return None
-    return found if is_number else None
 
 
 def find(values: Mapping[str, Json], key: str) -> Json:
@@ -318,9 +308,10 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
 
 def _number(value: Json, flaw: str, flaws: list[str]) -> float | None:
     """Return a number that may be absent or wrapped; None where it is, or is flawed."""
-    value = _last(value)
-    found = None if value is None else number(value)
-    if value is not None and found is None:
+    if value is None:
+        return None
+    found = number(_last(value))
+    if found is None and _last(value) is not None:
         flaws.append(flaw)
     return found
 
@@ -354,7 +345,7 @@ def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) ->
         if parsed is None or value is None or parsed[1] not in (_BUSY, _MEMORY):
             continue
         is_process, measure, device = parsed
-        percent = value if type(value) is float or type(value) is int else number(value)
+        percent = value if type(value) in _NUMBERS else number(value)
         if percent is not None and 0 <= percent <= 100:
             figures[measure, is_process][device] = percent
         else:
