@@ -37,12 +37,7 @@ from common.net.retry import Deadline, TransientError
 
 VIEWER = "query Viewer { viewer { id } }"
 
-_FAILURES = {
-    429: Failure.RATE_LIMITED,
-    500: Failure.QUICK,
-    502: Failure.HEAVY,
-    504: Failure.HEAVY,
-}
+_FAILURES = {429: Failure.RATE_LIMITED, 500: Failure.QUICK, 502: Failure.HEAVY, 504: Failure.HEAVY}
 _RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
 _UNKNOWN_FIELD = re.compile(
     r"Cannot query field [\"'`]?(\w+)|Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)"

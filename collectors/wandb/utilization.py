@@ -77,12 +77,7 @@ def with_observed_gpus(runs: Iterable[Run], observed: Iterable[Run]) -> list[Run
 
 
 def observe(
-    project: Project,
-    runs: Iterable[Run],
-    at: int,
-    max_gap: int,
-    settings: WandbSettings,
-    stored: Stored,
+    project: Project, runs: Iterable[Run], at: int, max_gap: int, settings: WandbSettings, stored: Stored
 ) -> Observation:
     """Return the active runs of a project with their figures, and add to what is stored.
 

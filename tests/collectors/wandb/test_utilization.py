@@ -17,7 +17,6 @@ from collectors.wandb.runs import SECOND, Reported, Run, RunKind, RunReader, Sta
 from collectors.wandb.utilization import (
     Memory,
     Observation,
-    idle_table,
     load_observations,
     observe,
     observed_series,
@@ -83,11 +82,6 @@ class TestKeys:
     def test_labels_of_one_machine_are_no_more_gpus_than_the_run_has(self) -> None:
         row = {f"system.gpu.{i}.gpu/l:rank-{rank}": 100 * (rank == 0) for i in range(8) for rank in range(8)}
         assert read(row, gpus=8) == Reported(8, 8.0, 0, 0.0, 100, None)
-
-    def test_two_nodes_of_which_one_reports_are_known_for_one(self) -> None:
-        said = read(system_row(*[80.0] * 8), gpus=16)
-        assert said is not None
-        assert said.gpus == 8
 
     @pytest.mark.parametrize(
         ("written", "timestamp"), [(1.5, 1.5), (0, 0), ("7", 7), (None, None), (True, None), ("x", None)]
@@ -209,11 +203,6 @@ class TestAnyRow:
     def test_no_text_raises(self, text: str) -> None:
         read(text)
 
-    def test_ten_thousand_keys_are_read(self) -> None:
-        row = {f"system.gpu.process.{index}.gpu": 50 for index in range(5000)}
-        row |= {f"system.other.{index}": index for index in range(5000)}
-        assert read(row) == Reported(5000, 2500.0, 0, 0.0, 50, None)
-
 
 # Idle runs.
 
@@ -331,23 +320,6 @@ def test_repeated_observation_changes_nothing(looks: list[tuple[See | None, bool
         at += STEP
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    # A silent look tells a runtime too, so that one which falls would be something else.
-    st.lists(sights.filter(lambda seen: seen is None or seen.runtime is None), min_size=1, max_size=12),
-    st.integers(0, 11),
-)
-def test_one_unsaved_look_is_bridged_where_nothing_else_happened_at_it(
-    seen: list[See | None], place: int
-) -> None:
-    place %= len(seen)
-    looks: list[See | int | None] = [*seen]
-    if looks[place] != SILENT or place == 0:
-        return
-    looks[place] = 1
-    assert after(*looks) == after(*seen) or after(*seen) is None
-
-
 anything = st.recursive(
     st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.booleans(),
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
@@ -421,13 +393,6 @@ def looks(runs: list[Run], count: int = 5, **variables: str) -> list[dict[Metric
 
 
 class TestUtilization:
-    def test_it_is_a_sum_over_gpus_that_report(self) -> None:
-        runs = [active("a", *[100.0] * 8), active("b", 10.0, user="bob"), active("c", user="bob")]
-        found = sent(look({}, runs, T0), runs)
-        assert found[metrics.USAGE_REPORTING] == {"user:ann": 8, "user:bob": 1}
-        assert found[metrics.USAGE_BUSY] == {"user:ann": 8, "user:bob": 0.1}
-        assert found[metrics.UTILIZATION] == {"": pytest.approx(100 * 8.1 / 9)}
-
     def test_group_without_figures_is_unknown(self) -> None:
         runs = [active("a")]
         found = sent(look({}, runs, T0), runs)
@@ -449,11 +414,6 @@ class TestUtilization:
     )
     def test_run_that_is_not_active_is_not_observed(self, change: dict[str, Any]) -> None:
         assert look({}, [active("a", 50.0)._replace(**change)], T0).runs == []
-
-    def test_limit_on_groups_holds_for_utilisation_as_for_usage(self) -> None:
-        runs = [active("a", 50.0, 50.0), active("b", 50.0, user="bob"), active("c", 50.0, user="cy")]
-        found = sent(look({}, runs, T0), runs, max_groups="1")
-        assert found[metrics.USAGE_REPORTING] == {"user:ann": 2, "user:_other": 2}
 
     def test_gpus_in_system_metrics_are_those_of_a_run_without_any(self) -> None:
         listed = [active("a")._replace(gpus=0), active("b")._replace(gpus=0), active("c")]
@@ -508,45 +468,9 @@ class TestIdle:
     def test_one_busy_gpu_keeps_a_run_from_being_idle(self) -> None:
         assert looks([active("r1", *[0.0] * 7, 5.0)])[-1][metrics.USAGE_IDLE] == {"user:ann": 0}
 
-    def test_first_by_gpus_and_time_are_named_in_each_project(self) -> None:
-        runs = [active(f"r{gpus}", *[0.0] * gpus) for gpus in (1, 2, 4)]
-        last = looks(runs, idle_runs="2")[-1]
-        assert sorted(last[metrics.IDLE_GPUS].values()) == [2, 4]
-        assert last[metrics.USAGE_IDLE] == {"user:ann": 7}
-
-    def test_long_idle_run_comes_before_a_wider_one(self) -> None:
-        hours = {"long": 8, "wide": 3}
-        stored = {run: [T0 - hours[run] * HOUR, *[T0 - STEP] * 2, 0, None] for run in hours}
-        memory: dict[str, object] = {"idle": {"acme/ants": [T0 - STEP, stored]}}
-        runs = [active("long", 0.0), active("wide", 0.0, 0.0)]
-        found = look(memory, runs, T0)
-        assert idle_table(found, make_settings(idle_runs="1")) == [
-            {
-                "run": "title long",
-                "user": "ann",
-                "gpus": 1,
-                "idle_hours": 8,
-                "url": "https://wandb.ai/acme/ants/runs/long",
-            }
-        ]
-
-    def test_repeated_tick_sends_the_same(self) -> None:
-        runs = [active("r1", 0.0), active("r2", 50.0)]
-        memory: dict[str, object] = {}
-        for n in range(4):
-            look(memory, runs, T0 - (4 - n) * STEP)
-        first = sent(look(memory, runs, T0), runs)
-        assert first[metrics.IDLE_SECONDS]
-        assert sent(look(memory, runs, T0), runs) == first
-
     def test_observation_after_a_gap_knows_nothing_of_idle_runs(self) -> None:
         memory: dict[str, object] = {}
         look(memory, [active("r1", 50.0)], T0 - 3 * STEP)
         found = sent(look(memory, [active("r1", 50.0)], T0), [active("r1", 50.0)])
         assert metrics.USAGE_IDLE not in found
         assert metrics.USAGE_BUSY in found
-
-    def test_projects_are_forgotten_after_a_gap(self) -> None:
-        memory: dict[str, object] = {"idle": {"acme/bees": [T0 - 3 * STEP, {}], "acme/cows": [T0 - STEP, {}]}}
-        look(memory, [], T0)
-        assert [*load_observations(memory)] == ["acme/cows", "acme/ants"]
