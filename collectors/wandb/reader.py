@@ -79,7 +79,9 @@ class Listing:
     def add(self, request: SliceRequest, read: RunPage) -> None:
         """Add a page; a run that is shown again replaces itself."""
         self.trouble = None
-        self.errors += bool(read.errors)
+        if read.errors:
+            self.errors += 1
+            log.warning("W&B answered for %s with errors beside the data: %s", self.project, read.errors)
         if self.flaws:
             self.flaws = {run: flaws for run, flaws in self.flaws.items() if run not in read.page.rows}
         self.flaws |= read.flaws

@@ -300,7 +300,7 @@ class TestTime:
         listings = started.read([ANTS, Project("acme", "hangs")], COHORT)
         assert next(iter(listings))[0] == ANTS
         listings.close()  # type: ignore[attr-defined]  # a generator, as the caller may close it
-        assert [each.name for each in threading.enumerate() if each.name.startswith("wandb-")] == []
+        assert [each.name for each in threading.enumerate() if each.name.startswith("wandb_")] == []
 
     def test_sigterm_ends_it_while_all_connections_hang(self, server: Wandb) -> None:
         server.add("acme", "hangs")
@@ -349,8 +349,11 @@ class TestTime:
         assert (left.counts, dict(left.report.dropped)) == ({"acme/ants": 40}, {})
         assert [request.variables["first"] for request in server.requests][:3] == [40, 20, 10]
 
-    def test_a_run_too_large_to_hold_is_stepped_over(self, server: Wandb) -> None:
-        server.add("acme", "ants", rows(40, seconds=60))[0].config = {"_wandb": "x" * 2**24}
+    def test_a_run_too_large_to_hold_is_stepped_over(
+        self, server: Wandb, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reader_module, "MAX_RESPONSE_BYTES", 2**17)
+        server.add("acme", "ants", rows(40, seconds=60))[0].config = {"_wandb": "x" * 2**17}
         left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="16", FLEETGAUGE_WANDB_CONNECTIONS="1", deadline=300)
         assert left.error is None
         assert (left.counts, dict(left.report.dropped)) == ({"acme/ants": 39}, {"unserved_run": 1})
