@@ -28,8 +28,8 @@ from collectors.wandb.groups import DOLLAR, other_group, tag_keys
 from collectors.wandb.runs import HOUR, SECOND, TERMINAL, Run, RunKind, State, Target
 from collectors.wandb.settings import Project, WandbSettings
 from common.metric import Metric, Series
+from common.times import DAY
 
-DAY = 86_400
 BY_TARGET = "overview/steps_per_second"
 TABLE_ROWS = 10
 

@@ -115,17 +115,17 @@ _OF_LATEST_RUN = (
     "of the push-to-main run that ended last in the window, finished or crashed, and has any of the five "
     "throughput keys. Absent when that run lacks this one."
 )
-_THROUGHPUT_KEYS = (
-    "overview/steps_per_second",
-    "overview/epoch_steps_per_second",
-    "overview/sps",
-    "timing_cumulative/sps",
-    "timing_per_epoch/sps",
-)
-PUSH_STEPS, PUSH_EPOCH_STEPS, PUSH_SPS, PUSH_CUMULATIVE_SPS, PUSH_EPOCH_SPS = (
-    _single(f"push_to_main.{key.replace('/', '.')}", "", f"Summary key {key} {_OF_LATEST_RUN}")
-    for key in _THROUGHPUT_KEYS
-)
+THROUGHPUT = {  # by summary key
+    key: _single(f"push_to_main.{key.replace('/', '.')}", "", f"Summary key {key} {_OF_LATEST_RUN}")
+    for key in (
+        "overview/steps_per_second",
+        "overview/epoch_steps_per_second",
+        "overview/sps",
+        "timing_cumulative/sps",
+        "timing_per_epoch/sps",
+    )
+}
+PUSH_STEPS, PUSH_EPOCH_STEPS, PUSH_SPS, PUSH_CUMULATIVE_SPS, PUSH_EPOCH_SPS = THROUGHPUT.values()
 PUSH_SPS_AGE = _gauge(
     "push_to_main.sps_age_seconds",
     "second",
@@ -245,14 +245,6 @@ IDLE_SECONDS = _gauge(
     "How long each of these runs has been observed as idle.",
     *_IDLE_TAGS,
     combines=Combine.MAX,
-)
-
-THROUGHPUT = dict(
-    zip(
-        _THROUGHPUT_KEYS,
-        (PUSH_STEPS, PUSH_EPOCH_STEPS, PUSH_SPS, PUSH_CUMULATIVE_SPS, PUSH_EPOCH_SPS),
-        strict=True,
-    )
 )
 
 # W&B has no history of these: they come from the latest system metrics of active runs.

@@ -241,7 +241,7 @@ class TestRefusals:
         assert collect(server, FLEETGAUGE_WANDB_GROUP_BY="user").value("usage.gpus_busy") == 0.5
         assert len(server.requests) == 2  # nobody asked for it
 
-    def test_without_system_metrics_there_is_no_utilisation_and_all_else_stands(
+    def test_without_system_metrics_only_utilisation_is_missing(
         self, server: Wandb, caplog: pytest.LogCaptureFixture
     ) -> None:
         server.remove("Run.systemMetrics")
@@ -294,9 +294,7 @@ class TestIdle:
         assert named == [[f"project:{project}", f"run_id:{run}"] for project, run in expected]
         assert sum(one.value for one in last.points if one.metric is metrics.USAGE_IDLE) == 14
 
-    def test_a_run_that_has_idled_for_longer_may_waste_more_than_one_with_more_gpus(
-        self, server: Wandb
-    ) -> None:
+    def test_long_idle_run_comes_before_one_with_more_gpus(self, server: Wandb) -> None:
         server.add("acme", "ants", [running("long", 0.0, user="ann"), running("wide", 0.0, 0.0)])
         hours = {"long": 8, "wide": 3}
         memories = {run: [AT - hours[run] * HOUR, *[AT - STEP] * 2, 0, None] for run in hours}

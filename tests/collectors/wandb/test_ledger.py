@@ -584,7 +584,7 @@ class TestGroups:
     @pytest.mark.parametrize(
         ("state", "ended"), [(State.FINISHED, (1, 0)), (State.FAILED, (0, 1)), (State.CRASHED, (0, 1))]
     )
-    def test_group_is_shown_from_the_start_of_its_run_until_the_window_has_passed_its_end(
+    def test_group_is_shown_from_its_start_until_the_window_passes_its_end(
         self, state: State, ended: tuple[int, int]
     ) -> None:
         owned, failed = run_of("a", 2, state=state), 2 * (state is not State.FINISHED)

@@ -85,9 +85,7 @@ class TestEntities:
         assert (left.counts, left.report.lost) == ({"acme/ants": 1, "acme/bees": 0}, [])
         assert left.report.requests == 3 + 1 + 2
 
-    def test_more_projects_than_fit_on_a_page_are_all_found_at_the_pace_that_is_set(
-        self, server: Wandb
-    ) -> None:
+    def test_all_pages_of_projects_are_listed_with_the_pause_between_them(self, server: Wandb) -> None:
         for index in range(2 * PROJECTS_PER_PAGE + 1):
             server.add("acme", f"p{index}")
         left = read(server, FLEETGAUGE_WANDB_PAUSE="2s", **ALL)

@@ -197,9 +197,7 @@ class TestRequests:
 
 
 class TestActive:
-    def test_a_run_that_cannot_be_served_is_remembered_apart_from_the_first_query(
-        self, server: Wandb
-    ) -> None:
+    def test_unservable_active_run_has_a_memory_of_its_own(self, server: Wandb) -> None:
         listed = server.add(
             "acme", "ants", [row(f"b{n}", "running", started=-n - 1, ended=-0.01) for n in range(9)]
         )

@@ -87,7 +87,7 @@ class TestCost:
     def test_a_server_that_serves_200_rows_is_asked_for_few_more(self) -> None:
         assert requests(lambda seed: evenly(seed, 3000, heavy_above=200), 20)[-1] <= 2.5 * 15
 
-    def test_one_run_that_cannot_be_served_costs_at_most_80_requests_and_5_when_remembered(self) -> None:
+    def test_unservable_run_costs_80_requests_and_5_when_remembered(self) -> None:
         for seed in range(60):
             made = evenly(seed, 600)
             made.runs[seed * 10].unservable = True
@@ -183,7 +183,7 @@ class TestDecisions:
 
 
 class TestFailures:
-    def test_a_heavy_page_halves_the_rows_until_eight_succeeded_and_one_trial_doubles_them(self) -> None:
+    def test_heavy_page_halves_the_rows_until_eight_pages_succeeded(self) -> None:
         slices = started(64)
         request = slices.next()
         assert request is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -63,7 +64,7 @@ class TestKeys:
         assert read(row, gpus=0) is None
         assert read(row, gpus=100) == Reported(8, 2.8, 0, 0.0, 70, None)
 
-    def test_figures_of_the_process_replace_those_of_the_machine_each_by_itself(self) -> None:
+    def test_each_process_figure_replaces_that_of_the_machine(self) -> None:
         row = {"system.gpu.process.3.memoryAllocated": 40, "system.gpu.3.gpu": 90, "system.gpu.0.gpu": 10}
         assert read(row, gpus=1) == Reported(1, 0.9, 1, 0.4, 90, None)
         row |= {"system.gpu.process.2.gpu": 20, "system.gpu.2.memoryAllocated": 5, "system.gpu.2.gpu": 99}
@@ -148,8 +149,9 @@ def truth(row: dict[str, Any], gpus: int) -> tuple[int, float] | None:
         parts = name.split(".")
         process = "process" in parts
         index = parts[-2]
-        if isinstance(value, str) and value.isascii() and value.isdecimal():
-            value = float(value)
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = float(value)
         good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if good and 0 <= value <= 100:
             found[process][parts[-1]][label, int(index)] = value
