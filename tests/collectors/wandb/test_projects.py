@@ -170,10 +170,21 @@ class TestGone:
         left = read(server, **ALL)
         assert (left.error, left.report.lost, left.counts) == (None, [], {"acme/ants": 1})
 
-    def test_one_that_is_unknown_but_listed_is_lost(self, server: Wandb) -> None:
+    @pytest.mark.parametrize("missed", [0, 1])
+    def test_one_that_is_unknown_but_listed_is_lost(self, server: Wandb, missed: int) -> None:
         server.add("acme", "ants", rows(1))
-        server.add("acme", "bees", rows(2))
+        bees = server.add("acme", "bees", rows(2))
         server.refused["acme", "bees"] = (404, "project not found")
+        listings: list[Query] = []
+
+        def hide(query: Query) -> None:
+            if is_listing(query):
+                listings.append(query)
+                server.projects["acme", "bees"] = bees
+                if len(listings) <= missed:  # the next listing lacks it
+                    del server.projects["acme", "bees"]
+
+        server.drift = hide
         left = read(server, **ALL)
         assert left.counts == {"acme/ants": 1}
         [lost] = left.report.lost

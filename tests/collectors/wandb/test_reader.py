@@ -451,11 +451,13 @@ class TestLimits:
         assert "answered 429" in str(left.error)
         assert (left.waits, left.report.requests) == ([], 1)
 
-    @pytest.mark.parametrize("remaining", ["0", "1"])
-    def test_the_servers_count_of_requests_is_kept_to(self, server: Wandb, remaining: str) -> None:
+    @pytest.mark.parametrize(("remaining", "connections"), [("0", "4"), ("1", "4"), ("0", "1")])
+    def test_the_servers_count_of_requests_is_kept_to(
+        self, server: Wandb, remaining: str, connections: str
+    ) -> None:
         names = many(server, 6)
         server.headers = {"RateLimit-Remaining": remaining, "RateLimit-Reset": "5"}
-        left = read(server, WANDB_PROJECTS=names)
+        left = read(server, WANDB_PROJECTS=names, FLEETGAUGE_WANDB_CONNECTIONS=connections)
         assert len(left.counts) == 6
         assert left.waits
         assert all(4 < wait <= 5 for wait in left.waits)
