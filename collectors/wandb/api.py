@@ -6,25 +6,22 @@ It has no state and waits for nothing, so that several threads may use it. Retri
     ├── RefusedKeyError              the key, or the address: nothing can be read
     └── RefusedProjectError          this project may not be read
         └── UnknownProjectError      or does not exist
-    TransientError                   no answer, or none about rows: try again
-    ├── OverloadedError              too many rows: request fewer
-    ├── FailedPageError              chance, or a row that cannot be served
-    └── RateLimitedError             wait, on all connections
-    RejectedQueryError               a field or an argument that the server does not know
+    FailedRequestError               try again; its `failure` is what it means for the rows requested
+    UnknownFieldsError               request less: the server does not know a field or an argument
+    SourceError                      anything else
 """
 
 from __future__ import annotations
 
 import base64
-import logging
 import re
-import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
 from collectors.wandb.settings import WandbSettings
+from collectors.wandb.slices import Failure
 from common.errors import ConfigurationError, SourceError
 from common.logs import remember_secret
 from common.net.http import (
@@ -36,17 +33,16 @@ from common.net.http import (
     TooLargeError,
     UnavailableError,
 )
-from common.net.retry import Deadline, TransientError, requested_wait, requests_left
+from common.net.retry import Deadline, TransientError
 
-HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
 VIEWER = "query Viewer { viewer { id } }"
 
-_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
-_REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
+_FAILURES = {429: Failure.RATE_LIMITED, 500: Failure.QUICK, 502: Failure.HEAVY, 504: Failure.HEAVY}
+_RATE_LIMITED = re.compile(r"rate limit", re.IGNORECASE)
+_UNKNOWN_FIELD = re.compile(
+    r"Cannot query field [\"'`]?(\w+)|Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)"
+)
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 Json = Any  # what a JSON document may hold; every use checks what it got
 Data = dict[str, Json]
 
@@ -63,32 +59,22 @@ class RefusedKeyError(ConfigurationError):
     """The key is not accepted for anything, or this is not the address of the API."""
 
 
-class OverloadedError(TransientError):
-    """The server could not answer for so many rows, or its answer was too large."""
+class FailedRequestError(TransientError):
+    """A request that may succeed at another attempt."""
+
+    def __init__(
+        self, message: str, failure: Failure = Failure.ANSWERLESS, wait: float | None = None
+    ) -> None:
+        super().__init__(message, wait)
+        self.failure = failure
 
 
-class FailedPageError(TransientError):
-    """The server failed on these rows, by chance or because one of them cannot be served."""
+class UnknownFieldsError(Exception):  # resolved by requesting less
+    """The server does not know some `fields` of a query, or an argument of theirs."""
 
-
-class RateLimitedError(TransientError):
-    """The server takes no more requests for now."""
-
-
-class RejectedQueryError(Exception):  # resolved by requesting less
-    """The server does not know a part of the query; `messages` are its errors."""
-
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__(summary(messages))
-        self.messages = messages
-
-
-class Response(NamedTuple, Generic[T]):
-    """What was read from an answer, and the server's limits: requests left, and seconds until more are."""
-
-    content: T
-    requests_left: int | None
-    reset: float | None
+    def __init__(self, message: str, fields: set[str]) -> None:
+        super().__init__(message)
+        self.fields = fields
 
 
 class Api:
@@ -100,38 +86,51 @@ class Api:
         remember_secret(token)  # which is as secret as the key
         self._headers = {"Content-Type": "application/json", "Authorization": f"Basic {token}"}
         self._http = http
-        self._parsing = threading.Lock()
 
-    def execute(
-        self,
-        query: str,
-        variables: Mapping[str, Json],
-        read: Callable[[Data, list[str]], T],
-        deadline: Deadline,
-        largest: int = MAX_RESPONSE_BYTES,
-    ) -> Response[T]:
-        """Send a query; return what `read` makes of its data and of the errors beside it.
-
-        One of the errors above, or SourceError, where there is no data.
-        """
-        started = deadline.elapsed()
+    def post(
+        self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int = MAX_RESPONSE_BYTES
+    ) -> Reply:
+        """Send a query; return the answer, which `read` takes. Raises one of the errors above."""
+        body = orjson.dumps({"query": query, "variables": variables})
         try:
-            reply = self._post(query, variables, deadline, largest)
-            with self._parsing:  # one after another: it takes as long, and a fraction of the memory
-                content = self._read(reply, read)
-        except (OverloadedError, RateLimitedError):
-            raise
+            return self._http.post(self.url, body, self._headers, deadline, largest)
+        except (TimedOutError, TooLargeError) as error:
+            raise FailedRequestError(str(error), Failure.HEAVY) from None
+        except UnavailableError as error:
+            failure = _FAILURES.get(error.status, Failure.ANSWERLESS)
+            raise FailedRequestError(str(error), failure, error.wait) from None
         except TransientError as error:
-            took = deadline.elapsed() - started
-            if took < HEAVY_AFTER:
-                raise
-            raise OverloadedError(f"{error} (after {took:.0f} s)", error.wait) from None
-        return Response(content, requests_left(reply.headers), requested_wait(reply.headers, 0))
+            raise FailedRequestError(str(error), wait=error.wait) from None
+        except RejectedError as error:
+            raise _rejection(error) from error
+
+    def read(self, reply: Reply) -> tuple[Data, str]:
+        """Return the data of an answer, and the errors beside it. Raises one of the errors above."""
+        try:
+            document: Json = orjson.loads(reply.body)
+        except orjson.JSONDecodeError as error:
+            raise FailedRequestError(f"sent an answer that is not JSON: {error.msg}") from None
+        if not isinstance(document, dict):
+            raise FailedRequestError(f"sent an answer that is not GraphQL: a JSON {type(document).__name__}")
+        errors, data = _errors(document), document.get("data")
+        fields, errors = _unknown_fields(errors), errors[:500]
+        if fields:
+            raise UnknownFieldsError(errors, fields)
+        if _RATE_LIMITED.search(errors):
+            raise FailedRequestError(f"{self.url} answered: {errors}", Failure.RATE_LIMITED)
+        if not isinstance(data, dict):
+            reason = errors or "and without an error"
+            raise FailedRequestError(f"{self.url} answered without data: {reason}", Failure.QUICK)
+        if data.get("viewer") is None and not errors:
+            raise RefusedKeyError(
+                f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
+            )
+        return data, errors
 
     def check_key(self, deadline: Deadline) -> None:
         """Raise RefusedKeyError where the key is not accepted for anything, or the address is wrong."""
         try:
-            self.execute(VIEWER, {}, lambda *_: None, deadline)
+            self.read(self.post(VIEWER, {}, deadline))
         except RefusedProjectError as error:
             cause = error.__cause__
             is_key = isinstance(cause, RejectedError) and cause.status in {401, 403}
@@ -145,68 +144,6 @@ class Api:
             "check WANDB_PROJECTS, or WANDB_ENTITY and WANDB_PROJECT"
         )
 
-    def _post(self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int) -> Reply:
-        body = orjson.dumps({"query": query, "variables": variables})
-        try:
-            return self._http.post(self.url, body, self._headers, deadline, largest)
-        except (TimedOutError, TooLargeError) as error:
-            raise OverloadedError(str(error)) from None
-        except UnavailableError as error:
-            raise _unavailable(error) from None
-        except RejectedError as error:
-            raise _rejection(error) from error
-
-    def _read(self, reply: Reply, read: Callable[[Data, list[str]], T]) -> T:
-        document = _document(reply.body)
-        errors, data = _messages(document), document.get("data")
-        if any("Cannot query field" in error or "Unknown argument" in error for error in errors):
-            raise RejectedQueryError(errors)
-        if _LIMITED.search(summary(errors)):
-            raise RateLimitedError(f"{self.url} answered: {summary(errors)}")
-        if not isinstance(data, dict):
-            raise FailedPageError(
-                f"{self.url} answered without data: {summary(errors) or 'and without an error'}"
-            )
-        if data.get("viewer") is None and not errors:
-            raise RefusedKeyError(
-                f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
-            )
-        return read(data, errors)
-
-    def runs_of(self, project: object, data: Data, errors: list[str]) -> Data:
-        """Return the connection `runs` of an answer, or raise what it means that there is none."""
-        text, found = summary(errors), data.get("project")
-        if found is None:
-            if not text:
-                raise self.unknown(f"project {project}")
-            if _REFUSED.search(text):
-                raise RefusedProjectError(f"{self.url} refused {project}: {text}")
-            raise TransientError(f"{self.url} did not answer for {project}: {text}")
-        runs = found.get("runs") if isinstance(found, dict) else None
-        if runs is None and text:
-            raise FailedPageError(f"{self.url} could not list runs: {text}")
-        if not isinstance(runs, dict):
-            raise unknown_shape(str(project), TypeError(f"runs is {type(runs).__name__}"))
-        if text:
-            log.warning("%s answered for %s with errors beside the data: %s", self.url, project, text)
-        return runs
-
-
-def summary(messages: list[str]) -> str:
-    """Return the errors of an answer as one short text."""
-    return "; ".join(messages)[:500]
-
-
-def unknown_shape(subject: str, error: Exception) -> SourceError:
-    """Return the error for an answer that does not follow the schema."""
-    return SourceError(f"W&B answered for {subject} in an unknown shape: {error!r}")
-
-
-def _unavailable(error: UnavailableError) -> TransientError:
-    """Return what a status that may change means for the rows of a request."""
-    kinds = {429: RateLimitedError, 500: FailedPageError, 502: OverloadedError, 504: OverloadedError}
-    return kinds.get(error.status, TransientError)(str(error), error.wait)
-
 
 def _rejection(error: RejectedError) -> Exception:
     """Return what a refused request means. Whether the key is refused for anything, `check_key` finds out."""
@@ -215,31 +152,24 @@ def _rejection(error: RejectedError) -> Exception:
     if error.status == 404:
         return UnknownProjectError(f"{error}; check WANDB_PROJECTS")
     if error.status == 413:
-        return OverloadedError(str(error))
+        return FailedRequestError(str(error), Failure.HEAVY)
     if error.status < 400 or error.status == 405:
         return RefusedProjectError(str(error))
-    try:
-        messages = _messages(_document(error.body))
-    except TransientError:
-        messages = []
-    if any("Cannot query field" in message or "Unknown argument" in message for message in messages):
-        return RejectedQueryError(messages)
+    text = error.body.decode(errors="replace").replace('\\"', '"')
+    if fields := _unknown_fields(text):
+        return UnknownFieldsError(str(error), fields)
     return SourceError(str(error))
 
 
-def _document(body: bytes) -> Data:
-    try:
-        document: Json = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise TransientError(f"sent an answer that is not JSON: {error.msg}") from None
-    if not isinstance(document, dict):
-        raise TransientError(f"sent an answer that is not GraphQL: a JSON {type(document).__name__}")
-    return document
-
-
-def _messages(document: Data) -> list[str]:
-    errors = document.get("errors")
-    return [
+def _errors(document: Data) -> str:
+    """Return the errors of an answer as one text."""
+    errors = document.get("errors") or []
+    messages = (
         str(error.get("message") if isinstance(error, dict) else error)
-        for error in (errors if isinstance(errors, list) else [errors] if errors else [])
-    ]
+        for error in (errors if isinstance(errors, list) else [errors])
+    )
+    return "; ".join(messages)
+
+
+def _unknown_fields(text: str) -> set[str]:
+    return {field or argument for field, argument in _UNKNOWN_FIELD.findall(text)}

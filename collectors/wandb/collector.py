@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
@@ -15,15 +16,16 @@ from collectors.wandb.ledger import TABLE_ROWS, Ledger
 from collectors.wandb.metrics import LIVE_ONLY, METRICS
 from collectors.wandb.query import CollidingProjectError, Extra, active_since, touched_since
 from collectors.wandb.reader import Listing, Reader
-from collectors.wandb.runs import Run, RunReader
+from collectors.wandb.runs import Run
 from collectors.wandb.settings import Project, WandbSettings
 from collectors.wandb.utilization import (
     Observation,
     active_runs,
-    forget_old_observations,
     idle_table,
+    load_observations,
     observe,
     observed_series,
+    save_observations,
     usage_table,
     with_observed_gpus,
 )
@@ -104,29 +106,24 @@ def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
     """Read every project, and store in the memory what was observed of active runs."""
     settings, window = context.settings, context.window
     ticks, at, max_gap = window.ticks, window.ticks[-1], 2 * window.step
-    reader = _reader(context)
+    reader = Reader(context)
     created_before = None if window.is_live else ticks[-1] + 1
-    listings = [*reader.listings(reader.select(touched_since(ticks[0] - settings.window, created_before)))]
+    listings = reader.listings(reader.select(touched_since(ticks[0] - settings.window, created_before)))
     if unmatched := _unmatched_prices(listings, settings):
         log.warning("%s", unmatched)
     active = _read_active(reader, listings, context) if window.is_live and settings.utilization else {}
     projects: list[_ReadProject] = []
+    stored = load_observations(context.memory)
     for listing in listings:
         project, observation = listing.project, None
         runs = with_observed_gpus(listing.runs, active.get(project, ()))
         if project in active:
-            observation = observe(project, active[project], at, max_gap, settings, context.memory)
+            observation = observe(project, active[project], at, max_gap, settings, stored)
         ledger = Ledger(project, runs, ticks, settings, live=window.is_live)
         projects.append(_ReadProject(listing, runs, ledger, observation))
     if window.is_live:
-        forget_old_observations(context.memory, at, max_gap)
+        save_observations(context.memory, stored, at, max_gap)
     return projects
-
-
-def _reader(context: Context[WandbSettings]) -> Reader:
-    settings = context.settings
-    runs = RunReader(settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners)
-    return Reader(context, runs)
 
 
 def _read_active(
@@ -138,7 +135,8 @@ def _read_active(
         listing.project: [] for listing in listings if not active_runs(listing.runs, at, settings)
     }
     projects = [listing.project for listing in listings if listing.project not in found]
-    for project, result in reader.active(projects, active_since(at - settings.stale_after)):
+    active = active_since(at - settings.stale_after)
+    for project, result in reader.read(projects, active, system_metrics=True):
         if isinstance(result, Exception):
             context.report.lose(f"the utilisation of {project}", result)
         else:
@@ -161,14 +159,14 @@ def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> s
 
 def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
     """Read one run of each project that is named, and of one of each entity, with the complete query."""
-    settings, reader = context.settings, _reader(context)
+    settings, reader = context.settings, Reader(context)
     filters = touched_since(context.now - settings.window)
     projects = reader.select(filters)
     for project, error in projects.lost.items():
         is_collision = isinstance(error, CollidingProjectError)
         yield CollidingProjectError(f"{project}: {error}") if is_collision else error
-    for entity, listings in sorted(projects.listings.items()):
-        yield f"{entity}/* stands for {len(listings[-1]):,} projects"
+    for entity, number in sorted(Counter(project.entity for project in projects.found).items()):
+        yield f"{entity}/* stands for {number:,} projects"
     entities = set()
     for project in projects.selected:
         if project in projects.found and project.entity in entities:
@@ -189,7 +187,7 @@ def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
         if unmatched:
             yield unmatched
     for part in sorted(reader.missing | projects.missing, key=lambda part: part.name):
-        yield f"not available at {settings.base_url}: {part.value}"
+        yield f"not available at {settings.base_url}: {part}"
     hashed = settings.user_hash_key is not None
     yield "usernames are sent as keyed hashes" if hashed else "usernames are sent as they are"
 

@@ -9,6 +9,7 @@ from common.dashboard import (
     Monitor,
     Section,
     Views,
+    Widget,
     bad_above,
     bad_below,
     line,
@@ -17,14 +18,22 @@ from common.dashboard import (
     toplist,
     value,
 )
+from common.metric import Metric
 
-_PAGES = ("collectors/wandb/README.md", "docs/metrics.md")
+_PAGE = "collectors/wandb/README.md"
+_PAGES = (_PAGE, "docs/metrics.md")
 _PROJECT = ("entity", "project")
 _RUN_LINK = (
     "Open the run in W&B",
     "https://wandb.ai/{{entity.value}}/{{project.value}}/runs/{{run_id.value}}",
 )
 _PROJECT_LINK = ("Open the project in W&B", "https://wandb.ai/{{entity.value}}/{{project.value}}/table")
+
+
+def _success_rate(completed: Metric, failed: Metric) -> Widget:
+    share = (completed, failed)
+    return value("Success rate, last 24 h", completed, share_of=share, colours=bad_below(80, 95))
+
 
 FLEET = Dashboard(
     "fleet",
@@ -38,19 +47,11 @@ FLEET = Dashboard(
             (
                 value("GPUs in use", m.GPUS_IN_USE),
                 value(
-                    "GPU utilization",
-                    m.USAGE_BUSY,
-                    share_of=(m.USAGE_REPORTING,),
-                    colours=bad_below(30, 60),
+                    "GPU utilization", m.USAGE_BUSY, share_of=(m.USAGE_REPORTING,), colours=bad_below(30, 60)
                 ),
                 value("GPU hours, last 24 h", m.GPU_HOURS),
                 value("Active runs", m.ACTIVE),
-                value(
-                    "Success rate, last 24 h",
-                    m.COMPLETED,
-                    share_of=(m.COMPLETED, m.FAILED),
-                    colours=bad_below(80, 95),
-                ),
+                _success_rate(m.COMPLETED, m.FAILED),
                 value("Idle GPUs", m.USAGE_IDLE, colours=bad_above(0)),
             ),
         ),
@@ -160,12 +161,7 @@ PUSH_TO_MAIN = Dashboard(
         Section(
             "Overview",
             (
-                value(
-                    "Success rate, last 24 h",
-                    m.PUSH_COMPLETED,
-                    share_of=(m.PUSH_COMPLETED, m.PUSH_FAILED),
-                    colours=bad_below(80, 95),
-                ),
+                _success_rate(m.PUSH_COMPLETED, m.PUSH_FAILED),
                 value("Completed runs, last 24 h", m.PUSH_COMPLETED),
                 value("Failed runs, last 24 h", m.PUSH_FAILED, colours=bad_above(0)),
             ),
@@ -223,12 +219,7 @@ SWEEPS = Dashboard(
             (
                 value("Active sweeps", m.ACTIVE_SWEEPS),
                 value("Active runs", m.SWEEP_ACTIVE),
-                value(
-                    "Success rate, last 24 h",
-                    m.SWEEP_COMPLETED,
-                    share_of=(m.SWEEP_COMPLETED, m.SWEEP_FAILED),
-                    colours=bad_below(80, 95),
-                ),
+                _success_rate(m.SWEEP_COMPLETED, m.SWEEP_FAILED),
             ),
         ),
         Section(
@@ -261,7 +252,7 @@ MONITORS = (
         "Every run of the team that uses this config takes longer and costs more from now on.",
         "Compare the pushes to main since the drop, on the dashboard Push to main; bisect if that is not "
         "enough.",
-        "collectors/wandb/README.md",
+        _PAGE,
         priority=2,
     ),
     Monitor(
@@ -272,7 +263,7 @@ MONITORS = (
         "Only {{value}} % of the push-to-main runs in {{project.name}} of the last day finished.",
         "Main may be broken for everybody who starts from it.",
         "Open the failed runs in W&B, find the first push that failed, and fix or revert it.",
-        "collectors/wandb/README.md",
+        _PAGE,
         priority=2,
     ),
     Monitor(
@@ -285,23 +276,20 @@ MONITORS = (
         "lost as well.",
         "See on the dashboards Fleet and Hosts what the crashed runs have in common: a host, a user, a "
         "version.",
-        "collectors/wandb/README.md",
+        _PAGE,
     ),
     Monitor(
         "idle-gpus",
         "Run {{run.name}} of {{user.name}} holds idle GPUs",
         Condition(
-            (m.IDLE_SECONDS,),
-            *("min", "30m", ">", 3.0),
-            by=("user", "run", "project"),
-            formula="{} / 3600",
+            (m.IDLE_SECONDS,), *("min", "30m", ">", 3.0), by=("user", "run", "project"), formula="{} / 3600"
         ),
         "checkpoints, evaluations and downloads seldom take three hours",
         "The GPUs of run {{run.name}} in {{project.name}}, started by {{user.name}}, have been idle for "
         "{{value}} hours.",
         "They cost as much as busy ones, and no other run can use them.",
         "Ask {{user.name}} whether the run hangs or only waits, and end it if it is not needed.",
-        "collectors/wandb/README.md",
+        _PAGE,
     ),
     Monitor(
         "queued-runs",
@@ -311,7 +299,7 @@ MONITORS = (
         "The oldest pending run of {{project.name}} was created {{value}} hours ago and has not started.",
         "The queue is stuck, or the fleet is too small for its load.",
         "See on the dashboard Fleet whether GPUs are idle or in use; look at the agents of the queue in W&B.",
-        "collectors/wandb/README.md",
+        _PAGE,
     ),
 )
 

@@ -74,7 +74,11 @@ class Owners:
 
     def read(self, node: Mapping[str, Json], gpu: str | None, kind: str) -> Owner:
         """Return the owner of a run, whose GPU name and kind are read elsewhere."""
-        raw = (_username(node), gpu, kind, *[source(node) for source in self._sources])
+        user = node.get("user")
+        username = _text(user.get("username")) if isinstance(user, dict) else None
+        raw: tuple[str | None, ...] = (username, gpu, kind)
+        if self._sources:
+            raw += tuple(source(node) for source in self._sources)
         owner = self._cache.get(raw)
         if owner is None:
             values = {key: self._value(key, text) for key, text in zip(self._keys, raw, strict=True)}
@@ -181,11 +185,6 @@ def _source(by: str) -> Callable[[Mapping[str, Json]], str | None]:
         return next((tag.removeprefix(prefix) for tag in texts if tag and tag.startswith(prefix)), None)
 
     return tag_value
-
-
-def _username(node: Mapping[str, Json]) -> str | None:
-    user = node.get("user")
-    return _text(user.get("username")) if isinstance(user, dict) else None
 
 
 def _text(value: Json) -> str | None:

@@ -16,7 +16,7 @@ and a run is entered into those stretches in which it changes something.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import accumulate, compress
@@ -28,8 +28,8 @@ from collectors.wandb.groups import DOLLAR, other_group, tag_keys
 from collectors.wandb.runs import HOUR, SECOND, TERMINAL, Run, RunKind, State, Target
 from collectors.wandb.settings import Project, WandbSettings
 from common.metric import Metric, Series
+from common.times import DAY
 
-DAY = 86_400
 BY_TARGET = "overview/steps_per_second"
 TABLE_ROWS = 10
 
@@ -101,56 +101,53 @@ class _Account:
     __slots__ = ("changes", "growth", "size", "slopes", "sums")
 
     def __init__(self, size: int) -> None:
-        self.size = size  # ticks of the stretch
+        self.size = size  # ticks of the stretch; tick `size` is outside
         self.sums = [0] * (FAILED_UNPRICED_TIME + 1)
         self.growth = self.sums.copy()  # of lines, from one tick to the next
-        self.changes: dict[int, list[int]] = {}
-        self.slopes: dict[int, list[int]] = {}
+        self.changes: defaultdict[int, list[int]] = defaultdict(self._zeros)
+        self.slopes: defaultdict[int, list[int]] = defaultdict(self._zeros)
+
+    def _zeros(self) -> list[int]:
+        return [0] * (self.size + 1)
 
     def add(self, quantities: Iterable[int], first: int, after: int, amount: int = 1) -> None:
-        """Add an amount to quantities from one tick until before another; tick `size` is outside."""
+        """Add an amount to quantities from one tick until before another."""
         for quantity in quantities:
-            changes = self.changes.get(quantity)
-            if changes is None:
-                changes = self.changes[quantity] = [0] * (self.size + 1)
+            changes = self.changes[quantity]
             changes[first] += amount
             changes[after] -= amount
 
     def bend(self, line: int, bends: Iterable[_Bend], weight: int = 1) -> None:
         """Bend a line, by a multiple of each bend."""
-        slopes = self.slopes.get(line)
-        if slopes is None:
-            slopes = self.slopes[line] = [0] * self.size
-            self.changes[line] = [0] * self.size
-        changes = self.changes[line]
+        changes, slopes = self.changes[line], self.slopes[line]
         for tick, jump, growth in bends:
             changes[tick] += jump * weight
             slopes[tick] += growth * weight
 
     def advance(self, quantity: int) -> Values:
         """Return the sums of a quantity at each tick of the stretch, and forget its changes."""
-        before, changes = self.sums[quantity], self.changes.pop(quantity, None)
-        growth = self.growth[quantity]
+        before, growth = self.sums[quantity], self.growth[quantity]
+        changes, slopes = self.changes.pop(quantity, None), self.slopes.pop(quantity, None)
         if changes is None and not growth:
             return [before] * self.size
         if changes is None:
             found: Values = range(before + growth, before + growth * (self.size + 1), growth)
-        elif quantity < TIME:
+        elif slopes is None:
             changes[0] += before
             found = [*accumulate(changes[:-1])]
         else:
-            slopes = [*accumulate(self.slopes.pop(quantity), initial=growth)]
-            found = [*accumulate(map(add, changes, slopes), initial=before)][1:]
+            slopes = [*accumulate(slopes[:-1], initial=growth)]
+            found = [*accumulate(map(add, changes[:-1], slopes), initial=before)][1:]
             self.growth[quantity] = slopes[-1]
         self.sums[quantity] = found[-1]
         return found
 
 
 class Shown(NamedTuple):
-    """A group that is shown: its sums by quantity, and the ticks at which it is (None for all)."""
+    """A group that is shown: its sums by quantity, and at which ticks it is."""
 
     sums: Mapping[int, Values]
-    mask: Mask | None
+    mask: Mask
 
 
 class Ledger:
@@ -220,8 +217,7 @@ class Ledger:
 
     def counted_group(self, group: Group) -> Group:
         """Return the group that a run of a group is counted in at the last tick."""
-        shown = self._shown.get(group)
-        is_shown = shown is not None and (shown.mask is None or shown.mask[-1])
+        is_shown = group in self._shown and self._shown[group].mask[-1]
         return other_group(group) if self._is_full and not is_shown else group
 
     def group_tags(self, group: Group) -> dict[str, str]:
@@ -233,7 +229,7 @@ class Ledger:
         last = [
             (-shown.sums[TIME][-1], group, shown.sums)
             for group, shown in self._shown.items()
-            if shown.mask is None or shown.mask[-1]
+            if shown.mask[-1]
         ]
         for _, group, sums in nsmallest(TABLE_ROWS, last):
             hours, cost = sums[TIME][-1] / HOUR, None
@@ -276,31 +272,36 @@ class Ledger:
             if started != forgotten:
                 self._account.add((STARTED,), started, forgotten)
             if run.gpus:
-                if bends := self._bends(run, (working, left, stopped, emptied)):
+                if bends := self._bends(run, working, left, stopped, emptied):
                     self._account.bend(TIME, bends)
-                    self._work(group, run, bends, TIME, COST, UNPRICED_TIME)
+                    if group is not None:
+                        self._work(group, run, bends, TIME, COST, UNPRICED_TIME)
                 if group is not None and run.state in _FAILED_STATES:  # counts once it has ended
                     working = working if times[2] >= run.seen else ended
                     left = left if times[3] >= run.seen else ended
-                    bends = self._bends(run, (working, left, stopped, emptied))
+                    bends = self._bends(run, working, left, stopped, emptied)
                     self._work(group, run, bends, FAILED_TIME, FAILED_COST, FAILED_UNPRICED_TIME)
             if run.state is not State.PENDING and started != inactive and times[0] < times[6]:
                 self._activate(run, started, inactive, group)
             if ended != departed and run.state in TERMINAL:
                 self._end(run, ended, departed, group)
 
-    def _bends(self, run: Run, ticks: Iterable[int]) -> list[_Bend]:
+    def _bends(self, run: Run, working: int, left: int, stopped: int, emptied: int) -> list[_Bend]:
         """Return how a run bends the line of GPU time, once per tick of this stretch.
 
         It grows from where work begins, until it stops, and shrinks as the window leaves both.
         """
-        size, step, gpus = len(self._times), self._ticks.step * SECOND, run.gpus
-        begin, stop = run.worked_from, max(run.seen, run.worked_from)
-        times = (begin, begin + self._window, stop, stop + self._window)
+        times, size, step, gpus = self._times, len(self._times), self._ticks.step * SECOND, run.gpus
+        begin, stop, window = run.worked_from, max(run.seen, run.worked_from), self._window
         bends: list[_Bend] = []
-        for tick, at, change in zip(ticks, times, (gpus, -gpus, -gpus, gpus), strict=True):
+        for tick, at, change in (
+            (working, begin, gpus),
+            (left, begin + window, -gpus),
+            (stopped, stop, -gpus),
+            (emptied, stop + window, gpus),
+        ):
             if tick < size:
-                jump, growth = change * (self._times[tick] * SECOND - at), change * step
+                jump, growth = change * (times[tick] * SECOND - at), change * step
                 if bends and bends[-1][0] == tick:
                     _, jump_before, growth_before = bends.pop()
                     jump, growth = jump + jump_before, growth + growth_before
@@ -309,11 +310,9 @@ class Ledger:
         return bends
 
     def _work(
-        self, group: _Account | None, run: Run, bends: list[_Bend], time: int, cost: int, unpriced: int
+        self, group: _Account, run: Run, bends: list[_Bend], time: int, cost: int, unpriced: int
     ) -> None:
         """Enter the GPU time of a run in its group, and what it costs."""
-        if group is None or not bends:
-            return
         group.bend(time, bends)
         price = run.owner.price
         if self._has_prices:
@@ -460,7 +459,8 @@ class Ledger:
         shown: dict[Group, Shown] = {}
         for group, account in sorted(self._groups.items()):
             has_changes, growth = bool(account.changes), account.growth[TIME]
-            slopes = [*accumulate(account.slopes.get(TIME, [0] * account.size), initial=growth)][1:]
+            bends = account.slopes.get(TIME, [0] * (account.size + 1))
+            slopes = [*accumulate(bends[:-1], initial=growth)][1:]
             quantities = _PRICED_USAGE if self._has_prices else _USAGE
             sums = {quantity: account.advance(quantity) for quantity in quantities}
             is_empty = not any(account.sums) and not any(account.growth)
@@ -469,7 +469,7 @@ class Ledger:
                 parts = (sums[ACTIVE], sums[COMPLETED], sums[FAILED], sums[TIME], slopes)
                 mask = [*map(any, zip(*parts, strict=True))]
             if any(mask):
-                shown[group] = Shown(sums, None if all(mask) else mask)
+                shown[group] = Shown(sums, mask)
             if is_empty:
                 del self._groups[group]
         self._is_full = False
@@ -478,12 +478,9 @@ class Ledger:
     def _limited(self, groups: Mapping[Group, Shown]) -> dict[Group, Shown]:
         """Keep the groups with most GPU time at each tick, then by name, and sum all others as one group."""
         ticks = range(len(self._times))
-        masks = {group: shown.mask or [True] * len(ticks) for group, shown in groups.items()}
         largest: dict[Group, Mask] = {group: [False] * len(ticks) for group in groups}
         for tick in ticks:
-            order = [
-                (-shown.sums[TIME][tick], group) for group, shown in groups.items() if masks[group][tick]
-            ]
+            order = [(-shown.sums[TIME][tick], group) for group, shown in groups.items() if shown.mask[tick]]
             self._is_full = len(order) > self._settings.max_groups
             for _, group in nsmallest(self._settings.max_groups, order):
                 largest[group][tick] = True
@@ -492,7 +489,7 @@ class Ledger:
         other_mask = [False] * len(ticks)
         for group, shown in groups.items():
             own = [False] * len(ticks) if group == other else largest[group]
-            hidden = [*compress(ticks, map(int.__lt__, own, masks[group]))]
+            hidden = [*compress(ticks, map(int.__lt__, own, shown.mask))]
             for quantity, values in shown.sums.items():
                 total = others.setdefault(quantity, [0] * len(ticks))
                 for tick in hidden:
@@ -503,8 +500,8 @@ class Ledger:
         return limited | ({other: Shown(others, other_mask)} if any(other_mask) else {})
 
     def _group_series(self, tags: Mapping[str, str], shown: Shown) -> Iterator[Series]:
-        def series(metric: Metric, values: Sequence[float], mask: Mask | None) -> Series:
-            if mask is None:
+        def series(metric: Metric, values: Sequence[float], mask: Mask) -> Series:
+            if all(mask):
                 return metric.series(self._times, values, **tags)
             return metric.series([*compress(self._times, mask)], [*compress(values, mask)], **tags)
 
@@ -520,7 +517,7 @@ class Ledger:
         for metric, cost, divisor, total, unpriced in _USAGE_COSTS if self._has_prices else ():
             known = mask
             if any(sums[unpriced]):  # the cost of GPUs that all lack a price is unknown, and not 0
-                pairs = zip(sums[unpriced], sums[total], mask or [True] * len(self._times), strict=True)
+                pairs = zip(sums[unpriced], sums[total], mask, strict=True)
                 known = [present and (not part or part != every) for part, every, present in pairs]
-            if known is None or any(known):
+            if any(known):
                 yield series(metric, [amount / divisor for amount in sums[cost]], known)

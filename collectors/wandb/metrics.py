@@ -17,6 +17,11 @@ def _gauge(name: str, unit: str, text: str, *tags: str, combines: Combine = Comb
     return gauge(f"wandb.{name}", unit, text, *_TAGS, *tags, combines=combines)
 
 
+def _single(name: str, unit: str, text: str, *tags: str) -> Metric:
+    """Declare a metric whose series do not combine: a mean, a rate, or the value of one run."""
+    return _gauge(name, unit, text, *tags, combines=Combine.NONE)
+
+
 ACTIVE = _gauge(
     "runs.active",
     "run",
@@ -52,12 +57,11 @@ UNSEEN = _gauge(
     "Runs that W&B counts in its listing but does not return: hidden from the key, or not servable.",
 )
 
-AVG_DURATION = _gauge(
+AVG_DURATION = _single(
     "training.avg_duration_hours",
     "hour",
     "Mean duration of the runs that ended in the window: computeSeconds where positive, else the summary's "
     "_wandb.runtime where positive, else end - start. Absent when none ended.",
-    combines=Combine.NONE,
 )
 _LASTING = "of the runs that ended in the window. Absent when none ended."
 DURATION_P50, DURATION_P95, DURATION_MAX = (
@@ -85,11 +89,10 @@ GPUS_ASSUMED = _gauge(
     "(FLEETGAUGE_WANDB_ASSUMED_GPUS) is assumed.",
 )
 
-UTILIZATION = _gauge(
+UTILIZATION = _single(
     "training.gpu_utilization_pct",
     "percent",
     "100 x usage.gpus_busy / usage.gpus_reporting over the project. Absent when no GPU reports.",
-    combines=Combine.NONE,
 )
 
 PUSH_COMPLETED = _gauge(
@@ -98,63 +101,44 @@ PUSH_COMPLETED = _gauge(
 PUSH_FAILED = _gauge(
     "push_to_main.runs_failed_24h", "run", "Push-to-main runs that ended in the window as failed or crashed."
 )
-PUSH_SUCCESS = _gauge(
+PUSH_SUCCESS = _single(
     "push_to_main.success_rate_pct",
     "percent",
     "100 x runs_completed_24h / (runs_completed_24h + runs_failed_24h). Absent when both are 0.",
-    combines=Combine.NONE,
 )
-PUSH_AVG_DURATION = _gauge(
+PUSH_AVG_DURATION = _single(
     "push_to_main.avg_duration_hours",
     "hour",
     "Mean duration of the push-to-main runs that ended in the window. Absent when none ended.",
-    combines=Combine.NONE,
 )
 _OF_LATEST_RUN = (
     "of the push-to-main run that ended last in the window, finished or crashed, and has any of the five "
     "throughput keys. Absent when that run lacks this one."
 )
-PUSH_STEPS = _gauge(
-    "push_to_main.overview.steps_per_second",
-    "",
-    f"Summary key overview/steps_per_second {_OF_LATEST_RUN}",
-    combines=Combine.NONE,
-)
-PUSH_EPOCH_STEPS = _gauge(
-    "push_to_main.overview.epoch_steps_per_second",
-    "",
-    f"Summary key overview/epoch_steps_per_second {_OF_LATEST_RUN}",
-    combines=Combine.NONE,
-)
-PUSH_SPS = _gauge(
-    "push_to_main.overview.sps", "", f"Summary key overview/sps {_OF_LATEST_RUN}", combines=Combine.NONE
-)
-PUSH_CUMULATIVE_SPS = _gauge(
-    "push_to_main.timing_cumulative.sps",
-    "",
-    f"Summary key timing_cumulative/sps {_OF_LATEST_RUN}",
-    combines=Combine.NONE,
-)
-PUSH_EPOCH_SPS = _gauge(
-    "push_to_main.timing_per_epoch.sps",
-    "",
-    f"Summary key timing_per_epoch/sps {_OF_LATEST_RUN}",
-    combines=Combine.NONE,
-)
+THROUGHPUT = {  # by summary key
+    key: _single(f"push_to_main.{key.replace('/', '.')}", "", f"Summary key {key} {_OF_LATEST_RUN}")
+    for key in (
+        "overview/steps_per_second",
+        "overview/epoch_steps_per_second",
+        "overview/sps",
+        "timing_cumulative/sps",
+        "timing_per_epoch/sps",
+    )
+}
+PUSH_STEPS, PUSH_EPOCH_STEPS, PUSH_SPS, PUSH_CUMULATIVE_SPS, PUSH_EPOCH_SPS = THROUGHPUT.values()
 PUSH_SPS_AGE = _gauge(
     "push_to_main.sps_age_seconds",
     "second",
     "Time since the end of the run whose throughput is sent.",
     combines=Combine.MAX,
 )
-PUSH_CONFIG_STEPS = _gauge(
+PUSH_CONFIG_STEPS = _single(
     "push_to_main.config.steps_per_second",
     "",
     "Summary key overview/steps_per_second of the latest push-to-main run of each ref (main or pr) and "
     "config that ended in the window, finished or crashed, and has it; both are read from the run's name.",
     "ref",
     "config",
-    combines=Combine.NONE,
 )
 
 SWEEP_TOTAL = _gauge(
@@ -167,11 +151,10 @@ SWEEP_FAILED = _gauge(
     "sweep.runs_failed_24h", "run", "Sweep runs that ended in the window as failed or crashed."
 )
 SWEEP_ACTIVE = _gauge("sweep.runs_active", "run", "Sweep runs that are active.")
-SWEEP_SUCCESS = _gauge(
+SWEEP_SUCCESS = _single(
     "sweep.success_rate_pct",
     "percent",
     "100 x runs_completed_24h / (runs_completed_24h + runs_failed_24h). Absent when both are 0.",
-    combines=Combine.NONE,
 )
 ACTIVE_SWEEPS = _gauge("sweep.active_sweeps", "", "Distinct sweeps that have an active run.")
 
@@ -263,15 +246,6 @@ IDLE_SECONDS = _gauge(
     *_IDLE_TAGS,
     combines=Combine.MAX,
 )
-
-# The summary key of a throughput metric is its name with a slash for the last dot.
-THROUGHPUT = {
-    "overview/steps_per_second": PUSH_STEPS,
-    "overview/epoch_steps_per_second": PUSH_EPOCH_STEPS,
-    "overview/sps": PUSH_SPS,
-    "timing_cumulative/sps": PUSH_CUMULATIVE_SPS,
-    "timing_per_epoch/sps": PUSH_EPOCH_SPS,
-}
 
 # W&B has no history of these: they come from the latest system metrics of active runs.
 OBSERVED = (

@@ -11,40 +11,35 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from collectors.wandb.api import (
     Api,
-    Data,
-    FailedPageError,
+    FailedRequestError,
     Json,
-    OverloadedError,
-    RejectedQueryError,
-    Response,
+    RefusedProjectError,
+    UnknownFieldsError,
     UnknownProjectError,
-    summary,
-    unknown_shape,
 )
 from collectors.wandb.runs import TERMINAL, Run, RunReader, State, microseconds
 from collectors.wandb.settings import Project
-from collectors.wandb.slices import Page, Row
+from collectors.wandb.slices import Failure, Page, SliceRequest
 from common.errors import FleetgaugeError, SourceError
 from common.names import normalise_tag
-from common.net.http import MAX_RESPONSE_BYTES
+from common.net.http import Reply
 from common.net.retry import Deadline, TransientError, persist
 from common.times import iso
 
 ORDER = "+created_at"
 PROJECTS_PER_PAGE = 200
-MAX_PROJECTS = 100_000
 COUNT_TRIES = 3  # of a page of projects with their numbers of runs
 
 _OFFSET = re.compile(r"arrayconnection:(\d+)")
-_UNKNOWN_FIELD = re.compile(r"Cannot query field [\"'`]?(\w+)")
-_UNKNOWN_ARGUMENT = re.compile(r"Unknown argument [\"'`]?\w+[\"'`]? on field [\"'`]?(?:\w+\.)?(\w+)")
+_REFUSED = re.compile(r"permission|denied|forbidden|unauthori[sz]ed|not found", re.IGNORECASE)
 
 log = logging.getLogger(__name__)
 
@@ -52,40 +47,33 @@ Filter = Mapping[str, object]
 
 
 class Extra(Enum):
-    """What a server may lack, and what is lost without it."""
+    """What a server may lack: how it is selected, and what is lost without it."""
 
-    COMPUTE_SECONDS = "computeSeconds: the duration of a resumed run includes its pauses"
-    RUN_INFO = "runInfo: the GPUs of runs of older clients are assumed"
-    TOTAL_COUNT = "totalCount: hidden runs are not counted (wandb.runs.unseen), and pages come one by one"
-    CONFIG_KEYS = "config(keys:): complete configs are read, which is slow"
-    SUMMARY_KEYS = "summaryMetrics(keys:): complete summaries are read, which is slow"
-    USER = "user: the users of runs are unknown (tag user)"
-    GROUP = "group: the groups of runs are unknown (tag group)"
-    JOB_TYPE = "jobType: the job types of runs are unknown (tag job_type)"
-    TAGS = "tags: groups by the tags of runs are unknown"
-    SYSTEM_METRICS = "systemMetrics: the utilisation of GPUs and idle runs are unknown"
-    PROJECT_CREATED = "createdAt of projects: of two with the same tags, the first by name is read"
-    RUN_COUNT = "runCount: every project of an entity costs a request"
+    COMPUTE_SECONDS = ("computeSeconds", "the duration of a resumed run includes its pauses")
+    RUN_INFO = ("runInfo { gpuCount }", "the GPUs of runs of older clients are assumed")
+    TOTAL_COUNT = ("totalCount", "hidden runs are not counted (wandb.runs.unseen), and pages come one by one")
+    CONFIG_KEYS = ("config(keys:)", "complete configs are read, which is slow")
+    SUMMARY_KEYS = ("summaryMetrics(keys:)", "complete summaries are read, which is slow")
+    USER = ("user { username }", "the users of runs are unknown (tag user)")
+    GROUP = ("group", "the groups of runs are unknown (tag group)")
+    JOB_TYPE = ("jobType", "the job types of runs are unknown (tag job_type)")
+    TAGS = ("tags", "groups by the tags of runs are unknown")
+    SYSTEM_METRICS = ("systemMetrics", "the utilisation of GPUs and idle runs are unknown")
+    PROJECT_CREATED = ("createdAt", "of two projects with the same tags, the first by name is read")
+    RUN_COUNT = ("runCount(filters: $filters)", "every project of an entity costs a request")
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields by which a server may reject it."""
+        return re.findall(r"\b[a-z]\w+\b(?!:)", self.value[0].partition("(")[0])
+
+    def __str__(self) -> str:
+        return f"{self.fields[0]}: {self.value[1]}"
 
 
-WIDE = frozenset({Extra.CONFIG_KEYS, Extra.SUMMARY_KEYS})  # without them a row may have 100 kB
-_FIELDS = {
-    Extra.COMPUTE_SECONDS: "computeSeconds",
-    Extra.RUN_INFO: "runInfo { gpuCount }",
-    Extra.USER: "user { username }",
-    Extra.GROUP: "group",
-    Extra.JOB_TYPE: "jobType",
-    Extra.TAGS: "tags",
-    Extra.SYSTEM_METRICS: "systemMetrics",
-}
 _GROUPS = {"user": Extra.USER, "group": Extra.GROUP, "job_type": Extra.JOB_TYPE}
-_RUN_PARTS = {
-    **{name: part for part, text in _FIELDS.items() for name in re.findall(r"\w+", text)},
-    "totalCount": Extra.TOTAL_COUNT,
-    "config": Extra.CONFIG_KEYS,
-    "summaryMetrics": Extra.SUMMARY_KEYS,
-}
-_PROJECT_PARTS = {"createdAt": Extra.PROJECT_CREATED, "runCount": Extra.RUN_COUNT}
+_RUN_FIELDS = (Extra.COMPUTE_SECONDS, Extra.RUN_INFO, *_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS)
+_EXTRAS = {name: extra for extra in Extra for name in extra.fields}
 
 _RUNS = """\
 query Runs(
@@ -117,14 +105,6 @@ query Projects($entity: String!, $first: Int, $after: String%(variable)s) {
 """
 
 
-class UnknownPartsError(Exception):  # resolved by requesting less
-    """The server does not know some optional parts of a query."""
-
-    def __init__(self, parts: frozenset[Extra], text: str) -> None:
-        super().__init__(text)
-        self.parts = parts
-
-
 def touched_since(cutoff: int, created_before: int | None = None) -> Filter:
     """Return the filter for runs that were created or had a heartbeat since a time, or have not ended.
 
@@ -152,91 +132,97 @@ def unneeded(group_by: Iterable[str], *, system_metrics: bool) -> frozenset[Extr
     return frozenset({*_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS} - needed)
 
 
-@dataclass(frozen=True)
-class PageRequest:
-    """Up to `rows` runs of a project that pass a filter and were created in `[since, until)`."""
+def without(error: UnknownFieldsError, missing: frozenset[Extra], url: str) -> frozenset[Extra]:
+    """Return what a server lacks, after it rejected a query; SourceError where that must be selected."""
+    found = {_EXTRAS.get(name) for name in error.fields}
+    unknown = frozenset(extra for extra in found if extra is not None)
+    if None in found or unknown <= missing:
+        raise SourceError(f"{url} rejects the query: {error}")
+    for extra in sorted(unknown - missing, key=str):
+        log.warning("%s does not know %s", url, extra)
+    return missing | unknown
 
-    project: Project
-    filters: Filter
-    rows: int
-    since: int | None = None
-    until: int | None = None
-    offset: int = 0
-    cursor: str | None = None
-    missing: frozenset[Extra] = frozenset()
-    largest: int = MAX_RESPONSE_BYTES
 
-    @property
-    def variables(self) -> dict[str, Json]:
-        """Return the variables of the query."""
-        limits = {"$gte": self.since, "$lt": self.until}
-        created = {key: iso(limit) for key, limit in limits.items() if limit is not None}
-        filters = {"$and": [self.filters, {"createdAt": created}]} if created else self.filters
-        after = self.cursor
-        if after is None and self.offset:
-            after = base64.b64encode(f"arrayconnection:{self.offset - 1}".encode()).decode()
-        return {
-            "entity": self.project.entity,
-            "project": self.project.name,
-            "filters": json.dumps(filters),
-            "order": ORDER,
-            "first": self.rows,
-            "after": after,
-        }
+def _selection(extras: Iterable[Extra], missing: Collection[Extra]) -> str:
+    return " ".join(extra.value[0] for extra in extras if extra not in missing)
+
+
+def runs_query(
+    project: Project, filters: Filter, request: SliceRequest, missing: Collection[Extra], reading: RunReader
+) -> tuple[str, dict[str, Json]]:
+    """Return the query for the runs of a slice that pass a filter, and its variables."""
+    config, summary = (
+        "" if extra in missing else f"(keys: {json.dumps(keys)})"
+        for extra, keys in (
+            (Extra.CONFIG_KEYS, reading.config_keys),
+            (Extra.SUMMARY_KEYS, reading.summary_keys),
+        )
+    )
+    total, more = _selection([Extra.TOTAL_COUNT], missing), _selection(_RUN_FIELDS, missing)
+    limits = {"$gte": request.since, "$lt": request.until}
+    created = {key: iso(limit) for key, limit in limits.items() if limit is not None}
+    after = f"arrayconnection:{request.offset - 1}".encode()
+    return _RUNS % {"total": total, "config": config, "summary": summary, "more": more}, {
+        "entity": project.entity,
+        "project": project.name,
+        "filters": json.dumps({"$and": [filters, {"createdAt": created}]} if created else filters),
+        "order": ORDER,
+        "first": request.rows,
+        "after": base64.b64encode(after).decode() if request.offset else None,
+    }
 
 
 class RunPage(NamedTuple):
-    """A page of runs; by id, what could not be read of a run; and how many errors are beside the data."""
+    """A page of runs; by id, what could not be read of a run; and the errors beside the data."""
 
     page: Page[Run | None]
-    flaws: Mapping[str, list[str]]
-    errors: int
+    flaws: dict[str, list[str]]
+    errors: str
 
 
-def fetch_runs(api: Api, request: PageRequest, reading: RunReader, deadline: Deadline) -> Response[RunPage]:
-    """Return a page of runs; UnknownPartsError where the server lacks optional parts."""
-    missing = request.missing
-    text = _RUNS % {
-        "total": "" if Extra.TOTAL_COUNT in missing else "totalCount",
-        "config": "" if Extra.CONFIG_KEYS in missing else f"(keys: {json.dumps(reading.config_keys)})",
-        "summary": "" if Extra.SUMMARY_KEYS in missing else f"(keys: {json.dumps(reading.summary_keys)})",
-        "more": " ".join(text for part, text in _FIELDS.items() if part not in missing),
-    }
-
-    def read(data: Data, errors: list[str]) -> RunPage:
-        runs = api.runs_of(request.project, data, errors)
-        try:
-            return _page(runs, reading, len(errors))
-        except (TypeError, KeyError, AttributeError) as error:
-            raise unknown_shape(str(request.project), error) from None
-
-    try:
-        return api.execute(text, request.variables, read, deadline, request.largest)
-    except RejectedQueryError as error:
-        raise _unknown_parts(error, _RUN_PARTS, missing, api.url) from None
-
-
-def _page(runs: Data, reading: RunReader, errors: int) -> RunPage:
-    total, information = runs.get("totalCount"), runs["pageInfo"]
-    more, cursor = bool(information["hasNextPage"]), information.get("endCursor")
-    end = _offset(cursor)
-    rows: list[Row[Run | None]] = []
+def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> RunPage:
+    """Return the page of runs in an answer, or raise what it means that there is none."""
+    data, errors = api.read(reply)
+    found = data.get("project")
+    if found is None and not errors:
+        raise api.unknown(f"project {project}")
+    if found is None and _REFUSED.search(errors):
+        raise RefusedProjectError(f"{api.url} refused {project}: {errors}")
+    if found is None:
+        raise FailedRequestError(f"{api.url} did not answer for {project}: {errors}")
+    rows: dict[str, Run | None] = {}
+    times: list[float] = []
     flaws: dict[str, list[str]] = {}
-    for edge in runs["edges"]:
-        node = edge["node"]
-        found: list[str] = []
-        if isinstance(node, dict) and isinstance(node.get("id"), str):
-            key, run = node["id"], reading.read(node, found)
-            created = _seconds(node.get("createdAt")) if run is None else run.start / 1e6
-        else:
-            key, run, created = f"malformed {node!r:.200}", None, None
-            found.append("malformed_run")
-        rows.append(Row(key, created, run))
-        if found:
-            flaws[key] = found
-    is_opaque = more and end is None and isinstance(cursor, str)
-    count = total if isinstance(total, int) and not isinstance(total, bool) else None
-    return RunPage(Page(rows, count, more, end, cursor if is_opaque else None), flaws, errors)
+    with _known_shape(str(project)):
+        runs = found["runs"]
+        if runs is None and errors:
+            raise FailedRequestError(f"{api.url} could not list runs: {errors}", Failure.QUICK)
+        information, total = runs["pageInfo"], runs.get("totalCount")
+        for edge in runs["edges"]:
+            node = edge["node"]
+            of_run: list[str] = []
+            if isinstance(node, dict) and isinstance(node.get("id"), str):
+                key, run = node["id"], reading.read(node, of_run)
+                created = _microseconds(node.get("createdAt")) if run is None else run.start
+                if created is not None:
+                    times.append(created / 1e6)
+            else:
+                key, run, of_run = f"malformed {node!r:.200}", None, ["malformed_run"]
+            rows[key] = run
+            if of_run:
+                flaws[key] = of_run
+        count = total if type(total) is int else None
+        end = _offset(information.get("endCursor"))
+        return RunPage(Page(rows, times, count, bool(information["hasNextPage"]), end), flaws, errors)
+
+
+@contextmanager
+def _known_shape(subject: str) -> Iterator[None]:
+    """Raise SourceError for an answer that does not follow the schema."""
+    try:
+        yield
+    except (TypeError, KeyError, AttributeError) as error:
+        raise SourceError(f"W&B answered for {subject} in an unknown shape: {error!r}") from None
 
 
 def _offset(cursor: Json) -> int | None:
@@ -248,27 +234,11 @@ def _offset(cursor: Json) -> int | None:
     return int(found[1]) if found else None
 
 
-def _seconds(text: Json) -> float | None:
+def _microseconds(text: Json) -> int | None:
     try:
-        return microseconds(text) / 1e6
+        return microseconds(text)
     except ValueError:
         return None
-
-
-def _unknown_parts(
-    error: RejectedQueryError, known: Mapping[str, Extra], missing: Collection[Extra], url: str
-) -> Exception:
-    """Return the optional parts that a server does not know as an error; SourceError for other parts."""
-    parts: set[Extra | None] = set()
-    for message in error.messages:
-        searches = (pattern.search(message) for pattern in (_UNKNOWN_FIELD, _UNKNOWN_ARGUMENT))
-        parts |= {known.get(found[1]) for found in searches if found}
-    if not parts or None in parts or parts <= {*missing}:
-        return SourceError(f"{url} rejects the query: {error}")
-    unknown = frozenset(part for part in parts if part is not None)
-    for part in sorted(unknown - {*missing}, key=lambda part: part.name):
-        log.warning("%s does not know %s", url, part.value)
-    return UnknownPartsError(unknown, str(error))
 
 
 class CollidingProjectError(SourceError):
@@ -280,9 +250,6 @@ class ProjectInfo(NamedTuple):
 
     created: int | None = None
     runs: int | None = None
-
-
-_ProjectPage = tuple[dict[str, ProjectInfo], str | None]
 
 
 @dataclass
@@ -300,8 +267,6 @@ class Projects:
     selected: list[Project] = field(default_factory=list)
     found: dict[Project, ProjectInfo] = field(default_factory=dict)
     lost: dict[Project, FleetgaugeError] = field(default_factory=dict)
-    listings: dict[str, list[dict[str, ProjectInfo]]] = field(default_factory=lambda: defaultdict(list))
-    _first: int = PROJECTS_PER_PAGE
     _failures: int = 0
 
     def select(self, named: list[Project], remembered: Collection[Project] = ()) -> None:
@@ -314,15 +279,14 @@ class Projects:
                 self.selected.append(project)
                 continue
             try:
-                listed = self.list_entity(project.entity)
-                if any(each.entity == project.entity and each.name not in listed for each in remembered):
-                    listed = {**listed, **self.list_entity(project.entity)}
-                if not listed:
+                found = self._list(project.entity)
+                if any(each.entity == project.entity and each not in found for each in remembered):
+                    found |= self._list(project.entity)
+                if not found:
                     raise UnknownProjectError(f"{project} matches no project; check WANDB_PROJECTS")
             except FleetgaugeError as error:
                 self.lost[project] = error
                 continue
-            found = {Project(project.entity, name): about for name, about in listed.items()}
             self.selected += found
             self.found |= found
         self.selected = list(dict.fromkeys(self.selected))
@@ -330,96 +294,79 @@ class Projects:
 
     def has_no_runs(self, project: Project) -> bool:
         """Return whether a project has no runs to read, by the listing of its entity."""
-        return self.found.get(project, ProjectInfo()).runs == 0
+        return project in self.found and self.found[project].runs == 0
 
     def is_deleted(self, project: Project) -> bool:
-        """Return whether the last two listings of an entity lack a project; it is listed up to twice more."""
-        if project.entity not in self.listings:
-            return False
-        listings = self.listings[project.entity]
+        """Return whether two more listings of its entity lack a project that an earlier one had."""
         try:
-            for _ in range(2):
-                if all(project.name not in listing for listing in listings[-2:]) and len(listings) > 1:
-                    return True
-                self.list_entity(project.entity)
+            return project in self.found and all(project not in self._list(project.entity) for _ in range(2))
         except FleetgaugeError as error:
             log.info("whether %s is deleted is unknown: %s", project, error)
             return False
-        return all(project.name not in listing for listing in listings[-2:])
 
-    def list_entity(self, entity: str) -> dict[str, ProjectInfo]:
-        """Return the projects of an entity by name; an error where it cannot be listed."""
-        listed: dict[str, ProjectInfo] = {}
+    def _list(self, entity: str) -> dict[Project, ProjectInfo]:
+        """Return the projects of an entity; an error where it cannot be listed."""
+        listed: dict[Project, ProjectInfo] = {}
         after: str | None = None
         while True:
-            before = len(listed)
             try:
-                page, following = persist(
+                page, after = persist(
                     lambda: self._page(entity, after),  # noqa: B023
                     self.deadline,
                     self.deadline.sleep,
                 )
             except TransientError as error:
                 raise SourceError(f"cannot list the projects of {entity}: {error}") from None
+            is_new = not page.keys() <= listed.keys()
             listed |= page
-            if following is None:
-                self.listings[entity].append(listed)
+            if after is None:
                 return listed
-            if following == after or len(listed) == before or len(listed) > MAX_PROJECTS:
+            if not is_new:
                 raise SourceError(f"the listing of the projects of {entity} does not end")
-            after = following
             if self.pause:
                 self.deadline.sleep(min(self.pause, max(0.0, self.deadline.remaining())))
 
-    def _page(self, entity: str, after: str | None) -> _ProjectPage:
+    def _page(self, entity: str, after: str | None) -> tuple[dict[Project, ProjectInfo], str | None]:
         """Return a page of projects, and the cursor behind which there are more.
 
-        Counting runs may be too much for the server: fewer projects are requested then, in the end without.
+        Counting runs may be too much for the server: after a few failures it is not requested.
         """
-        while True:
-            counts, created = Extra.RUN_COUNT not in self.missing, Extra.PROJECT_CREATED not in self.missing
-            more = f"{'createdAt' if created else ''} {'runCount(filters: $filters)' if counts else ''}"
-            text = _PROJECTS % {"variable": ", $filters: JSONString" if counts else "", "more": more}
-            variables: dict[str, Json] = {"entity": entity, "first": self._first, "after": after}
-            if counts:
-                variables["filters"] = json.dumps(self.filters)
-            try:
-                return self.api.execute(text, variables, self._reader(entity), self.deadline).content
-            except RejectedQueryError as error:
-                unknown = _unknown_parts(error, _PROJECT_PARTS, self.missing, self.api.url)
-                if not isinstance(unknown, UnknownPartsError):
-                    raise unknown from None
-                self.missing |= unknown.parts
-            except (OverloadedError, FailedPageError):
-                self._failures += 1
-                self._first = max(1, self._first // 2) if counts else PROJECTS_PER_PAGE
-                if self._failures >= COUNT_TRIES and counts:
-                    self.missing |= {Extra.RUN_COUNT}
-                    self._first = PROJECTS_PER_PAGE
-                raise
-
-    def _reader(self, entity: str) -> Callable[[Data, list[str]], _ProjectPage]:
-        def read(data: Data, errors: list[str]) -> _ProjectPage:
-            models = data.get("models")
+        counts = Extra.RUN_COUNT not in self.missing
+        text = _PROJECTS % {
+            "variable": ", $filters: JSONString" if counts else "",
+            "more": _selection([Extra.PROJECT_CREATED, Extra.RUN_COUNT], self.missing),
+        }
+        variables = {"entity": entity, "first": PROJECTS_PER_PAGE, "after": after}
+        if counts:
+            variables["filters"] = json.dumps(self.filters)
+        try:
+            data, errors = self.api.read(self.api.post(text, variables, self.deadline))
+            models: Json = data.get("models")
             if models is None and not errors:
                 raise self.api.unknown(f"entity {entity}")
-            try:
-                nodes = [edge["node"] for edge in models["edges"]] if models is not None else [None]
-                if models is None or (errors and None in nodes):  # a project whose runs cannot be counted
-                    raise FailedPageError(
-                        f"{self.api.url} could not list the projects of {entity}: {summary(errors)}"
+            with _known_shape(f"the projects of {entity}"):
+                nodes = [None] if models is None else [edge["node"] for edge in models["edges"]]
+                if errors and None in nodes:  # a project whose runs cannot be counted
+                    raise FailedRequestError(
+                        f"{self.api.url} could not list the projects of {entity}: {errors}", Failure.QUICK
                     )
                 page = {
-                    str(node["name"]): ProjectInfo(_time(node.get("createdAt")), _count(node.get("runCount")))
+                    Project(entity, str(node["name"])): ProjectInfo(
+                        _microseconds(node.get("createdAt")), node.get("runCount")
+                    )
                     for node in nodes
                     if node
                 }
                 information = models["pageInfo"]
                 return page, information["endCursor"] if information["hasNextPage"] else None
-            except (TypeError, KeyError, AttributeError) as error:
-                raise unknown_shape(f"the projects of {entity}", error) from None
-
-        return read
+        except UnknownFieldsError as error:
+            self.missing = without(error, self.missing, self.api.url)
+            return self._page(entity, after)
+        except FailedRequestError as error:
+            self._failures += error.failure in (Failure.HEAVY, Failure.QUICK)
+            if self._failures >= COUNT_TRIES:
+                self.missing |= {Extra.RUN_COUNT}
+            raise
 
     def _lose_collisions(self, named: list[Project]) -> None:
         """Of projects that Datadog stores under the same tags, keep the one that was created first.
@@ -441,14 +388,3 @@ class Projects:
                     f"Datadog stores its tags as those of {first}; rename it in W&B, or leave it out"
                 )
         self.selected = [project for project in self.selected if project not in self.lost]
-
-
-def _time(text: Json) -> int | None:
-    try:
-        return microseconds(text)
-    except ValueError:
-        return None
-
-
-def _count(value: Json) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

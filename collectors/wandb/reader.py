@@ -1,232 +1,119 @@
 """Read the runs of projects over a few connections, within one deadline.
 
-Threads only send requests and parse answers. Everything else is decided in the thread that iterates: what is
-requested next (`slices`), what is retried and when, and how all connections keep to the server's limits. The
-result does not depend on which answer comes first.
+Threads only send requests. Everything else is decided in the thread that iterates: what is requested next
+(`slices`), what is retried and when, and how all connections keep to the server's limits. The result does not
+depend on which answer comes first.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-import threading
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from functools import cached_property
+
+from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 
 from collectors.wandb.api import (
     Api,
-    FailedPageError,
-    OverloadedError,
-    RateLimitedError,
+    FailedRequestError,
     RefusedKeyError,
     RefusedProjectError,
-    RejectedQueryError,
-    Response,
+    UnknownFieldsError,
     UnknownProjectError,
 )
 from collectors.wandb.query import (
-    WIDE,
     CollidingProjectError,
     Extra,
     Filter,
-    PageRequest,
     Projects,
     RunPage,
-    UnknownPartsError,
-    fetch_runs,
+    read_runs,
+    runs_query,
     unneeded,
+    without,
 )
 from collectors.wandb.runs import Run, RunReader
 from collectors.wandb.settings import Project, WandbSettings
-from collectors.wandb.slices import Failure, SliceRequest, Slices
+from collectors.wandb.slices import Failure, Slice, SliceRequest, Slices
 from common.collector import Context
 from common.errors import DeadlineExceededError, FleetgaugeError, SourceError
-from common.net.http import MAX_RESPONSE_BYTES
-from common.net.retry import Deadline, TransientError, backoff, persist
+from common.net.http import MAX_RESPONSE_BYTES, Reply
+from common.net.retry import TransientError, backoff, persist, requested_wait, requests_left
 from common.times import iso
 
-WIDE_PAGE = 50  # runs of a page with complete configs and summaries, of 100 kB each
+HEAVY_AFTER = 10.0  # seconds: what fails later failed because of its size
 SYSTEM_METRICS_PAGE = 200  # runs of a page with their system metrics, of 10 kB each
-JOIN_TIMEOUT = 2.0  # seconds for all threads to end once their connections are closed
 ADDRESS = "WANDB_BASE_URL"
 UNSERVED, KNOWN = "unserved:", "projects"  # keys of the memory
+
+_Unserved = dict[str, dict[int, list[NonNegativeInt]]]  # by project and second of creation: offsets
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Listing:
-    """The runs of a project that could be read, and what could not.
-
-    `partial` names seconds of creation time that may hold more runs than were listed. `unseen` is the number
-    of rows that the server counts and never shows; None where it does not count.
-    """
-
-    project: Project
-    rows: Mapping[str, Run | None] = field(default_factory=dict)
-    total: int | None = 0
-    partial: list[str] = field(default_factory=list)
-    unserved: Mapping[int, Collection[int]] = field(default_factory=dict)  # offsets by second of creation
-    errors: int = 0  # beside the data
-    flaws: dict[str, list[str]] = field(default_factory=dict)  # by run
-
-    @property
-    def runs(self) -> list[Run]:
-        return [run for run in self.rows.values() if run is not None]
-
-    @property
-    def unseen(self) -> int | None:
-        return None if self.total is None else max(0, self.total - len(self.rows))
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """Return how much was dropped, by reason."""
-        dropped = Counter(reason for reasons in self.flaws.values() for reason in reasons)
-        dropped.update(unserved_run=sum(map(len, self.unserved.values())), graphql_error=self.errors)
-        return +dropped
-
-    def example(self, reason: str) -> str:
-        """Return where something was dropped for a reason."""
-        if reason == "unserved_run":
-            return f"{self.project}, a run created at {iso(min(self.unserved))}"
-        runs = (run for run, reasons in self.flaws.items() if reason in reasons)
-        return next((f"{self.project}, run {run}" for run in runs), str(self.project))
-
-    def add(self, page: RunPage) -> None:
-        """Add what is wrong with the runs of a page; a run that is shown again replaces itself."""
-        self.errors += page.errors
-        if self.flaws or page.flaws:
-            for row in page.page.rows:
-                if row.id in page.flaws:
-                    self.flaws[row.id] = page.flaws[row.id]
-                else:
-                    self.flaws.pop(row.id, None)
-
-
-Result = tuple[Project, Listing | Exception]
-
-
-class Throttle:
-    """How many requests may be under way, and when the next may start, on all connections."""
-
-    def __init__(self, connections: int, pause: float) -> None:
-        self.allowed = connections
-        self.opens = 0.0
-        self.reason: Exception | None = None
-        self._pause = pause
-
-    def start(self, now: float) -> None:
-        """Note that a request starts."""
-        self.opens, self.reason = now + self._pause, None
-
-    def delay(self, until: float, reason: Exception) -> None:
-        """Let no request start before `until`."""
-        if until > self.opens:
-            self.opens, self.reason = until, reason
-
-    def halve(self) -> None:
-        """Allow half as many requests at a time."""
-        self.allowed = max(1, self.allowed // 2)
-
-    def note(self, now: float, left: int | None, reset: float | None, under_way: int) -> None:
-        """Wait until the server's limit is reset, where those under way use up what is left of it."""
-        if left is not None and left <= under_way and reset is not None:
-            self.delay(now + reset, SourceError(f"it takes no request for {reset:g} s"))
-
-
 @dataclass(eq=False)
-class _Reading:
-    """A project that is being read."""
+class Listing:
+    """The runs of a project, and what could not be read of them."""
 
     project: Project
     slices: Slices[Run | None]
-    listing: Listing
-    trouble: Exception | None = None  # the last failure, while it lasts
+    flaws: dict[str, list[str]] = field(default_factory=dict)  # by run
+    errors: int = 0  # answers with errors beside the data
+    trouble: FailedRequestError | None = None  # the last failure, while it lasts
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The runs that could be read, once all are listed."""
+        return [run for run in self.slices.rows.values() if run is not None]
+
+    @property
+    def unseen(self) -> int | None:
+        """How many runs the server counts and never shows; None where it does not count."""
+        total = self.slices.total
+        return None if total is None else max(0, total - len(self.slices.rows))
+
+    def add(self, request: SliceRequest, read: RunPage) -> None:
+        """Add a page; a run that is shown again replaces itself."""
+        self.trouble = None
+        if read.errors:
+            self.errors += 1
+            log.warning("W&B answered for %s with errors beside the data: %s", self.project, read.errors)
+        if self.flaws:
+            self.flaws = {run: flaws for run, flaws in self.flaws.items() if run not in read.page.rows}
+        self.flaws |= read.flaws
+        self.slices.served(request, read.page)
 
 
-class _Workers:
-    """Threads that send requests; daemons, so that none keeps the process from ending."""
-
-    def __init__(self, number: int, work: Callable[[PageRequest], Response[RunPage]]) -> None:
-        self._jobs: SimpleQueue[tuple[_Reading, SliceRequest, PageRequest] | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[_Reading, SliceRequest, Response[RunPage] | Exception]] = (
-            SimpleQueue()
-        )
-        self._work = work
-        self._is_ending = False
-        self._threads = [
-            threading.Thread(target=self._run, name=f"wandb-{index}", daemon=True) for index in range(number)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def send(self, reading: _Reading, request: SliceRequest, page: PageRequest) -> None:
-        self._jobs.put((reading, request, page))
-
-    def receive(self, timeout: float) -> tuple[_Reading, SliceRequest, Response[RunPage] | Exception] | None:
-        """Return the next result; None where there is none in time."""
-        try:
-            return self._results.get(timeout=max(0.0, timeout))
-        except Empty:
-            return None
-
-    def end(self, close: Callable[[], None]) -> None:
-        """Close the connections, and wait for the threads."""
-        self._is_ending = True
-        close()
-        for _ in self._threads:
-            self._jobs.put(None)
-        until = time.monotonic() + JOIN_TIMEOUT
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            reading, request, page = job
-            result: Response[RunPage] | Exception
-            try:
-                result = self._work(page)
-            except Exception as error:
-                if not isinstance(error, _EXPECTED) and not self._is_ending:
-                    log.exception("unexpected error while reading %s", page.project)
-                # Its frames would keep the answer in memory, which may be large.
-                error.__traceback__ = error.__context__ = error.__cause__ = None
-                result = error
-            self._results.put((reading, request, result))
-            del job, reading, request, page, result
-
-
-_EXPECTED = (FleetgaugeError, TransientError, UnknownPartsError, RejectedQueryError)
+Result = tuple[Project, Listing | Exception]
+_Sent = tuple[Listing, SliceRequest, float]  # a request, and when it was sent
 
 
 class Reader:
     """Reads the projects of one run; `missing` are the parts of the query that the server does not know."""
 
-    def __init__(self, context: Context[WandbSettings], reading: RunReader) -> None:
+    def __init__(self, context: Context[WandbSettings]) -> None:
+        settings = context.settings
         self.missing: frozenset[Extra] = frozenset()
-        self._context, self._settings = context, context.settings
-        self._runs = reading
-        # The server's limits hold for all shards.
-        self._connections = max(1, self._settings.connections // context.shard.count)
-        self._api = Api(self._settings, context.network.http(self._settings.base_url, ADDRESS))
+        self.context = context
+        self.rows = RunReader(
+            settings.push_to_main, settings.gpu_count_key, settings.assumed_gpus, settings.owners
+        )
+        self._api = Api(settings, context.network.http(settings.base_url, ADDRESS))
         self._is_key_checked = False
-
-    @property
-    def _deadline(self) -> Deadline:
-        return self._context.deadline
 
     def select(self, filters: Filter) -> Projects:
         """Return the projects that the settings name and this shard reads; `filters` are of their runs.
 
         Collisions are resolved over the projects of all shards.
         """
-        context, named = self._context, self._settings.chosen()
+        context, named = self.context, self.context.settings.chosen()
         if any(project.name == "*" for project in named):
             context.report.progress("listing projects", 0, None)
-        projects = Projects(self._api, self._deadline, filters, self._settings.pause)
+        projects = Projects(self._api, context.deadline, filters, context.settings.pause)
         known = context.memory.get(KNOWN)
         paths = [path for path in known if isinstance(path, str)] if isinstance(known, list) else []
         projects.select(named, [Project(*path.split("/", 1)) for path in paths if "/" in path])
@@ -239,79 +126,82 @@ class Reader:
         }
         return projects
 
-    def listings(self, projects: Projects) -> Iterator[Listing]:
-        """Yield the listing of each project, in their order; count what was dropped, lose what failed.
+    def listings(self, projects: Projects) -> list[Listing]:
+        """Return the listing of each project, in their order; count what was dropped, lose what failed.
 
         Where nothing could be read, the first error is raised.
         """
         failed = dict[Project, Exception](projects.lost)
-        waiting, deleted, any_read = deque(projects.selected), set[Project](), False
         read: dict[Project, Listing] = {}
         for project, result in self.read(projects.selected, projects.filters, skip=projects.has_no_runs):
             if isinstance(result, Listing):
                 read[project] = result
             elif isinstance(result, UnknownProjectError) and projects.is_deleted(project):
                 log.info("%s was deleted before it was read", project)
-                deleted.add(project)
             else:
                 failed[project] = result
-            while waiting and (waiting[0] in read or waiting[0] in failed or waiting[0] in deleted):
-                listing = read.pop(waiting.popleft(), None)
-                if listing is not None:
-                    any_read = True
-                    self.count_dropped(listing)
-                    yield listing
         failed = {each: failed[each] for each in (*projects.lost, *projects.selected) if each in failed}
         errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
-        if errors and not any_read:
+        if errors and not read:
             raise _first_error(errors)
         for project, error in failed.items():
             reason = "tag_collision" if isinstance(error, CollidingProjectError) else "unreadable"
-            self._context.report.lose(str(project), error, reason)
-        self._context.memory[KNOWN] = [
+            self.context.report.lose(str(project), error, reason)
+        listings = [read[project] for project in projects.selected if project in read]
+        for listing in listings:
+            self.count_dropped(listing)
+        self.context.memory[KNOWN] = [
             str(project)
             for project in projects.selected
-            if project in projects.found and project not in deleted and not projects.has_no_runs(project)
+            if project in projects.found
+            and (project in read or project in failed)
+            and not projects.has_no_runs(project)
         ]
-
-    def active(self, projects: Iterable[Project], filters: Filter) -> Iterator[Result]:
-        """Yield the runs of projects that pass a filter, with their system metrics, or why there are none."""
-        return self.read([*projects], filters, system_metrics=True)
+        return listings
 
     def count_dropped(self, listing: Listing) -> None:
         """Report what was dropped of single runs, and the seconds that are not complete."""
-        report = self._context.report
-        for reason, number in listing.dropped.items():
-            report.drop(reason, number, listing.example(reason))
-        for second in listing.partial:
-            what = f"{listing.project}, runs created at {second}"
+        report, project, slices = self.context.report, listing.project, listing.slices
+        examples = {
+            reason: f"{project}, run {run}" for run, reasons in listing.flaws.items() for reason in reasons
+        }
+        dropped = Counter(reason for reasons in listing.flaws.values() for reason in reasons)
+        for second, offsets in slices.unserved.items():
+            dropped["unserved_run"] += len(offsets)
+            examples["unserved_run"] = f"{project}, a run created at {iso(second)}"
+        if listing.errors:
+            dropped["graphql_error"] = listing.errors
+        for reason, number in dropped.items():
+            report.drop(reason, number, examples.get(reason, str(project)))
+        for second_name in slices.partial:
+            what = f"{project}, runs created at {second_name}"
             report.lose(what, "not all of them could be listed", "incomplete")
-        log.info("%s: %d runs listed, %s unseen", listing.project, len(listing.rows), listing.unseen)
+        log.info("%s: %d runs listed, %s unseen", project, len(slices.rows), listing.unseen)
 
     def probe(self, project: Project, filters: Filter) -> int | None:
         """Read one run of a project with the complete query; return how many there are, None if unknown."""
-        unneeded_parts = unneeded(self._settings.grouping, system_metrics=self._settings.utilization)
+        settings, deadline = self.context.settings, self.context.deadline
+        unneeded_parts = unneeded(settings.grouping, system_metrics=settings.utilization)
+        request = SliceRequest(Slice(None, None, 1), None, None, 1)
+
+        def attempt() -> RunPage:
+            query = runs_query(project, filters, request, self.missing | unneeded_parts, self.rows)
+            return read_runs(self._api, project, self._api.post(*query, deadline), self.rows)
+
         while True:
-            page = PageRequest(project, filters, 1, missing=self.missing | unneeded_parts)
             try:
-                response = persist(
-                    lambda: fetch_runs(self._api, page, self._runs, self._deadline),  # noqa: B023
-                    self._deadline,
-                    self._deadline.sleep,
-                )
-            except UnknownPartsError as error:
-                self.missing |= error.parts
+                return persist(attempt, deadline, deadline.sleep).page.total
+            except UnknownFieldsError as error:
+                self.missing = without(error, self.missing, self._api.url)
             except RefusedProjectError:
-                self._check_key()
+                self.check_key()
                 raise
             except TransientError as error:
                 raise SourceError(f"{project}: {error}") from None
-            else:
-                return response.content.page.total
 
     def read(
         self,
-        projects: list[Project],
+        projects: Iterable[Project],
         filters: Filter,
         *,
         system_metrics: bool = False,
@@ -321,211 +211,203 @@ class Reader:
 
         Those to `skip` are empty without a request. RefusedKeyError ends all of them.
         """
-        yield from ((project, Listing(project)) for project in projects if skip(project))
-        projects = [project for project in projects if not skip(project)]
-        if projects:
-            yield from _Run(self, projects, filters, system_metrics=system_metrics).results()
+        work = _Pass(self, projects, filters, system_metrics=system_metrics)
+        for listing in [each for each in work.waiting if skip(each.project)]:
+            work.waiting.remove(listing)
+            yield listing.project, listing
+        yield from work.results()
 
-    def _check_key(self) -> None:
+    def check_key(self) -> None:
         """Check the key, once: a key that is refused is refused for all projects."""
         if self._is_key_checked:
             return
         self._is_key_checked = True
         try:
-            self._api.check_key(self._deadline)
+            self._api.check_key(self.context.deadline)
         except RefusedKeyError:
             raise
-        except _EXPECTED as error:
+        except (FleetgaugeError, TransientError, UnknownFieldsError) as error:
             log.info("cannot check the key: %s", error)
 
 
-class _Run:
+class _Pass:
     """One pass of a reader over projects, with connections of its own."""
 
     def __init__(
-        self, reader: Reader, projects: list[Project], filters: Filter, *, system_metrics: bool
+        self, reader: Reader, projects: Iterable[Project], filters: Filter, *, system_metrics: bool
     ) -> None:
-        context, settings = reader._context, reader._settings
-        self._reader, self._filters = reader, filters
+        context, settings, window = reader.context, reader.context.settings, reader.context.window
+        self._reader, self._filters, self._pause = reader, filters, settings.pause
         self._report, self._deadline = context.report, context.deadline
         self._unneeded = unneeded(settings.grouping, system_metrics=system_metrics)
-        self._throttle = Throttle(reader._connections, settings.pause)
-        self._page_size = settings.page_size
-        if system_metrics:
-            self._page_size = min(SYSTEM_METRICS_PAGE, settings.page_size)
-        self._under_way = 0
-        self._limited = 0  # answers in a row that were refused by the rate limit
-        self._ended: list[Result] = []
-        self._http = context.network.http(settings.base_url, ADDRESS, reader._connections)
-        self._largest = MAX_RESPONSE_BYTES // reader._connections
+        # The server's limits hold for all shards.
+        self._connections = max(1, settings.connections // context.shard.count)
+        self._http = context.network.http(settings.base_url, ADDRESS, self._connections)
         self._api = Api(settings, self._http)
-        key = UNSERVED + ("active" if system_metrics else "runs")
-        remembered = _seconds_by_project(context.memory.get(key), {*map(str, projects)})
-        self._unserved: dict[str, object] = {
-            project: {str(second): offsets for second, offsets in seconds.items()}
-            for project, seconds in remembered.items()
-        }
-        context.memory[key] = self._unserved
-        window, now = context.window, context.now
+        self._under_way: dict[Future[Reply], _Sent] = {}
+        self._ended: list[Result] = []
+        # How many requests may be under way, when the next may start, and what it waits for.
+        self._allowed = self._connections
+        self._opens = 0.0
+        self._obstacle: Exception | None = None
+        self._refusals = 0  # answers in a row that were refused by the rate limit
         since = window.since - settings.window
-        until = min(now, window.until) if window.is_live else window.until
-        self._waiting = deque(  # those that were not requested yet
-            _Reading(
-                project,
-                Slices(self._page_size, settings.max_runs, since, until, remembered.get(str(project))),
-                Listing(project),
-            )
-            for project in projects
+        until = min(context.now, window.until) if window.is_live else window.until
+        size = min(SYSTEM_METRICS_PAGE, settings.page_size) if system_metrics else settings.page_size
+        key = UNSERVED + ("active" if system_metrics else "runs")
+        remembered = _remembered(context.memory.get(key))
+        names = {project: str(project) for project in projects}
+        self._unserved = {name: _as_json(remembered[name]) for name in names.values() if name in remembered}
+        context.memory[key] = self._unserved
+        self.waiting = deque(  # those that were not requested yet
+            Listing(project, Slices(size, settings.max_runs, since, until, remembered.get(name)))
+            for project, name in names.items()
         )
-        self._readings: deque[_Reading] = deque()  # the last one requested is the last
+        self._started: deque[Listing] = deque()  # the last one requested is the last
 
     def results(self) -> Iterator[Result]:
-        def fetch(page: PageRequest) -> Response[RunPage]:
-            return fetch_runs(self._api, page, self._reader._runs, self._deadline)
-
-        workers = _Workers(self._reader._connections, fetch)
+        """Yield the listing of each project that waits, or why there is none."""
+        executor = ThreadPoolExecutor(self._connections, "wandb")
         try:
-            while self._waiting or self._readings:
-                self._start(workers)
+            while self.waiting or self._started:
+                self._send(executor)
                 if not self._ended:
-                    self._wait(workers)
+                    self._wait()
                 yield from self._ended
                 self._ended.clear()
         finally:
-            workers.end(self._http.close)
+            self._http.close()
+            executor.shutdown(cancel_futures=True)
 
-    def _start(self, workers: _Workers) -> None:
+    def _send(self, executor: ThreadPoolExecutor) -> None:
         """Send what may be sent now."""
         now = self._deadline.elapsed()
-        throttle = self._throttle
-        while self._under_way < throttle.allowed and throttle.opens <= now < self._deadline.seconds:
+        while len(self._under_way) < self._allowed and self._opens <= now < self._deadline.seconds:
             found = self._next(now)
             if found is None:
                 return
-            reading, request = found
-            throttle.start(now)
-            self._under_way += 1
-            page = PageRequest(
-                reading.project,
-                self._filters,
-                request.rows,
-                request.since,
-                request.until,
-                request.offset,
-                request.cursor,
-                self._reader.missing | self._unneeded,
-                self._largest,
-            )
-            workers.send(reading, request, page)
+            listing, request = found
+            self._opens, self._obstacle = now + self._pause, None
+            missing = self._reader.missing | self._unneeded
+            query = runs_query(listing.project, self._filters, request, missing, self._reader.rows)
+            largest = MAX_RESPONSE_BYTES // self._connections
+            future = executor.submit(self._api.post, *query, self._deadline, largest)
+            self._under_way[future] = (listing, request, now)
 
-    def _next(self, now: float) -> tuple[_Reading, SliceRequest] | None:
+    def _next(self, now: float) -> tuple[Listing, SliceRequest] | None:
         """Return the next request: first of a project that had none, then of each in turn, then of a cut."""
-        limit = WIDE_PAGE if self._reader.missing & WIDE else self._page_size
-        if self._waiting:
-            self._readings.append(self._waiting.popleft())
-            self._readings.rotate(1)
-        for _ in range(len(self._readings)):
-            reading = self._readings[0]
-            self._readings.rotate(-1)
-            request = reading.slices.next(now, limit)
+        if self.waiting:
+            self._started.append(self.waiting.popleft())
+            self._started.rotate(1)
+        for _ in range(len(self._started)):
+            listing = self._started[0]
+            self._started.rotate(-1)
+            request = listing.slices.next(now)
             if request is not None:
-                return reading, request
+                return listing, request
         # Slices that wait for a retry occupy a connection, too.
-        if sum(reading.slices.outstanding for reading in self._readings) < self._throttle.allowed:
-            for reading in self._readings:
-                request = reading.slices.cut(limit)
+        if sum(listing.slices.outstanding for listing in self._started) < self._allowed:
+            for listing in self._started:
+                request = listing.slices.cut()
                 if request is not None:
-                    return reading, request
+                    return listing, request
         return None
 
-    def _wait(self, workers: _Workers) -> None:
+    def _wait(self) -> None:
         """Wait for an answer, or until something may be requested, or the time is over."""
         now, end = self._deadline.elapsed(), self._deadline.seconds
-        later = [due for reading in self._readings if (due := reading.slices.due) is not None and due > now]
-        wake = self._throttle.opens if self._throttle.opens > now else min(later, default=end)
+        later = [due for each in self._started if (due := each.slices.due) is not None and due > now]
+        wake = self._opens if self._opens > now else min(later, default=end)
         if now >= end or (not self._under_way and wake >= end):
-            for reading in [*self._readings, *self._waiting]:
-                self._end(reading, self._timeout(reading, now))
+            for listing in [*self._started, *self.waiting]:
+                self._end(listing, self._timeout(listing, now))
         elif self._under_way:
-            is_full = self._under_way >= self._throttle.allowed
-            done = workers.receive(min(end if is_full else wake, end) - now)
-            if done is not None:
-                self._under_way -= 1
-                if done[0] in self._readings:
-                    self._take(*done)
+            is_full = len(self._under_way) >= self._allowed
+            timeout = max(0.0, min(end if is_full else wake, end) - now)
+            if done := wait(self._under_way, timeout, FIRST_COMPLETED).done:
+                future = done.pop()
+                listing, request, sent = self._under_way.pop(future)
+                if listing in self._started:
+                    self._take(future, listing, request, sent)
         else:
             self._deadline.sleep(wake - now)
 
-    def _take(self, reading: _Reading, request: SliceRequest, result: Response[RunPage] | Exception) -> None:
+    def _take(self, future: Future[Reply], listing: Listing, request: SliceRequest, sent: float) -> None:
         """Add an answer, or note a failure. Whatever is wrong with it costs its project."""
+        slices, now = listing.slices, self._deadline.elapsed()
         try:
-            if isinstance(result, Exception):
-                self._note_failure(reading, request, result)
+            try:
+                reply = future.result()
+                listing.add(request, read_runs(self._api, listing.project, reply, self._reader.rows))
+            except UnknownFieldsError as error:
+                self._reader.missing = without(error, self._reader.missing, self._api.url)
+                slices.release(request)
+            except FailedRequestError as error:
+                self._note_failure(listing, request, error, now - sent)
             else:
-                now, reading.trouble, self._limited = self._deadline.elapsed(), None, 0
-                self._throttle.note(now, result.requests_left, result.reset, self._under_way)
-                reading.listing.add(result.content)
-                reading.slices.served(request, result.content.page)
-                slices = reading.slices
+                self._refusals = 0
+                left, reset = requests_left(reply.headers), requested_wait(reply.headers, 0)
+                if left is not None and left <= len(self._under_way) and reset is not None:
+                    self._delay(now + reset, SourceError(f"it takes no request for {reset:g} s"))
                 done = len(slices.rows) if slices.total is None else min(len(slices.rows), slices.total)
-                self._report.progress(f"listing the runs of {reading.project}", done, slices.total)
-            if reading.slices.is_done:
-                self._end(reading, reading.listing)
+                self._report.progress(f"listing the runs of {listing.project}", done, slices.total)
+            if slices.is_done:
+                self._end(listing, listing)
         except RefusedKeyError:
             raise
+        except DeadlineExceededError:
+            self._end(listing, self._timeout(listing, now))
         except Exception as error:
+            if isinstance(error, RefusedProjectError):
+                self._reader.check_key()
             if not isinstance(error, FleetgaugeError):
-                log.exception("unexpected error while reading %s", reading.project)
-            self._end(reading, error)
+                log.exception("unexpected error while reading %s", listing.project)
+            self._end(listing, error)
 
-    def _note_failure(self, reading: _Reading, request: SliceRequest, error: Exception) -> None:
-        now, slices = self._deadline.elapsed(), reading.slices
-        if isinstance(error, UnknownPartsError):
-            self._reader.missing |= error.parts
-            return slices.release(request)
-        if isinstance(error, RefusedProjectError):
-            self._reader._check_key()
-        if isinstance(error, DeadlineExceededError):
-            raise self._timeout(reading, now)
-        if not isinstance(error, TransientError):
-            raise error
-        log.debug("%s failed: %s", reading.project, error)
-        reading.trouble = error
-        is_limited = isinstance(error, RateLimitedError)
-        self._limited += is_limited
+    def _note_failure(
+        self, listing: Listing, request: SliceRequest, error: FailedRequestError, took: float
+    ) -> None:
+        log.debug("%s failed: %s", listing.project, error)
+        now, failure = self._deadline.elapsed(), error.failure
+        if failure in (Failure.QUICK, Failure.ANSWERLESS) and took >= HEAVY_AFTER:
+            failure = Failure.HEAVY
+        listing.trouble = FailedRequestError(str(error), failure)
+        if failure is Failure.RATE_LIMITED:
+            self._refusals += 1
+            self._allowed = max(1, self._allowed // 2)
         if error.wait is not None:
             # Jitter, so that a fleet does not come back at one instant.
-            self._throttle.delay(now + error.wait + random.uniform(0, 0.5), error)  # noqa: S311
-        elif is_limited:
-            self._throttle.delay(now + backoff(self._limited), error)
-        if is_limited:
-            self._throttle.halve()
-            return slices.release(request)
-        failure = Failure.ANSWERLESS
-        tries = request.slice.answerless + 1
-        if isinstance(error, OverloadedError | FailedPageError):
-            failure = Failure.HEAVY if isinstance(error, OverloadedError) else Failure.QUICK
-            tries = min(slices.failures + 1, 3)  # to find a run that cannot be served takes many
-        request.slice.due = now if error.wait is not None else now + backoff(tries)
-        return slices.failed(request, failure, error)
+            self._delay(now + error.wait + random.uniform(0, 0.5), error)  # noqa: S311
+        elif failure is Failure.RATE_LIMITED:
+            self._delay(now + backoff(self._refusals), error)
+        else:
+            # To find a run that cannot be served takes many failures.
+            tries = (
+                request.slice.answerless if failure is Failure.ANSWERLESS else min(listing.slices.failures, 2)
+            )
+            request.slice.due = now + backoff(tries + 1)
+        listing.slices.failed(request, failure, error)
 
-    def _end(self, reading: _Reading, result: Listing | Exception) -> None:
-        slices, project = reading.slices, reading.project
+    def _delay(self, until: float, obstacle: Exception) -> None:
+        """Let no request start before `until`."""
+        if until > self._opens:
+            self._opens, self._obstacle = until, obstacle
+
+    def _end(self, listing: Listing, result: Listing | Exception) -> None:
+        slices, name = listing.slices, str(listing.project)
         if isinstance(result, Listing):
-            result.rows, result.total = slices.rows, slices.total
-            result.partial, result.unserved = slices.partial, slices.unserved
-            self._unserved.pop(str(project), None)
+            self._unserved.pop(name, None)
         if slices.unserved:
-            self._unserved[str(project)] = {str(at): offsets for at, offsets in slices.unserved.items()}
+            self._unserved[name] = _as_json(slices.unserved)
             for second in sorted(slices.unserved):
-                log.warning("stepped over a run of %s created at %s: W&B fails on it", project, iso(second))
-        (self._readings if reading in self._readings else self._waiting).remove(reading)
-        self._ended.append((project, result))
+                log.warning("stepped over a run of %s created at %s: W&B fails on it", name, iso(second))
+        (self._started if listing in self._started else self.waiting).remove(listing)
+        self._ended.append((listing.project, result))
 
-    def _timeout(self, reading: _Reading, now: float) -> FleetgaugeError:
-        reason = self._throttle.reason if self._throttle.opens > now else reading.trouble
-        slices = reading.slices
-        if isinstance(reason, OverloadedError):
+    def _timeout(self, listing: Listing, now: float) -> FleetgaugeError:
+        reason = self._obstacle if self._opens > now else listing.trouble
+        slices = listing.slices
+        if isinstance(reason, FailedRequestError) and reason.failure is Failure.HEAVY:
             return SourceError(
                 f"W&B could not be read in time: {reason}; lower FLEETGAUGE_WANDB_PAGE_SIZE (it went down to "
                 f"{slices.size} runs by itself), or raise --timeout"
@@ -548,13 +430,13 @@ def _first_error(errors: list[Exception]) -> Exception:
     return first
 
 
-def _seconds_by_project(memory: object, projects: Collection[str]) -> dict[str, dict[int, list[int]]]:
-    """Return what an earlier run remembered of rows that cannot be served, as far as it is readable."""
-    found: dict[str, dict[int, list[int]]] = {}
-    for project, seconds in memory.items() if isinstance(memory, dict) else ():
-        if project in projects and isinstance(seconds, dict):
-            for second, offsets in seconds.items():
-                if isinstance(second, str) and second.isdecimal() and isinstance(offsets, list):
-                    numbers = [offset for offset in offsets if isinstance(offset, int) and offset >= 0]
-                    found.setdefault(project, {})[int(second)] = numbers
-    return found
+def _as_json(unserved: dict[int, list[int]]) -> dict[str, list[int]]:
+    return {str(second): offsets for second, offsets in unserved.items()}
+
+
+def _remembered(memory: object) -> _Unserved:
+    """Return the rows that an earlier run could not get; none where the memory is damaged."""
+    try:
+        return TypeAdapter(_Unserved).validate_python(memory)
+    except ValidationError:
+        return {}

@@ -11,9 +11,11 @@ import fnmatch
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -30,7 +32,10 @@ MAX_SECONDS = 10**11  # a larger number is not a duration
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _EMPTY: Mapping[str, Any] = {}
-_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,9})?", re.ASCII)
+_NUMBERS = (int, float)
+# Metadata of a client that saw a GPU, and of one that saw other devices. It leaves out what it did not see.
+_GPU_KEYS = ("gpu", "gpu_count", "gpu_nvidia", "gpu_amd", "apple")
+_OTHER_KEYS = ("cpu_count", "tpu", "trainium")
 
 Json = Any  # a value of a JSON document; every use checks its type
 
@@ -52,15 +57,12 @@ TERMINAL = frozenset({State.FINISHED, State.FAILED, State.CRASHED, State.KILLED,
 _STATES = {state.value: state for state in State}
 
 
-class RunKind(IntEnum):
+class RunKind(StrEnum):
     """The purpose of a run. Push-to-main takes precedence over sweep."""
 
-    OTHER = 0
-    PUSH_TO_MAIN = 1
-    SWEEP = 2
-
-
-KIND_NAMES = {kind: kind.name.lower() for kind in RunKind}
+    OTHER = "other"
+    PUSH_TO_MAIN = "push_to_main"
+    SWEEP = "sweep"
 
 
 class Target(NamedTuple):
@@ -73,7 +75,7 @@ class Target(NamedTuple):
 class Reported(NamedTuple):
     """The figures of a run's GPUs: how many report, and the sum of their shares (1 is fully busy, or full).
 
-    `busiest` is in percent; `timestamp` and `runtime` are those of the row, in seconds, or None.
+    `busiest` is in percent; `timestamp` is that of the row, in seconds, or None.
     """
 
     gpus: int
@@ -82,7 +84,6 @@ class Reported(NamedTuple):
     memory_filled: float
     busiest: float
     timestamp: float | None
-    runtime: float | None
 
 
 class Run(NamedTuple):
@@ -125,7 +126,7 @@ class RunReader:
         self._target = re.compile(prefix + r"(?:(main)|pr\d+)\.[^.]+\.(.+)\.[^.]+").fullmatch
         self._gpu_count_key = gpu_count_key
         self._assumed_gpus = assumed_gpus
-        self._owners = owners
+        self._owners = owners or Owners()
 
     @property
     def summary_keys(self) -> list[str]:
@@ -153,40 +154,31 @@ class RunReader:
         title = str(node.get("displayName") or node.get("name") or "")
         kind, target = self._classify(title, node)
         ended = state in TERMINAL
-        computed = _computed(node.get("computeSeconds"), "bad_compute_seconds", flaws)
+        computed = _duration(node.get("computeSeconds"), "bad_compute_seconds", flaws)
         needs_summary = not (ended and computed) or kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key
         summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else _EMPTY
         if not (ended and computed):
             # Whether the server updates its figure while a run lasts is not documented: take the larger.
-            computed = max(computed, _computed(find(summary, "_wandb.runtime"), "bad_summary_value", flaws))
+            computed = max(computed, _duration(find(summary, "_wandb.runtime"), "bad_summary_value", flaws))
         row = _EMPTY
         if "systemMetrics" in node:
             row = _document(node["systemMetrics"], "bad_system_metrics", flaws)
         gpus, gpu = self._gpus(node, summary, row, flaws)
-        assumed = gpus is None
+        is_assumed = gpus is None
         gpus = self._assumed_gpus if gpus is None else gpus
-        if computed:
+        worked_from, duration = start, computed or seen - start
+        if computed or state is State.PENDING:  # one that waits may have a heartbeat, and computes nothing
             worked_from = max(start, seen - computed)
-        else:  # a run that waits may have a heartbeat, and has computed nothing
-            worked_from = max(start, seen) if state is State.PENDING else start
+        if ended and duration < 0:  # clocks disagree
+            flaws.append("negative_duration")
         name = str(node.get("name") or node["id"])
-        return Run(
-            id=str(node["id"]),
-            state=state,
-            kind=kind,
-            start=start,
-            seen=seen,
-            worked_from=worked_from,
-            duration=(computed or _span(start, seen, flaws)) if ended else None,
-            gpus=gpus,
-            gpus_assumed=assumed,
-            sweep=str(node["sweepName"]) if node.get("sweepName") else None,
-            target=target,
-            throughput=_throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _EMPTY,
-            owner=self._owners.read(node, gpu, KIND_NAMES[kind]) if self._owners else NO_OWNER,
-            name=name,
-            title=title or name,
-            reported=read_system_metrics(row, gpus, flaws) if row else None,
+        sweep = str(node["sweepName"]) if node.get("sweepName") else None
+        throughput = _throughput(summary, flaws) if kind is RunKind.PUSH_TO_MAIN else _EMPTY
+        reported = read_system_metrics(row, gpus, flaws) if row else None
+        return Run(  # by position, which is faster
+            *(str(node["id"]), state, kind, start, seen, worked_from),
+            *(duration if ended and duration >= 0 else None, gpus, is_assumed, sweep, target, throughput),
+            *(self._owners.read(node, gpu, kind), name, title or name, reported),
         )
 
     def _classify(self, title: str, node: Mapping[str, Json]) -> tuple[RunKind, Target | None]:
@@ -205,22 +197,22 @@ class RunReader:
         Where the sources have 0 and GPUs report nevertheless, these are counted.
         """
         config = _document(node.get("config"), "bad_config", flaws)
-        config = {key: _unwrapped(value) for key, value in config.items()}
-        writers = _writers(config.get("_wandb"))
+        writers = _writers(_unwrapped(config.get("_wandb")))
         writer: Mapping[str, Json] = writers[0] if writers else _EMPTY
         if len(writers) > 1:
             writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0)
         gpu = _gpu_name(writer)
         if self._gpu_count_key is not None:
-            for value in (find(config, self._gpu_count_key), _last(find(summary, self._gpu_count_key))):
+            config = {key: _unwrapped(value) for key, value in config.items()}
+            for value in (find(config, self._gpu_count_key), find(summary, self._gpu_count_key)):
                 if (count := _count(value, flaws)) is not None:
                     return count, gpu
         known = _count(writer.get("gpu_count"), flaws)
         information = node.get("runInfo")
         if known is None and isinstance(information, dict):
             known = _count(information.get("gpuCount"), flaws)
-        if known is None and any(map(_is_without_gpu, writers)) and not any(map(_names_gpu, writers)):
-            known = 0
+        if known is None and not any(writer.get(key) for writer in writers for key in _GPU_KEYS):
+            known = 0 if any(key in writer for writer in writers for key in _OTHER_KEYS) else None
         return gpus_in_row(row) if known == 0 else known, gpu
 
 
@@ -236,15 +228,10 @@ def microseconds(text: Json) -> int:
 
 def number(value: Json) -> int | float | None:
     """Return a finite number, also one that is written as text; None for anything else."""
-    if value is None:
-        return None
-    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
     try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an int too large for a float
+        found = float(value) if isinstance(value, str) else value
+        return found if type(found) in _NUMBERS and math.isfinite(found) else None
+    except (ValueError, OverflowError):  # an int may be too large for a float
         return None
 
 
@@ -269,21 +256,17 @@ def _document(text: Json, flaw: str, flaws: list[str]) -> Mapping[str, Json]:
     """Return a JSON object that is written as text; an empty one for no text."""
     if text is None or text == "":
         return _EMPTY
-    try:
-        document = _parse(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError):
-        document = None
+    document: Json = text
+    if isinstance(text, str):
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            with suppress(ValueError, RecursionError):
+                document = json.loads(text)  # accepts NaN and Infinity, which W&B's own client writes
     if isinstance(document, dict):
         return document
     flaws.append(flaw)
     return _EMPTY
-
-
-def _parse(text: str) -> Json:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return json.loads(text)  # accepts NaN and Infinity, which W&B's own client writes
 
 
 def _unwrapped(value: Json) -> Json:
@@ -305,24 +288,12 @@ def _writers(internal: Json) -> list[dict[str, Json]]:
     return [each for each in writers.values() if isinstance(each, dict)] if isinstance(writers, dict) else []
 
 
-def _names_gpu(writer: Mapping[str, Json]) -> bool:
-    """Return whether a client saw a GPU. It leaves out counts of 0 and lists without an entry."""
-    return any(writer.get(key) for key in ("gpu", "gpu_count", "gpu_nvidia", "gpu_amd", "apple"))
-
-
-def _is_without_gpu(writer: Mapping[str, Json]) -> bool:
-    """Return whether a client looked for devices and saw no GPU."""
-    return any(key in writer for key in ("cpu_count", "tpu", "trainium")) and not _names_gpu(writer)
-
-
 def _count(value: Json, flaws: list[str]) -> int | None:
-    if value is None:
-        return None
-    count = number(value)
-    if count is None or not 0 <= count <= MAX_GPUS or count != int(count):
-        flaws.append("bad_gpu_count")
-        return None
-    return int(count)
+    count = _number(value, "bad_gpu_count", flaws)
+    if count is None or (0 <= count <= MAX_GPUS and count == int(count)):
+        return None if count is None else int(count)
+    flaws.append("bad_gpu_count")
+    return None
 
 
 def _gpu_name(writer: Mapping[str, Json]) -> str | None:
@@ -335,38 +306,25 @@ def _gpu_name(writer: Mapping[str, Json]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _computed(value: Json, flaw: str, flaws: list[str]) -> int:
-    """Return how long a run computed, in microseconds; 0 where that is not known."""
-    value = _last(value)
+def _number(value: Json, flaw: str, flaws: list[str]) -> float | None:
+    """Return a number that may be absent or wrapped; None where it is, or is flawed."""
     if value is None:
-        return 0
-    seconds = number(value)
-    if seconds is None:
+        return None
+    found = number(_last(value))
+    if found is None and _last(value) is not None:
         flaws.append(flaw)
-        return 0
+    return found
+
+
+def _duration(value: Json, flaw: str, flaws: list[str]) -> int:
+    """Return how long a run computed, in microseconds; 0 where that is not known."""
+    seconds = _number(value, flaw, flaws) or 0
     return round(seconds * SECOND) if 0 < seconds < MAX_SECONDS else 0
 
 
-def _span(start: int, end: int, flaws: list[str]) -> int | None:
-    """Return the time from start to end; None where clocks disagree."""
-    if end < start:
-        flaws.append("negative_duration")
-        return None
-    return end - start
-
-
 def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, float]:
-    values = {}
-    for key in THROUGHPUT:
-        value = _last(find(summary, key))
-        if value is None:
-            continue
-        speed = number(value)
-        if speed is None:
-            flaws.append("bad_summary_value")
-        else:
-            values[key] = speed
-    return values
+    speeds = {key: _number(find(summary, key), "bad_summary_value", flaws) for key in THROUGHPUT}
+    return {key: speed for key, speed in speeds.items() if speed is not None}
 
 
 # System metrics: `system.gpu.<i>.gpu` for every GPU that the client sees, those of other users too, and
@@ -380,41 +338,41 @@ _BUSY, _MEMORY = "gpu", "memoryAllocated"
 
 def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) -> Reported | None:
     """Return the figures of the GPUs of a run, which has so many; None where none reports."""
-    of_process: dict[str, dict[_Device, float]] = {_BUSY: {}, _MEMORY: {}}
-    of_machine: dict[str, dict[_Device, float]] = {_BUSY: {}, _MEMORY: {}}
-    bad = False
+    figures: defaultdict[tuple[str, bool], dict[_Device, float]] = defaultdict(dict)
+    is_bad = False
     for key, value in row.items():
         parsed = _parse_key(key)
-        if parsed is None or value is None or parsed[1] not in of_process:
+        if parsed is None or value is None or parsed[1] not in (_BUSY, _MEMORY):
             continue
-        percent = value if type(value) is float or type(value) is int else number(value)
+        is_process, measure, device = parsed
+        percent = value if type(value) in _NUMBERS else number(value)
         if percent is not None and 0 <= percent <= 100:
-            (of_process if parsed[0] else of_machine)[parsed[1]][parsed[2]] = percent
+            figures[measure, is_process][device] = percent
         else:
-            bad = True
-    times = []
-    for key in ("_timestamp", "_runtime"):
-        seconds = number(row.get(key))
-        times.append(seconds if seconds is not None and seconds >= 0 else None)
-        bad = bad or (times[-1] is None and row.get(key) is not None)
-    if bad and "bad_system_metrics" not in flaws:
+            is_bad = True
+    timestamp = number(row.get("_timestamp"))
+    if timestamp is None or timestamp < 0:
+        is_bad = is_bad or row.get("_timestamp") is not None
+        timestamp = None
+    if is_bad and "bad_system_metrics" not in flaws:
         flaws.append("bad_system_metrics")
     # The GPUs of the process are the run's; without any, of the machine's as many as the run has.
-    own = {*of_process[_BUSY], *of_process[_MEMORY]}
-    busy, filled = (
-        {device: values[device] for device in own if device in values} if own else _first(values, gpus)
-        for values in (of_machine[measure] | of_process[measure] for measure in (_BUSY, _MEMORY))
-    )
+    own = figures[_BUSY, True].keys() | figures[_MEMORY, True].keys()
+    found = []
+    for measure in (_BUSY, _MEMORY):
+        values = figures[measure, False] | figures[measure, True]
+        devices = own & values.keys() if own else sorted(each for each in values if each[1] < gpus)[:gpus]
+        found.append([values[device] for device in devices])
+    busy, filled = found
     if not busy and not filled:
         return None
     return Reported(
         gpus=len(busy),
-        busy=math.fsum(busy.values()) / 100,
+        busy=math.fsum(busy) / 100,
         memory_gpus=len(filled),
-        memory_filled=math.fsum(filled.values()) / 100,
-        busiest=max(busy.values(), default=0.0),
-        timestamp=times[0],
-        runtime=times[1],
+        memory_filled=math.fsum(filled) / 100,
+        busiest=max(busy, default=0.0),
+        timestamp=timestamp,
     )
 
 
@@ -430,8 +388,3 @@ def _parse_key(key: str) -> tuple[bool, str, _Device] | None:
     """Return whether a figure is of the process, its measure and its GPU; None for any other key."""
     found = _KEY.fullmatch(key)
     return found and (bool(found[1]), found[3], (found[4] or "", int(found[2])))
-
-
-def _first(values: Mapping[_Device, float], gpus: int) -> dict[_Device, float]:
-    devices = sorted(device for device in values if device[1] < gpus)
-    return {device: values[device] for device in devices[:gpus]}

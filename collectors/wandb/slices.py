@@ -41,26 +41,18 @@ SLACK = 1.05  # by which a slice may hold more rows than expected without costin
 T = TypeVar("T")
 
 
-class Row(NamedTuple, Generic[T]):
-    """A row of a page: its id, its creation time as shown in seconds (None if unreadable), what was read."""
-
-    id: str
-    created: float | None
-    value: T
-
-
 class Page(NamedTuple, Generic[T]):
-    """The answer to a request.
+    """The answer to a request: its rows by id, and their creation times as shown, in seconds and in order.
 
-    `total` counts the rows of the slice, hidden ones too; None where the server does not count. `end` is the
-    offset of the last row, or `cursor` its cursor where that is not an offset.
+    An unreadable time is left out. `total` counts the rows of the slice, hidden ones too; None where the
+    server does not count. `end` is the offset of the last row; None if unknown.
     """
 
-    rows: Sequence[Row[T]]
+    rows: Mapping[str, T]
+    times: Sequence[float]
     total: int | None
     more: bool
     end: int | None = None
-    cursor: str | None = None
 
 
 class Failure(Enum):
@@ -69,6 +61,7 @@ class Failure(Enum):
     HEAVY = auto()  # they were too many
     QUICK = auto()  # one of them may be impossible to serve, or it was chance
     ANSWERLESS = auto()  # nothing
+    RATE_LIMITED = auto()  # nothing, and it is no failure of this request
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +76,6 @@ class _Crowd:
     suspects: set[int] = field(default_factory=set)  # offsets that could not be served in an earlier run
     unserved: set[int] = field(default_factory=set)  # offsets that cannot be served
     offset: int = 0
-    cursor: str | None = None
     rounds: int = 1
     seen_before: int = 0  # how many runs were known when this round began
     first: dict[str, int] = field(default_factory=dict)  # by run, the number of the first page that shows it
@@ -103,14 +95,14 @@ class _Crowd:
         """Add a page; return whether more follow in this round."""
         number = len(self.totals)
         self.totals.append(page.total)
-        for row in page.rows:
-            self.first.setdefault(row.id, number)
-            self.last[row.id] = number
+        for run in page.rows:
+            self.first.setdefault(run, number)
+            self.last[run] = number
         self.suspects.discard(self.offset)
         following = self.offset + (len(page.rows) or rows)
         if page.end is not None and page.end >= self.offset:
             following = page.end + 1
-        self.offset, self.cursor = following, page.cursor
+        self.offset = following
         return page.more if page.total is None else following < page.total
 
     @property
@@ -130,7 +122,7 @@ class _Crowd:
     def is_hopeless(self) -> bool:
         """Begin another round; return whether that would not help."""
         known, before = len(self.first), self.seen_before
-        self.offset, self.cursor, self.seen_before, self.rounds = 0, None, known, self.rounds + 1
+        self.offset, self.seen_before, self.rounds = 0, known, self.rounds + 1
         return self.totals[-1] is None or self.rounds > MAX_ROUNDS or (self.rounds > 2 and known == before)
 
 
@@ -167,7 +159,6 @@ class SliceRequest:
     rows: int
     expected: float | None = None  # rows that the slice was expected to hold
     offset: int = 0
-    cursor: str | None = None  # of the row before the first, where cursors are not offsets
 
 
 class Slices(Generic[T]):
@@ -195,7 +186,6 @@ class Slices(Generic[T]):
         self._since, self._until = since, max(since + 1, until)
         self.failures = 0  # in a row
         self._retries_help = False
-        self._is_ordered = True
         self._successes = 0  # in a row, since the size last changed
         self._patience = GROW_AFTER
         self._trial: SliceRequest | None = None  # of twice the size
@@ -223,33 +213,32 @@ class Slices(Generic[T]):
         """Return when the next slice may be requested; None where all are under way."""
         return min((each.due for each in self._slices if each.request is None), default=None)
 
-    def next(self, now: float = 0.0, limit: int | None = None) -> SliceRequest | None:
-        """Return the next request, for at most `limit` rows; None where answers must come first."""
+    def next(self, now: float = 0.0) -> SliceRequest | None:
+        """Return the next request; None where answers must come first."""
         for each in self._slices:
             if each.request is None and each.due <= now:
-                return self._request(each, limit or self._page_size)
+                return self._request(each)
         return None
 
-    def cut(self, limit: int | None = None) -> SliceRequest | None:
+    def cut(self) -> SliceRequest | None:
         """Return a request for half of the largest slice that needs several pages; None where there is none.
 
         It is for a connection that has nothing else to do: each cut may cost a page.
         """
-        rows = min(self.size, limit or self._page_size)
-        large = [each for each in self._slices if (each.expected or 0) > rows and not each.failures]
+        large = [each for each in self._slices if (each.expected or 0) > self.size and not each.failures]
         for each in sorted(large, key=lambda each: each.expected or 0, reverse=True):
             since, expected = each.since, each.expected or 0
             until = self._until if each.until is None else each.until
             if since is None or each.crowd is not None:
                 continue
-            pages = math.ceil(expected * SLACK / rows)
+            pages = math.ceil(expected * SLACK / self.size)
             share = (1 + (pages - 1) // 2) / pages  # what the page under way shows, and half of the rest
             at = since + round(min((until - since) * share, expected * share * each.pace))
             if since + OVERLAP < at < until:
                 tail = Slice(at, each.until, self._page_size, expected * (1 - share), each.pace, True)
                 each.until, each.expected = at, expected * share
                 self._slices.append(tail)
-                return self._request(tail, limit or self._page_size)
+                return self._request(tail)
         return None
 
     def release(self, request: SliceRequest) -> None:
@@ -262,7 +251,7 @@ class Slices(Generic[T]):
         """Note a failed request. SourceError where no other will do better."""
         piece, is_trial = request.slice, self._trial is request
         self.release(request)
-        if piece not in self._slices:  # the listing began anew
+        if failure is Failure.RATE_LIMITED:
             return
         self.failures += 1
         if self.failures >= MAX_FAILURES:
@@ -296,40 +285,31 @@ class Slices(Generic[T]):
     def served(self, request: SliceRequest, page: Page[T]) -> None:
         """Add the rows of a page, and decide what it leaves of its slice."""
         self.release(request)
-        times = [row.created for row in page.rows if row.created is not None]
-        self._check_filter(request, times)
-        self.rows.update([(row.id, row.value) for row in page.rows])
+        self._check_times(request, page)
+        self.rows.update(page.rows)
         if len(self.rows) > self._max_rows:
             raise SourceError(
                 f"there are more than {self._max_rows:,} runs to read; raise FLEETGAUGE_WANDB_MAX_RUNS"
             )
         self._note_success(request)
         piece = request.slice
-        if self._is_ordered and not _in_order(times):
-            # The server ignores the order, so whatever was continued is void: every slice must fit on a page.
-            self._is_ordered, self._slices, self.total = False, [Slice(None, None, self._page_size)], 0
-        if piece not in self._slices:
-            return
         if not piece.is_counted:
             piece.is_counted = True
             self.total = None if self.total is None or page.total is None else self.total + page.total
         if piece.crowd is not None:
             self._add_to_crowd(request, piece, piece.crowd, page)
         else:
-            self._continue(request, piece, page, times)
+            self._continue(request, piece, page)
 
-    def _request(self, piece: Slice, limit: int) -> SliceRequest:
+    def _request(self, piece: Slice) -> SliceRequest:
         size = self.size
         if size < self._page_size and self._successes >= self._patience and self._trial is None:
             size = min(2 * size, self._page_size)
-        rows = min(size, piece.rows, limit)
-        offset, cursor = 0, None
+        rows, offset = min(size, piece.rows), 0
         if piece.crowd is not None:
             rows = piece.crowd.limit(rows)
-            offset, cursor = piece.crowd.offset, piece.crowd.cursor
-        piece.request = request = SliceRequest(
-            piece, piece.since, piece.until, rows, piece.expected, offset, cursor
-        )
+            offset = piece.crowd.offset
+        piece.request = request = SliceRequest(piece, piece.since, piece.until, rows, piece.expected, offset)
         if rows > self.size:
             self._trial = request
         return request
@@ -343,28 +323,33 @@ class Slices(Generic[T]):
         if request.rows > self.size:
             self.size, self._successes = request.rows, 0
 
-    def _check_filter(self, request: SliceRequest, times: list[float]) -> None:
+    def _check_times(self, request: SliceRequest, page: Page[T]) -> None:
+        """Raise SourceError where the server ignores the filter on creation times, or their order."""
         low = -math.inf if request.since is None else request.since - TOLERANCE
         high = math.inf if request.until is None else request.until + TOLERANCE
-        for time in (min(times, default=low), max(times, default=high)):
+        for time in (min(page.times, default=low), max(page.times, default=high)):
             if not low <= time <= high:
                 limits = Slice(request.since, request.until, 0)
                 raise SourceError(
                     f"W&B ignores the filter on createdAt: a run of {iso(int(time))} is not in {limits}"
                 )
+        latest = accumulate(page.times, max)
+        if page.more and any(
+            time < before - TOLERANCE for time, before in zip(page.times, latest, strict=True)
+        ):
+            raise SourceError("W&B ignores the order of runs by createdAt, so that not all can be listed")
 
-    def _continue(self, request: SliceRequest, piece: Slice, page: Page[T], times: list[float]) -> None:
+    def _continue(self, request: SliceRequest, piece: Slice, page: Page[T]) -> None:
         """Continue a slice behind the last time shown, if it has more."""
-        total, number = page.total, len({row.id for row in page.rows})
+        total, times, number = page.total, page.times, len(page.rows)
         if total is not None and number >= total:
             return self._slices.remove(piece)
         if not page.more and (total is None or total <= request.rows):
             return self._slices.remove(piece)
-        last = times[-1] if times and self._is_ordered else None
-        start = None if last is None else math.floor(last) - OVERLAP
+        start = math.floor(times[-1]) - OVERLAP if times else None
         if start is None or (piece.since is not None and start <= piece.since):
-            # No progress: a crowded second, or a page without a time or in no order.
-            return self._halve(piece, crowded=last is not None, answer=(request, page))
+            # No progress: a crowded second, or a page without a time.
+            return self._halve(piece, crowded=start is not None, answer=(request, page))
         if piece.until is not None and start >= piece.until:
             return self._slices.remove(piece)
         piece.since = start
@@ -418,14 +403,14 @@ class Slices(Generic[T]):
 
     def _add_to_crowd(self, request: SliceRequest, piece: Slice, crowd: _Crowd, page: Page[T]) -> None:
         more = crowd.add(page, request.rows)
-        shows_all = request.offset == 0 and request.cursor is None and not more and not crowd.unserved
+        shows_all = request.offset == 0 and not more and not crowd.unserved
         if shows_all or crowd.is_complete:
             self._slices.remove(piece)
         elif crowd.offset > 2 * self._max_rows or (not more and crowd.is_hopeless()):
             self._leave_partial(piece)
 
     def _step_over(self, piece: Slice, crowd: _Crowd, error: Exception) -> None:
-        if piece.since is None or crowd.cursor is not None:  # no cursor of the next row can be made
+        if piece.since is None:
             return self._leave_partial(piece)
         crowd.suspects.discard(crowd.offset)
         crowd.unserved.add(crowd.offset)
@@ -440,9 +425,3 @@ class Slices(Generic[T]):
     def _leave_partial(self, piece: Slice) -> None:
         self._slices.remove(piece)
         self.partial.append(str(piece))
-
-
-def _in_order(times: list[float]) -> bool:
-    return times == sorted(times) or all(
-        time >= latest - TOLERANCE for time, latest in zip(times, accumulate(times, max), strict=True)
-    )

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
+from pydantic import TypeAdapter, ValidationError
+
 from collectors.wandb import metrics as m
 from collectors.wandb.groups import DOLLAR
 from collectors.wandb.ledger import Group, Ledger
@@ -22,7 +24,7 @@ from common.metric import Metric, Series
 
 MEMORY_KEY = "idle"
 
-_NOTHING = Reported(0, 0.0, 0, 0.0, 0.0, None, None)
+_NOTHING = Reported(0, 0.0, 0, 0.0, 0.0, None)
 
 
 class Memory(NamedTuple):
@@ -35,13 +37,10 @@ class Memory(NamedTuple):
     counted: int
     observed: int
     runtime: float
-    row_runtime: float | None
     timestamp: float | None
 
-    @property
-    def seconds(self) -> int:
-        """How long the run has been observed as idle."""
-        return self.counted - self.since
+
+Stored = dict[str, tuple[int, dict[str, Memory]]]  # by project: when, and by run
 
 
 class Observed(NamedTuple):
@@ -78,90 +77,63 @@ def with_observed_gpus(runs: Iterable[Run], observed: Iterable[Run]) -> list[Run
 
 
 def observe(
-    project: Project,
-    runs: Iterable[Run],
-    at: int,
-    max_gap: int,
-    settings: WandbSettings,
-    memory: dict[str, object],
+    project: Project, runs: Iterable[Run], at: int, max_gap: int, settings: WandbSettings, stored: Stored
 ) -> Observation:
-    """Return the active runs of a project with their figures, and store what was observed.
+    """Return the active runs of a project with their figures, and add to what is stored.
 
     An observation more than `max_gap` seconds after the last does not continue it.
     """
-    stored = memory.setdefault(MEMORY_KEY, {})
-    projects = stored if isinstance(stored, dict) else {}
-    memory[MEMORY_KEY] = projects
-    entry = projects.get(str(project))
-    before_at = entry.get("at") if isinstance(entry, dict) else None
-    before = stored_memories(entry.get("runs")) if isinstance(entry, dict) else {}
+    before_at, before = stored.get(str(project), (None, {}))
     after: dict[str, Memory] = {}
     found: list[Observed] = []
     for run in active_runs(runs, at, settings):
         reported = run.reported
-        timestamp = None if reported is None else reported.timestamp
-        if timestamp is not None and timestamp <= at - settings.stale_after:
+        if reported and reported.timestamp is not None and reported.timestamp <= at - settings.stale_after:
             reported = None  # as old as a stale heartbeat
         runtime = (run.seen - run.worked_from) / SECOND
         idle = remember(before.get(run.name), reported, runtime, at, settings.idle_below, max_gap)
         if idle is not None:
             after[run.name] = idle
         is_low = idle is not None and reported is not None and bool(reported.gpus)
-        found.append(Observed(run, reported or _NOTHING, idle.seconds if idle and is_low else None))
-    projects[str(project)] = {"at": at, "runs": {name: [*idle] for name, idle in after.items()}}
-    has_before = type(before_at) is int and 0 <= at - before_at <= max_gap
+        found.append(
+            Observed(run, reported or _NOTHING, idle.counted - idle.since if idle and is_low else None)
+        )
+    stored[str(project)] = (at, after)
+    has_before = before_at is not None and 0 <= at - before_at <= max_gap
     return Observation(project, at, found, has_before)
 
 
-def forget_old_observations(memory: dict[str, object], at: int, max_gap: int) -> None:
-    """Remove projects that were not observed for so long that nothing can follow from it."""
-    stored = memory.get(MEMORY_KEY)
-    if isinstance(stored, dict):
-        memory[MEMORY_KEY] = {
-            project: entry
-            for project, entry in stored.items()
-            if isinstance(entry, dict) and type(entry.get("at")) is int and at - entry["at"] <= max_gap
-        }
+def load_observations(memory: dict[str, object]) -> Stored:
+    """Return what a collector's memory holds of earlier observations; nothing where it is damaged."""
+    try:
+        return TypeAdapter(Stored).validate_python(memory.get(MEMORY_KEY, {}))
+    except ValidationError:
+        return {}
 
 
-def stored_memories(stored: object) -> dict[str, Memory]:
-    """Return the memories of a project as a state document has them, without those that are damaged."""
-    items = stored.items() if isinstance(stored, dict) else ()
-    return {run: Memory(*values) for run, values in items if isinstance(values, list) and _is_memory(values)}
-
-
-def _is_memory(values: list[object]) -> bool:
-    return (
-        len(values) == len(Memory._fields)
-        and all(type(value) in (int, float) for value in values[:4])
-        and all(value is None or type(value) in (int, float) for value in values[4:])
-    )
+def save_observations(memory: dict[str, object], stored: Stored, at: int, max_gap: int) -> None:
+    """Store observations, without projects of which the last is so old that nothing can follow from it."""
+    memory[MEMORY_KEY] = {name: entry for name, entry in stored.items() if at - entry[0] <= max_gap}
 
 
 def remember(
     before: Memory | None, reported: Reported | None, runtime: float, at: int, below: float, max_gap: int
 ) -> Memory | None:
     """Return what to store of a run after an observation; None where it is not low."""
-    row_runtime = None if reported is None else reported.runtime
-    if before is not None and not 0 <= at - before.observed <= max_gap:
-        before = None
-    if before is not None and (runtime < before.runtime or _is_less(row_runtime, before.row_runtime)):
-        before = None  # it was restarted
+    if before is not None and (not 0 <= at - before.observed <= max_gap or runtime < before.runtime):
+        before = None  # it was not observed for too long, or restarted
     if reported is None or not reported.gpus:
         return before and before._replace(observed=at, runtime=runtime)
     is_busy = reported.busiest >= below
-    if before is not None and not _is_less(before.timestamp, reported.timestamp, unknown=True):
-        if is_busy and reported.timestamp != before.timestamp:
+    if before and before.timestamp is not None and reported.timestamp is not None:
+        if is_busy and reported.timestamp < before.timestamp:
             return None  # a clock was set back
-        return before._replace(observed=at, runtime=runtime)  # the row of an earlier observation
+        if reported.timestamp <= before.timestamp:  # the row of an earlier observation
+            return before._replace(observed=at, runtime=runtime)
     if is_busy:
         return None
     since = at if before is None else before.since
-    return Memory(since, at, at, runtime, row_runtime, reported.timestamp)
-
-
-def _is_less(value: float | None, other: float | None, *, unknown: bool = False) -> bool:
-    return unknown if value is None or other is None else value < other
+    return Memory(since, at, at, runtime, reported.timestamp)
 
 
 def observed_series(observation: Observation, ledger: Ledger, settings: WandbSettings) -> Iterator[Series]:

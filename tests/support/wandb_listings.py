@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from collectors.wandb.slices import Failure, Page, Row, SliceRequest, Slices
+from collectors.wandb.slices import Failure, Page, SliceRequest, Slices
 from common.errors import SourceError
 from common.times import iso
 
@@ -40,7 +40,7 @@ class Listing:
     page_size: int = 40
     connections: int = 1
     totals: bool = True
-    offsets: bool = True  # whether cursors are offsets
+    offsets: bool = True  # whether cursors show them
     ordered: bool = True
     stable: bool = True  # order of runs that were created at the same time
     shown: Callable[[float], float] = float
@@ -68,22 +68,19 @@ class Listing:
             chosen.sort(key=lambda run: (run.created, tie(run)))
         else:
             chance.shuffle(chosen)
-        begin = request.offset if request.cursor is None else int(request.cursor) + 1
+        begin = request.offset
         end = begin + min(request.rows, self.cap or request.rows)
         part = chosen[begin:end]
         if any(run.unservable for run in part):
             return Failure.QUICK
         more, last = end < len(chosen), begin + len(part) - 1
+        visible = [run for run in part if not run.hidden]
         return Page(
-            [
-                Row(run.id, None if run.unreadable else self.shown(run.created), None)
-                for run in part
-                if not run.hidden
-            ],
+            {run.id: None for run in visible},
+            [self.shown(run.created) for run in visible if not run.unreadable],
             len(chosen) if self.totals else None,
             more,
             last if self.offsets and part else None,
-            None if self.offsets or not more else str(last),
         )
 
     def change(self) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from collectors.wandb.query import Filter, Projects, touched_since
 from collectors.wandb.reader import Listing, Reader
-from collectors.wandb.runs import RunReader
 from collectors.wandb.settings import WandbSettings
 from common.collector import Context, Network, Report
 from common.config.sources import ConfigurationFile, load
@@ -75,10 +74,7 @@ def context(
 
 def reader(given: Context[WandbSettings]) -> Reader:
     """Return a reader of runs."""
-    chosen = given.settings
-    return Reader(
-        given, RunReader(chosen.push_to_main, chosen.gpu_count_key, chosen.assumed_gpus, chosen.owners)
-    )
+    return Reader(given)
 
 
 # Any: options of `context`, and variables

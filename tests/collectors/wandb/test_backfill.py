@@ -95,7 +95,7 @@ def reconstructable(found: list[Point]) -> Points:
 
 
 @pytest.mark.slow
-def test_a_backfill_of_a_day_equals_the_live_ticks_of_that_day_point_by_point(server: Wandb) -> None:
+def test_backfill_of_a_day_equals_the_live_ticks_of_that_day(server: Wandb) -> None:
     day = Window(AT - DAY, AT, STEP)
     runs = lives(day.since, day.until, 400)
     shown = server.add("acme", "ants")
@@ -156,7 +156,7 @@ def test_without_usage_there_is_none_of_the_past(server: Wandb) -> None:
     assert {point.timestamp for point in plain} == {*window.ticks}
 
 
-def test_a_project_that_cannot_be_read_is_lost_once_and_the_others_are_sent(server: Wandb) -> None:
+def test_project_that_cannot_be_read_is_lost_once(server: Wandb) -> None:
     server.add("acme", "ants", [row("a")])
     again = collect(server, window=Window(AT - 3600, AT, STEP), WANDB_PROJECTS="acme/ants,acme/gone")
     assert {project_of(point) for point in again.points} == {"project:ants"}
@@ -179,7 +179,7 @@ def test_listing_reports_its_progress(server: Wandb) -> None:
 
 
 class TestGaps:
-    def test_ticks_that_were_missed_are_sent_by_the_next_one_for_their_own_time(self, server: Wandb) -> None:
+    def test_missed_ticks_are_sent_by_the_next_run_for_their_own_time(self, server: Wandb) -> None:
         server.add("acme", "ants", [row("a", started=-2, ended=-0.5), row("b", "running", ended=-0.001)])
         ran = collect(server, sent_until=AT - 4 * STEP)
         values = values_of(ran.points)

@@ -15,7 +15,7 @@ from collectors.wandb.ledger import Ledger
 from collectors.wandb.metrics import METRICS
 from collectors.wandb.runs import Run, RunReader, State
 from collectors.wandb.settings import WandbSettings
-from collectors.wandb.utilization import Observation, observe, observed_series
+from collectors.wandb.utilization import Observation, Stored, observe, observed_series
 from common.metric import Combine, Metric
 from support.servers.fleet import client_config, system_row, text
 from support.wandb_ledger import ANTS, Points, points
@@ -63,7 +63,7 @@ class Fleet:
         reader = RunReader("github.sky.*", None, 1, self.settings.owners)
         found = [reader.read(node(number, pick), []) for number in range(30)]
         self.runs: list[Run] = [run for run in found if run is not None]
-        memory: dict[str, object] = {}
+        memory: Stored = {}
         for tick in range(AT - 4 * STEP, AT + 1, STEP):
             observation = observe(ANTS, self.runs, tick, 2 * STEP, self.settings, memory)
         self.observation: Observation = observation

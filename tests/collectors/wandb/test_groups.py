@@ -32,7 +32,7 @@ def group(by: str, said: dict[str, Any], gpu: str | None = None, **options: Any)
 
 
 class TestGroups:
-    def test_every_part_of_a_group_is_read_from_its_field_in_the_order_of_the_settings(self) -> None:
+    def test_parts_of_a_group_are_in_the_order_of_the_settings(self) -> None:
         said = node(tags=["baseline", "team=ants", "team=bees"])
         owner = Owners(EVERYTHING).read(said, "NVIDIA H100 80GB HBM3", "sweep")
         assert owner == Owner(("ann", "h100", "g", "train", "sweep", "ants"), "ann", "h100", None)

@@ -198,29 +198,6 @@ class TestPrices:
         assert (unmatched or "") in findings
 
 
-class TestHashKey:
-    @pytest.mark.parametrize("key", ["", "  "])
-    def test_a_blank_key_is_a_configuration_error(self, world: World, key: str) -> None:
-        world.wandb.add("acme", "ants", rows(1))
-        outcome = world.run(FLEETGAUGE_WANDB_USER_HASH_KEY=key)
-        assert outcome.error is not None
-        assert outcome.error.configuration
-        assert "FLEETGAUGE_WANDB_USER_HASH_KEY" in outcome.error.message
-
-    @pytest.mark.parametrize(
-        ("environ", "finding"),
-        [
-            ({}, "usernames are sent as they are"),
-            ({"FLEETGAUGE_WANDB_USER_HASH_KEY": "k" * 16}, "usernames are sent as keyed hashes"),
-        ],
-    )
-    def test_check_says_whether_names_are_hashed(
-        self, world: World, environ: dict[str, Any], finding: str
-    ) -> None:
-        world.wandb.add("acme", "ants", rows(1))
-        assert finding in world.run(Mode.CHECK, **environ).findings
-
-
 def test_series_beyond_the_cap_make_a_run_partial_and_are_named(world: World) -> None:
     for number in range(3):
         world.wandb.add("acme", f"p{number}", rows(1))

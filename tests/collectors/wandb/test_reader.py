@@ -16,12 +16,11 @@ import pytest
 
 from collectors.wandb import reader as reader_module
 from collectors.wandb.query import Extra, active_since
-from collectors.wandb.reader import SYSTEM_METRICS_PAGE, Listing, Throttle
+from collectors.wandb.reader import Listing
 from collectors.wandb.settings import Project
 from common.errors import ConfigurationError, DeadlineExceededError, SourceError
 from common.shards import Shard
 from support.servers.faults import Fault
-from support.servers.fleet import system_row
 from support.servers.wandb import HANGS, KEY, Query, Wandb
 from support.wandb_reading import AT, COHORT, Read, context, read, reader, row, rows
 
@@ -136,7 +135,11 @@ class TestRequests:
         server.add("acme", "ants", [row(f"c{index}", started=-2, hidden=index == 3) for index in range(25)])
         left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="10")
         [listing] = left.listings
-        assert (len(listing.runs), listing.unseen, listing.partial) == (24, 1, ["2026-11-14T22:00:00Z"])
+        assert (len(listing.runs), listing.unseen, listing.slices.partial) == (
+            24,
+            1,
+            ["2026-11-14T22:00:00Z"],
+        )
         assert left.report.lost == [
             "acme/ants, runs created at 2026-11-14T22:00:00Z: not all of them could be listed"
         ]
@@ -194,32 +197,14 @@ class TestRequests:
 
 
 class TestActive:
-    def test_system_metrics_of_active_runs_come_by_the_same_slices(self, server: Wandb) -> None:
-        busy = [
-            row(f"b{index:03d}", "running", started=-5 + index / 1000, ended=-0.01) for index in range(450)
-        ]
-        for each in busy:
-            each.system = system_row(70.0)
-        server.add("acme", "ants", [*rows(50), *busy])
-        started = reader(context(server, Read()))
-        [(project, listing)] = started.active([ANTS], active_since(AT - 900))
-        assert project == ANTS
-        assert isinstance(listing, Listing)
-        assert len(listing.runs) == 450
-        assert {query.variables["first"] for query in server.requests} == {SYSTEM_METRICS_PAGE}
-        assert len(server.requests) == 3
-        assert all("systemMetrics" in query.body.decode() for query in server.requests)
-
-    def test_a_run_that_cannot_be_served_is_remembered_apart_from_the_first_query(
-        self, server: Wandb
-    ) -> None:
+    def test_unservable_active_run_has_a_memory_of_its_own(self, server: Wandb) -> None:
         listed = server.add(
             "acme", "ants", [row(f"b{n}", "running", started=-n - 1, ended=-0.01) for n in range(9)]
         )
         listed[4].unservable = True
         left = Read()
         started = reader(context(server, left, 500))
-        [(_, listing)] = started.active([ANTS], active_since(AT - 900))
+        [(_, listing)] = started.read([ANTS], active_since(AT - 900), system_metrics=True)
         assert isinstance(listing, Listing)
         assert (len(listing.runs), [*left.memory]) == (8, ["unserved:active"])
 
@@ -260,6 +245,7 @@ class TestProjectsSideBySide:
         left = read(server, WANDB_PROJECTS="acme/ants,acme/bees")
         assert isinstance(left.error, ConfigurationError)
         assert "(and 1 more could not be read)" in str(left.error)
+        assert left.report.lost == []
 
     def test_a_wrong_key_is_configuration(self, server: Wandb) -> None:
         server.add("acme", "ants")
@@ -351,8 +337,11 @@ class TestTime:
         assert (left.counts, dict(left.report.dropped)) == ({"acme/ants": 40}, {})
         assert [request.variables["first"] for request in server.requests][:3] == [40, 20, 10]
 
-    def test_a_run_too_large_to_hold_is_stepped_over(self, server: Wandb) -> None:
-        server.add("acme", "ants", rows(40, seconds=60))[0].config = {"_wandb": "x" * 2**24}
+    def test_a_run_too_large_to_hold_is_stepped_over(
+        self, server: Wandb, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reader_module, "MAX_RESPONSE_BYTES", 2**17)
+        server.add("acme", "ants", rows(40, seconds=60))[0].config = {"_wandb": "x" * 2**17}
         left = read(server, FLEETGAUGE_WANDB_PAGE_SIZE="16", FLEETGAUGE_WANDB_CONNECTIONS="1", deadline=300)
         assert left.error is None
         assert (left.counts, dict(left.report.dropped)) == ({"acme/ants": 39}, {"unserved_run": 1})
@@ -452,11 +441,13 @@ class TestLimits:
         assert "answered 429" in str(left.error)
         assert (left.waits, left.report.requests) == ([], 1)
 
-    @pytest.mark.parametrize("remaining", ["0", "1"])
-    def test_the_servers_count_of_requests_is_kept_to(self, server: Wandb, remaining: str) -> None:
+    @pytest.mark.parametrize(("remaining", "connections"), [("0", "4"), ("1", "4"), ("0", "1")])
+    def test_the_servers_count_of_requests_is_kept_to(
+        self, server: Wandb, remaining: str, connections: str
+    ) -> None:
         names = many(server, 6)
         server.headers = {"RateLimit-Remaining": remaining, "RateLimit-Reset": "5"}
-        left = read(server, WANDB_PROJECTS=names)
+        left = read(server, WANDB_PROJECTS=names, FLEETGAUGE_WANDB_CONNECTIONS=connections)
         assert len(left.counts) == 6
         assert left.waits
         assert all(4 < wait <= 5 for wait in left.waits)
@@ -466,14 +457,3 @@ class TestLimits:
         left = read(server, WANDB_PROJECTS=names, FLEETGAUGE_WANDB_PAUSE="2s")
         assert len(left.counts) == 8
         assert sum(left.waits) == pytest.approx(14, abs=2)
-
-    def test_the_longest_delay_counts_and_half_is_never_none(self) -> None:
-        throttle, first = Throttle(3, 0), SourceError("first")
-        throttle.delay(5, first)
-        throttle.delay(4, SourceError("sooner"))
-        assert (throttle.opens, throttle.reason) == (5, first)
-        allowed = []
-        for _ in range(3):
-            throttle.halve()
-            allowed.append(throttle.allowed)
-        assert allowed == [1, 1, 1]

@@ -6,7 +6,7 @@ import pytest
 
 from collectors.wandb.settings import Project, WandbSettings
 from common.config.sources import ConfigurationFile, load
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, NotConfiguredError
 
 HASH_KEY = "FLEETGAUGE_WANDB_USER_HASH_KEY"
 
@@ -18,6 +18,9 @@ def made(file: ConfigurationFile | None = None, /, **variables: str) -> WandbSet
 
 def test_defaults_are_those_of_the_specification() -> None:
     found = made()
+    assert (found.window, found.stale_after, found.page_size, found.pause) == (86_400, 900, 500, 0)
+    assert (found.push_to_main, found.gpu_count_key, found.assumed_gpus) == ("github.sky.*", None, 1)
+    assert found.base_url == "https://api.wandb.ai"
     assert (found.usage, found.utilization, found.group_by) == (True, True, ("user", "gpu_type"))
     assert (found.max_groups, found.idle_below, found.idle_after, found.idle_runs) == (200, 5, 3600, 20)
     assert (found.gpu_prices, found.user_hash_key, found.prices) == ((), None, {})
@@ -70,6 +73,19 @@ def test_groups_are_read_only_where_something_is_sent_by_group() -> None:
 def test_path_that_is_no_project_is_a_configuration_error(path: str) -> None:
     with pytest.raises(ConfigurationError, match="write entity/project"):
         made(WANDB_PROJECTS=path)
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"WANDB_ENTITY": "acme"}, {"WANDB_PROJECT": "ants"}, {"WANDB_API_KEY": ""}]
+)
+def test_without_a_project_or_key_it_is_not_configured(variables: dict[str, str]) -> None:
+    with pytest.raises(NotConfiguredError, match="WANDB_"):
+        made(**{"WANDB_PROJECTS": " , ", **variables})
+
+
+def test_one_project_may_be_named_by_two_variables() -> None:
+    found = made(WANDB_PROJECTS="", WANDB_ENTITY="acme", WANDB_PROJECT="ants")
+    assert found.chosen() == [Project("acme", "ants")]
 
 
 def test_each_project_is_read_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.wandb.slices import Failure, Page, Row, Slices
+from collectors.wandb.slices import Failure, Page, Slices
 from common.errors import SourceError
 from common.times import iso
 from support.wandb_listings import CLASSES, COMBINED, SINCE, UNTIL, Listing, listing, missed
@@ -44,7 +44,8 @@ def requests(make: Callable[[int], Listing], seeds: int) -> list[int]:
 
 
 def page(*times: float | None, total: int | None = None, more: bool = False) -> Page[None]:
-    return Page([Row(f"r{time}", time, None) for time in times], total, more)
+    shown = [time for time in times if time is not None]
+    return Page({f"r{time}": None for time in times}, shown, total, more)
 
 
 def started(size: int = 3, **unserved: list[int]) -> Slices[None]:
@@ -86,7 +87,7 @@ class TestCost:
     def test_a_server_that_serves_200_rows_is_asked_for_few_more(self) -> None:
         assert requests(lambda seed: evenly(seed, 3000, heavy_above=200), 20)[-1] <= 2.5 * 15
 
-    def test_one_run_that_cannot_be_served_costs_at_most_80_requests_and_5_when_remembered(self) -> None:
+    def test_unservable_run_costs_80_requests_and_5_when_remembered(self) -> None:
         for seed in range(60):
             made = evenly(seed, 600)
             made.runs[seed * 10].unservable = True
@@ -168,10 +169,9 @@ class TestDecisions:
         slices = Slices[None](2, 100, SINCE, UNTIL)
         while (request := slices.next()) is not None:
             inside = request.since is None or request.since <= SINCE < (request.until or UNTIL)
-            rows = [
-                Row(f"r{at}", float(SINCE), None) for at in range(request.offset, min(request.offset + 2, 4))
-            ]
-            slices.served(request, Page(rows, 5, request.offset + 2 < 5) if inside else Page([], 0, False))
+            rows = {f"r{at}": None for at in range(request.offset, min(request.offset + 2, 4))}
+            shown = Page(rows, [float(SINCE)] * len(rows), 5, request.offset + 2 < 5)
+            slices.served(request, shown if inside else Page({}, [], 0, False))
         assert (slices.partial, len(slices.rows), slices.total) == ([iso(SINCE)], 4, 5)
 
     def test_more_runs_than_allowed_are_an_error(self) -> None:
@@ -183,7 +183,7 @@ class TestDecisions:
 
 
 class TestFailures:
-    def test_a_heavy_page_halves_the_rows_until_eight_succeeded_and_one_trial_doubles_them(self) -> None:
+    def test_heavy_page_halves_the_rows_until_eight_pages_succeeded(self) -> None:
         slices = started(64)
         request = slices.next()
         assert request is not None
