@@ -27,7 +27,7 @@ _RUN = ("pipeline_kind", "run_hash")
 
 def _of(family: str, *keys: str) -> tuple[Metric, ...]:
     families = {"pipeline": m.PIPELINE, "cluster": m.CLUSTER, "stage": m.STAGE}
-    return tuple(families[family][key].metric for key in keys)
+    return tuple(families[family][key] for key in keys)
 
 
 def _cluster(title: str, key: str) -> Widget:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from common.dashboard import Condition, Monitor, Section, bars, line
-from common.metric import Combine, Metric, Series, count, gauge
+from common.metric import Combine, Metric, count, gauge
 
 _PAGE = "docs/records.md"
 
@@ -20,27 +19,11 @@ class IngestMetrics(NamedTuple):
     bad_records: Metric
     other_kind: Metric
 
-    def series(
-        self, now: int, *, files: int, lag: float | None, records: int, bad_records: int, other_kind: int
-    ) -> Iterator[Series]:
-        """Yield the points of one run; counts are of records that no earlier run has counted."""
-        yield self.files(files, now)
-        if lag is not None:
-            yield self.lag(lag, now)
-        yield self.records(records, now)
-        yield self.bad_records(bad_records, now)
-        yield self.other_kind(other_kind, now)
-
 
 def ingest_metrics(kind: str) -> IngestMetrics:
     """Declare the metrics about reading one kind of records."""
     return IngestMetrics(
-        gauge(
-            f"{kind}.ingest.files",
-            "file",
-            "Files that the configured paths match.",
-            combines=Combine.SUM,
-        ),
+        gauge(f"{kind}.ingest.files", "file", "Files that the configured paths match.", combines=Combine.SUM),
         gauge(
             f"{kind}.ingest.lag_seconds",
             "second",

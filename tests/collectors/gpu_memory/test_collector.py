@@ -254,5 +254,7 @@ def test_real_sinks_become_what_a_straight_read_of_them_says(real: Folder) -> No
 
 
 def test_every_declared_metric_is_emitted_and_no_other(real: Folder) -> None:
-    (real.path / "oom_dump_20261116T005500Z_7").mkdir()
+    dump = real.path / "oom_dump_20261116T005500Z_7" / "events.json"
+    dump.parent.mkdir()
+    dump.write_text("[]")
     assert {name for name, *_ in real.tick().sent} == {metric.name for metric in METRICS}

@@ -84,7 +84,7 @@ def test_interrupted_sessions_are_counts_at_the_time_they_ended(folder: SinkFold
 def test_dumps_are_counts_at_the_time_they_were_written(folder: SinkFolder) -> None:
     folder.write(event(100))
     for name in ("20261116T005500Z_7", "20261116T004400Z_8", "20261116T004359Z_9", "undated"):
-        (folder.path / "sink" / f"oom_dump_{name}").mkdir()
+        folder.put(f"sink/oom_dump_{name}/events.json", "[]")
     folder.put("dumps/oom_dump_unnamed/manifest.json", '{"created_at_utc": "2026-11-16T00:55:00Z"}')
     folder.put("renamed/events.json", "[]")
     folder.put("renamed/metadata.json", "{}")

@@ -88,7 +88,7 @@ def test_both_generations_of_nemotrons_hook_give_the_same_points(tmp_path: Path)
         assert folder.ran[-1].report.dropped == {}
     kind = ("pipeline_kind:curate",)
     of_stages = {
-        (STAGE[key].metric.name.removeprefix("xenna."), (*kind, "stage:plan"), 100): value
+        (STAGE[key].name.removeprefix("xenna."), (*kind, "stage:plan"), 100): value
         for key, value in values.items()
     }
     assert found[0] == found[1]
