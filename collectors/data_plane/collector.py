@@ -253,8 +253,6 @@ COLLECTOR = collector_over(
         name=NAME,
         settings=DataPlaneSettings,
         metrics=metrics.METRICS,
-        live_only=metrics.LIVE_ONLY,
-        ingest=metrics.INGEST,
         grammar=DataPlaneGrammar,
         width=_width,
     )

@@ -6,7 +6,6 @@ import re
 from functools import lru_cache
 
 from common.metric import Combine, Metric, count, gauge
-from common.records.ingest import ingest_metrics
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
 PIPELINE_TAGS = ("pipeline", *RUN_TAGS)  # the number of a pipeline in its run, absent for the first
@@ -98,19 +97,9 @@ STALLED = gauge(
 ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not stalled.", combines=SUM)
 ENDED = count("xenna.runs.ended", "run", "Runs that ended, by their status: ok or error.", "status")
 
-INGEST = ingest_metrics("xenna")
-
+METRICS = (*PIPELINE.values(), *CLUSTER.values(), *STAGE.values(), ENDED)
 # Known only for the time of a run: a pipeline that was stalled then may have continued since.
-_CURRENT = (LAST_RECORD_AGE, STALLED, ACTIVE, *INGEST)
-LIVE_ONLY = frozenset(_CURRENT)
-
-METRICS = (
-    *PIPELINE.values(),
-    *CLUSTER.values(),
-    *STAGE.values(),
-    ENDED,
-    *_CURRENT,
-)
+CURRENT = (LAST_RECORD_AGE, STALLED, ACTIVE)
 
 
 @lru_cache(maxsize=10_000)

@@ -24,7 +24,7 @@ from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
 from common.records.envelope import UnusableRecordError, time_of
 from common.records.files import DATE, MAX_DISORDER, Files, Found
-from common.records.ingest import IngestMetrics
+from common.records.ingest import ingest_metrics
 from common.records.names import COMPRESSED, is_in_s3, shown, unit
 from common.records.reader import Backfill, RecordLine, TimeOf, is_copy, read
 from common.records.storage import File, reason
@@ -114,18 +114,18 @@ class Grammar(Protocol[R]):
 class RecordKind(Generic[S, R]):
     """One kind of record. `width` is the length of the buckets in which its counts add up, in seconds.
 
-    `files` are the names that a directory stands for. Where a kind `watches`, the last record of an idle file
-    is current.
+    `metrics` come from single records or add up; `current` ones are known only for the time of a run. `files`
+    are the names that a directory stands for. Where a kind `watches`, the last record of an idle file is
+    current.
     """
 
     name: str
     settings: type[S]
     metrics: tuple[Metric, ...]
-    live_only: frozenset[Metric]
-    ingest: IngestMetrics
     grammar: Callable[[Context[S], Files], Grammar[R]]
     width: Callable[[S], int]
     time_of: TimeOf = time_of
+    current: tuple[Metric, ...] = ()
     files: str = "*.jsonl"
     watches: bool = False
 
@@ -136,16 +136,17 @@ def collector_over(kind: RecordKind[S, R]) -> Collector[S]:
     def due(settings: S, now: int, step: int, sent_until: int | None, earliest: int) -> Window:
         return record_window(now, step, sent_until, earliest, settings.settle, kind.width(settings))
 
+    current = (*kind.current, *ingest_metrics(kind.name))
     return Collector(
         name=kind.name,
         settings=kind.settings,
-        metrics=kind.metrics,
+        metrics=(*kind.metrics, *current),
         collect=lambda context: _Reading(kind, context).series(),
         check=lambda context: _check(kind, context),
         due=due,
         has_history=True,
         backfill_window=HOUR,
-        live_only=kind.live_only,
+        live_only=frozenset(current),
         exact_clock=True,
     )
 
@@ -427,7 +428,7 @@ class _Reading(Generic[S, R]):
 
     def _ingest_series(self, files: int) -> Iterator[Series]:
         """Yield how the reading went; counts are of lines that no earlier run has counted."""
-        ingest, now = self._kind.ingest, self._context.now
+        ingest, now = ingest_metrics(self._kind.name), self._context.now
         yield ingest.files(files, now)
         yield ingest.records(self._counts["records"], now)
         yield ingest.bad_records(self._counts["bad_records"], now)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from collectors.gpu_memory.metrics import METRICS
 from support.record_folder import GIB, NOW, Folder, Short, event, named
 
 DATA = Path(__file__).parents[2] / "data" / "stormlog"
@@ -257,4 +256,4 @@ def test_every_declared_metric_is_emitted_and_no_other(real: Folder) -> None:
     dump = real.path / "oom_dump_20261116T005500Z_7" / "events.json"
     dump.parent.mkdir()
     dump.write_text("[]")
-    assert {name for name, *_ in real.tick().sent} == {metric.name for metric in METRICS}
+    assert {name for name, *_ in real.tick().sent} == {metric.name for metric in real.collector.metrics}

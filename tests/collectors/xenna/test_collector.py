@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collectors.xenna.metrics import METRICS, STAGE
+from collectors.xenna.metrics import STAGE
 from support.record_folder import NOW, Folder, named, xenna
 
 DATA = Path(__file__).parents[2] / "data" / "xenna"
@@ -274,7 +274,7 @@ def test_real_pipelines_have_the_totals_they_had_and_every_metric_declared(folde
     folder.write(xenna(0, 100, event="end", status="ok"))
     ran = folder.tick()
     assert ran.report.dropped == {}
-    assert {name for name, *_ in ran.sent} == {metric.name for metric in METRICS}
+    assert {name for name, *_ in ran.sent} == {metric.name for metric in folder.collector.metrics}
     last: dict[tuple[str, str], float] = {}
     for (name, tags, _, _), value in sorted(ran.sent.items(), key=lambda item: item[0][3]):
         if name == "xenna.stage.tasks_completed":
