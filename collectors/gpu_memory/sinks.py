@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from common.collector import Report
-from common.records.files import MAX_DOCUMENT, Files
+from common.records.files import MAX_DOCUMENT, File, Files, reason
 from common.records.names import shown
-from common.records.storage import File, reason
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at
 from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, Manifest, parse_manifest

@@ -23,11 +23,10 @@ from common.config.settings import CollectorSettings, Duration, Texts
 from common.errors import ConfigurationError, FleetgaugeError
 from common.metric import Metric, Series
 from common.records.envelope import UnusableRecordError, time_of
-from common.records.files import DATE, MAX_DISORDER, Files, Found
+from common.records.files import DATE, MAX_DISORDER, File, Files, Found, reason
 from common.records.ingest import ingest_metrics
 from common.records.names import COMPRESSED, is_in_s3, shown, unit
 from common.records.reader import Backfill, RecordLine, TimeOf, is_copy, read
-from common.records.storage import File, reason
 from common.records.sums import Gauges
 from common.times import DAY, HOUR, iso, tick
 from common.window import Window

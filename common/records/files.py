@@ -1,27 +1,315 @@
-"""Files of records, on disk and in S3: find those that patterns match, and open them.
+"""Files of records, on disk and in S3 (or a store that has its API): find those of patterns, and open them.
 
 A pattern is a file, a directory (all files of the kind in it and below) or a glob, and `{date}` in it is a
 UTC day. A name matches also after its file was rotated, numbered or compressed. Unlike `glob`, finding
 reports what it could not read.
+
+Both storages list, look at and open files in the same way. Every range that is read of an object is absolute
+and of one version of it (`If-Match`). Failures are raised as OSError with a reason that a person can act on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import cached_property, partial
 from itertools import chain, islice, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from common.collector import Network
-from common.records.names import is_fixed, is_in_s3, split
-from common.records.storage import Buckets, Content, Disk, File, Unreadable, reason
+from common.records.names import SCHEME, is_fixed, is_in_s3, literal_prefix, matches, split, unit
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
 
 MAX_FILES = 100_000  # of a pattern
 MAX_DISORDER = 600  # seconds by which a line may be older than a line before it
 MAX_DOCUMENT = 8 << 20  # bytes
+MAX_DEPTH = 16  # directories below the fixed part of a pattern
+MAX_PREFETCHED = 4 << 20  # bytes of an object
+DISK_CHUNK = 1 << 16  # bytes to read at a time: for more than 128 kB, malloc calls the kernel each time
+S3_CHUNK = 1 << 20  # a request costs as much time as some of them
+ATTEMPTS = 3  # to read a body that breaks off; complete requests are retried by boto3
+
 DATE = "{date}"
 NOT_THERE = "it does not exist; where that is normal, write a wildcard in the path"
+
+T = TypeVar("T")
+Unreadable = list[tuple[str, str]]  # paths and reasons
+
+_DENIED = "the role needs s3:ListBucket on the bucket and s3:GetObject on its objects (docs/iam-policy.json)"
+_REGION = "the bucket is in another region; set AWS_REGION to its own"
+_FIXES = {
+    **dict.fromkeys(("AccessDenied", "403"), f"; {_DENIED}"),
+    **dict.fromkeys(("PermanentRedirect", "301", "AuthorizationHeaderMalformed"), f"; {_REGION}"),
+}
+
+
+class File(NamedTuple):
+    """A regular file or an object, as listed."""
+
+    path: str  # absolute, or s3://bucket/key
+    size: int  # bytes as stored
+    modified: float  # seconds since the epoch
+    version: object  # S3: the ETag; on disk: device and inode, which stay when a file is renamed
+
+
+class ChangedFileError(OSError):
+    """The file has another version than the one that was listed."""
+
+
+class Content(io.RawIOBase):
+    """The bytes of one version of a file, by absolute ranges; as a stream, from its start on.
+
+    `read` returns the bytes between two offsets. Ranges that were prefetched stay in memory, up to
+    `max_prefetched` bytes.
+    """
+
+    def __init__(
+        self, read: Callable[[int, int], bytes], size: int, chunk: int, max_prefetched: int = 0
+    ) -> None:
+        self.size = size
+        self.chunk = chunk  # bytes to read at a time
+        self._read = read
+        self._room = max_prefetched
+        self._blocks: list[tuple[int, bytes]] = []  # offsets and bytes
+        self._offset = 0  # of the stream
+
+    def at(self, offset: int, size: int) -> bytes:
+        """Return at most `size` bytes from an offset; none at the end."""
+        end = min(offset + size, self.size)
+        for start, block in self._blocks:
+            if start <= offset < start + len(block):
+                return block[offset - start : end - start]
+            if offset < start < end:
+                end = start
+        return self._read(offset, end) if offset < end else b""
+
+    def prefetch(self, start: int, end: int) -> None:
+        """Fetch bytes that will be read, unless they are too many to stay in memory."""
+        end = min(end, self.size)
+        if start < end <= start + self._room:
+            self._room -= end - start
+            self._blocks.append((start, self._read(start, end)))
+
+    def readable(self) -> bool:
+        """Return that the stream can be read."""
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]  # any writable buffer
+        """Read on in the stream; return the number of bytes."""
+        found = self.at(self._offset, len(buffer))
+        buffer[: len(found)] = found
+        self._offset += len(found)
+        return len(found)
+
+
+class DiskContent(Content):
+    """The bytes that a file had when it was opened."""
+
+    def __init__(self, path: str) -> None:
+        # Opening a pipe in the usual way waits for a writer.
+        file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+        self._file = file
+        self.status = os.fstat(file.fileno())
+        super().__init__(
+            lambda start, end: os.pread(file.fileno(), end - start, start), self.status.st_size, DISK_CHUNK
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+
+class Disk:
+    """The file system."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is anything under a path; raises OSError."""
+        return Path(path).exists()
+
+    def files(self, pattern: str, names: str, unreadable: Unreadable) -> Iterator[File]:
+        """Yield the files that match a pattern; append what cannot be read to `unreadable`.
+
+        `names` are the files that a directory stands for, with all below it. A link to a directory is
+        followed only where a part of the pattern before `**` matches it.
+        """
+        parts = split(pattern)
+        if pattern.endswith("/") or os.path.isdir(pattern):  # noqa: PTH112  # Path.is_dir may raise
+            parts += ["**", names]
+        fixed = len(list(takewhile(is_fixed, parts[:-1])))
+        root, parts = "/".join(parts[:fixed]), parts[fixed:]
+        explicit = parts.index("**") if "**" in parts else len(parts)
+        directories: list[list[str]] = [[]]  # by the names below the root
+
+        def report(path: str, error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):  # deleted since it was listed, or a link to nothing
+                unreadable.append((path, reason(error)))
+
+        while directories:
+            above = directories.pop()
+            directory = "/".join((root, *above))
+            entries: list[os.DirEntry[str]] = []
+            try:
+                entries += os.scandir(directory or "/")
+            except OSError as error:
+                report(directory, error)
+            for entry in entries:
+                names_below, is_link = [*above, entry.name], entry.is_symlink()
+                is_directory = os.path.isdir(entry.path) if is_link else entry.is_dir()  # noqa: PTH112
+                if not matches(names_below, parts, inside=is_directory):
+                    continue
+                try:
+                    if not is_directory:
+                        yield self.file(entry.path)
+                    elif len(names_below) > MAX_DEPTH:
+                        raise OSError(f"it is more than {MAX_DEPTH} directories deep")
+                    elif len(above) < explicit or not is_link:
+                        directories.append(names_below)
+                except OSError as error:
+                    report(entry.path, error)
+
+    def file(self, path: str) -> File:
+        """Return a file as it is now; OSError where it is not a regular one."""
+        status = os.stat(path)  # noqa: PTH116  # faster than Path
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is not a regular file")
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise OSError("its name is not UTF-8") from None
+        return File(path, status.st_size, status.st_mtime, (status.st_dev, status.st_ino))
+
+    def current(self, file: File) -> File:
+        """Return a file that was renamed in its directory, or else the one that has its path now."""
+        for path in Path(file.path).parent.iterdir():
+            # The inode of a deleted file may be that of the next one that is created.
+            if unit(str(path)) == unit(file.path) and path.is_file():
+                other = self.file(str(path))
+                if other.version == file.version:
+                    return other
+        return self.file(file.path)
+
+    def open(self, file: File) -> Content:
+        """Open a file; ChangedFileError where another one has its path, or OSError."""
+        content = DiskContent(file.path)
+        if (content.status.st_dev, content.status.st_ino) != file.version:
+            content.close()
+            raise ChangedFileError("another file has its name")
+        return content
+
+
+class Buckets:
+    """The buckets that one account can read, with objects by paths of the form s3://bucket/key."""
+
+    def __init__(self, network: Network, max_objects: int) -> None:
+        self._network = network
+        self._max_objects = max_objects
+        self._listed: dict[str, list[File]] = {}  # by prefix
+
+    @cached_property
+    def _client(self) -> S3Client:
+        client: S3Client = self._network.aws("s3", "reading records in S3")
+        return client
+
+    def exists(self, path: str) -> bool:
+        """Return whether a path is a bucket, or there are objects below it; raises OSError."""
+        return not _bucket_and_key(path)[1] or bool(self._list(f"{path}/", limit=0))
+
+    def files(self, pattern: str, names: str, unreadable: Unreadable) -> Iterator[File]:
+        """Yield the objects that match a pattern, as on disk; too many are reported in `unreadable`."""
+        parts = split(pattern)
+        below = [*parts, "**", names] if is_fixed(pattern) or pattern.endswith("/") else parts
+        listed = self._list(literal_prefix(pattern), self._max_objects)
+        if len(listed) > self._max_objects:
+            limit = f"more than {self._max_objects} objects; narrow the pattern, or raise MAX_OBJECTS"
+            unreadable.append((pattern, limit))
+        for file in listed:
+            path = file.path.split("/")
+            if path[-1] and (matches(path, parts) or matches(path, below)):
+                yield file
+
+    def _list(self, prefix: str, limit: int) -> list[File]:
+        """Return the objects whose paths begin with a prefix: all, or one more than the limit."""
+        if prefix not in self._listed:
+            bucket, key = _bucket_and_key(prefix)
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=key, PaginationConfig={"MaxItems": limit + 1}
+            )
+            found = _call(lambda: list(pages))
+            if any("Name" not in page for page in found):  # botocore parses any XML as an empty page
+                raise OSError("the answer is no listing of a bucket; check AWS_ENDPOINT_URL")
+            self._listed[prefix] = []
+            for entry in chain.from_iterable(page.get("Contents", ()) for page in found):
+                path, modified = f"{SCHEME}{bucket}/{entry['Key']}", entry["LastModified"].timestamp()
+                self._listed[prefix].append(File(path, entry["Size"], modified, entry["ETag"]))
+        return self._listed[prefix]
+
+    def file(self, path: str) -> File:
+        """Return an object as it is now; raises OSError."""
+        bucket, key = _bucket_and_key(path)
+        head = _call(lambda: self._client.head_object(Bucket=bucket, Key=key))
+        return File(path, head["ContentLength"], head["LastModified"].timestamp(), head["ETag"])
+
+    def current(self, file: File) -> File:
+        """Return the current version of an object; raises OSError."""
+        return self.file(file.path)
+
+    def open(self, file: File) -> Content:
+        """Return the content of one version of an object; nothing is requested yet."""
+        return Content(partial(self._read, file), file.size, S3_CHUNK, MAX_PREFETCHED)
+
+    def _read(self, file: File, start: int, end: int) -> bytes:
+        """Return the bytes `start <= offset < end`; ChangedFileError where there is another version now.
+
+        A body that breaks off is requested again.
+        """
+        from botocore.exceptions import BotoCoreError
+
+        bucket, key = _bucket_and_key(file.path)
+        size, byte_range, content = end - start, f"bytes={start}-{end - 1}", b""
+        get = partial(self._client.get_object, Range=byte_range, IfMatch=str(file.version))
+        for _ in range(ATTEMPTS):
+            found = _call(lambda: get(Bucket=bucket, Key=key))
+            with closing(found["Body"]) as body, suppress(BotoCoreError):
+                content = body.read(size + 1)  # a server that ignores the range sends more
+            if len(content) == size:
+                return content
+        raise OSError(f"S3 sent {len(content)} of {size} bytes")
+
+
+def reason(error: OSError) -> str:
+    """Return why something failed, without the path and the error number."""
+    return error.strerror or str(error)
+
+
+def _bucket_and_key(path: str) -> tuple[str, str]:
+    bucket, _, key = path.removeprefix(SCHEME).partition("/")
+    return bucket, key
+
+
+def _call(request: Callable[[], T]) -> T:
+    """Return the result of a request; raise OSError with a readable reason where it fails."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return request()
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", "unknown"))
+        if code in {"PreconditionFailed", "412", "InvalidRange", "416"}:
+            raise ChangedFileError("it was uploaded again while it was read") from None
+        if code in {"NoSuchKey", "404"}:
+            raise FileNotFoundError("it does not exist") from None
+        raise OSError(f"S3 answers {code}{_FIXES.get(code, '')}") from None
+    except BotoCoreError as error:
+        raise OSError(str(error)) from None
 
 
 @dataclass

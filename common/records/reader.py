@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from common.records.files import MAX_DISORDER, Files
+from common.records.files import MAX_DISORDER, ChangedFileError, Content, File, Files
 from common.records.names import COMPRESSED, is_in_s3
-from common.records.storage import ChangedFileError, Content, File
 from fleetgauge.records import MAX_LINE_BYTES, Json
 
 MAX_OPEN_OBJECTS = 8  # objects in S3 that are requested at once

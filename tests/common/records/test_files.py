@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from common.collector import Network
-from common.records.files import MAX_DOCUMENT, NOT_THERE, Files
+from common.records.files import MAX_DEPTH, MAX_DOCUMENT, NOT_THERE, ChangedFileError, Files, reason
 from common.records.names import former_names, shown, unit
-from common.records.storage import MAX_DEPTH, ChangedFileError, reason
 
 NOW = 2_000_000_000
 

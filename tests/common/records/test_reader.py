@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from common.collector import Network
 from common.records.compression import MAX_WINDOW_LOG, zstd
-from common.records.files import Files
+from common.records.files import File, Files
 from common.records.reader import Backfill, RecordLine, Sizes, is_copy, read
-from common.records.storage import File
 from fleetgauge.records import Json
 
 SMALL = Sizes(block=200, probe=60, chunk=90, line=150)
@@ -95,16 +94,6 @@ def test_lines_have_offsets_values_and_damage(tmp_path: Path) -> None:
         (205, {"t": 3}, None),
     ]
     assert [(line.start, line.value, line.damage) for line in lines_of(path)[:1]] == [(0, {"t": 1}, None)]
-
-
-def test_text_behind_the_last_newline_is_no_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"t":1}\n{"t":2}')
-    assert times(lines_of(path)) == [1]
-    path.write_bytes(b'{"t":1}')
-    assert lines_of(path) == []
-    path.write_bytes(b"")
-    assert lines_of(path) == []
 
 
 def test_byte_order_mark_is_ignored_at_the_start_only(tmp_path: Path) -> None:
@@ -382,28 +371,6 @@ def test_renamed_file_is_read_and_yielded_as_listed(tmp_path: Path) -> None:
     assert read_all(files, found) == {"a.jsonl": [0], "a.jsonl.1": [1]}
 
 
-def test_deleted_file_is_left_out_while_others_are_read(tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"{number}.jsonl").write_bytes(record(number))
-    files, found = listed(tmp_path)
-    seen = []
-    for file, lines in read(files, [(file, 0) for file in sorted(found)], time_of):
-        seen.append((Path(file.path).name, times(lines)))
-        (tmp_path / "1.jsonl").unlink(missing_ok=True)
-    assert seen == [("0.jsonl", [0]), ("2.jsonl", [2])]
-
-
-def test_file_that_cannot_be_opened_is_lost_alone(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.jsonl").write_bytes(record(1))
-    files, found = listed(tmp_path)
-    (tmp_path / "a.jsonl").unlink()
-    (tmp_path / "a.jsonl").symlink_to(tmp_path / "a.jsonl")
-    lost = {name: value for name, value in read_all(files, found).items() if isinstance(value, str)}
-    assert list(lost) == ["a.jsonl"]
-    assert "symbolic links" in lost["a.jsonl"]
-
-
 def test_error_while_reading_is_raised_from_the_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,14 +407,14 @@ def test_text_appended_or_cut_off_while_reading_ends_the_lines(tmp_path: Path) -
         assert times([first, *lines]) == list(range(1000, 1655))
 
 
-def test_thousands_of_files_are_read_with_few_open(tmp_path: Path) -> None:
-    for number in range(2000):
+def test_many_files_are_read_with_one_open(tmp_path: Path) -> None:
+    for number in range(200):
         (tmp_path / f"{number}.jsonl").write_bytes(record(number))
     files, found = listed(tmp_path)
     most = count = 0
     for _, lines in read(files, [(file, 0) for file in found], time_of):
         most, count = max(most, open_files(tmp_path)), count + len(times(lines))
-    assert (count, most, open_files(tmp_path)) == (2000, 1, 0)
+    assert (count, most, open_files(tmp_path)) == (200, 1, 0)
 
 
 def open_files(folder: Path) -> int:
@@ -523,7 +490,7 @@ def test_files_with_the_same_first_line_are_copies(
 # Backfills
 
 
-@pytest.mark.parametrize("hours", [3, 24, 200])
+@pytest.mark.parametrize("hours", [3, 100])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_windows_of_a_backfill_read_each_byte_about_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int, compressed: bool

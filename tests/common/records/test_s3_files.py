@@ -6,16 +6,14 @@ import gzip
 import json
 import math
 from pathlib import Path
-from random import Random
 from threading import Event, Lock
 from typing import Any
 
 import pytest
 
 from common.collector import Network
-from common.records.files import NOT_THERE, Files
+from common.records.files import ATTEMPTS, NOT_THERE, File, Files, reason
 from common.records.reader import MAX_OPEN_OBJECTS, Backfill, Sizes, read
-from common.records.storage import ATTEMPTS, File, reason
 from fleetgauge.records import Json
 from support.bucket import NAME, Bucket
 from support.servers.aws import Aws
@@ -106,13 +104,6 @@ def test_pattern_matches_what_it_matches_on_disk(
     ]
 
 
-def test_file_has_size_time_and_version_of_its_listing(bucket: Bucket) -> None:
-    bucket.put("run/a.jsonl", b"12345")
-    [file] = listed(bucket)[1]
-    head = bucket.aws.moto_client("s3").head_object(Bucket=NAME, Key="run/a.jsonl")
-    assert file == (bucket.path("run/a.jsonl"), 5, head["LastModified"].timestamp(), head["ETag"])
-
-
 def test_listing_is_requested_once_for_all_that_needs_it(bucket: Bucket) -> None:
     for name in NAMES:
         bucket.put(name, b"x")
@@ -156,14 +147,6 @@ def test_more_objects_than_the_limit_are_reported(bucket: Bucket) -> None:
     assert found.unreadable == [(bucket.path("run/"), limit)]
 
 
-def test_document_is_read_or_does_not_exist(bucket: Bucket) -> None:
-    bucket.put("run/manifest.json", b"{}")
-    files = Files(bucket.network, 0, 0)
-    assert files.read_document(bucket.path("run/manifest.json")) == b"{}"
-    with pytest.raises(FileNotFoundError):
-        files.read_document(bucket.path("run/none.json"))
-
-
 # Listings that fail
 
 
@@ -187,16 +170,6 @@ def test_refused_listing_is_unreadable_for_a_reason(
     assert path == bucket.path("run/")
     assert why.startswith(expected)
     assert found.files == {}
-
-
-def test_listing_without_credentials_is_unreadable(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    [(_, why)] = Files(bucket.network, 0, 0).find([bucket.path("run/")]).unreadable
-    assert "credentials" in why
 
 
 @pytest.mark.parametrize("body", ["", "<html>hello</html>", "<Other><Contents/></Other>"])
@@ -260,17 +233,6 @@ def test_last_lines_cost_one_request(bucket: Bucket) -> None:
     assert [len(bucket.ranges(f"run/{name}")) for name in ("a.jsonl", "b.jsonl.gz")] == [1, 1]
 
 
-def test_compressed_object_is_read_in_large_requests(bucket: Bucket) -> None:
-    noise = Random(1)
-    content = b"".join(
-        json.dumps({"t": n, "x": noise.randbytes(500).hex()}).encode() + b"\n" for n in range(6000)
-    )
-    bucket.put("run/a.jsonl.gz", gzip.compress(content, 1))
-    files, found = listed(bucket)
-    assert times(files, found) == {"run/a.jsonl.gz": list(range(6000))}
-    assert len(bucket.aws.requests) <= found[0].size / MB + 2
-
-
 @pytest.mark.parametrize("hours", [2, 24])
 def test_windows_of_a_backfill_cost_about_two_passes(bucket: Bucket, hours: int) -> None:
     for name, size in (("a", 9 * MB), ("b", 2 * MB), ("c", MB // 4)):
@@ -315,28 +277,25 @@ def test_objects_are_requested_eight_at_a_time(bucket: Bucket, monkeypatch: pyte
     assert most == 8
 
 
-def test_reader_that_stops_early_waits_for_no_answer(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 600)
-    for name in ("a", "b"):
+# Objects that change or fail
+
+
+def test_deleted_object_is_left_out_and_one_that_fails_is_lost_alone(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 0.3)
+    for name in ("deleted", "denied", "stalled", "good"):
         bucket.put(f"run/{name}.jsonl", record(1))
     files, found = listed(bucket)
-    left, answered = Event(), Event()
-
-    def wait(request: Request) -> None:
-        if request.path.endswith("b.jsonl"):
-            left.wait(20)
-            answered.set()
-
-    bucket.aws.on("read", wait)
-    for file, _ in read(files, [(file, 0) for file in sorted(found)], time_of):
-        assert file.path.endswith("a.jsonl")
-        break
-    assert not answered.is_set()
-    left.set()
-    assert answered.wait(20)
-
-
-# Objects that change or fail
+    bucket.delete("run/deleted.jsonl")
+    denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
+    bucket.aws.faults.add(denied, None, match=f"/{NAME}/run/denied.jsonl")
+    bucket.aws.faults.add(Fault(stall=True), None, match=f"/{NAME}/run/stalled.jsonl")
+    result = times(files, found)
+    assert str(result.pop("run/denied.jsonl")).startswith("S3 answers AccessDenied; the role needs")
+    assert isinstance(result.pop("run/stalled.jsonl"), str)
+    assert result == {"run/good.jsonl": [1]}
+    bucket.aws.faults.clear()
 
 
 def test_object_that_changed_since_it_was_listed_is_read_as_it_is(bucket: Bucket) -> None:
@@ -367,26 +326,6 @@ def test_object_that_changes_twice_before_it_is_read_is_lost(bucket: Bucket) -> 
     assert times(files, found) == {"run/a.jsonl": "it was uploaded again while it was read"}
 
 
-def test_deleted_object_is_left_out(bucket: Bucket) -> None:
-    for name in ("a", "b"):
-        bucket.put(f"run/{name}.jsonl", record(1))
-    files, found = listed(bucket)
-    bucket.delete("run/a.jsonl")
-    assert times(files, found) == {"run/b.jsonl": [1]}
-    assert times(files, found, math.inf) == {"run/b.jsonl": [1]}
-
-
-def test_denied_object_is_lost_and_the_others_are_read(bucket: Bucket) -> None:
-    for name in ("a", "b"):
-        bucket.put(f"run/{name}.jsonl", record(1))
-    files, found = listed(bucket)
-    denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
-    bucket.aws.faults.add(denied, None, match=f"/{NAME}/run/a.jsonl")
-    result = times(files, found)
-    assert str(result["run/a.jsonl"]).startswith("S3 answers AccessDenied; the role needs")
-    assert result["run/b.jsonl"] == [1]
-
-
 @pytest.mark.parametrize(
     "fault",
     [Fault(truncate=True), Fault(status=503), Fault(reset="after")],
@@ -407,55 +346,9 @@ def test_answer_that_always_breaks_off_loses_the_object(bucket: Bucket) -> None:
     assert len(bucket.ranges()) == ATTEMPTS
 
 
-def test_answer_that_does_not_come_loses_the_object_alone(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("common.config.aws.READ_TIMEOUT", 0.3)
-    for name in ("a", "b"):
-        bucket.put(f"run/{name}.jsonl", record(1))
-    files, found = listed(bucket)
-    bucket.aws.faults.add(Fault(stall=True), None, match=f"/{NAME}/run/a.jsonl")
-    result = times(files, found)
-    assert isinstance(result["run/a.jsonl"], str)
-    assert result["run/b.jsonl"] == [1]
-    bucket.aws.faults.clear()
-
-
 def test_server_that_ignores_ranges_loses_the_object(bucket: Bucket) -> None:
     content = content_of(3 * MB, 0, 100_000)
     bucket.put("run/a.jsonl", content)
     files, found = listed(bucket)
     bucket.aws.faults.add(Fault(status=200, body=content), None, match=f"/{NAME}/run/a.jsonl")
     assert times(files, found) == {"run/a.jsonl": f"S3 sent {MB + 1} of {MB} bytes"}
-
-
-# The same as on disk
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_lines_of_an_object_are_those_of_the_same_file(bucket: Bucket, tmp_path: Path, seed: int) -> None:
-    random = Random(seed)
-    sizes = Sizes(block=random.choice((400, 3000)), probe=200, chunk=random.choice((300, 5000)), line=500)
-    for number in range(4):
-        parts = [record(100 * n, 40) for n in range(random.randrange(300))]
-        parts += [random.choice((b"{\n", b"\0" * 50, b"x" * 900 + b"\n", b"\xff\n")) for _ in range(20)]
-        random.shuffle(parts[-30:])
-        content = b"".join(parts) + b'{"t":'
-        name = random.choice(("jsonl", "jsonl.gz"))
-        (tmp_path / f"{number}.{name}").write_bytes(
-            gzip.compress(content) if name.endswith("gz") else content
-        )
-        bucket.put(f"run/{number}.{name}", (tmp_path / f"{number}.{name}").read_bytes())
-    on_disk = Files(Network(), 0, 0)
-    files, found = listed(bucket)
-    for since in (0, 5_000, 20_000, 90_000):
-        pairs = [
-            (files, [(file, since) for file in sorted(found)]),
-            (on_disk, [(file, since) for _, file in sorted(on_disk.find([str(tmp_path)]).files.items())]),
-        ]
-        lines = [
-            [(Path(file.path).name, list(found)) for file, found in read(*pair, time_of, sizes=sizes)]
-            for pair in pairs
-        ]
-        assert len(lines[0]) == 4
-        assert lines[0] == lines[1]
