@@ -76,18 +76,12 @@ class Calls(NamedTuple):
         return [mean, *percentiles(metrics.PERCENTS, self.succeeded, low, high, buckets), high]
 
 
-class Outstanding(NamedTuple):
-    """What the only client of a job that writes has put and not cleared."""
-
-    peak_bytes: int
-    keys: int
-    bytes_by_partition: Mapping[str, int]
-
-
 class Record(NamedTuple):
     """Calls of one operation on one partition, or the state of a client.
 
-    `doubts` are keys since the record before: cleared and not outstanding there, and given up.
+    What the client has put and not cleared is known where it is the only one of its job that writes: the most
+    bytes, keys, and bytes `by_partition`. `doubts` are keys since the record before: cleared and not
+    outstanding there, and given up.
     """
 
     writer: str
@@ -98,7 +92,8 @@ class Record(NamedTuple):
     op: str = ""
     partition_id: str = ""
     calls: Calls | None = None
-    outstanding: Outstanding | None = None
+    peak_and_keys: tuple[int, int] = (0, 0)
+    by_partition: Mapping[str, int] | None = None
     doubts: tuple[int, ...] = ()
 
 
@@ -125,19 +120,23 @@ class DataPlaneGrammar:
             if not op:
                 raise UnusableRecordError("bad_body", "op", value["op"])
             return Record(*writer, op, text(value, "partition_id"), _calls(value))
-        outstanding, doubts = None, tuple[int, ...]()
+        totals, by_partition, doubts = (0, 0), None, tuple[int, ...]()
         if "bytes_outstanding" in value or "interval_s" not in value:  # or it has no client
-            peak, keys = natural(value, "peak_bytes_outstanding"), natural(value, "keys_outstanding")
-            outstanding = Outstanding(peak, keys, _by_partition(value.get("bytes_outstanding")))
+            totals = (natural(value, "peak_bytes_outstanding"), natural(value, "keys_outstanding"))
+            by_partition = value.get("bytes_outstanding")
+            if not isinstance(by_partition, dict):
+                raise UnusableRecordError("bad_body", "bytes_outstanding", by_partition)
+            by_partition = {name[:200]: natural(by_partition, name) for name in by_partition}
         if "foreign_clears" in value and "keys_overflowed" in value:
             doubts = (natural(value, "foreign_clears"), natural(value, "keys_overflowed"))
-        is_known = value.get("sole_writer") is True
-        return Record(*writer, outstanding=outstanding if is_known else None, doubts=doubts)
+        if value.get("sole_writer") is not True:
+            by_partition = None
+        return Record(*writer, peak_and_keys=totals, by_partition=by_partition, doubts=doubts)
 
     def add(self, record: Record, new: bool, problems: list[Problem]) -> bool:  # noqa: ARG002
         """Add operations to their bucket, and what a client has outstanding where it knows all of it."""
-        if record.outstanding and self._settings.tag_job:  # over jobs it does not add up
-            self._add_outstanding(record, record.outstanding)
+        if record.by_partition is not None and self._settings.tag_job:  # over jobs it does not add up
+            self._add_outstanding(record, record.by_partition)
         if new:
             start = int(record.timestamp) // self._width * self._width
             if record.calls:
@@ -161,10 +160,10 @@ class DataPlaneGrammar:
             )
         return self._tags[named]
 
-    def _add_outstanding(self, record: Record, outstanding: Outstanding) -> None:
+    def _add_outstanding(self, record: Record, by_partition: Mapping[str, int]) -> None:
         tags = self._tags_of(record)
         n_bytes = Counter[Key]() if self._settings.tag_partition_id else Counter({tags: 0})
-        for partition_id, number in outstanding.bytes_by_partition.items():
+        for partition_id, number in by_partition.items():
             n_bytes[self._tags_of(record, partition_id)] += number
         name = (record.writer, (tags, *n_bytes))
         if name not in self._blocks:
@@ -175,8 +174,7 @@ class DataPlaneGrammar:
             ]
             self._blocks[name] = self.gauges.block(series, record.writer)
         block = self._blocks[name]
-        row = (outstanding.peak_bytes, outstanding.keys, *n_bytes.values())
-        for values, value in zip(block.values, row, strict=True):
+        for values, value in zip(block.values, (*record.peak_and_keys, *n_bytes.values()), strict=True):
             values.append(value)
         block.times.append(record.timestamp)
 
@@ -225,13 +223,6 @@ def _calls(value: Json) -> Calls:
         raise UnusableRecordError("bad_body", "status", status)
     errors, timeouts = (count, 0) if status == "error" else (0, count)
     return Calls(0, errors, timeouts, 0, 0, 0.0, 0.0, 0.0, {})
-
-
-def _by_partition(value: object) -> dict[str, int]:
-    """Return bytes by partition."""
-    if not isinstance(value, dict):
-        raise UnusableRecordError("bad_body", "bytes_outstanding", value)
-    return {partition_id[:200]: natural(value, partition_id) for partition_id in value}
 
 
 def natural(value: Json, key: str) -> int:

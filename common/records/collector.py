@@ -300,7 +300,7 @@ class _Reading(Generic[S, R]):
         last_sent, sent_until = self._last_sent(unit(path)), self._sent_until
         first, time, newest, newest_sent = 0.0, 0.0, 0.0, 0.0  # times of records; `time` of the one before
         undated = min(file.modified, until - 1)  # the time of lines in a file without a record
-        ours = others = 0
+        ours = others = records = 0
         problems: list[Problem] = []
         bad_lines: list[tuple[int, float, Problem]] = []
         needed_from = math.inf if self._is_idle(file) else min(since, last_sent)
@@ -325,14 +325,17 @@ class _Reading(Generic[S, R]):
                         ours += 1
                         time = record.timestamp
                         first = first or time
-                        newest = max(newest, time)
+                        if time > newest:
+                            newest = time
                         if watches:
                             self._note_last(record)
                         if time < until:
-                            newest_sent = max(newest_sent, time)
+                            if time > newest_sent:
+                                newest_sent = time
                             new = time >= new_since
-                            self._counts["records"] += new
-                            new = new and self._is_first(record)
+                            records += new
+                            if new and record.seq is not None:
+                                new = self._is_first(record.writer, record.seq)
                             sent = time >= since or (last_sent < time and time >= earliest)
                             adds_up = sent and grammar.add(record, new, problems)
                             if last_sent < time < sent_until and (not sent or (adds_up and not new)):
@@ -354,6 +357,7 @@ class _Reading(Generic[S, R]):
         for start, time, flaw in bad_lines:
             self._counts["bad_records"] += self._is_new(time or first or undated)
             self._drop(path, start, time or first or undated, flaw)
+        self._counts["records"] += records
         if newest_sent:
             self._newest[unit(path)] = max(newest_sent, self._newest.get(unit(path), 0.0))
         if newest >= since:
@@ -369,13 +373,11 @@ class _Reading(Generic[S, R]):
         if known is None or record.timestamp >= known.timestamp:
             self._last[record.writer] = record
 
-    def _is_first(self, record: R) -> bool:
+    def _is_first(self, writer: str, seq: int) -> bool:
         """Note a record; return whether it is no copy of one that was noted before."""
-        if record.seq is None:
-            return True
-        seen = self._seen.setdefault(record.writer, set())
+        seen = self._seen.setdefault(writer, set())
         before = len(seen)
-        seen.add(record.seq)
+        seen.add(seq)
         return len(seen) > before
 
     def _is_new(self, time: float) -> bool:
