@@ -87,8 +87,6 @@ class Content(io.RawIOBase):
         for start, block in self._blocks:
             if start <= offset < start + len(block):
                 return block[offset - start : end - start]
-            if offset < start < end:
-                end = start
         return self._read(offset, end) if offset < end else b""
 
     def prefetch(self, start: int, end: int) -> None:

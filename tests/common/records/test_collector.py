@@ -155,6 +155,23 @@ def test_a_silent_file_that_goes_on_is_sent_from_where_it_stopped(folder: Folder
     assert sent == {900 - 60 * number for number in range(40)}
 
 
+def test_a_new_file_that_could_not_be_read_is_sent_from_its_start(folder: Folder) -> None:
+    folder.tick()
+    path = folder.write(xenna(0, 100), modified=NOW - 50)
+    with unreadable([str(path)]):
+        assert len(folder.tick(NOW + 30).report.lost) == 1
+    assert progress(folder, NOW + 1800) == {100: 50.0}
+
+
+def test_of_an_idle_file_only_the_last_record_is_read(folder: Folder) -> None:
+    folder.tick()
+    folder.write(xenna(0, 2050), xenna(1, 2000), modified=NOW - 2000)
+    assert progress(folder, NOW + 900) == {}
+    ran = folder.ran[-1]
+    assert ran.report.lost == []
+    assert ran.sent["xenna.run.last_record_age_seconds", RUN, None, ran.now] == 2900
+
+
 @each_kind
 def test_what_is_too_late_to_be_sent_is_named_with_the_command_that_sends_it(
     kind: str, tmp_path: Path
