@@ -55,7 +55,7 @@ def test_two_records_of_one_second_are_one_point(folder: Folder) -> None:
     assert list(named(points, "bytes_outstanding").values()) == [7]
 
 
-def test_without_partitions_calls_and_bytes_are_added_up_in_the_same_second(tmp_path: Path) -> None:
+def test_without_partitions_calls_and_bytes_of_a_second_add_up(tmp_path: Path) -> None:
     folder = Folder("data_plane", tmp_path, tag_partition_id="false")
     folder.write(operations(0, 100, (1, 10, 1.0)), operations(1, 100, (2, 20, 3.0), partition_id="q"))
     folder.write(outstanding(2, 100, {"p": 5, "q": 7}), outstanding(3, 90, {}))

@@ -164,7 +164,7 @@ def test_an_empty_directory_has_no_session_and_no_dump(folder: SinkFolder) -> No
     assert folder.points_at(NOW + 900) == {}
 
 
-def test_in_s3_a_manifest_is_read_once_in_a_run_and_one_that_is_denied_is_lost(
+def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in aws.environment.items():
