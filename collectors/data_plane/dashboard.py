@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collectors.data_plane import metrics as m
 from common.dashboard import Dashboard, Section, Views, bad_above, heat_map, line, table, toplist, value
-from common.records.ingest import ingest_monitors, ingest_section
+from common.records.ingest import ingest_section, late_monitor
 
 _OPS, _ERRORS, _TIMEOUTS, _KEYS, _BYTES = m.COUNTED
 _AVG, _P50, _P95, _P99, _MAX = m.TIMED
@@ -64,6 +64,6 @@ DATA_PLANE = Dashboard(
 
 VIEWS = Views(
     (DATA_PLANE,),
-    (ingest_section("Reading of the data plane", m.INGEST),),
-    ingest_monitors("data_plane", m.INGEST),
+    (ingest_section("Reading of the data plane", "data_plane"),),
+    (late_monitor("data_plane"),),
 )

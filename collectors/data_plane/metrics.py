@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from common.metric import Combine, count, gauge
-from common.records.ingest import ingest_metrics
 
 WRITER_TAGS = ("job", "rank")
 PARTITION_TAGS = ("job", "partition_id", "rank")
@@ -58,13 +57,7 @@ DOUBTS = FOREIGN_CLEARS, KEYS_OVERFLOWED = tuple(
     )
 )
 
-INGEST = ingest_metrics("data_plane")
-
-LIVE_ONLY = frozenset(INGEST)  # true at the time of a run of the collector
-
 METRICS = (
-    *COUNTED,
-    *TIMED,
-    *(BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING, FOREIGN_CLEARS, KEYS_OVERFLOWED),
-    *INGEST,
+    *(*COUNTED, *TIMED, BYTES_OUTSTANDING, PEAK_BYTES_OUTSTANDING, KEYS_OUTSTANDING),
+    *(FOREIGN_CLEARS, KEYS_OVERFLOWED),
 )

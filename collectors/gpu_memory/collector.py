@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from glob import escape
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 from pydantic import Field
 
 from collectors.gpu_memory import metrics
-from collectors.gpu_memory.sinks import SEGMENTS, STATUSES, Sinks
+from collectors.gpu_memory.sinks import STATUSES, Sinks
 from common.collector import Context
 from common.config.settings import Texts, named
 from common.metric import Series
 from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import MAX_TIME, UnusableRecordError
 from common.records.files import Files
-from common.records.sums import Block, Counts, Gauges, Key, LastValues, Sum
+from common.records.sums import Block, Counts, Gauges, Key, LastValues
 from common.times import DAY
 from common.window import Window
 from fleetgauge.gpu_memory import BadEvent
@@ -35,9 +33,7 @@ from fleetgauge.records import SCHEMA_VERSION, Json
 
 NAME = "gpu_memory"
 
-# Figures of a device, which all sessions on it repeat. `measured` is the memory in use on devices whose
-# capacity is known: utilisation is a share of that.
-OF_THE_DEVICE = ("used", "total", "measured")
+OF_THE_DEVICE = ("used", "total", "utilization")  # figures that all sessions on a device repeat
 
 _ALL = (True,) * len(metrics.GAUGES)
 
@@ -56,8 +52,7 @@ class GpuMemorySettings(RecordSettings):
     )
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """One session on one device. What is not known is empty.
 
     `blocks` are where its values go, by which of the gauges an event has.
@@ -68,16 +63,17 @@ class Source:
     rank: str
     gpu: str
     tags: Key
-    blocks: dict[tuple[bool, ...], Block] = field(default_factory=dict)
+    blocks: dict[tuple[bool, ...], Block]
 
 
 class Event(NamedTuple):
-    """One event, and its source."""
+    """One event, and its source. Events have no number."""
 
     writer: str
     timestamp: float
     source: Source
     measurement: Measurement
+    seq: None = None
 
 
 class GpuMemoryGrammar:
@@ -90,12 +86,11 @@ class GpuMemoryGrammar:
         self._sources: dict[tuple[object, ...], Source] = {}
         self._shared = LastValues(context.settings.aggregate_interval)
         self._counts = Counts()
-        if context.window.is_live:
-            self._sinks = Sinks(context.settings.paths, files)
-        else:  # the windows of a backfill look at manifests once
-            sinks = context.memory.setdefault("sinks", Sinks(context.settings.paths, files))
-            assert isinstance(sinks, Sinks)  # noqa: S101  # nothing else is under that key in a backfill
-            self._sinks = sinks
+        # The windows of a backfill look at manifests once.
+        shared = {} if context.window.is_live else context.memory
+        sinks = shared.setdefault("sinks", Sinks(context.settings.paths, files))
+        assert isinstance(sinks, Sinks)  # noqa: S101  # nothing else is under that key in a backfill
+        self._sinks = sinks
 
     def parse(self, value: Json, path: str) -> Event | None:
         """Return the event that an object is; None for a record of another kind."""
@@ -112,19 +107,8 @@ class GpuMemoryGrammar:
         named = (session, event.host, event.rank, event.job_id, device if type(device) is int else -1)
         source = self._sources.get(named)
         if source is None:
-            source = self._sources[named] = self._source(*named)
+            source = self._sources[named] = _source(*named)
         return Event(source.name, event.timestamp, source, event)
-
-    def _source(
-        self, session: str, host: str | None, rank: int | None, job_id: str | None, device: int
-    ) -> Source:
-        """Return the source of some events. A CPU calls its device -1, and has no tag for it."""
-        host, job = (host or "")[:200], (job_id or "")[:200]
-        ranked = "" if rank is None else str(rank)
-        gpu = str(device)[:20] if device >= 0 else ""
-        named = (("gpu", gpu), ("job_id", job), ("rank", ranked))
-        tags = tuple(f"{key}:{value}" for key, value in named if value)
-        return Source(json.dumps([session, host, ranked, job, gpu]), host, ranked, gpu, tags)
 
     def add(self, record: Event, new: bool, problems: list[Problem]) -> bool:  # noqa: ARG002
         """Add what an event measured: to its own series, or to those of its host and rank."""
@@ -136,53 +120,48 @@ class GpuMemoryGrammar:
         is_alert = event.event_type in ALERT_TYPES
         if self._by_job:
             known = _ALL if None not in measured else tuple(value is not None for value in measured)
-            block = source.blocks.get(known) or self._block(source, known)
+            block = source.blocks.get(known)
+            if block is None:
+                gauges = compress(metrics.GAUGES.values(), known)
+                series = [(gauge, source.tags, source.host or None) for gauge in gauges]
+                block = source.blocks[known] = self.gauges.block(series, source.name)
             for column, value in zip(block.values, compress(measured, known), strict=True):
                 column.append(value)  # type: ignore[arg-type]  # it is not None
             block.times.append(at)
         elif new:
-            named = dict(zip(metrics.GAUGES, measured, strict=True))
-            if named.pop("utilization") is not None:
-                named["measured"] = used
+            # In place of the utilization: the memory in use on a device whose capacity is known.
+            figures = (*measured[:4], None if percent is None else used)
             key = (source.host, source.rank, source.gpu)
-            values: dict[Key, float] = {
-                (*key, name): value for name, value in named.items() if value is not None
-            }
-            self._shared.add(source.name, at, values)
+            named = zip(metrics.GAUGES, figures, strict=True)
+            self._shared.add(source.name, at, {(*key, name): n for name, n in named if n is not None})
         if is_alert and new:
             tags = source.tags if self._by_job else (f"rank:{source.rank}",) * bool(source.rank)
             tags = (*tags, f"type:{event.event_type}")
             self._counts.add(metrics.ALERTS, tags, source.host or None, int(at))
         return is_alert or not self._by_job
 
-    def _block(self, source: Source, known: tuple[bool, ...]) -> Block:
-        gauges = compress(metrics.GAUGES.values(), known)
-        series = [(gauge, source.tags, source.host or None) for gauge in gauges]
-        source.blocks[known] = block = self.gauges.block(series, source.name)
-        return block
-
     def sums(self, window: Window) -> Iterator[Series]:
         """Yield alerts, what jobs of a host and rank add up to, interrupted sessions and dumps."""
-        now, report = self._context.now, self._context.report
-        watched = now - DAY if window.is_live else 0
-        self._sinks.read(report, watched)
-        for metric, times in (
-            (metrics.INTERRUPTED, self._sinks.interrupted),
-            (metrics.OOM_DUMPS, self._sinks.dumps),
-        ):
-            for time in times:
-                if window.since <= time < window.until:
-                    self._counts.add(metric, (), None, time)
+        self._sinks.read(self._context.report, self._context.now - DAY if window.is_live else 0)
+        ended = [(metrics.INTERRUPTED, time) for time in self._sinks.interrupted]
+        for metric, time in ended + [(metrics.OOM_DUMPS, time) for time in self._sinks.dumps]:
+            if window.since <= time < window.until:
+                self._counts.add(metric, (), None, time)
         yield from self._counts.series()
-        points: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
-        for start, sums in self._shared.sums():
-            for key, value in _by_rank(sums):
-                times, values = points.setdefault(key, ([], []))
-                times.append(start)
-                values.append(value)
-        for (host, rank, name), (times, values) in points.items():
+        # Sessions of one device repeat its figures.
+        points: dict[tuple[str, str, str], dict[int, float]] = {}
+        for (host, rank, gpu, name), buckets in self._shared.buckets():
+            figures = points.setdefault((host, rank, name), {})
+            combine = max if gpu and name in OF_THE_DEVICE else sum
+            for start, values in buckets.items():
+                figures[start] = figures.get(start, 0) + combine(values)
+        for (host, rank, name), figures in points.items():
+            if name == "utilization":
+                totals = points[host, rank, "total"]
+                figures = {start: used / totals[start] * 100.0 for start, used in figures.items()}
+            times = sorted(figures)
             tags = (f"rank:{rank}",) if rank else ()
-            yield Series(metrics.GAUGES[name], tags, host or None, times, values)
+            yield Series(metrics.GAUGES[name], tags, host or None, times, [figures[at] for at in times])
 
     def present(self, records: Sequence[Event], *, complete: bool) -> Iterator[Series]:  # noqa: ARG002
         """Yield how many sessions there are of each status."""
@@ -191,26 +170,14 @@ class GpuMemoryGrammar:
                 yield metrics.SESSIONS(self._sinks.statuses[status], self._context.now, status=status)
 
 
-def _by_rank(sums: Mapping[Key, Sum]) -> Iterator[tuple[tuple[str, str, str], float]]:
-    """Yield the figures of each host and rank in one bucket. Sessions of one device repeat its figures."""
-    ranks: dict[tuple[str, str], dict[str, float]] = {}
-    for (host, rank, gpu, name), (total, _, highest) in sums.items():
-        values = ranks.setdefault((host, rank), {})
-        values[name] = values.get(name, 0) + (highest if gpu and name in OF_THE_DEVICE else total)
-    for (host, rank), values in ranks.items():
-        if "total" in values:
-            values["utilization"] = values["measured"] / values["total"] * 100.0
-        for name in metrics.GAUGES:
-            if name in values:
-                yield (host, rank, name), values[name]
-
-
-def _patterns(settings: GpuMemorySettings, files: Files) -> Sequence[str]:
-    """Return where the segments are: of a directory, all in it and below."""
-    return [
-        f"{escape(path.rstrip('/'))}/**/{SEGMENTS}" if files.is_directory(path) else path
-        for path in settings.paths
-    ]
+def _source(session: str, host: str | None, rank: int | None, job_id: str | None, device: int) -> Source:
+    """Return the source of some events. A CPU calls its device -1, and has no tag for it."""
+    host, job = (host or "")[:200], (job_id or "")[:200]
+    ranked = "" if rank is None else str(rank)
+    gpu = str(device)[:20] if device >= 0 else ""
+    named = (("gpu", gpu), ("job_id", job), ("rank", ranked))
+    tags = tuple(f"{key}:{value}" for key, value in named if value)
+    return Source(json.dumps([session, host, ranked, job, gpu]), host, ranked, gpu, tags, {})
 
 
 def _width(settings: GpuMemorySettings) -> int:
@@ -222,11 +189,10 @@ COLLECTOR = collector_over(
         name=NAME,
         settings=GpuMemorySettings,
         metrics=metrics.METRICS,
-        live_only=metrics.LIVE_ONLY,
-        ingest=metrics.INGEST,
+        current=metrics.CURRENT,
         grammar=GpuMemoryGrammar,
         width=_width,
         time_of=event_timestamp_seconds,
-        patterns=_patterns,
+        files="segment-*.jsonl",
     )
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from common.metric import Combine, count, gauge
-from common.records.ingest import ingest_metrics
 
 TAGS = ("gpu", "job_id", "rank")
 
@@ -48,8 +47,5 @@ INTERRUPTED = count(
 )
 OOM_DUMPS = count("gpu_memory.oom_dumps", "", "Out-of-memory dumps, at the time they were written.")
 
-INGEST = ingest_metrics("gpu_memory")
-
-LIVE_ONLY = frozenset({SESSIONS, *INGEST})  # manifests show how sessions are now
-
-METRICS = (*GAUGES.values(), ALERTS, SESSIONS, INTERRUPTED, OOM_DUMPS, *INGEST)
+METRICS = (*GAUGES.values(), ALERTS, INTERRUPTED, OOM_DUMPS)
+CURRENT = (SESSIONS,)  # manifests show how sessions are now

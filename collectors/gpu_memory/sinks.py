@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from common.collector import Report
-from common.records.files import MAX_DOCUMENT, File, Files, reason, shown
+from common.records.files import MAX_DOCUMENT, File, Files, reason
+from common.records.names import shown
 from fleetgauge.gpu_memory import ManifestError
 from fleetgauge.gpu_memory.oom import dump_created_at
 from fleetgauge.gpu_memory.sessions import MANIFEST_NAME, Manifest, parse_manifest
 
 STATUSES = ("running", "completed", "interrupted", "incomplete")
-SEGMENTS = "segment-*.jsonl"
 DUMP = "oom_dump_"
 OF_A_DUMP = {"events.json", "metadata.json"}  # also of one that was renamed
 NANOSECONDS = 1_000_000_000
@@ -27,9 +26,7 @@ class Sinks:
     def __init__(self, paths: Sequence[str], files: Files) -> None:
         self._paths = paths
         self._files = files
-        self._manifests: dict[
-            str, Manifest | str
-        ] = {}  # by directory; a text is the reason why it cannot be read
+        self._manifests: dict[str, Manifest | str] = {}  # by directory; a text is why it cannot be read
         self._was_read = False
         self.statuses: Counter[str] = Counter()  # of sessions
         self.interrupted: list[int] = []  # when sessions ended that were interrupted, in seconds
@@ -47,16 +44,17 @@ class Sinks:
         if self._was_read:
             return
         self._was_read = True
+        directories: dict[str, list[File]] = {}
+        manifests = [f"{path.rpartition('/')[0]}/{MANIFEST_NAME}" for path in self._paths]  # beside segments
+        for file in self._files.find([*self._paths, *manifests], "*").files.values():
+            directories.setdefault(file.path.rpartition("/")[0], []).append(file)
         sessions: dict[str, tuple[str, int | None]] = {}
-        undated = 0
-        for directory, is_dump, files in self._directories(report):
+        for directory, files in directories.items():
             names = {PurePath(file.path).name for file in files}
-            if files and max(file.modified for file in files) < touched_since:
+            if max(file.modified for file in files) < touched_since:
                 continue
-            if is_dump:
-                created = self._created(directory, MANIFEST_NAME in names)
-                undated += created is None
-                self.dumps += [] if created is None else [created]
+            if PurePath(directory).name.startswith(DUMP) or names >= OF_A_DUMP:
+                self._add_dump(directory, report)
             elif MANIFEST_NAME in names and any(name.startswith("segment-") for name in names):
                 manifest = self._manifest(directory)
                 if isinstance(manifest, str):
@@ -66,8 +64,6 @@ class Sinks:
                     report.drop("bad_manifest_entry", manifest.bad_entries, shown(directory))
                 for session in manifest.sessions:
                     sessions[session.session_id] = (session.status, session.ended_at_ns)
-        if undated:
-            report.drop("undated_oom_dump", undated)
         self.statuses.update(status for status, _ in sessions.values())
         self.interrupted += [
             ended // NANOSECONDS
@@ -75,30 +71,18 @@ class Sinks:
             if status == "interrupted" and ended is not None
         ]
 
-    def _directories(self, report: Report) -> Iterator[tuple[str, bool, list[File]]]:
-        """Yield each directory of the paths once, whether it is a dump, and its files."""
-        seen: set[str] = set()
-        for path in chain.from_iterable(map(self._files.expand, self._paths)):
-            try:
-                for directory, _, files in self._below(path):
-                    names = {PurePath(file.path).name for file in files}
-                    if directory not in seen:
-                        seen.add(directory)
-                        yield (
-                            directory,
-                            PurePath(directory).name.startswith(DUMP) or names >= OF_A_DUMP,
-                            files,
-                        )
-            except OSError as error:
-                report.lose(shown(path), reason(error))
-
-    def _below(self, path: str) -> Iterator[tuple[str, list[str], list[File]]]:
-        """Yield the directories below a path; of a segment or a glob, those that hold the files."""
-        if self._files.is_directory(path):
-            yield from self._files.tree(path)
-            return
-        for parent in sorted({file.rpartition("/")[0] for file in self._files.find([path]).files}):
-            yield from islice(self._files.tree(parent), 1)
+    def _add_dump(self, directory: str, report: Report) -> None:
+        """Note when a dump was written, by its manifest or its name."""
+        try:
+            document = self._document(f"{directory}/{MANIFEST_NAME}")
+        except (OSError, ValueError):  # one that was cut short has none
+            document = None
+        found = document if isinstance(document, dict) else {}
+        created = dump_created_at(PurePath(directory).name, found)
+        if created is None:
+            report.drop("undated_oom_dump", 1, shown(directory))
+        else:
+            self.dumps.append(int(created.timestamp()))
 
     def _manifest(self, directory: str) -> Manifest | str:
         """Return the manifest of a directory, or why there is none."""
@@ -112,18 +96,6 @@ class Sinks:
                 why = reason(error) if isinstance(error, OSError) else str(error)
                 self._manifests[directory] = shown(f"cannot read the manifest {path}: {why}")
         return self._manifests[directory]
-
-    def _created(self, directory: str, has_manifest: bool) -> int | None:
-        """Return when a dump was written, by its manifest or its name. One that was cut short has none."""
-        document: object = {}
-        if has_manifest:
-            try:
-                document = self._document(f"{directory}/{MANIFEST_NAME}")
-            except (OSError, ValueError):
-                document = {}
-        found = document if isinstance(document, dict) else {}
-        created = dump_created_at(PurePath(directory).name, found)
-        return int(created.timestamp()) if created else None
 
     def _document(self, path: str) -> object:
         """Return a JSON document; ValueError for one that is too large or is none."""

@@ -13,8 +13,9 @@ from common.config.settings import Duration, named
 from common.metric import Combine, Metric, Series
 from common.records.collector import Problem, RecordKind, RecordSettings, collector_over
 from common.records.envelope import UnusableRecordError, envelope, text, timestamp
-from common.records.files import Files, unit
-from common.records.sums import Block, Counts, Gauges, Identities, Key, LastValues, SeriesKey
+from common.records.files import Files
+from common.records.names import unit
+from common.records.sums import Block, Counts, Gauges, Key, LastValues, SeriesKey
 from common.times import DAY
 from common.window import Window
 from fleetgauge.records import Event, Json
@@ -39,24 +40,18 @@ class XennaSettings(RecordSettings):
 class Record(NamedTuple):
     """One record of a run. Only the last one of a run has a `status`.
 
-    A `plain` record is of the older format, whose runs have no last record. `pipeline` is the tag of a second
-    or later pipeline of the run.
+    `tags` are those of the run and, from the second pipeline of a run on, its number. A `plain` record is of
+    the older format, whose runs have no last record.
     """
 
     writer: str
+    seq: int | None
     timestamp: float
-    tags: tuple[str, ...]
-    pipeline_kind: str
+    run_tags: Key
+    tags: Key
     metrics: Mapping[str, Any]  # Any: each value is checked by itself
-    seq: int | None = None
     status: str | None = None
     plain: bool = False
-    pipeline: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> str:
-        """Return the writer, with the pipeline where it is not the first of the run."""
-        return " ".join((self.writer, *self.pipeline))
 
 
 class _Layout(NamedTuple):
@@ -82,7 +77,6 @@ class XennaGrammar:
         self._layouts: dict[tuple[str, Key, Key], _Layout] = {}  # by writer, tags and keys
         self._shared = LastValues(_width(context.settings))
         self._ended = Counts()
-        self._seen = Identities()
 
     def parse(self, value: Json, path: str) -> Record | None:
         """Return the record of a JSON object, None for another kind's; raises UnusableRecordError."""
@@ -92,23 +86,15 @@ class XennaGrammar:
             known = envelope(value, NAME)
             if known is None:
                 return None
-            run, seq, at, event, _, rank = known
-            status = None
-            if event is Event.END:
+            tags, number, status = _tags(kind, known.rank, run_hash), value.get("pipeline"), None
+            if known.event is Event.END:
                 status = "ok" if value.get("status") == "ok" else "error"
-            return Record(
-                run,
-                at,
-                _tags(kind, rank, run_hash),
-                kind,
-                found if isinstance(found, dict) else {},
-                seq,
-                status,
-                pipeline=_pipeline_tag(value.get("pipeline")),
-            )
+            pipeline = (f"pipeline:{number}",) if type(number) is int and number > 1 else ()
+            metrics = found if isinstance(found, dict) else {}
+            return Record(*known[:3], tags, (*pipeline, *tags), metrics, status)
         if isinstance(found, dict) and "timestamp" in value:
-            run = f"plain:{unit(path)}:{kind}:{run_hash}"
-            return Record(run, timestamp(value), _tags(kind, None, run_hash), kind, found, plain=True)
+            run, tags = f"plain:{unit(path)}:{kind}:{run_hash}", _tags(kind, None, run_hash)
+            return Record(run, None, timestamp(value), tags, tags, found, plain=True)
         raise UnusableRecordError("not_a_record", "metrics", found)
 
     def add(self, record: Record, new: bool, problems: list[Problem]) -> bool:
@@ -119,8 +105,12 @@ class XennaGrammar:
         found = record.metrics
         if not _NUMBERS.issuperset(map(type, found.values())):
             found = _numbers(found, problems)
-        layout = self._layout(record, found, problems)
+        name = (record.writer, record.tags, tuple(found))
+        layout = self._layouts.get(name)
+        if layout is None:
+            layout = self._layouts[name] = self._new_layout(record, found)
         if len(layout.append) < len(found):
+            problems += [("unknown_metric", key, found[key]) for key in found if not metrics.find(key)]
             found = {key: value for key, value in found.items() if metrics.find(key)}
         try:
             for append, value in zip(layout.append, found.values(), strict=True):
@@ -133,38 +123,28 @@ class XennaGrammar:
             problems += [("not_finite", key, found[key]) for key in found.keys() - small.keys()]
             return self.add(record._replace(metrics=small), new, problems)
         layout.block.times.append(record.timestamp)
-        if new and (record.seq is None or self._seen.add(record.writer, record.seq)):
+        if new:
             values = dict(zip(layout.shared, layout.pending, strict=True))
             shared = {key: value for key, value in values.items() if abs(value) < _TOO_LARGE}  # NaN is not
             problems += [("not_finite", key[0], values[key]) for key in values.keys() - shared.keys()]
-            self._shared.add(record.source, record.timestamp, shared)
+            self._shared.add(" ".join((record.writer, *record.tags)), record.timestamp, shared)
             if record.status:
                 self._ended.add(metrics.ENDED, (f"status:{record.status}",), None, int(record.timestamp))
         layout.pending.clear()
         return bool(layout.shared or record.status)
 
-    def _layout(self, record: Record, found: Mapping[str, float], problems: list[Problem]) -> _Layout:
-        """Return the layout of a record; append its undeclared keys to `problems`."""
-        name = (record.source, record.tags, tuple(found))
-        layout = self._layouts.get(name)
-        if layout is None:
-            layout = self._layouts[name] = self._new_layout(record, found)
-        if len(layout.append) < len(found):
-            problems += [("unknown_metric", key, found[key]) for key in found if not metrics.find(key)]
-        return layout
-
     def _new_layout(self, record: Record, found: Iterable[str]) -> _Layout:
+        declared = [known for known in map(metrics.find, found) if known]
+        is_shared = [bool(stage) and not self._settings.stage_run_hash for _, stage in declared]
         own: list[SeriesKey] = []
         shared: list[Key] = []
-        is_shared: list[bool] = []
-        for keyed, stage in filter(None, map(metrics.find, found)):
-            is_shared.append(stage is not None and not self._settings.stage_run_hash)
-            if is_shared[-1]:
-                kind = (f"pipeline_kind:{record.pipeline_kind}",) if record.pipeline_kind else ()
-                shared.append((keyed.metric.name, *kind, f"stage:{stage}"))
+        for (metric, stage), shares in zip(declared, is_shared, strict=True):
+            stages = (f"stage:{stage}",) if stage else ()
+            if shares:
+                kind = (tag for tag in record.tags if tag.startswith("pipeline_kind:"))
+                shared.append((metric.name, *kind, *stages))
             else:
-                stages = (f"stage:{stage}",) if stage else ()
-                own.append((keyed.metric, (*record.pipeline, *record.tags, *stages), None))
+                own.append((metric, (*record.tags, *stages), None))
         block = self.gauges.block(own, record.writer)
         pending: list[float] = []
         arrays = iter(block.values)
@@ -173,36 +153,32 @@ class XennaGrammar:
 
     def sums(self, window: Window) -> Iterator[Series]:  # noqa: ARG002
         """Yield the stage series that runs share, and the number of runs that ended."""
-        points: dict[Key, tuple[list[int], list[float]]] = {}
-        for start, sums in self._shared.sums():
-            for key, sum_ in sums.items():
-                mean = _STAGES[key[0]].combines is Combine.MEAN
-                times, values = points.setdefault(key, ([], []))
-                times.append(start)
-                values.append(round(sum_.mean if mean else sum_.total, 9))
-        for (name, *tags), (times, values) in points.items():
-            yield Series(_STAGES[name], tuple(tags), None, times, values)
+        for (name, *tags), buckets in self._shared.buckets():
+            metric = _STAGES[name]
+            is_mean = metric.combines is Combine.MEAN
+            values = [round(sum(found) / (len(found) if is_mean else 1), 9) for found in buckets.values()]
+            yield Series(metric, tuple(tags), None, [*buckets], values)
         yield from self._ended.series()
 
     def present(self, records: Sequence[Record], *, complete: bool) -> Iterator[Series]:
         """Yield the age of the last record of each run that has not ended, and the number of active runs."""
         now, limit = self._now, self._settings.stalled_after
-        newest: dict[tuple[str, ...], Record] = {}  # a restarted run has the same tags
+        newest: dict[Key, Record] = {}  # a restarted run has the same tags
         for record in sorted(records, key=lambda record: (record.timestamp, record.writer)):
-            newest[record.tags] = record
-        for record in newest.values():
+            newest[record.run_tags] = record
+        for tags, record in newest.items():
             age = max(0.0, now - record.timestamp)
             if record.status is None and age <= DAY:
-                yield Series(metrics.LAST_RECORD_AGE, record.tags, None, (now,), (age,))
+                yield Series(metrics.LAST_RECORD_AGE, tags, None, (now,), (age,))
                 if not record.plain:  # a plain run has no last record: it may have ended
-                    yield Series(metrics.STALLED, record.tags, None, (now,), (int(age > limit),))
+                    yield Series(metrics.STALLED, tags, None, (now,), (int(age > limit),))
         if complete:
             running = (record for record in records if record.status is None)
             active = {record.writer for record in running if now - record.timestamp <= limit}
             yield metrics.ACTIVE(len(active), now)
 
 
-_STAGES: dict[str, Metric] = {keyed.metric.name: keyed.metric for keyed in metrics.STAGE.values()}
+_STAGES: dict[str, Metric] = {metric.name: metric for metric in metrics.STAGE.values()}
 
 
 def _numbers(found: Mapping[str, Any], problems: list[Problem]) -> dict[str, float]:
@@ -211,10 +187,6 @@ def _numbers(found: Mapping[str, Any], problems: list[Problem]) -> dict[str, flo
         if value is not None and type(value) not in _NUMBERS:
             problems.append(("not_a_number" if metrics.find(key) else "unknown_metric", key, value))
     return {key: value for key, value in found.items() if type(value) in _NUMBERS}
-
-
-def _pipeline_tag(number: object) -> tuple[str, ...]:
-    return (f"pipeline:{number}",) if type(number) is int and number > 1 else ()
 
 
 def _tags(*values: str | None) -> tuple[str, ...]:
@@ -231,8 +203,7 @@ COLLECTOR = collector_over(
         name=NAME,
         settings=XennaSettings,
         metrics=metrics.METRICS,
-        live_only=metrics.LIVE_ONLY,
-        ingest=metrics.INGEST,
+        current=metrics.CURRENT,
         grammar=XennaGrammar,
         width=_width,
         watches=True,

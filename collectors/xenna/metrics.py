@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
 from common.metric import Combine, Metric, count, gauge
-from common.records.ingest import ingest_metrics
 
 RUN_TAGS = ("pipeline_kind", "rank", "run_hash")
 PIPELINE_TAGS = ("pipeline", *RUN_TAGS)  # the number of a pipeline in its run, absent for the first
 STAGE_TAGS = (*PIPELINE_TAGS, "stage")
 
 
-class Keyed(NamedTuple):
-    """The metric of a key, and how values of several runs combine."""
+def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Metric]:
+    """Declare metrics named after the keys of a record, with a dot for each `/`, and return them by key.
 
-    metric: Metric
-    combine: Combine  # the sum or the mean
-
-
-def _family(prefix: str, tags: tuple[str, ...], *rows: tuple[str, str, Combine, str]) -> dict[str, Keyed]:
-    """Declare metrics named after the keys of a record, with a dot for each `/`, and return them by key."""
+    Values of several runs combine as those of several series do.
+    """
     return {
-        key: Keyed(gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, combines=combine), combine)
+        key: gauge(f"{prefix}.{key.replace('/', '.')}", unit, text, *tags, combines=combine)
         for key, unit, combine, text in rows
     }
 
@@ -103,32 +97,25 @@ STALLED = gauge(
 ACTIVE = gauge("xenna.runs.active", "run", "Runs that have not ended and are not stalled.", combines=SUM)
 ENDED = count("xenna.runs.ended", "run", "Runs that ended, by their status: ok or error.", "status")
 
-INGEST = ingest_metrics("xenna")
-
+METRICS = (*PIPELINE.values(), *CLUSTER.values(), *STAGE.values(), ENDED)
 # Known only for the time of a run: a pipeline that was stalled then may have continued since.
-_CURRENT = (LAST_RECORD_AGE, STALLED, ACTIVE, *INGEST)
-LIVE_ONLY = frozenset(_CURRENT)
-
-METRICS = (
-    *(keyed.metric for family in (PIPELINE, CLUSTER, STAGE) for keyed in family.values()),
-    ENDED,
-    *_CURRENT,
-)
+CURRENT = (LAST_RECORD_AGE, STALLED, ACTIVE)
 
 
 @lru_cache(maxsize=10_000)
-def find(key: str) -> tuple[Keyed, str | None] | None:
-    """Return the metric of a record's key and the stage in it, None if any; None for an undeclared key."""
+def find(key: str) -> tuple[Metric, str] | None:
+    """Return the metric of a record's key and the stage in it, if any; None for an undeclared key."""
     key = key.lstrip("/")
     family, _, name = key.partition("/")
+    metrics, stage = PIPELINE, ""
     if family == "cluster":
-        keyed, stage = CLUSTER.get(name), None
+        metrics, key = CLUSTER, name
     elif family == "stage":
-        stage, _, name = name.partition("/")
-        keyed = STAGE.get(name) if stage else None
+        stage, _, key = name.partition("/")
     elif family == "stages":  # Nemotron's later hook: `stages/<name>/<stage>`, with `resource_` as prefix
-        name, _, stage = name.rpartition("/")
-        keyed = STAGE.get(re.sub("^resource_", "resource/", name)) if stage else None
-    else:
-        keyed, stage = PIPELINE.get(key), None
-    return (keyed, stage) if keyed else None
+        key, _, stage = name.rpartition("/")
+        key = re.sub("^resource_", "resource/", key)
+    if family in ("stage", "stages"):
+        metrics = STAGE if stage else {}
+    metric = metrics.get(key)
+    return (metric, stage) if metric else None

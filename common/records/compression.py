@@ -6,7 +6,7 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 if sys.version_info >= (3, 14):
@@ -17,30 +17,13 @@ else:
 MAX_WINDOW_LOG = 23  # zstd may need 8 MB of history; its own tools need more only at the highest levels
 
 
-class _Raw(io.RawIOBase):
-    """The bytes of a file as a stream of the standard library."""
-
-    def __init__(self, at: Callable[[int, int], bytes]) -> None:
-        self._at = at
-        self._offset = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]  # any writable buffer
-        found = self._at(self._offset, len(buffer))
-        buffer[: len(found)] = found
-        self._offset += len(found)
-        return len(found)
-
-
-def decompress(path: str, at: Callable[[int, int], bytes], size: int) -> Iterator[bytes | str]:
+def decompress(path: str, content: io.RawIOBase, size: int) -> Iterator[bytes | str]:
     """Yield what a compressed file contains, in chunks of about `size` bytes.
 
-    `at` returns bytes of the file: from an offset on, and at most so many. A file that is still being written
-    ends where it ends. Where one is corrupt, the kind of damage follows what could be decompressed.
+    A file that is still being written ends where it ends. Where one is corrupt, the kind of damage follows
+    what could be decompressed.
     """
-    raw: Any = io.BufferedReader(_Raw(at), size)  # Any: the streams disagree on its type
+    raw: Any = io.BufferedReader(content, size)  # Any: the streams disagree on its type
     options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
     is_gzip = path.endswith(".gz")
     stream = gzip.GzipFile(fileobj=raw) if is_gzip else zstd.ZstdFile(raw, options=options)

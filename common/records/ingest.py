@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from common.dashboard import Condition, Monitor, Section, bars, line
-from common.metric import Combine, Metric, Series, count, gauge
+from common.metric import Combine, Metric, count, gauge
 
 _PAGE = "docs/records.md"
 
@@ -20,27 +20,12 @@ class IngestMetrics(NamedTuple):
     bad_records: Metric
     other_kind: Metric
 
-    def series(
-        self, now: int, *, files: int, lag: float | None, records: int, bad_records: int, other_kind: int
-    ) -> Iterator[Series]:
-        """Yield the points of one run; counts are of records that no earlier run has counted."""
-        yield self.files(files, now)
-        if lag is not None:
-            yield self.lag(lag, now)
-        yield self.records(records, now)
-        yield self.bad_records(bad_records, now)
-        yield self.other_kind(other_kind, now)
 
-
+@cache
 def ingest_metrics(kind: str) -> IngestMetrics:
     """Declare the metrics about reading one kind of records."""
     return IngestMetrics(
-        gauge(
-            f"{kind}.ingest.files",
-            "file",
-            "Files that the configured paths match.",
-            combines=Combine.SUM,
-        ),
+        gauge(f"{kind}.ingest.files", "file", "Files that the configured paths match.", combines=Combine.SUM),
         gauge(
             f"{kind}.ingest.lag_seconds",
             "second",
@@ -53,8 +38,9 @@ def ingest_metrics(kind: str) -> IngestMetrics:
     )
 
 
-def ingest_section(title: str, metrics: IngestMetrics) -> Section:
-    """Return the widgets about reading one collector's files."""
+def ingest_section(title: str, kind: str) -> Section:
+    """Return the widgets about reading one kind of records."""
+    metrics = ingest_metrics(kind)
     return Section(
         title,
         (
@@ -65,18 +51,16 @@ def ingest_section(title: str, metrics: IngestMetrics) -> Section:
     )
 
 
-def ingest_monitors(name: str, metrics: IngestMetrics) -> tuple[Monitor, ...]:
+def late_monitor(kind: str) -> Monitor:
     """Return the monitor for records that reach their files late."""
-    return (
-        Monitor(
-            f"{name.replace('_', '-')}-late",
-            f"Records of {name} come late",
-            Condition((metrics.lag,), *("min", "1h", ">", 900.0)),
-            "half of the default lookback; records later than the lookback are not sent",
-            f"Records of {name} reach their files {{{{value}}}} s after the time they are from.",
-            "A run reads as far back as its lookback. Later records are missing on the dashboards.",
-            f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{name.upper()}_LOOKBACK (at "
-            "most 1h). A backfill sends what is missing.",
-            _PAGE,
-        ),
+    return Monitor(
+        f"{kind.replace('_', '-')}-late",
+        f"Records of {kind} come late",
+        Condition((ingest_metrics(kind).lag,), *("min", "1h", ">", 900.0)),
+        "half of the default lookback; records later than the lookback are not sent",
+        f"Records of {kind} reach their files {{{{value}}}} s after the time they are from.",
+        "A run reads as far back as its lookback. Later records are missing on the dashboards.",
+        f"Let the writers flush or upload sooner, or raise FLEETGAUGE_{kind.upper()}_LOOKBACK (at "
+        "most 1h). A backfill sends what is missing.",
+        _PAGE,
     )

@@ -68,21 +68,6 @@ def _distinct_seconds(times: array[float]) -> list[int] | None:
     return seconds if all(map(lt, seconds, islice(seconds, 1, None))) else None
 
 
-class Identities:
-    """Which records were added up: one that is found twice counts once."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, set[int]] = {}
-
-    def add(self, run: str, seq: int) -> bool:
-        """Note a record; False where it was noted before."""
-        numbers = self._numbers.setdefault(run, set())
-        if seq in numbers:
-            return False
-        numbers.add(seq)
-        return True
-
-
 class Counts:
     """Counts by series and bucket."""
 
@@ -101,38 +86,28 @@ class Counts:
             yield Series(metric, tags, host, starts, [buckets[start] for start in starts])
 
 
-class Sum(NamedTuple):
-    """What the last values of several writers in a bucket come to."""
-
-    total: float
-    writers: int
-    highest: float
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.writers
-
-
 class LastValues:
     """The last value of each writer in each bucket, by key: what writers that share a series add up to."""
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._buckets: dict[int, dict[tuple[Key, str], tuple[float, float]]] = {}
+        self._values: dict[Key, dict[int, dict[str, tuple[float, float]]]] = {}  # by key, bucket and writer
 
     def add(self, writer: str, timestamp: float, values: Mapping[Key, float]) -> None:
         """Store the values of a writer in their bucket, unless it has later ones there."""
-        bucket = self._buckets.setdefault(int(timestamp) // self._width * self._width, {})
+        start = int(timestamp) // self._width * self._width
         for key, value in values.items():
-            known = bucket.get((key, writer))
-            if known is None or known[0] <= timestamp:
-                bucket[key, writer] = (timestamp, value)
+            writers = self._values.setdefault(key, {}).setdefault(start, {})
+            if writer not in writers or writers[writer][0] <= timestamp:
+                writers[writer] = (timestamp, value)
 
-    def sums(self) -> Iterator[tuple[int, dict[Key, Sum]]]:
-        """Yield each bucket, by its start, in order."""
-        for start, bucket in sorted(self._buckets.items()):
-            sums: dict[Key, Sum] = {}
-            for (key, _), (_, value) in sorted(bucket.items()):  # the order of files must not show
-                known = sums.get(key, Sum(0, 0, value))
-                sums[key] = Sum(known.total + value, known.writers + 1, max(known.highest, value))
-            yield start, sums
+    def buckets(self) -> Iterator[tuple[Key, dict[int, list[float]]]]:
+        """Yield each key with the values of its writers, by the start of the bucket; in order."""
+        for key, buckets in sorted(self._values.items()):
+            yield (
+                key,
+                {
+                    start: [value for _, (_, value) in sorted(writers.items())]
+                    for start, writers in sorted(buckets.items())
+                },
+            )

@@ -9,10 +9,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
 from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -208,22 +207,6 @@ def compared(scenario: Scenario, points: Points, *, present: bool = True) -> Poi
     }
 
 
-def save(scenario: Scenario, points: Points) -> None:
-    """Store what a scenario leaves in the intake."""
-    series: dict[tuple[str, tuple[str, ...], str | None], list[tuple[int, float]]] = {}
-    for (metric, tags, host, at), value in sorted(points.items(), key=repr):
-        series.setdefault((metric, tags, host), []).append((at, value))
-    packed = []
-    for (metric, tags, host), found in series.items():
-        times = [at for at, _ in sorted(found)]
-        steps = [times[0], *(after - before for before, after in pairwise(times))]
-        packed.append([metric, tags, host, steps, [value for _, value in sorted(found)]])
-    document = {"digest": scenario.digest, "points": packed}
-    EXPECTED.mkdir(exist_ok=True)
-    content = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 9, mtime=0)
-    (EXPECTED / f"{scenario.name}.json.gz").write_bytes(content)
-
-
 def expected(scenario: Scenario) -> Points:
     """Return what the former version left in the intake for a scenario."""
     document = json.loads(gzip.decompress((EXPECTED / f"{scenario.name}.json.gz").read_bytes()))
@@ -234,8 +217,3 @@ def expected(scenario: Scenario) -> Points:
         for metric, tags, host, steps, values in document["points"]
         for at, value in zip(accumulate(steps), values, strict=True)
     }
-
-
-def recorded_bytes() -> int:
-    """Return the size of everything that is stored."""
-    return sum(os.path.getsize(path) for path in EXPECTED.iterdir())  # noqa: PTH202

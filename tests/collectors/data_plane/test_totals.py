@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.record_folder import NOW, START, Folder, Short, added_up, named, operations, outstanding
+from support.record_folder import NOW, START, Folder, added_up, named, operations, outstanding
 
 TAGS = ("job:ants", "op:put", "partition_id:p", "rank:0")
 WRITER = ("job:ants", "rank:0")
@@ -59,7 +55,7 @@ def test_two_records_of_one_second_are_one_point(folder: Folder) -> None:
     assert list(named(points, "bytes_outstanding").values()) == [7]
 
 
-def test_without_partitions_calls_and_bytes_are_added_up_in_the_same_second(tmp_path: Path) -> None:
+def test_without_partitions_calls_and_bytes_of_a_second_add_up(tmp_path: Path) -> None:
     folder = Folder("data_plane", tmp_path, tag_partition_id="false")
     folder.write(operations(0, 100, (1, 10, 1.0)), operations(1, 100, (2, 20, 3.0), partition_id="q"))
     folder.write(outstanding(2, 100, {"p": 5, "q": 7}), outstanding(3, 90, {}))
@@ -129,65 +125,3 @@ def test_sums_larger_than_any_number_of_64_bits_stop_nothing(folder: Folder) -> 
     )
     assert list(named(folder.points_at(), "bytes").values()) == [float(5 * most)]
     assert folder.ran[-1].report.dropped == {}
-
-
-def straight_read(records: list[dict[str, Any]], on: Mapping[str, bool], width: int) -> Short:
-    """What the intake must hold in the end, from all records at once."""
-    calls: dict[tuple[tuple[str, ...], int], list[tuple[int, int, float]]] = {}
-    points: Short = {}
-    for one in records:
-        start = int(one["timestamp"]) // width * width
-        if "op" in one:
-            tags = tags_of(one, on, "job", "op", "partition_id", "rank")
-            calls.setdefault((tags, NOW - start), []).extend(one["calls"])
-        elif on["job"]:
-            held: dict[tuple[str, ...], int] = {}
-            for partition_id, n_bytes in one["bytes_outstanding"].items():
-                tags = tags_of({**one, "partition_id": partition_id}, on, "job", "partition_id", "rank")
-                held[tags] = held.get(tags, 0) + n_bytes
-            at = NOW - int(one["timestamp"])
-            points |= {("bytes_outstanding", tags, at): value for tags, value in held.items()}
-    for (tags, ago), each in calls.items():
-        total = added_up(*each)
-        points["ops", tags, ago] = total.count
-        points["bytes", tags, ago] = total.bytes
-        points["wall_ms.p95", tags, ago] = total.wall_ms_percentile(95)
-        points["wall_ms.max", tags, ago] = total.wall_ms_max
-    return points
-
-
-def tags_of(one: Mapping[str, Any], on: Mapping[str, bool], *names: str) -> tuple[str, ...]:
-    return tuple(f"{name}:{one[name]}" for name in names if on.get(name, True))
-
-
-@pytest.mark.parametrize("on", [*itertools.product((True, False), repeat=3)], ids=repr)
-def test_live_runs_and_a_backfill_equal_a_straight_read(tmp_path: Path, on: tuple[bool, bool, bool]) -> None:
-    tagged = dict(zip(("job", "partition_id", "rank"), on, strict=True))
-    settings: dict[str, Any] = {f"tag_{name}": str(value) for name, value in tagged.items()}
-    folder = Folder("data_plane", tmp_path, **settings)
-    chance, records = random.Random(str(on)), list[dict[str, Any]]()
-    begin = NOW - 840
-    seqs = [itertools.count() for _ in range(3)]
-    for now in range(NOW + 10, NOW + 10 + 4 * 900, 900):
-        while begin < now - 30:
-            begin += chance.randrange(1, 60)
-            number = chance.randrange(3)
-            more: dict[str, Any] = {"job": f"j{number}", "rank": number, "calls": [(1, begin % 99, 7.5)] * 2}
-            partition_id, ago = f"p{chance.randrange(2)}", NOW - begin
-            written = (
-                operations(next(seqs[number]), ago, *more["calls"], **more, partition_id=partition_id),
-                outstanding(next(seqs[number]), ago, {partition_id: begin % 77, "q": 1}, **more),
-            )
-            folder.write(*written, to=f"{number}.jsonl", modified=begin)
-            records += written
-        if chance.random() < 0.5:
-            (tmp_path / f"{number}.jsonl").rename(tmp_path / f"{number}.{now}.jsonl")
-        folder.tick(now)
-    width = 1 if tagged["job"] and tagged["rank"] else 60
-    until = folder.ran[-1].window.until
-    truth = straight_read([one for one in records if one["timestamp"] < until], tagged, width)
-    names = {name for name, _, _ in truth}
-    live = {key: value for key, value in folder.short(folder.points).items() if key[0] in names}
-    assert live == truth
-    past = folder.short(folder.backfill(NOW - 900, until, NOW + 86_400))
-    assert {key: value for key, value in past.items() if key[0] in names} == truth

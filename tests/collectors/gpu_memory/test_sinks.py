@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.collector import Network
-from common.config.settings import CoreSettings
-from common.config.sources import ConfigurationFile, load
+from support.bucket import NAME, Bucket
 from support.record_folder import GIB, NOW, Folder, event, named
-from support.record_objects import BUCKET, Bucket
 from support.record_runs import Runs
 from support.servers.aws import Aws
 from support.servers.faults import Fault
@@ -84,7 +82,7 @@ def test_interrupted_sessions_are_counts_at_the_time_they_ended(folder: SinkFold
 def test_dumps_are_counts_at_the_time_they_were_written(folder: SinkFolder) -> None:
     folder.write(event(100))
     for name in ("20261116T005500Z_7", "20261116T004400Z_8", "20261116T004359Z_9", "undated"):
-        (folder.path / "sink" / f"oom_dump_{name}").mkdir()
+        folder.put(f"sink/oom_dump_{name}/events.json", "[]")
     folder.put("dumps/oom_dump_unnamed/manifest.json", '{"created_at_utc": "2026-11-16T00:55:00Z"}')
     folder.put("renamed/events.json", "[]")
     folder.put("renamed/metadata.json", "{}")
@@ -166,33 +164,23 @@ def test_an_empty_directory_has_no_session_and_no_dump(folder: SinkFolder) -> No
     assert folder.points_at(NOW + 900) == {}
 
 
-@pytest.fixture
-def bucket(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+def test_in_s3_a_manifest_is_read_once_and_a_denied_one_is_lost(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
-    return Bucket(aws)
-
-
-def test_in_s3_a_manifest_is_read_once_in_a_run_and_one_that_is_denied_is_lost(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+    bucket = Bucket(aws)
     for sink in ("a", "b"):
-        bucket.put(f"sinks/{sink}/segment-000001.jsonl", event(100, session_id=None))
-        bucket.put(f"sinks/{sink}/manifest.json", {"sessions": [session(sink, "running")], "segments": []})
-    core = load(CoreSettings, None, environ=bucket.aws.environment, file=ConfigurationFile())
-    paths = {"paths": f"s3://{BUCKET}/sinks"}
-    now = max(int(one["LastModified"].timestamp()) for one in _listed(bucket)) + 10
-    bucket.aws.requests.clear()
-    ran = Runs("gpu_memory", tmp_path, paths, network=Network(core)).run(now)
-    assert ran.sent["gpu_memory.sessions", ("status:running",), None, now] == 2
-    assert sum(key.endswith("manifest.json") for key, _ in bucket.read()) == 2
+        segment = json.dumps(event(100, session_id=None)).encode() + b"\n"
+        bucket.put(f"sinks/{sink}/segment-000001.jsonl", segment)
+        manifest = {"sessions": [session(sink, "running")], "segments": []}
+        bucket.put(f"sinks/{sink}/manifest.json", json.dumps(manifest).encode())
+    now = int(time.time()) + 10
+    aws.requests.clear()
+    runs = Runs("gpu_memory", tmp_path, {"paths": bucket.path("sinks")}, network=bucket.network)
+    assert runs.run(now).sent["gpu_memory.sessions", ("status:running",), None, now] == 2
+    assert [len(bucket.ranges(f"sinks/{sink}/manifest.json")) for sink in ("a", "b")] == [1, 1]
     denied = Fault(status=403, body="<Error><Code>AccessDenied</Code></Error>")
-    bucket.aws.faults.add(denied, None, match=f"/{BUCKET}/sinks/a/manifest.json")
-    ran = Runs("gpu_memory", tmp_path, paths, network=Network(core)).run(now)
-    [lost] = ran.report.lost
-    assert lost.startswith(f"the sessions of s3://{BUCKET}/sinks/a: cannot read the manifest")
-
-
-def _listed(bucket: Bucket) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = bucket.client.list_objects_v2(Bucket=BUCKET)["Contents"]
-    return listed
+    aws.faults.add(denied, None, match=f"/{NAME}/sinks/a/manifest.json")
+    [lost] = runs.run(now).report.lost
+    assert lost.startswith(f"the sessions of {bucket.path('sinks/a')}: cannot read the manifest")
