@@ -107,7 +107,6 @@ def test_a_bad_line_costs_itself_and_is_counted_by_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr(recording, "_BLOCK_BYTES", 700)  # a line that is too long goes on in the next block
     bad = [
         "nonsense\n",
         "[1]\n",
@@ -116,7 +115,7 @@ def test_a_bad_line_costs_itself_and_is_counted_by_reason(
         "\0" * 20 + "\n",
         "[" * 900 + "\n",
     ]
-    text = line(1) + "".join(bad) + "x" * 3500 + "\n" + "\n" + line(2) + "y" * 2500
+    text = line(1) + "".join(bad) + "x" * 300_000 + "\n" + "\n" + line(2) + "y" * 300_000  # several blocks
     loaded = load_recording(sink(tmp_path, text))
     (tmp_path / "segment-000002.jsonl").write_bytes(
         b'{"timestamp": 3, "context": "\xff"}\n' + line(4).encode()
