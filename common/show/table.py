@@ -53,14 +53,22 @@ class Output:
         self.console.print(Padding(Text(text, style, overflow="fold"), (0, 0, 0, indent), expand=False))
 
     def table(self, rows: Sequence[Sequence[str]], right: Collection[int], indent: int) -> None:
-        """Print rows in columns, the first of them heads; a terminal folds texts it has no room for."""
-        if self.console is None or len(rows) > MAX_FOLDED_ROWS:
-            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        """Print rows in columns, the first of them heads; a terminal folds texts it has no room for.
+
+        A link that has no room is printed below its row, in one piece.
+        """
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        is_narrow = self.console is not None and indent + sum(widths) + 2 * len(widths) > self.console.width
+        links_below = is_narrow and rows[0][-1] == "url"
+        if self.console is None or len(rows) > MAX_FOLDED_ROWS or links_below:
             sides = [">" if at in right else "<" for at in range(len(widths))]
             for row in rows:
-                cells = (
+                cells = [
                     f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
-                )
+                ]
+                if links_below:
+                    link = cells.pop().rstrip()
+                    cells[-1] += "" if row is rows[0] else f"\n{' ' * (indent + 2)}{link}"
                 self._stream.write(" " * indent + "  ".join(cells).rstrip() + "\n")
             return
         from rich.padding import Padding
