@@ -65,11 +65,15 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = result.add_argument
-    add("--push", action="store_true", help="write; without it nothing is changed")
-    add("--check", action="store_true", help="let Datadog validate the monitors; nothing is written")
-    add("--remove", action="store_true", help="remove all that this made and nobody edited (with --push)")
-    add("--overwrite-edited", action="store_true", help="update documents that somebody edited, too")
-    add("--yes", action="store_true", help="do not ask: leave edited documents, remove what is listed")
+    add("--push", action="store_true", help="apply; default is a dry run")
+    add("--check", action="store_true", help="validate the monitors with Datadog; change nothing")
+    add(
+        "--remove",
+        action="store_true",
+        help="delete the documents that fleetgauge created and no person edited",
+    )
+    add("--overwrite-edited", action="store_true", help="also update documents that a person edited")
+    add("--yes", action="store_true", help="do not ask for confirmation; skip edited documents")
     add("--notify", action="append", default=[], metavar="@HANDLE", help="recipient of the monitors")
     add("--config", metavar="FILE", help="TOML file; its table [provision] changes thresholds")
     add("--timeout", type=interval, default="10m", metavar="TIME", help="deadline (default: 10m)")

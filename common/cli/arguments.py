@@ -62,44 +62,44 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
         add_help=False,
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="collectors to run, or `all`")
-    what = made.add_argument_group("what to do, besides showing what would be sent")
+    what = made.add_argument_group("actions (default: a dry run, which shows what --push would send)")
     add = what.add_mutually_exclusive_group().add_argument
-    add("--push", action="store_true", help="deliver to Datadog")
+    add("--push", action="store_true", help="send to Datadog")
     add("--check", action="store_true", help="check settings, secrets and access; send nothing")
-    add("--print-config", action="store_true", help="show each setting in force, and its source")
-    explain = "wandb only: list the runs behind one value of now, and what each adds"
+    add("--print-config", action="store_true", help="print every setting, its value and its source")
+    explain = "wandb only: list the runs behind the current value of a metric, and what each adds"
     add("--explain", nargs="+", metavar=("METRIC", "tag=value"), help=explain)
     add("--list", action="store_true", help="list the collectors and what each reads")
     completion = f"print a completion script for {' or '.join(SHELLS)}"
     add("--completion", metavar="SHELL", choices=SHELLS, help=completion)
     add("--version", action="version", version=__version__, help="print the version and exit")
     add("-h", "--help", action="help", help="show this help and exit")
-    add = made.add_argument_group("how").add_argument
+    add = made.add_argument_group("options").add_argument
     add("--config", metavar="FILE", help="TOML file with a table per collector")
     timeout = (
         f"deadline of each collector: 90s, 2m (default: {LIVE / 60:g}m, or {PAST / 3600:g}h with --since)"
     )
     add("--timeout", metavar="TIME", type=interval, help=timeout)
-    every = "stay and run again once in each interval, such as 60s or 15m"
+    every = "keep running, once per interval: 60s, 15m"
     add("--every", metavar="INTERVAL", type=interval, help=every)
-    shard = "wandb only: the projects of shard I, from 0, of N; /N takes I from JOB_COMPLETION_INDEX"
+    shard = "wandb only: read the projects of shard I (from 0) of N; /N takes I from JOB_COMPLETION_INDEX"
     add("--shard", metavar="I/N", help=shard)
-    add = made.add_argument_group("what to see").add_argument
+    add = made.add_argument_group("output").add_argument
     add("--json", action="store_true", help="print one JSON document; messages are on stderr")
-    add("--verbose", action="store_true", help="log requests, files, settings and what is decided")
-    add = made.add_argument_group("the past (docs/backfill.md)").add_argument
-    add("--since", metavar="TIME", help="answer for every step after then: 7d, or 2026-11-14T00:00Z")
-    add("--until", metavar="TIME", help="up to then (default: now)")
-    step = "grid of the answers (default: FLEETGAUGE_STEP)"
+    add("--verbose", action="store_true", help="log requests, files, settings and decisions")
+    add = made.add_argument_group("backfill (docs/backfill.md)").add_argument
+    add("--since", metavar="TIME", help="start of the span: 7d (ago), or 2026-11-14T00:00Z")
+    add("--until", metavar="TIME", help="end of the span (default: now)")
+    step = "time between two points (default: FLEETGAUGE_STEP)"
     add("--step", metavar="INTERVAL", type=interval, help=step)
-    add("--csv", metavar="FILE", help="without --push: write every point to a file as well")
-    html = "without --push: draw a page, of the last day without --since; in a directory it gets a name"
+    add("--csv", metavar="FILE", help="dry run: also write every point to a CSV file")
+    html = "dry run: also write a page with charts, of the last day without --since; FILE may be a directory"
     add("--html", metavar="FILE", help=html)
-    part = "only part I, from 0, of N equal parts; /N takes I from JOB_COMPLETION_INDEX"
+    part = "only part I (from 0) of N equal parts of the span; /N takes I from JOB_COMPLETION_INDEX"
     add("--slice", metavar="I/N", help=part)
-    enable = "turn Historical Metrics Ingestion on where it is off (needs DD_APP_KEY)"
+    enable = "enable Historical Metrics Ingestion where it is off (needs DD_APP_KEY)"
     add("--enable-historical", action="store_true", help=enable)
-    only = "leave out the metrics for which it is off"
+    only = "send only metrics for which it is on"
     add("--only-enabled", action="store_true", help=only)
     yes = "send without confirmation; required without a terminal"
     add("--yes", action="store_true", help=yes)
