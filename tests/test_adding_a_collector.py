@@ -119,7 +119,7 @@ def test_the_collector_of_the_page_does_what_the_page_shows(followed: Copy) -> N
     assert (refused.returncode, gone.returncode) == (1, 1)
 
 
-def test_nothing_but_its_folder_is_written_by_hand_and_taking_it_away_leaves_no_trace(tmp_path: Path) -> None:
+def test_removing_the_folder_of_a_collector_leaves_no_trace(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
     before = copy.files()
     for name, text in FOLDER:
@@ -178,7 +178,7 @@ def test_the_chart_offers_no_backfill_for_it_because_it_knows_no_past(followed: 
 
 
 @needs_helm
-def test_one_that_measures_a_node_runs_in_the_daemonset_and_one_that_knows_a_past_in_a_backfill(
+def test_declarations_decide_on_daemonset_and_backfill(
     tmp_path: Path,
 ) -> None:
     copy = Copy.make(tmp_path)
@@ -205,7 +205,7 @@ def test_one_that_measures_a_node_runs_in_the_daemonset_and_one_that_knows_a_pas
 
 
 @needs_helm
-def test_a_secret_that_may_be_absent_comes_from_the_existing_secret_and_from_no_value(tmp_path: Path) -> None:
+def test_optional_secret_comes_from_the_existing_secret_only(tmp_path: Path) -> None:
     copy = Copy.make(tmp_path)
     for name, text in FOLDER:
         text = text.replace("token: Secret = Field(", "token: Secret | None = Field(None, ")

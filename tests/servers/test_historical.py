@@ -131,7 +131,7 @@ class TestRefusals:
         assert refusal(call, metrics(intake, keys), "host.load") == expected
         assert intake.historical == {"host.load"}
 
-    def test_a_wrong_api_key_is_refused_before_the_application_key_is_looked_at(self, intake: Intake) -> None:
+    def test_api_key_is_checked_before_the_application_key(self, intake: Intake) -> None:
         with pytest.raises(ApiException) as caught:
             found(metrics(intake, {**KEYS, "apiKeyAuth": "wrong"}), "host.load")
         assert (caught.value.status, caught.value.body) == (403, {"errors": ["Forbidden"]})

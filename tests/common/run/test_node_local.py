@@ -96,7 +96,7 @@ def test_what_nodes_send_combines_to_what_one_run_over_all_records_sends(fleet: 
     assert max(shared_by) == len(NODES)
 
 
-def test_a_host_that_records_name_is_kept_and_the_node_stands_for_a_missing_one(fleet: Fleet) -> None:
+def test_node_is_the_host_of_records_that_name_none(fleet: Fleet) -> None:
     fleet.fill("gpu_memory")
     fleet.on_each_node("gpu_memory")
     hosts = {key.host for key in fleet.intake.points if key.metric == "gpu_memory.allocated_bytes"}
