@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import count, islice, repeat
 
-from fleetgauge.data_plane.row_bytes import Columns
+from fleetgauge.data_plane.row_bytes import Columns, bytes_by_row, sizes_at
 
 Keys = tuple[Hashable, ...]
 
@@ -48,26 +48,15 @@ class Operation:
         self.partition_id = partition_id
 
 
-# The bytes of a key: in all, the number of the latest put that wrote it, the fields and their sizes. Keys
-# with equal sizes share one. Plain tuples: a NamedTuple takes far longer to make and to collect.
-Row = tuple[int, int, tuple[Hashable, ...], tuple[int, ...]]
-
-
-def rows_of(columns: Columns, n_rows: int, number: int) -> list[Row]:
-    """Return the rows of a put: one and the same object if their sizes are equal."""
-    fields = tuple(columns)
-    if not any(isinstance(column, list) for column in columns.values()):
-        equal: tuple[int, ...] = tuple(columns.values())  # type: ignore[arg-type]  # no list among them
-        return [(sum(equal), number, fields, equal)] * n_rows
-    every = [[column] * n_rows if isinstance(column, int) else column for column in columns.values()]
-    sizes = list(zip(*every, strict=True))
-    return list(zip(map(sum, sizes), repeat(number), repeat(fields), sizes, strict=False))
+# The bytes of a key in all, the number of the latest put that wrote it, and the columns of its sizes with its
+# row in them. Keys with equal sizes share one. A NamedTuple would take far longer to make and to collect.
+Row = tuple[int, int, Columns, int]
 
 
 def overwrite(old: Row, new: Row) -> Row:
     """Return a row with the fields of a later put, or of one that overlapped."""
-    sizes = dict(zip(old[2], old[3], strict=True)) | dict(zip(new[2], new[3], strict=True))
-    return sum(sizes.values()), max(old[1], new[1]), tuple(sizes), tuple(sizes.values())
+    sizes = sizes_at(*old[2:]) | sizes_at(*new[2:])
+    return sum(sizes.values()), max(old[1], new[1]), sizes, 0
 
 
 class Partition:
@@ -126,16 +115,21 @@ class Ledger:
         if not keys:
             return 0
         totals = self.totals
-        rows = rows_of(columns, len(keys), put.number)
+        n_bytes = bytes_by_row(columns)
         if put.n_bytes > totals.max_bytes_per_key_seen:
-            largest = rows[0][0] if rows[0] is rows[-1] else max([row[0] for row in rows])
+            largest = n_bytes if isinstance(n_bytes, int) else max(n_bytes)
             totals.max_bytes_per_key_seen = max(totals.max_bytes_per_key_seen, largest)
         self._newest_put = max(self._newest_put, put.number)
         partition = self._partitions.get(put.partition_id)
         if partition is None:
             partition = self._partitions[put.partition_id] = Partition()
         before = len(partition.rows), partition.n_bytes
-        new = dict(zip(keys, rows, strict=True))  # of a key that is repeated, the last row
+        new: dict[Hashable, Row]  # of a key that is repeated, the last row
+        if isinstance(n_bytes, int):
+            new = dict.fromkeys(keys, (n_bytes, put.number, columns, 0))
+        else:
+            rows = zip(n_bytes, repeat(put.number), repeat(columns), count(), strict=False)
+            new = dict(zip(keys, rows, strict=True))
         partition.enter(new, put.cleared or ())
         self._count(put.partition_id, partition, *before)
         if totals.n_keys_outstanding > self.max_keys:

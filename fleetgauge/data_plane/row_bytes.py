@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 Leaf = Any
 
 
-# The bytes of a field in each row of a batch; a plain number if all rows are equal.
-Column = int | list[int]
+# The bytes of a field in each row of a batch: a plain number if all rows are equal, else a list or a vector
+# of numpy or torch.
+Column = int | Any
 Columns = dict[Hashable, Column]
 
 
@@ -28,8 +29,21 @@ class BatchBytes(NamedTuple):
     unmeasured: list[Exception]
 
 
+def bytes_by_row(columns: Columns) -> int | list[int]:
+    """Return the bytes of each row over all fields; a plain number if all rows are equal."""
+    sizes = _added(columns.values())
+    return sizes if isinstance(sizes, int | list) else list(sizes.tolist())
+
+
+def sizes_at(columns: Columns, row: int) -> dict[Hashable, int]:
+    """Return the bytes of one row by field."""
+    return {name: column if isinstance(column, int) else int(column[row]) for name, column in columns.items()}
+
+
 def _total(column: Column, n_rows: int) -> int:
-    return column * n_rows if isinstance(column, int) else sum(column)
+    if isinstance(column, int):
+        return column * n_rows
+    return sum(column) if isinstance(column, list) else int(column.sum())
 
 
 def measure(fields: Leaf, n_rows: int) -> BatchBytes:
@@ -111,7 +125,7 @@ def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception
     return [_total(_rows(row, 1, unmeasured), 1) for row in rows]
 
 
-def _nested_rows(nested: Leaf) -> list[int]:
+def _nested_rows(nested: Leaf) -> Column:
     if not callable(getattr(nested, "offsets", None)):
         return [row.numel() * row.element_size() for row in nested.unbind()]
     # The ragged dimension, wherever it is, is the one whose size is not a plain number.
@@ -120,8 +134,7 @@ def _nested_rows(nested: Leaf) -> list[int]:
     if (lengths := nested.lengths()) is None:
         offsets = _on_host(nested.offsets())
         lengths = offsets[1:] - offsets[:-1]
-    sizes: list[int] = (_on_host(lengths) * width).tolist()
-    return sizes
+    return _on_host(lengths) * width  # a copy: the tensor may change
 
 
 def _on_host(numbers: Leaf) -> Leaf:
@@ -137,20 +150,25 @@ def _is_mapping(leaf: Leaf) -> bool:
 
 
 def _fitted(own: Column, n_rows: int) -> Column:
-    if isinstance(own, list):
+    if not isinstance(own, int):
         if len(own) == n_rows > 1:
             return own
-        own = sum(own)
+        own = _total(own, n_rows)
     share, remainder = divmod(own, n_rows)
     return [share + 1] * remainder + [share] * (n_rows - remainder) if remainder else share
 
 
 def _added(columns: Iterable[Column]) -> Column:
     equal = 0
-    uneven: list[list[int]] = []
+    uneven: list[Any] = []
     for column in columns:
         if isinstance(column, int):
             equal += column
         else:
             uneven.append(column)
-    return [sum(sizes, equal) for sizes in zip(*uneven, strict=True)] if uneven else equal
+    if not uneven:
+        return equal
+    if not any(isinstance(column, list) for column in uneven):
+        return sum(uneven, equal)
+    listed = (column if isinstance(column, list) else column.tolist() for column in uneven)
+    return [sum(sizes, equal) for sizes in zip(*listed, strict=True)]

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetgauge.data_plane import MetricsDataPlaneClient
-from fleetgauge.data_plane.row_bytes import measure
+from fleetgauge.data_plane.row_bytes import bytes_by_row, measure, sizes_at
 from support.data_plane_fakes import (
     DeviceVector,
     Events,
@@ -128,11 +128,11 @@ def make(request: pytest.FixtureRequest) -> Makes:
 def rows(fields: Any, n_rows: int) -> dict[Any, list[int]]:
     measured = measure(fields, n_rows)
     assert measured.unmeasured == []
-    by_field = {
-        name: [column] * n_rows if isinstance(column, int) else column
-        for name, column in measured.columns.items()
-    }
+    found = [sizes_at(measured.columns, row) for row in range(n_rows)]
+    by_field = {name: [sizes[name] for sizes in found] for name in measured.columns}
     assert measured.total == sum(map(sum, by_field.values())) == measure(fields, 1).total
+    by_row = bytes_by_row(measured.columns)
+    assert (n_rows * [by_row] if isinstance(by_row, int) else by_row) == [sum(row.values()) for row in found]
     return by_field
 
 
