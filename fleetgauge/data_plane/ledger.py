@@ -120,9 +120,7 @@ class Ledger:
             largest = n_bytes if isinstance(n_bytes, int) else max(n_bytes)
             totals.max_bytes_per_key_seen = max(totals.max_bytes_per_key_seen, largest)
         self._newest_put = max(self._newest_put, put.number)
-        partition = self._partitions.get(put.partition_id)
-        if partition is None:
-            partition = self._partitions[put.partition_id] = Partition()
+        partition = self._partitions.setdefault(put.partition_id, Partition())
         before = len(partition.rows), partition.n_bytes
         new: dict[Hashable, Row]  # of a key that is repeated, the last row
         if isinstance(n_bytes, int):
