@@ -84,6 +84,6 @@ def test_lines_that_child_processes_execute_are_recorded_too(tmp_path: Path) -> 
     executed = lines.contexts_by_lineno(str(ROOT / "common" / "cli" / "completion.py"))
     begin = inspect.getsourcelines(completion.script)[1]
     assert {
-        f"{name}::test_script_of_each_shell_has_every_option",  # in a process of its own
+        f"{name}::test_bash_completes_names_options_and_files",  # in a process of its own
         f"{name}::test_script_knows_which_options_take_a_file_a_value_or_nothing",  # in that of pytest
     } <= {test for line, tests in executed.items() if line > begin for test in tests}
