@@ -160,6 +160,7 @@ def load_collector(name: str) -> Collector[Any]:
     """
     if str(registry.ROOT) not in sys.path:
         sys.path.insert(0, str(registry.ROOT))
+    # The package imports libraries of its source, which this Python may lack.
     try:
         module = importlib.import_module(f"collectors.{name}.collector")
     except ImportError as error:

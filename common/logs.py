@@ -24,11 +24,14 @@ from common.text import visible
 
 OURS = ("fleetgauge", "common", "collectors")
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-_MIN_SECRET = 4  # replacing anything shorter would garble every line and protect nothing
+# Replacing anything shorter would garble every line and protect nothing.
+_MIN_SECRET = 4
 _REDACTED = "[redacted]"
-ERASE = "\r\x1b[K"  # what a line of a terminal holds: progress, which is drawn again
+# Erases what a line of a terminal shows: a progress bar, which is drawn again.
+ERASE = "\r\x1b[K"
 _BASE64 = "(?:(?i:%2[bf])|[A-Za-z0-9+/_=-])"
-_IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}  # also as URLs write it
+# The two characters that differ in the URL-safe alphabet, and are percent-encoded in a URL.
+_IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}
 
 # Of the process: a library's log line or a traceback is redacted without knowing of the settings.
 remembered: set[str] = set()
@@ -105,7 +108,8 @@ def _written(run: str) -> str:
     escaped |= {"+"} if run == " " else set()
     others = "|".join(re.escape(form).replace(r"\\", r"\\*+") for form in sorted(escaped - {run}))
     alone = rf"\\*+{run}" if run in "'\"" else re.escape(run)
-    return f"(?:(?i:{others})|{alone})" if others else alone  # %25 before the % it begins with
+    # Longer forms first: `%25` begins with the `%` that it encodes.
+    return f"(?:(?i:{others})|{alone})" if others else alone
 
 
 class _Redacting:
@@ -209,7 +213,9 @@ def set_up(
     before = ERASE if can_erase(stream) else ""
     handler.setFormatter(_Human(name, before) if stream.isatty() else _Json(name, tagged))
     root = logging.getLogger()
+    # A process that runs several collectors calls this for each: a second handler would repeat every line.
     root.handlers[:] = [handler]
+    # Libraries inherit the level of the root, ours are set one by one.
     root.setLevel(logging.WARNING)
     for logger in OURS:
         logging.getLogger(logger).setLevel(logging.DEBUG if verbose else logging.INFO)

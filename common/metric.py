@@ -128,6 +128,7 @@ class Metric:
 
         `times` and `values` have the same length, and are not copied.
         """
+        # The set is compared first, because this runs for every series and is the cheapest test.
         if not self._allowed.issuperset(tags) and (
             not self.open_tags or not all(map(_TAG_KEY.fullmatch, tags))
         ):

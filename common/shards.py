@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-SHARDED = "wandb"  # the only collector that has shards: its projects share no series
+# The only collector that has shards: its projects share no series. A sum over record files needs all of them.
+SHARDED = "wandb"
 
 
 @dataclass(frozen=True)

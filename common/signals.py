@@ -32,6 +32,7 @@ def install() -> None:
 
 def _end(number: int, _frame: object) -> None:
     """Kill the children, print the line with the advice, and exit; nothing can be raised into other code."""
+    # Children have process groups of their own, which Ctrl-C at a terminal does not reach.
     for group in children:
         try:
             os.killpg(group, _signal.SIGKILL)

@@ -11,7 +11,8 @@ from email.utils import parsedate_to_datetime
 
 HOUR = 3600
 DAY = 24 * HOUR
-EARLIEST = 946_684_800  # the year 2000: an earlier time is a number in another unit
+# The year 2000. An earlier time is a number in another unit, or zero for unknown.
+EARLIEST = 946_684_800
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"(\d+)\s*([smhdw])\s*")
@@ -80,7 +81,8 @@ def parse_http_date(text: str) -> float | None:
     try:
         date = parsedate_to_datetime(text)
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, TypeError, LookupError, OverflowError):  # the header is untrusted
+    # The header is untrusted, and the parser raises each of these for some text.
+    except (ValueError, TypeError, LookupError, OverflowError):
         return None
 
 

@@ -83,5 +83,6 @@ def due(now: int, step: int, sent_until: int | None, earliest: int) -> Window:
     # A time in the future is of a clock that was wrong: it is as good as unknown.
     if sent_until is None or sent_until > now:
         return Window(at - step, at, step, earliest)
-    first = min(at, -(-earliest // step) * step)  # the oldest tick that the intake still takes
+    # The oldest tick that the intake still accepts. With a long --timeout it could be after this tick.
+    first = min(at, -(-earliest // step) * step)
     return Window(min(at, max(sent_until, first - step)), at, step, earliest)
