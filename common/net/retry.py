@@ -24,8 +24,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 RETRIED_STATUSES = frozenset({408, 429}) | frozenset(range(500, 600))
-# Bounds of a wait that a server requests, of the attempts and of a delay of ours. Servers have requested
-# hours.
+# Bounds of a wait that a server requests (it may be hours), of the attempts, and of a delay of ours.
 MAX_WAIT = 60.0
 MAX_ATTEMPTS = 12
 MAX_BACKOFF = 15.0
