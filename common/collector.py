@@ -1,6 +1,7 @@
 """What a collector is, and the context that a run gives it.
 
-A collector neither sends nor retries a delivery nor decides exit codes: it yields series.
+A collector neither sends nor retries a delivery nor decides exit codes: it yields series. `common/run/` calls
+it, `common/registry.py` finds it, `docs/adding-a-collector.md` shows how one is written.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Report:
-    """What a run reports besides its series: drops and losses by reason, requests, findings, tables."""
+    """What a run reports besides its series: drops and losses by reason, requests, findings, tables.
+
+    Collectors and the run add to it; `common/run/run.py` makes the outcome of it.
+    """
 
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)  # by reason, the first that was dropped
@@ -44,16 +48,22 @@ class Report:
     progress: Callable[[str, int, int | None], None] = lambda doing, done, total: None  # noqa: ARG005
 
     def drop(self, reason: str, count: int = 1, example: str = "") -> None:
-        """Count records or points that cannot be used; this never changes the outcome's status."""
+        """Count records or points that cannot be used; this never changes the outcome's status.
+
+        `reason` is a tag of `collector.points_dropped`. The first example of a reason is shown to a person.
+        """
         self.dropped[reason] += count
         if example:
             self.examples.setdefault(reason, example)
 
     def lose(self, unit: str, why: Exception | str, reason: str = "unreadable") -> None:
-        """Give up one unit (a project, a page, a file) and go on; the outcome becomes partial.
+        """Give up one unit (a project, a page, a file) and continue; the outcome becomes partial.
 
-        `reason` is a tag of `collector.units_lost`.
+        `unit` names it for a person. `reason` is a tag of `collector.units_lost`, so that it must have few
+        values.
         """
+        # Any other exception is a defect of ours: the log has its traceback, and the other units are still
+        # read.
         if isinstance(why, Exception) and not isinstance(why, FleetgaugeError | OSError):
             log.error("lost %s: unexpected error", unit, exc_info=why)
             why = f"unexpected error: {type(why).__name__}: {why}"
@@ -65,13 +75,19 @@ class Report:
 
 @dataclass(frozen=True)
 class Network:
-    """How a collector reaches services: through the configured proxy, to the configured AWS endpoint."""
+    """How a collector reaches services: through the configured proxy, to the configured AWS endpoint.
+
+    Requests through `http` are counted in the report.
+    """
 
     core: CoreSettings | None = None  # None for no proxy and the defaults of AWS
     report: Report = field(default_factory=Report)  # where requests are counted
 
     def http(self, url: str, setting: str, connections: int = 1) -> Http:
-        """Return connections to one service; `setting` is the variable with its address, for messages."""
+        """Return connections to one service; `setting` is the variable with its address, for messages.
+
+        `connections` is the number of threads that use it at once.
+        """
         return Http(proxy_for(url, self.core), self.report, setting=setting, connections=connections)
 
     def aws(self, service: str, purpose: str) -> Any:  # Any: each service has a type of its own
@@ -81,7 +97,11 @@ class Network:
 
 @dataclass(frozen=True)
 class Context(Generic[S]):
-    """What a run gives its collector."""
+    """What a run gives its collector.
+
+    A collector reads neither the clock nor the environment: all that it depends on is here. It may change
+    `memory` and `report`.
+    """
 
     settings: S
     window: Window
@@ -134,9 +154,13 @@ class Collector(Generic[S]):
 
 # Any: the settings model differs per collector, and only the collector itself reads it.
 def load_collector(name: str) -> Collector[Any]:
-    """Import one collector, and only that one."""
+    """Import one collector, and only that one: a library that another one lacks does not matter.
+
+    Raises ConfigurationError where it cannot be imported.
+    """
     if str(registry.ROOT) not in sys.path:
         sys.path.insert(0, str(registry.ROOT))
+    # The package imports libraries of its source, which this Python may lack.
     try:
         module = importlib.import_module(f"collectors.{name}.collector")
     except ImportError as error:

@@ -46,7 +46,7 @@ class SourceError(FleetgaugeError):
 
 
 class DeadlineExceededError(FleetgaugeError):
-    """The one deadline that all requests of a collector share has passed."""
+    """The one deadline that all requests of a collector share has passed; `--timeout` sets it."""
 
 
 class DeclinedError(FleetgaugeError):
@@ -54,7 +54,7 @@ class DeclinedError(FleetgaugeError):
 
 
 class StateError(FleetgaugeError):
-    """The state document could not be read or written; the run continues without it."""
+    """The state document could not be read or written; the run continues without it, as partial."""
 
 
 class DeliveryError(FleetgaugeError):
@@ -64,8 +64,8 @@ class DeliveryError(FleetgaugeError):
 class RefusedError(DeliveryError):
     """The intake will never accept this: retrying cannot help.
 
-    `status` is that of the response, and `problems` are the messages of its error document; the response of
-    a proxy has none.
+    `status` is that of the response, and `problems` are the messages of its error document; the response of a
+    proxy has none. 401, 403 and 404 make it an error of the configuration.
     """
 
     def __init__(self, message: str, *, status: int | None = None, problems: tuple[str, ...] = ()) -> None:
@@ -76,7 +76,10 @@ class RefusedError(DeliveryError):
 
 
 def combine_errors(errors: Sequence[FleetgaugeError]) -> FleetgaugeError:
-    """Return several errors as one: a ConfigurationError where any of them is one, else a SourceError."""
+    """Return several errors as one: a ConfigurationError where any of them is one, else a SourceError.
+
+    A single error is returned as it is, with its class and details. There must be at least one.
+    """
     if len(errors) == 1:
         return errors[0]
     is_configuration = any(error.configuration for error in errors)

@@ -1,6 +1,7 @@
 """Logging: lines for a person on a terminal, JSON lines otherwise, and without secrets in either.
 
-Only our own loggers go below WARNING: botocore's debug log holds the answers of Secrets Manager.
+Only our own loggers are below WARNING: botocore's debug log contains the responses of Secrets Manager.
+`common/config/settings.py` remembers each secret as it is read.
 """
 
 from __future__ import annotations
@@ -23,17 +24,24 @@ from common.text import visible
 
 OURS = ("fleetgauge", "common", "collectors")
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-_MIN_SECRET = 4  # replacing anything shorter would garble every line and protect nothing
+# Replacing anything shorter would garble every line and protect nothing.
+_MIN_SECRET = 4
 _REDACTED = "[redacted]"
-ERASE = "\r\x1b[K"  # what a line of a terminal holds: progress, which is drawn again
+# Erases what a line of a terminal shows: a progress bar, which is drawn again.
+ERASE = "\r\x1b[K"
 _BASE64 = "(?:(?i:%2[bf])|[A-Za-z0-9+/_=-])"
-_IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}  # also as URLs write it
+# The two characters that differ in the URL-safe alphabet, and are percent-encoded in a URL.
+_IN_BASE64 = {"+": "(?:[+-]|(?i:%2b))", "/": "(?:[/_]|(?i:%2f))"}
 
+# Of the process: a library's log line or a traceback is redacted without knowing of the settings.
 remembered: set[str] = set()
 
 
 def remember_secret(value: str) -> None:
-    """Redact this value wherever it would be logged or reported from now on."""
+    """Redact this value wherever it would be logged or reported from now on.
+
+    Values of fewer than four characters are ignored.
+    """
     value = value.strip()
     if len(value) >= _MIN_SECRET:
         remembered.add(value)
@@ -43,10 +51,12 @@ def redact(text: str) -> str:
     """Return a text with every remembered secret replaced, in any of its encodings.
 
     All matches are replaced at once: replacing a secret first could hide part of another that overlaps it.
+    Encodings are those of repr, JSON, URLs and base64.
     """
     if not remembered:
         return text
     found, each = _patterns(frozenset(remembered))
+    # Most texts have no secret: one search is enough for them.
     if not found.search(text):
         return text
     spans = sorted(match.span(1) for pattern in each for match in pattern.finditer(text))
@@ -98,11 +108,15 @@ def _written(run: str) -> str:
     escaped |= {"+"} if run == " " else set()
     others = "|".join(re.escape(form).replace(r"\\", r"\\*+") for form in sorted(escaped - {run}))
     alone = rf"\\*+{run}" if run in "'\"" else re.escape(run)
-    return f"(?:(?i:{others})|{alone})" if others else alone  # %25 before the % it begins with
+    # Longer forms first: `%25` begins with the `%` that it encodes.
+    return f"(?:(?i:{others})|{alone})" if others else alone
 
 
 class _Redacting:
-    """A stream that redacts all that is written to it: tracebacks, warnings, the output of libraries."""
+    """A stream that redacts all that is written to it: tracebacks, warnings, the output of libraries.
+
+    A secret that is split over two calls of `write` is not recognised.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -119,7 +133,7 @@ class _Redacting:
 
 
 def guard_streams() -> None:
-    """Redact all that this process prints from now on."""
+    """Redact all that this process prints from now on. What C code writes to a descriptor is not redacted."""
     sys.stdout = cast("TextIO", _Redacting(sys.stdout))
     sys.stderr = cast("TextIO", _Redacting(sys.stderr))
 
@@ -130,6 +144,11 @@ def can_erase(stream: TextIO) -> bool:
 
 
 class _Human(logging.Formatter):
+    """One line per record for a person, with the name of the collector; unprintable characters are escaped.
+
+    `before` erases the line of a terminal, where a progress bar may be drawn.
+    """
+
     def __init__(self, name: str, before: str) -> None:
         super().__init__(f"%(asctime)s %(levelname)-7s {name}: %(message)s", "%H:%M:%S")
         self._before = before
@@ -145,7 +164,10 @@ class _Human(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One JSON object per line, with the names Datadog's log pipeline knows."""
+    """One JSON object per line, with the names Datadog's log pipeline knows.
+
+    `labels` are added to each line.
+    """
 
     def __init__(self, name: str, labels: dict[str, str]) -> None:
         super().__init__()
@@ -181,14 +203,19 @@ class _Handler(logging.StreamHandler[TextIO]):
 def set_up(
     name: str, *, verbose: bool, labels: dict[str, str] | None = None, stream: TextIO | None = None
 ) -> None:
-    """Send log records to `stream` (standard error by default); `labels` become `dd.*` in JSON lines."""
+    """Send log records to `stream` (standard error by default); `labels` become `dd.*` in JSON lines.
+
+    `name` is the collector, or the program. A later call replaces the handlers of an earlier one.
+    """
     stream = stream or sys.stderr
     handler = _Handler(stream)
     tagged = {f"dd.{key}": value for key, value in (labels or {}).items() if value}
     before = ERASE if can_erase(stream) else ""
     handler.setFormatter(_Human(name, before) if stream.isatty() else _Json(name, tagged))
     root = logging.getLogger()
+    # A process that runs several collectors calls this for each: a second handler would repeat every line.
     root.handlers[:] = [handler]
+    # Libraries inherit the level of the root, ours are set one by one.
     root.setLevel(logging.WARNING)
     for logger in OURS:
         logging.getLogger(logger).setLevel(logging.DEBUG if verbose else logging.INFO)

@@ -1,4 +1,7 @@
-"""What a command line requests. Standard library only."""
+"""What a command line requests. Standard library only.
+
+`common/cli/arguments.py` makes the options, `common/run/` reads them: it knows nothing of argparse.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Backfill:
-    """A span of the past. `typed` are the options that request it, as they were given."""
+    """A span of the past, in seconds since the epoch. `typed` are the options that request it, as given.
+
+    `part` of `parts`, counted from 0, is what this process sends of it.
+    """
 
     since: int
     until: int
@@ -37,7 +43,7 @@ class Backfill:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run each collector."""
+    """How to run each collector. `timeout` is the deadline of one run, in seconds."""
 
     mode: Mode = Mode.DRY_RUN
     timeout: float = 120.0
@@ -51,7 +57,7 @@ class Options:
     explain: tuple[str, ...] = ()  # with EXPLAIN: the name of a metric, then tags as key=value
 
     def command(self, collector: str, *arguments: str) -> str:
-        """Return a command line for the same collector, to copy.
+        """Return a command line for the same collector, to copy; `arguments` are its options.
 
         One that sends a backfill has --yes: there may be no terminal to confirm on.
         """

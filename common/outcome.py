@@ -1,6 +1,7 @@
 """The outcome of one run of one collector, and its JSON, which a child writes for its parent.
 
-Standard library only, because the parent is.
+Standard library only, because the parent is. `common/run/run.py` makes it; `common/cli/` and `common/show/`
+read it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True)
 class RunCounts:
-    """What a run counted, as its self-metrics have it."""
+    """What a run counted, as its self-metrics have it (`common/run/health.py`)."""
 
     samples: int = 0  # points that the collector yielded
     points_sent: int = 0
@@ -44,7 +45,10 @@ class RunCounts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one run of one collector ended, what it counted and what it lost."""
+    """How one run of one collector ended, what it counted and what it lost.
+
+    All texts in it are redacted: it is printed, and passes from a child to its parent.
+    """
 
     collector: str
     status: Status
@@ -58,13 +62,14 @@ class Outcome:
     tables: dict[str, list[dict[str, object]]] = field(default_factory=dict)  # of a dry run, by name
 
     def encode(self) -> bytes:
-        """Return it as one line of JSON."""
+        """Return it as one line of JSON, with its line break; no text in JSON contains another one."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Outcome:
         """Read a line that `encode` wrote; ValueError, TypeError or KeyError for any other."""
         fields = json.loads(line)
+        # The line is from a child, whose libraries may have printed anything.
         if not isinstance(fields, dict):
             raise TypeError("not an object")
         error, status = fields.pop("error"), Status(fields.pop("status"))

@@ -1,6 +1,7 @@
-"""Find collectors: every folder of `collectors/` that holds a `collector.py`.
+"""Find collectors: every folder of `collectors/` that contains a `collector.py`.
 
 What must be known of a collector before it runs is in the `__init__.py` of its folder, which imports nothing.
+`common/collector.py` imports the collector itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PROVISION = "provision"  # whose variables are no collector's
 
 
 def names(root: Path = ROOT) -> list[str]:
-    """Return the names of the registered collectors, sorted."""
+    """Return the names of the registered collectors, sorted. Nothing is imported."""
     return sorted(path.parent.name for path in root.glob("collectors/*/collector.py"))
 
 
@@ -38,10 +39,14 @@ class Declaration(NamedTuple):
 
 
 def declaration(name: str) -> Declaration:
-    """Return the declaration of one collector; its package imports nothing else."""
+    """Return the declaration of one collector; its package imports nothing else.
+
+    One that cannot be imported has a summary with the error, and is not per node.
+    """
     try:
         package = importlib.import_module(f"collectors.{name}")
-    except Exception as error:  # its own run reports it; the list is printed
+    # A broken collector must not hide the others: the list is printed, and its own run reports the error.
+    except Exception as error:
         return Declaration(f"(cannot be imported: {type(error).__name__})")
     return Declaration(
         (package.__doc__ or "").partition("\n")[0],
@@ -55,13 +60,17 @@ def owner(variable: str, known: list[str]) -> str | None:
     """Return which collector a variable belongs to: that with the longest name it begins with, or None.
 
     With `host` and `host_queue`, FLEETGAUGE_HOST_QUEUE_PATH and HOST_QUEUE_TOKEN belong to the latter.
+    `known` are the names of all collectors.
     """
     suffix = variable.removeprefix(PREFIX)
     return max((name for name in known if suffix.startswith(f"{name.upper()}_")), key=len, default=None)
 
 
 def without_others(name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the variables that belong to other collectors than this one."""
+    """Return an environment without the variables that belong to other collectors than this one.
+
+    Variables that belong to none of them stay.
+    """
     known = [*names(), PROVISION]
     return {variable: value for variable, value in environ.items() if owner(variable, known) in (None, name)}
 

@@ -18,14 +18,21 @@ advice = ""  # what to do next, such as the command that continues a backfill
 
 
 def install() -> None:
-    """Handle the signals. What may have been inherited is undone: blocked signals, and an ignored SIGCHLD."""
+    """Handle the signals. What may have been inherited is undone: blocked signals, and an ignored SIGCHLD.
+
+    It is called before slow imports: process 1 of a container has no default handlers, and a SIGTERM that
+    arrives earlier is lost.
+    """
     for number in NAMES:
         _signal.signal(number, _end)
+    # With an inherited SIG_IGN the kernel reaps children itself, and their exit codes are unknown.
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {*NAMES, _signal.SIGCHLD})
 
 
 def _end(number: int, _frame: object) -> None:
+    """Kill the children, print the line with the advice, and exit; nothing can be raised into other code."""
+    # Children have process groups of their own, which Ctrl-C at a terminal does not reach.
     for group in children:
         try:
             os.killpg(group, _signal.SIGKILL)
@@ -39,4 +46,5 @@ def _end(number: int, _frame: object) -> None:
         os.write(2, line.encode(errors="backslashreplace"))
     except OSError:  # standard error is closed
         pass
+    # Not sys.exit: a handler runs between any two instructions, and the exception could be caught there.
     os._exit(128 + number)

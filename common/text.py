@@ -1,6 +1,7 @@
 """Untrusted text (responses, file names, tags), made safe to print.
 
-An escape sequence can rewrite what a terminal shows, and a line break can forge a line of the log.
+An escape sequence can rewrite what a terminal shows, and a line break can forge a line of the log. Secrets
+are removed by `common/logs.py`.
 """
 
 from __future__ import annotations
@@ -17,5 +18,8 @@ def visible(text: str) -> str:
 
 
 def excerpt(text: str, most: int) -> str:
-    """Return the first `most` characters of a text, white space collapsed, safe to print."""
+    """Return the first `most` characters of a text, white space collapsed, safe to print.
+
+    Redact a text before: a cut secret is not recognised any more.
+    """
     return visible(" ".join(text.split()))[:most]

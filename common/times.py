@@ -1,4 +1,7 @@
-"""Durations and moments as people write them, and dates as HTTP headers write them."""
+"""Durations and moments as people write them, and dates as HTTP headers write them.
+
+Pure: the current time is passed in. Times are integer seconds since the epoch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from email.utils import parsedate_to_datetime
 
 HOUR = 3600
 DAY = 24 * HOUR
-EARLIEST = 946_684_800  # the year 2000: an earlier time is a number in another unit
+# The year 2000. An earlier time is a number in another unit, or zero for unknown.
+EARLIEST = 946_684_800
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"(\d+)\s*([smhdw])\s*")
@@ -17,6 +21,7 @@ _PART = re.compile(r"(\d+)\s*([smhdw])\s*")
 def parse_duration(text: str) -> int:
     """Return the seconds of `900`, `15m`, `1h30m`, `7d`; ValueError with the accepted forms otherwise."""
     stripped = text.strip().lower()
+    # Plain seconds. `isdecimal` excludes signs, so that no duration is negative.
     if stripped.isdecimal():
         return int(stripped)
     if not stripped or _PART.sub("", stripped):
@@ -25,7 +30,10 @@ def parse_duration(text: str) -> int:
 
 
 def duration(seconds: int) -> str:
-    """Format seconds as `parse_duration` takes them, in the largest unit that divides them."""
+    """Format seconds as `parse_duration` takes them, in the largest unit that divides them.
+
+    Weeks are not used: `7d` is more common than `1w`.
+    """
     size, unit = max((size, unit) for unit, size in _UNITS.items() if unit != "w" and seconds % size == 0)
     return f"{seconds // size}{unit}" if seconds else "0s"
 
@@ -40,6 +48,8 @@ def parse_moment(text: str, now: int) -> int:
     if stripped.lower() == "now":
         return now
     try:
+        # A plain number is a duration for `parse_duration`, and since Python 3.11 `20261114` is a date for
+        # `fromisoformat`. The empty text makes both refuse it.
         time = now - parse_duration("" if stripped.isdecimal() else stripped)
     except ValueError:
         try:
@@ -64,14 +74,21 @@ def iso(time: int) -> str:
 
 
 def parse_http_date(text: str) -> float | None:
-    """Return the seconds since the epoch of a header such as `Date`; None where it cannot be parsed."""
+    """Return the seconds since the epoch of a header such as `Date`; None where it cannot be parsed.
+
+    A date without a zone is in UTC, as HTTP prescribes.
+    """
     try:
         date = parsedate_to_datetime(text)
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, TypeError, LookupError, OverflowError):  # the header is untrusted
+    # The header is untrusted, and the parser raises each of these for some text.
+    except (ValueError, TypeError, LookupError, OverflowError):
         return None
 
 
 def tick(now: float, step: int) -> int:
-    """Return now, rounded down to a multiple of the step: the instant that a live run answers for."""
+    """Return now, rounded down to a multiple of the step: the instant that a live run answers for.
+
+    All runs of an interval have the same tick, so that a repeated run overwrites the points of the first.
+    """
     return int(now) // step * step

@@ -1,4 +1,7 @@
-"""The units that Datadog knows: of any other it says nothing, and shows the bare number."""
+"""The units that Datadog knows: of any other it reports nothing, and shows the bare number.
+
+`common/metric.py` refuses a declaration with another unit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The span of time that a run answers for. Pure: the clock is passed in."""
+"""The span of time that a run answers for. Pure: the clock is passed in.
+
+`common/run/session.py` computes the window of a live run, `common/run/backfill.py` splits one of the past,
+and `common/records/collector.py` has windows of records.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass
 
 from common.times import iso, tick
 
+# Limits of Datadog's intake. It responds with 202 also to points outside of them.
 MAX_AGE = 3600  # seconds: Datadog's intake silently drops points that are older,
 MAX_AHEAD = 600  # or further ahead
 
@@ -17,7 +22,7 @@ class Window:
 
     A live run may send again what an earlier one may have sent in part, from before `since` and not before
     `earliest`: the intake drops what is older. In a backfill `earliest` is None, and nothing from before
-    `since` is sent.
+    `since` is sent. All are seconds since the epoch, and `step` is in seconds.
     """
 
     since: int
@@ -30,7 +35,7 @@ class Window:
 
     @property
     def seconds(self) -> int:
-        """Its length."""
+        """Its length, 0 for an empty window."""
         return self.until - self.since
 
     @property
@@ -46,8 +51,10 @@ class Window:
     def slice(self, index: int, count: int) -> Window:
         """Return one of `count` parts of a backfill that follow each other, cut at multiples of the step.
 
-        A part may be empty.
+        `index` is counted from 0. A part may be empty. Together the parts are exactly this window, so that
+        each tick and second is sent by one of them.
         """
+        # Cuts are on ticks, because `ticks` excludes the start and includes the end of a window.
         first = -(-self.since // self.step) * self.step
         steps = max(0, (self.until - first) // self.step)
         cuts = [first + steps * number // count * self.step for number in range(1, count)]
@@ -55,7 +62,10 @@ class Window:
         return Window(edges[index], edges[index + 1], self.step)
 
     def split(self, width: int) -> Iterator[Window]:
-        """Yield the parts of a backfill, cut at multiples of `width` seconds, oldest first."""
+        """Yield the parts of a backfill, cut at multiples of `width` seconds, oldest first.
+
+        The first and the last may be shorter. Multiples, so that an hour is the same hour for every span.
+        """
         since = self.since
         while since < self.until:
             until = min((since // width + 1) * width, self.until)
@@ -70,7 +80,9 @@ def due(now: int, step: int, sent_until: int | None, earliest: int) -> Window:
     takes what follows; without a known one it has this tick alone. It is empty where this tick was sent.
     """
     at = tick(now, step)
+    # A time in the future is of a clock that was wrong: it is as good as unknown.
     if sent_until is None or sent_until > now:
         return Window(at - step, at, step, earliest)
-    first = min(at, -(-earliest // step) * step)  # the oldest tick that the intake still takes
+    # The oldest tick that the intake still accepts. With a long --timeout it could be after this tick.
+    first = min(at, -(-earliest // step) * step)
     return Window(min(at, max(sent_until, first - step)), at, step, earliest)

@@ -1,4 +1,8 @@
-"""The grammar of the command line, and the options it requests. Standard library only."""
+"""The grammar of the command line, and the options it requests. Standard library only.
+
+`main.py` uses both; `docs/command-line.md` and `completion.py` are made from the grammar. The result is
+`common/options.py`, which the rest of the service knows instead of argparse.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +47,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are what is wrong and where to look, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
+        """Print what is wrong, with a similar option where one is misspelt; exit with code 2."""
         unknown = [text for text in message.split() if text.startswith("--")]
         hint = nearest(unknown[0], [*self._option_string_actions]) if "unrecognized" in message else ""
         streams.say(f"{message}{hint}")
@@ -51,7 +56,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(width: int | None = None) -> argparse.ArgumentParser:
-    """Return the grammar; docs/command-line.md is generated from it, at a fixed width."""
+    """Return the grammar; docs/command-line.md is generated from it, at a fixed width.
+
+    `width` is that of the help text, None for the terminal's.
+    """
     made = _Parser(
         prog="run_collector.py",
         usage="run_collector.py NAME... [--push | --check | --print-config | --explain METRIC] [options]",
@@ -107,7 +115,7 @@ def parser(width: int | None = None) -> argparse.ArgumentParser:
 
 
 def interval(text: str) -> int:
-    """Return a duration of a second to a day."""
+    """Return a duration of a second to a day; argparse.ArgumentTypeError for any other text."""
     try:
         value = parse_duration(text)
     except ValueError as error:
@@ -122,7 +130,8 @@ def options_of(
 ) -> Options:
     """Return the options that the arguments request; ConfigurationError for those that exclude each other.
 
-    `can_ask` is whether a person can confirm a backfill.
+    `names` are the collectors after `all` was expanded, `now` is in seconds since the epoch. `can_ask` is
+    whether a person can confirm a backfill. From `environ` only the index of an Indexed Job is read.
     """
     _refuse_odd_pairs(given)
     _check_explain(given, names)
@@ -140,15 +149,18 @@ def options_of(
     }
     backfill = _backfill(given, names, environ, now, can_ask=can_ask)
     timeout = given.timeout or (PAST if backfill else LIVE)
-    if given.every and given.every > 2 * TO_END:  # a run that hangs is ended before the next one is due
+    # A run that hangs is ended before the next one is due.
+    if given.every and given.every > 2 * TO_END:
         timeout = min(timeout, given.every - TO_END)
     return Options(
         mode=next((mode for mode, selected in modes.items() if selected), Mode.DRY_RUN),
         timeout=timeout,
+        # The grid of a process that stays is its interval: each run answers for one tick.
         step=given.every or given.step,
         every=given.every,
         named=given.names != ["all"],
         verbose=given.verbose,
+        # Absolute, because it is part of command lines that a person copies into another directory.
         config=given.config and str(Path(given.config).resolve()),
         backfill=backfill,
         shard=Shard(*_part_of("--shard", given.shard, environ, MAX_SHARDS)),
@@ -159,9 +171,15 @@ def options_of(
 def _backfill(
     given: argparse.Namespace, names: list[str], environ: Mapping[str, str], now: int, *, can_ask: bool
 ) -> Backfill | None:
+    """Return the span of the past that is requested; None for a live run.
+
+    Raises ConfigurationError for a bad time or slice, and where sending it must be confirmed and cannot be.
+    """
     since_text = given.since or (LAST_DAY if given.html else None)
     if since_text is None:
         return None
+    # Sent points cannot be deleted, so that a backfill needs a yes. One prompt cannot cover several
+    # collectors.
     if given.push and not given.yes and (not can_ask or len(names) > 1):
         why = "there is no terminal to ask on" if len(names) == 1 else "there are several collectors"
         raise ConfigurationError(
@@ -173,6 +191,8 @@ def _backfill(
     if until <= since:
         raise ConfigurationError(f"--until {iso(until)} is not after --since {iso(since)}")
     part, parts = _part_of("--slice", given.slice, environ, MAX_PARTS)
+    # `7d` is relative to now, which differs between pods: their slices would overlap or leave gaps. Only a
+    # date contains a dash.
     if parts > 1 and not all("-" in (text or "") for text in (given.since, given.until)):
         raise ConfigurationError(
             "--slice needs --since and --until as moments, so that all parts are of the same span: "
@@ -200,6 +220,7 @@ def _moment(option: str, text: str, now: int) -> int:
 
 
 def _refuse_odd_pairs(options: argparse.Namespace) -> None:
+    """Raise ConfigurationError for options that have no effect without another, or exclude each other."""
     given = [
         f"--{name.replace('_', '-')}" for name, value in vars(options).items() if value not in (None, False)
     ]
@@ -225,6 +246,7 @@ def _refuse_odd_pairs(options: argparse.Namespace) -> None:
 
 
 def _check_explain(given: argparse.Namespace, names: list[str]) -> None:
+    """Raise ConfigurationError where --explain is not for the only collector that has it, or is malformed."""
     if not given.explain:
         return
     if names != [EXPLAINED]:
@@ -238,7 +260,10 @@ def _check_explain(given: argparse.Namespace, names: list[str]) -> None:
 
 
 def _part_of(option: str, text: str | None, environ: Mapping[str, str], most: int) -> tuple[int, int]:
-    """Return the part and the number of parts, from `2/8`, or from `/8` and the index of the pod."""
+    """Return the part and the number of parts, from `2/8`, or from `/8` and the index of the pod.
+
+    (0, 1) without a text. ConfigurationError where it is malformed, or has more than `most` parts.
+    """
     if text is None:
         return 0, 1
     found = re.fullmatch(r"(\d*)/(\d+)", text.strip())

@@ -1,6 +1,6 @@
 """Completion scripts for bash and zsh, generated from the grammar of the command line.
 
-Standard library only.
+Standard library only. The grammar is in `arguments.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ compdef _run_collector run_collector.py"""
 
 
 def script(shell: str, parser: argparse.ArgumentParser, names: Iterable[str]) -> str:
-    """Return the script that a shell sources to complete collectors and options."""
+    """Return the script that a shell sources to complete collectors and options.
+
+    `shell` is one of SHELLS, `names` are what a positional argument may be.
+    """
+    # argparse has no public way to list its options.
     actions = [action for action in parser._actions if action.option_strings]
     if shell == "zsh":
         return _ZSH.format(options=" ".join(map(_zsh_option, actions)), names=" ".join(names))
@@ -39,11 +43,13 @@ def script(shell: str, parser: argparse.ArgumentParser, names: Iterable[str]) ->
 
 
 def _options(actions: Iterable[argparse.Action]) -> Iterator[str]:
+    """Return all spellings of the options."""
     return (option for action in actions for option in action.option_strings)
 
 
 def _zsh_option(action: argparse.Action) -> str:
     """Return an option as `_arguments` takes it: its description, and the kind of its value."""
+    # In `_arguments` brackets and quotes end the description, and a colon separates the fields.
     description = re.sub(r"[]['`]", "", action.help or "").replace(":", "\\:")
     follows = f":{action.metavar or ''}:{'_files' if action.metavar == 'FILE' else ''}"
     if action.choices:

@@ -1,7 +1,9 @@
 """The command line: which collectors, to where, and the exit code.
 
-A live push is supervised (`supervise`). Everything else runs in this process. Only the standard library is
-imported before it is needed: `--help` and a misspelt name answer at once.
+A live push is supervised (`supervise`). Everything else runs in this process, so that a debugger works. Only
+the standard library is imported before it is needed: `--help` and a misspelt name respond at once.
+
+The grammar is in `arguments`, one run of a collector in `common/run/run.py`, its output in `common/show/`.
 """
 
 from __future__ import annotations
@@ -42,10 +44,15 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run the command line; return the exit code of the process."""
+    """Run the command line; return the exit code of the process.
+
+    `argv` are the arguments without the program. Expected errors are printed as one line on standard error.
+    An error of the arguments exits with SystemExit(2), as argparse does.
+    """
     streams.prepare()
     logs.guard_streams()
-    gc.set_threshold(100_000)  # values are made in bulk, and hardly a cycle
+    # Points are made in bulk, and hardly in cycles: the default threshold would scan them again and again.
+    gc.set_threshold(100_000)
     try:
         code = _main(argv, environ)
         sys.stdout.flush()
@@ -56,7 +63,8 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
         setup = f"{registry.ROOT}/scripts/setup"
         streams.say(f"this Python ({sys.executable}) lacks {error.name}: run {setup} once")
         code = EXIT_CONFIGURATION
-    except BrokenPipeError:  # whoever read the output has had enough
+    # The reader of the output has closed it, such as `head`: exit as a program without a handler would.
+    except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     except OSError as error:
         streams.say(streams.trouble(error))
@@ -66,6 +74,7 @@ def main(argv: list[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _main(argv: list[str], environ: Mapping[str, str]) -> int:
+    """Parse the arguments and dispatch; return the exit code. Raises ConfigurationError and OSError."""
     arguments = parser()
     given = arguments.parse_args(argv)
     logs.set_up("run_collector", verbose=given.verbose)
@@ -85,9 +94,11 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
     if options.mode is Mode.PUSH and options.backfill is None:
         from common.cli import supervise
 
+        # A child of a parent that supervises: the same command line, with one variable more.
         if name := environ.get(CHILD):
             return supervise.work(name, options, {key: environ[key] for key in environ if key != CHILD})
         return _push(names, given, options, argv, environ)
+    # A path that cannot be written is reported now, and not after an hour of collecting.
     for option, path in (("--csv", given.csv), ("--html", given.html)):
         if path:
             from common.show.export import check_output
@@ -105,7 +116,7 @@ def _main(argv: list[str], environ: Mapping[str, str]) -> int:
 
 @contextmanager
 def _surviving_full_disk() -> Iterator[None]:
-    """Log that output cannot be written now: a process that stays goes on. A closed pipe still ends it."""
+    """Log that output cannot be written now: a process that stays continues. A closed pipe still ends it."""
     try:
         yield
     except BrokenPipeError:
@@ -117,7 +128,10 @@ def _surviving_full_disk() -> Iterator[None]:
 def _push(
     names: list[str], given: argparse.Namespace, options: Options, argv: list[str], environ: Mapping[str, str]
 ) -> int:
-    """Push live points, each collector in a process of its own."""
+    """Push live points, each collector in a process of its own; return the exit code.
+
+    With `--every` outcomes are shown as they arrive, otherwise at the end, in the order of the names.
+    """
     from common.cli import supervise
 
     if given.every:
@@ -137,7 +151,7 @@ def _push(
 def _run_here(
     names: list[str], given: argparse.Namespace, options: Options, environ: Mapping[str, str]
 ) -> int:
-    """Run collectors one after another in this process, and show what they found."""
+    """Run collectors one after another in this process, show what they found, and return the exit code."""
     from common.cli.progress import ProgressDisplay
     from common.collector import load_collector
     from common.run.run import run
@@ -151,7 +165,8 @@ def _run_here(
         return streams.ask(text)
 
     def run_one(name: str, options: Options, points: dict[str, Points]) -> Outcome:
-        with redirect_stdout(sys.stderr):  # whatever a library prints is no point
+        # Standard output is for points, perhaps as JSON: what a library prints must not be among them.
+        with redirect_stdout(sys.stderr):
             outcome = run(
                 name,
                 options,
@@ -163,12 +178,14 @@ def _run_here(
         shown.close()
         return outcome
 
+    # What all collectors share is checked once, after them.
     shared = [DATADOG] if options.mode in {Mode.CHECK, Mode.PRINT_CONFIG} else []
     for name in [*names, *shared]:
         if not given.html or given.since:
             outcomes.append(run_one(name, options, points))
             continue
         # A page without --since: the last day of what knows the past, and the present of the rest.
+        # Two runs for one page: a backfill leaves out what is only known live.
         present: dict[str, Points] = {}
         outcome = run_one(name, replace(options, backfill=None, timeout=given.timeout or LIVE), present)
         if not outcome.error and load_collector(name).has_history:
@@ -178,6 +195,7 @@ def _run_here(
         else:
             points |= present
         outcomes.append(outcome)
+    # The runs logged under the names of their collectors.
     logs.set_up("run_collector", verbose=given.verbose)
     _show(outcomes, points, given, options, environ)
     return exit_code(outcomes)
@@ -190,7 +208,10 @@ def _show(
     options: Options,
     environ: Mapping[str, str],
 ) -> None:
-    """Show what came of it, what was written where, and on a terminal what to do next."""
+    """Show the outcomes, the files that were written, and on a terminal what to do next.
+
+    With `--json` a single JSON document is written instead.
+    """
     if given.json:
         from common.show.export import write_json
 
@@ -213,7 +234,10 @@ def _show(
 
 
 def _span(options: Options, environ: Mapping[str, str]) -> Window | None:
-    """Return the span of a backfill; None where the step cannot be read, which its outcome says."""
+    """Return the span of a backfill; None for a live run, and where the step cannot be read.
+
+    In the latter case the outcome of the run has the error.
+    """
     if options.backfill is None:
         return None
     from common.config.sources import Configuration
@@ -230,7 +254,7 @@ def _span(options: Options, environ: Mapping[str, str]) -> Window | None:
 def _write_files(
     outcomes: list[Outcome], points: Mapping[str, Points], given: argparse.Namespace, span: Window
 ) -> Iterator[str]:
-    """Write the files that options name; yield a line on each."""
+    """Write the files that options name; yield a line on each. ConfigurationError where that fails."""
     from common.dashboard import views_of
     from common.show.export import write_csv
     from common.show.page import write_page
@@ -248,7 +272,7 @@ def _write_files(
 
 
 def _advice(outcomes: list[Outcome], given: argparse.Namespace, options: Options) -> Iterator[str]:
-    """Yield what a person may want to do now, as command lines."""
+    """Yield what a person may want to do now, as command lines; nothing after an ordinary push."""
     past, code = options.backfill.typed if options.backfill else (), exit_code(outcomes)
 
     def command(*arguments: str) -> str:
@@ -270,14 +294,19 @@ def _advice(outcomes: list[Outcome], given: argparse.Namespace, options: Options
 
 
 def exit_code(outcomes: list[Outcome]) -> int:
-    """Return the exit code: configuration before failure, because a person can correct it at once."""
+    """Return the exit code: configuration before failure, because a person can correct it at once.
+
+    Skipped and empty collectors are no failure: a quiet weekend must not alert.
+    """
     bad = [outcome for outcome in outcomes if outcome.status in {Status.PARTIAL, Status.FAILED}]
+    # `bad` excludes skipped collectors, whose missing settings are configuration errors too.
     if any(outcome.error and outcome.error.configuration for outcome in bad):
         return EXIT_CONFIGURATION
     return EXIT_FAILED if bad else EXIT_OK
 
 
 def _list(known: list[str], *, as_json: bool) -> int:
+    """Print the collectors with their summaries; only their packages are imported."""
     summaries = {name: registry.declaration(name).summary for name in known}
     if as_json:
         print(json.dumps(summaries, indent=2))
@@ -289,7 +318,10 @@ def _list(known: list[str], *, as_json: bool) -> int:
 
 
 def _log_uncaught() -> None:
-    """Log what threads and finalisers raise: Python would print it as it is, and with it a secret."""
+    """Log what threads and finalisers raise: Python would print it as it is, and with it a secret.
+
+    Warnings of Python become log records too.
+    """
 
     def in_thread(raised: threading.ExceptHookArgs) -> None:
         name = raised.thread.name if raised.thread else "that has ended"

@@ -1,4 +1,7 @@
-"""The progress of work that takes long: a bar on a terminal, a line of the log now and then elsewhere."""
+"""The progress of work that takes long: a bar on a terminal, a line of the log now and then elsewhere.
+
+A run reports progress through `Report.progress`; `main.py` connects it to the display.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class ProgressDisplay:
-    """Shows on a stream how far a collector is.
+    """Shows on a stream how far a collector is, and limits how often.
 
-    The bar is one line of a terminal; a line of the log erases it until the next drawing.
+    The bar is one line of a terminal; a line of the log erases it until the next drawing. `clock` is
+    monotonic.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,7 +36,10 @@ class ProgressDisplay:
         self._bar: Progress | None = None
 
     def progress(self, collector: str, doing: str, done: int, total: int | None) -> None:
-        """Show how much was done, of how much where that is known; not more often than is useful."""
+        """Show how much was done, of how much where that is known; not more often than is useful.
+
+        `total` is None where it is not known. Calls that are too early cost one reading of the clock.
+        """
         now = self._clock()
         if now < self._due:
             return
@@ -51,7 +58,7 @@ class ProgressDisplay:
         self._bar.update(task, description=visible(text), completed=done, total=total, refresh=True)
 
     def close(self) -> None:
-        """Erase the bar; lines of the log stay."""
+        """Erase the bar; lines of the log stay. A later call of `progress` draws it again."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

@@ -1,6 +1,6 @@
 """The process's own input, output and messages, whatever their state: closed, full, ASCII only.
 
-Standard library only.
+Standard library only, except for the prompt. `common/logs.py` redacts what is written to these streams.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from common.text import visible
 
 
 def prepare() -> None:
-    """Have all three open, and able to write any character. What was closed is opened on nothing."""
+    """Have all three open, and able to write any character. What was closed is opened on nothing.
+
+    Python sets a stream to None where its descriptor was closed at start. A character that the encoding
+    lacks, such as an accent in ASCII, would raise UnicodeEncodeError.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             # The lowest number that is free is its own: otherwise the next pipe would take it.
@@ -31,14 +35,18 @@ def say(text: str) -> None:
 
 
 def can_ask() -> bool:
-    """Return whether a person can answer: input and messages are a terminal's."""
+    """Return whether a person can confirm: input and messages are a terminal's.
+
+    Standard output may be a file: the prompt is on standard error.
+    """
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(text: str) -> bool:
-    """Show what will be sent; return whether a person agrees."""
+    """Show what will be sent; return whether a person agrees. Anything but y or yes is a no."""
     from rich.console import Console
 
+    # Markup is off, because names of projects and metrics may contain brackets.
     screen = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     screen.print("\n".join(map(visible, text.split("\n"))))
     answer = screen.input("Send it? [y/N] ", markup=False, stream=sys.stdin)
@@ -51,7 +59,10 @@ def trouble(error: OSError) -> str:
 
 
 def discard_unwritten() -> None:
-    """Discard unwritten output: Python would flush it again at exit, and change the exit code."""
+    """Discard unwritten output: Python would flush it again at exit, and change the exit code.
+
+    The descriptor then refers to the null device, so that the flush at exit succeeds.
+    """
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()

@@ -1,4 +1,8 @@
-"""AWS clients with short timeouts and three attempts, so that a slow service cannot use up a deadline."""
+"""AWS clients with short timeouts and three attempts, so that a slow service cannot use up a deadline.
+
+botocore's own timeouts are 60 seconds each. `sources.py` reads secrets through these clients,
+`common/run/state.py` the state, and collectors records, by `Network.aws`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,9 @@ ATTEMPTS = 3
 def client(service: str, core: CoreSettings, purpose: str) -> Any:  # Any: each service has a type of its own
     """Return a new client of a service; raises ConfigurationError, which names the purpose.
 
-    It is made by botocore, as boto3 would: boto3 adds only the transfer manager, whose import is slow.
+    `service` is botocore's name, such as `s3`. Credentials are looked up by botocore itself, at the first
+    request. It is made by botocore, as boto3 would: boto3 adds only the transfer manager, whose import is
+    slow.
     """
     import botocore.session
     from botocore.config import Config
@@ -29,6 +35,7 @@ def client(service: str, core: CoreSettings, purpose: str) -> Any:  # Any: each 
     retries: Any = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     config = Config(connect_timeout=CONNECT_TIMEOUT, read_timeout=READ_TIMEOUT, retries=retries)
     try:
+        # Both components must be set before the client is made.
         session = botocore.session.get_session()
         session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
         session.register_component("data_loader", service_models(session.get_config_variable("data_path")))
@@ -36,6 +43,7 @@ def client(service: str, core: CoreSettings, purpose: str) -> Any:  # Any: each 
         return session.create_client(
             service, region_name=core.aws_region, endpoint_url=core.aws_endpoint_url, config=config
         )
+    # A subclass of BotoCoreError, with a message that does not name the variable to set.
     except NoRegionError:
         raise ConfigurationError(f"{purpose}: no region is set; set AWS_REGION") from None
     except (BotoCoreError, ValueError) as error:  # an unknown profile, or a malformed region or endpoint
@@ -44,14 +52,20 @@ def client(service: str, core: CoreSettings, purpose: str) -> Any:  # Any: each 
 
 @cache
 def service_models(data_path: str | None) -> Loader:
-    """Return the descriptions of services, shared by all clients: parsing them is most of a client's cost."""
+    """Return the descriptions of services, shared by all clients: parsing them is most of a client's cost.
+
+    `data_path` is a setting of botocore for further directories, None by default.
+    """
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
 
 
 def _timestamp(value: Any) -> datetime:  # Any: text or a number, depending on the service
-    """Parse a timestamp as botocore does, but quickly: its parser is most of the cost of listing objects."""
+    """Parse a timestamp as botocore does, but quickly: its parser is most of the cost of listing objects.
+
+    S3 writes ISO 8601; other forms, such as seconds since the epoch, are left to botocore.
+    """
     from botocore.utils import parse_timestamp
 
     try:

@@ -1,7 +1,10 @@
 """Settings: the models, the types of their fields, and the text that shows a value.
 
 The environment and AWS secrets name a value by its variable, the configuration file by its field.
-`common.config.sources` finds the values.
+`common.config.sources` finds the values. The models of collectors are in `collectors/<name>/`, and
+`docs/settings.md` is generated from all of them.
+
+Messages about URLs and credentials do not quote the value: it may contain a password.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ MASK = "********"
 
 
 def credential_flaw(text: str) -> str | None:
-    """Return why a text cannot be a credential, without quoting it; None where it can."""
+    """Return why a text cannot be a credential, without quoting it; None where it can.
+
+    A line break in a header is an error of the HTTP library, which would quote the value.
+    """
     if all("!" <= character <= "~" for character in text):
         return None
     kind = (
@@ -43,7 +49,7 @@ def credential_flaw(text: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine by its name or address."""
+    """Return whether a host is this machine, by its name or address; no name is resolved."""
     if host == "localhost":
         return True
     try:
@@ -60,6 +66,7 @@ def _credential(value: object) -> object:
     """Strip and check a credential; it is redacted from now on, whatever becomes of it."""
     if not isinstance(value, str):
         return value
+    # Before the check: a value that is refused is a secret too.
     remember_secret(value)
     if flaw := credential_flaw(value.strip()):
         raise ValueError(flaw)
@@ -73,7 +80,10 @@ def _refuse_blank(value: SecretStr) -> SecretStr:
 
 
 def _split_url(url: str, example: str) -> SplitResult:
-    """Split a URL; the errors of urlsplit would quote it, and with it a password."""
+    """Split a URL of http or https; ValueError with an example for any other.
+
+    The errors of urlsplit would quote it, and with it a password.
+    """
     try:
         parts = urlsplit(url)
         complete = bool(parts.hostname) and parts.port != 0 and parts.scheme in {"http", "https"}
@@ -85,6 +95,7 @@ def _split_url(url: str, example: str) -> SplitResult:
 
 
 def _check_url(url: str) -> str:
+    """Return a URL without a trailing slash; ValueError where it has more than an address and a path."""
     parts = _split_url(url, "https://host")
     if parts.username or parts.password:
         raise ValueError("credentials do not belong in a URL")
@@ -96,7 +107,10 @@ def _check_url(url: str) -> str:
 
 
 def is_plain_http(url: str, allowed: str) -> bool:
-    """Return whether a URL is plain http to another host than this machine and `allowed`, a host[:port]."""
+    """Return whether a URL is plain http to another host than this machine and `allowed`, a host[:port].
+
+    `allowed` may be empty. IPv6 addresses match with and without brackets.
+    """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
     hosts = {host, f"{host}:{port}", f"[{host}]", f"[{host}]:{port}"}
@@ -110,6 +124,7 @@ def _check_host_and_port(value: str) -> str:
 
 
 def _remember_proxy_password(value: SecretStr) -> SecretStr:
+    """Return the URL of a proxy; its password is redacted from now on, as written and decoded."""
     password = _split_url(value.get_secret_value(), "http://proxy:3128").password or ""
     remember_secret(password)
     remember_secret(unquote(password))
@@ -134,6 +149,7 @@ def _parse_duration(value: object) -> object:
     return parse_duration(value) if isinstance(value, str) else value
 
 
+# `secret_variables` recognises fields by these two objects.
 IS_SECRET, IS_NON_BLANK = BeforeValidator(_credential), AfterValidator(_refuse_blank)
 Secret = Annotated[SecretStr, IS_SECRET]
 NonBlankSecret = Annotated[SecretStr, IS_SECRET, IS_NON_BLANK]  # a blank one is not the same as none
@@ -142,12 +158,16 @@ Url = Annotated[Text, AfterValidator(_check_url)]
 Site = Annotated[Text, AfterValidator(_check_site)]
 HostAndPort = Annotated[Text, AfterValidator(_check_host_and_port)]
 ProxyUrl = Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_remember_proxy_password)]
+# NoDecode: pydantic-settings would otherwise parse the variable of a tuple as JSON, and refuse `a,b`.
 Texts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_texts)]
 Duration = Annotated[int, BeforeValidator(_parse_duration)]
 
 
 def named(prefix: str) -> SettingsConfigDict:
-    """Return the configuration of a model whose variables are `<prefix><FIELD>` unless aliased."""
+    """Return the configuration of a model whose variables are `<prefix><FIELD>` unless aliased.
+
+    Unknown keys are refused, values cannot be changed, and errors do not quote their input.
+    """
     return SettingsConfigDict(
         alias_generator=AliasGenerator(validation_alias=lambda name: prefix + name.upper()),
         extra="forbid",
@@ -157,7 +177,10 @@ def named(prefix: str) -> SettingsConfigDict:
 
 
 class Settings(BaseSettings):
-    """The base of every model. It is given its values, by variable, and reads no source itself."""
+    """The base of every model. It is given its values, by variable, and reads no source itself.
+
+    `_origins` and `_searched` are set by `common.config.sources.load`, for messages and `--print-config`.
+    """
 
     model_config = named(PREFIX)
     _origins: Mapping[str, str] = {}
@@ -169,15 +192,18 @@ class Settings(BaseSettings):
         return self._origins
 
     def not_set(self, variable: str) -> str:
-        """Return the error for an optional value that turns out to be needed."""
+        """Return the message for an optional value that turns out to be needed, with the sources read."""
         return f"{variable} is not set; looked in: {'; '.join(self._searched)}"
 
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_boolean_as_number(cls, value: Any, info: ValidationInfo) -> Any:  # Any: of every type
+        """Refuse `true` for a number: pydantic would convert it to 1."""
         if isinstance(value, bool) and info.field_name is not None:
             types = _types(cls.model_fields[info.field_name])
             if bool not in types and types & {int, float}:
+                # pydantic's own error for a wrong type: `sources` appends the type of what was given to its
+                # message.
                 raise PydanticKnownError("int_type" if int in types else "float_type")
         return value
 
@@ -190,15 +216,24 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return only the source of given values: `sources.load` has merged all others.
+
+        By default pydantic-settings would read the environment as well, and variables that were left out as
+        blank.
+        """
         return (init_settings,)
 
 
 class CollectorSettings(Settings):
-    """The base of a collector's settings."""
+    """The base of a collector's settings, whose table has the name of the collector."""
 
 
 class CoreSettings(Settings):
-    """What every run needs to know, whichever collectors it runs."""
+    """What every run needs to know, whichever collectors it runs: the top level of the configuration file.
+
+    None of these values is a secret but the proxy's password, so that no secret is read before they are
+    known.
+    """
 
     env: Text | None = Field(
         None, validation_alias="DD_ENV", description="Tag `env` of every point; required to push."
@@ -263,7 +298,10 @@ class CoreSettings(Settings):
 
 
 class DatadogAddress(Settings):
-    """Where Datadog is; known without a key, so that a dry run knows it too."""
+    """The address of Datadog; known without a key, so that a dry run knows it too.
+
+    It identifies the state document, which a dry run reads.
+    """
 
     site: Site = Field("datadoghq.com", validation_alias="DD_SITE", description="Datadog site.")
     url: Url | None = Field(
@@ -288,16 +326,21 @@ class DatadogSettings(DatadogAddress):
 
 
 def variables(model: type[Settings]) -> dict[str, str]:
-    """Return the variable of each field."""
+    """Return the variable of each field, by the field's name."""
     return {name: str(info.validation_alias) for name, info in model.model_fields.items()}
 
 
 def secret_variables(model: type[Settings], mark: object = IS_SECRET) -> list[str]:
-    """Return the variables of secrets, required or optional; or of fields with another mark."""
+    """Return the variables of secrets, required or optional; or of fields with another mark.
+
+    `mark` is a validator object such as IS_NON_BLANK.
+    """
 
     def marks(info: FieldInfo) -> list[object]:
         nested = (part for kind in get_args(info.annotation) for part in getattr(kind, "__metadata__", ()))
-        return [*info.metadata, *nested]  # in the annotation `Secret | None` they are nested
+        # pydantic moves the metadata of `Secret` to the field, but that of `Secret | None` stays in the
+        # annotation.
+        return [*info.metadata, *nested]
 
     return [str(info.validation_alias) for info in model.model_fields.values() if mark in marks(info)]
 
@@ -308,7 +351,10 @@ def _types(info: FieldInfo) -> set[object]:
 
 
 def written(value: object, info: FieldInfo) -> str:
-    """Return a value as a variable holds it (`7d`, `true`, `a,b`), secrets masked; `""` for None."""
+    """Return a value as a variable contains it (`7d`, `true`, `a,b`), secrets masked; `""` for None.
+
+    `info` is the field of the value: a duration is an int, which only its metadata shows.
+    """
     if isinstance(value, SecretStr):
         return MASK
     if isinstance(value, bool):
@@ -321,9 +367,11 @@ def written(value: object, info: FieldInfo) -> str:
 
 
 def in_force(settings: Settings) -> list[dict[str, object]]:
-    """Return a row for each setting: its variable, its value and its source."""
+    """Return a row for each setting: its variable, its value and its source, for `--print-config`."""
     rows: list[dict[str, object]] = []
     for name, variable in variables(type(settings)).items():
+        # Redacted as well as masked: a person may have written a key into a variable that is not one for
+        # secrets.
         value = redact(written(getattr(settings, name), type(settings).model_fields[name]))
         origin = settings.origins.get(variable, "default" if value else "not set")
         rows.append({"setting": variable, "value": value, "from": redact(origin)})

@@ -1,11 +1,11 @@
 """The Datadog API: one client for submitting, validating and the endpoints that need an application key.
 
-Requests go through `common.net.http`, with its timeouts, under one deadline. Retrying is ours, because the
-official client ignores `Retry-After`, gives up on resets and can sleep for hours. Its models and endpoints
-are used over the same connections (`DatadogClient.official`).
+Requests use `common.net.http`, with its timeouts, under one deadline. Retrying is ours, because the official
+client ignores `Retry-After`, gives up on resets and can sleep for hours. Its models and endpoints are used
+over the same connections (`DatadogClient.official`).
 
 Only Datadog's own responses count: a proxy, a captive portal or a mistyped address sends 200 as well, and
-what was submitted to it is lost.
+what was submitted to it is lost. `intake.py`, `historical.py` and `provisioning.py` use the client.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from datadog_api_client import ApiClient
 
 RESPONSE_TIMEOUT = 15.0  # seconds
-RESPONSE_LIMIT = 2**20  # bytes
+# Bytes. The API's responses are smaller; a larger one is reported as another server's.
+RESPONSE_LIMIT = 2**20
 MAX_PROBLEMS = 5  # quoted from one response
 
+# Datadog refuses a key of another site in the same way as an invalid one.
 _HINTS = {
     401: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
     403: "check that DD_API_KEY is valid and belongs to this site (DD_SITE)",
@@ -46,9 +48,11 @@ T = TypeVar("T")
 class DatadogClient:
     """Sends requests to Datadog, retries what may succeed and raises where it does not.
 
-    `purpose` is what an application key is needed for: only then is it sent, and ConfigurationError is
-    raised where there is none. `encoding` is that of submitted bodies: zstd for Datadog's own intake, gzip
-    for any other address. One thread at a time may use a client.
+    `purpose` is what an application key is needed for: only then is it sent, and ConfigurationError is raised
+    where there is none. `encoding` is that of submitted bodies: zstd for Datadog's own intake, gzip for any
+    other address, which may not know Datadog's name `zstd1`. `requests`, `server_time` and `clock_skew` are
+    updated with each request, and `deadline` may be replaced between requests. One thread at a time may use a
+    client.
     """
 
     def __init__(
@@ -77,19 +81,25 @@ class DatadogClient:
         self._reply: Reply | None = None  # to the last request
 
     def submit(self, body: bytes) -> None:
-        """Deliver a payload that is in `encoding` already."""
+        """Deliver a payload that is in `encoding` already; return once Datadog has accepted it.
+
+        A repeated POST is safe: a point has the time it is true for, and Datadog stores the last value of a
+        series and second. Raises RefusedError, with status 413 for a body that is too large, DeliveryError
+        once retries have failed, ConfigurationError and DeadlineExceededError.
+        """
         headers = {"Content-Type": "application/json", "Content-Encoding": self.encoding}
         self.retry(lambda: self._check_accepted(self._send("POST", "/api/v2/series", body, headers)))
 
     def validate(self) -> str:
-        """Return that the API key is valid, and where; RefusedError where it is not."""
+        """Return a text that the API key is valid, and where; RefusedError where it is not."""
         self.retry(lambda: self._check_valid(self.request("GET", "/api/v1/validate")))
         return f"the API key is valid at {self.address}"
 
     def retry(self, call: Callable[[], T]) -> T:
         """Return what `call` returns, retried until the deadline; DeliveryError once retries have failed.
 
-        Where it raises because it cannot read the last response, that is retried too.
+        `call` sends one request and raises TransientError where another attempt may succeed. A TypeError,
+        ValueError or LookupError after a response arrived means that it cannot be read, and is retried too.
         """
 
         def attempt() -> T:
@@ -97,7 +107,8 @@ class DatadogClient:
             try:
                 return call()
             except (TypeError, ValueError, LookupError):
-                if self._reply is None:  # nothing was sent: a defect of ours
+                # Nothing was received, so that the error is a defect of ours.
+                if self._reply is None:
                     raise
                 raise TransientError(self._unexpected(self._reply)) from None
 
@@ -109,15 +120,19 @@ class DatadogClient:
     def request(self, method: str, path: str, body: object = None) -> Reply:
         """Send one request, with a JSON body where there is one, and return its 2xx response.
 
-        Raises UnavailableError and other TransientErrors, RefusedError, ConfigurationError and
-        DeadlineExceededError.
+        It is not retried: `retry` is for that. Raises UnavailableError and other TransientErrors,
+        RefusedError, ConfigurationError and DeadlineExceededError.
         """
         if body is None:
             return self._send(method, path, None, {})
         return self._send(method, path, orjson.dumps(body), {"Content-Type": "application/json"})
 
     def explain_refusal(self, refused: RefusedError, permission: str) -> DeliveryError | ConfigurationError:
-        """Return an error that names the refused key: the response does not, so the API key is validated."""
+        """Return an error that names the refused key, for a request with both keys; other errors as they are.
+
+        The response does not identify the key, so that the API key is validated: RefusedError where it is the
+        bad one. `permission` is what the application key needs.
+        """
         if refused.status not in {401, 403}:
             return refused
         self.validate()
@@ -128,7 +143,11 @@ class DatadogClient:
         )
 
     def official(self) -> ApiClient:
-        """Return the official client, for its models and endpoints; its requests go through this one."""
+        """Return the official client, for its models and endpoints; its requests use this client's transport.
+
+        It is imported here, because few runs need it and its import is slow. Operations accept plain dicts
+        instead of its model classes (`check_input_type=False`) and return the response with its headers.
+        """
         from datadog_api_client import ApiClient, Configuration
 
         api = ApiClient(Configuration(host=self.address, return_http_data_only=False, check_input_type=False))
@@ -136,6 +155,10 @@ class DatadogClient:
         return api
 
     def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """Send one request with the keys; return its 2xx response, and note the server's time.
+
+        Raises UnavailableError for 408, 429 and 5xx, RefusedError for any other status.
+        """
         keys = {name: key.get_secret_value() for name, key in self._keys.items()}
         try:
             reply = self._http.send(
@@ -152,18 +175,23 @@ class DatadogClient:
         except SourceError as error:
             raise RefusedError(str(error)) from None
         self._reply = reply
+        # The `Date` of any response shows the skew of our clock, also that of a refusal.
         self.server_time = parse_http_date(reply.headers.get("Date", ""))
         if self.server_time is not None:
             self.clock_skew = self.clock() - self.server_time
         if reply.status in RETRIED_STATUSES:
             wait = requested_wait(reply.headers, self.clock())
+            # The body is left out: an error page of a load balancer helps no reader of the log.
             raise UnavailableError(self.address, reply.status, b"", wait)
         if not 200 <= reply.status <= 299:
             raise self._refusal(reply)
         return reply
 
     def _refusal(self, reply: Reply) -> RefusedError:
-        """Return the error for a final status. Without an error document it is not from Datadog."""
+        """Return the error for a final status. Without an error document it is not from Datadog.
+
+        A 403 of a proxy must not count as a refused key: `problems` is empty there.
+        """
         problems = _problems(reply.document)
         if not problems:
             return RefusedError(self._unexpected(reply), status=reply.status)
@@ -172,21 +200,27 @@ class DatadogClient:
         return RefusedError(text, status=reply.status, problems=problems)
 
     def _unexpected(self, reply: Reply) -> str:
+        """Return the message for a response that Datadog would not send, with the start of its body."""
         return f"{self.address} answered {reply.status}; response: {_text(reply)}; {_NOT_DATADOG}"
 
     def _check_accepted(self, reply: Reply) -> None:
-        """Raise unless the intake took the points, as only a 202 without errors confirms."""
+        """Raise unless the intake accepted the points, as only a 202 without errors confirms.
+
+        RefusedError for another status, and for a 202 whose document lists errors.
+        """
         document = reply.document
         if reply.status != 202:
             raise RefusedError(self._unexpected(reply))
-        if not isinstance(document, dict):  # may have been garbled on the way
+        # A 202 with a damaged body may be the intake's, garbled on the way. Sending the points again is
+        # harmless.
+        if not isinstance(document, dict):
             raise TransientError(self._unexpected(reply))
         errors = document.get("errors")
         if errors not in (None, []):
             raise RefusedError(f"{self.address} answered 202 with errors: {_quote(str(errors), 500)}")
 
     def _check_valid(self, reply: Reply) -> None:
-        """Raise unless the key is good, as only `valid: true` confirms."""
+        """Raise RefusedError unless the key is good, as only `valid: true` confirms."""
         document = reply.document
         valid = document.get("valid") if isinstance(document, dict) else None
         if valid is False:

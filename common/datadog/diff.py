@@ -1,7 +1,8 @@
 """Compare a dashboard or monitor in Datadog with the document it should be, field by field.
 
 Only fields that the document sets are compared: Datadog adds ids, dates and defaults of its own. Widgets are
-matched by the titles of their group and their own, so that an added widget is one change.
+matched by the titles of their group and their own, so that an added widget is one change. `provisioning.py`
+plans by these changes, `scripts/provision.py` shows them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ class Change(NamedTuple):
 
 
 def changes(found: Mapping[str, Any], declared: Mapping[str, Any]) -> list[Change]:
-    """Return the fields of `declared` that differ in `found`."""
+    """Return the fields of `declared` that differ in `found`, and the widgets that only one of them has.
+
+    An empty list means that nothing has to be written.
+    """
     result = [*_compare("", found, {key: value for key, value in declared.items() if key != "widgets"})]
     before, after = dict(_widgets(found)), dict(_widgets(declared))
     result += [Change(title, "widget", None) for title in before if title not in after]
@@ -34,6 +38,7 @@ def changes(found: Mapping[str, Any], declared: Mapping[str, Any]) -> list[Chang
     both = [title for title in after if title in before]
     for title in both:
         result += _compare(title, before[title]["definition"], after[title]["definition"])
+    # An added widget moves all that follow it: these are one change, and not one per widget.
     moved = [title for title in both if [*_compare("", before[title].get("layout"), after[title]["layout"])]]
     if moved:
         result.append(Change("layout", None, f"{len(moved)} widgets moved"))
@@ -53,7 +58,10 @@ def show(found: list[Change]) -> Iterator[str]:
 
 
 def _widgets(document: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the widgets with their titles; a group without its widgets."""
+    """Yield the widgets with their titles, prefixed with that of their group.
+
+    A group itself is yielded without its widgets.
+    """
     for widget in document.get("widgets") or ():
         definition = dict(widget["definition"])
         title = f"{group}{definition.get('title') or definition['type']}"
@@ -62,11 +70,13 @@ def _widgets(document: Mapping[str, Any], group: str = "") -> Iterator[tuple[str
 
 
 def _compare(field: str, old: Any, new: Any) -> Iterator[Change]:
+    """Yield the fields of `new` that differ in `old`, with their path; absent equals empty."""
     if isinstance(new, dict) and isinstance(old, dict):
         for key, value in new.items():
             yield from _compare(f"{field}.{key}".lstrip("."), old.get(key), value)
     elif isinstance(new, list) and isinstance(old, list):
-        if all(isinstance(value, str) for value in (*old, *new)):  # tags, which have no order
+        # Lists of texts are tags, which Datadog may return in another order.
+        if all(isinstance(value, str) for value in (*old, *new)):
             old, new = sorted(old), sorted(new)
         for index, (before, after) in enumerate(zip_longest(old, new)):
             yield from _compare(f"{field}[{index}]", before, after)
@@ -75,6 +85,7 @@ def _compare(field: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _text(value: Any) -> str:
+    """Return a value as JSON, cut to MAX_VALUE characters."""
     if value is None:
         return "(not set)"
     text = json.dumps(value, ensure_ascii=False)

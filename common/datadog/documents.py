@@ -2,6 +2,9 @@
 
 Pure functions: the same declaration always makes the same document. Each query sets how points combine in
 time (`rollup`, `as_count`) and over tags, so that no default decides it.
+
+The declarations are of the types in `common/dashboard.py`; `provisioning.py` writes the documents to Datadog,
+`scripts/datadog_documents.py` the files of `docs/datadog/`.
 """
 
 from __future__ import annotations
@@ -20,8 +23,12 @@ from common.names import normalise_tag
 # bucket some of them would be missing.
 BUCKET = 900
 COLUMNS = 12
-DELAY = 300  # seconds that a point may come after the time it is true for
-MAX_DESCRIPTION = 400 - len(" [fleetgauge:00000000]")  # which provisioning adds
+# Seconds that a point may arrive after the time it is true for: a monitor that evaluates earlier would see an
+# incomplete bucket, and a new group one without its first points.
+DELAY = 300
+# Datadog's limit of a description, less the digest that provisioning adds.
+MAX_DESCRIPTION = 400 - len(" [fleetgauge:00000000]")
+# Template variables, in the order in which a dashboard shows them.
 VARIABLES = ("project", "user", "host", "job", "job_id", "run", "run_hash", "rank")
 
 Document = dict[str, Any]  # Any: JSON
@@ -42,7 +49,10 @@ _SCALED = ("byte", "second", "watt")  # units that Datadog may show as GiB, min 
 
 @dataclass(frozen=True)
 class DocumentTarget:
-    """What documents are made for: service of the points, recipients, URLs of documentation and W&B."""
+    """What documents are made for: service of the points, recipients, URLs of documentation and W&B.
+
+    It contains all that differs between installations.
+    """
 
     service: str = "fleetgauge"
     notify: tuple[str, ...] = ()
@@ -55,7 +65,11 @@ class DocumentTarget:
 
 
 def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document:
-    """Return what Datadog's API and its import take for a dashboard."""
+    """Return what Datadog's API and its import accept for a dashboard.
+
+    It has a group per section, after one about the dashboard, and those of VARIABLES that one of its metrics
+    has as a tag.
+    """
     metrics = {m for widget in dashboard.widgets() for m in (*widget.metrics, *widget.share_of)}
     variables = [name for name in VARIABLES if any(_has(metric, name) for metric in metrics)]
     pages = ", ".join(map(target.page, dashboard.pages))
@@ -75,6 +89,7 @@ def dashboard_document(dashboard: Dashboard, target: DocumentTarget) -> Document
 
 
 def _has(metric: Metric, variable: str) -> bool:
+    """Return whether the series of a metric have a tag; the host is none of the declared ones."""
     return variable in metric.tags or (variable == "host" and metric.on_node)
 
 
@@ -96,7 +111,10 @@ def _groups(sections: Iterable[Section], target: DocumentTarget) -> Iterator[Doc
 
 
 def _rows(widgets: Iterable[Widget], target: DocumentTarget) -> tuple[list[Document], int]:
-    """Return widgets in rows, the last of a row as wide as there is room, and the height of the rows."""
+    """Return widgets in rows, the last of a row as wide as there is room, and the height of the rows.
+
+    The layout is explicit (`reflow_type: fixed`), so that Datadog does not move widgets.
+    """
     rows: list[Document] = []
     x = y = tallest = 0
     for widget in widgets:
@@ -112,6 +130,7 @@ def _rows(widgets: Iterable[Widget], target: DocumentTarget) -> tuple[list[Docum
 
 
 def _definition(widget: Widget, target: DocumentTarget) -> Document:
+    """Return the definition of a widget: its request, and what its type needs besides."""
     if widget.draw is Draw.NOTE:
         return {"type": "note", "content": widget.text, "background_color": "white", "font_size": "14"}
     definition: Document = {
@@ -128,6 +147,7 @@ def _definition(widget: Widget, target: DocumentTarget) -> Document:
         definition["yaxis"] = {"include_zero": True}
     if widget.draw is Draw.VALUE:
         unit = _unit(widget, widget.metrics[0])
+        # Autoscale turns bytes into GiB, but it would also turn 1,200 runs into 1.2k.
         scaled = unit in _SCALED
         definition |= {"autoscale": scaled, "precision": 1 if scaled else _DECIMALS.get(unit, 0)}
     if widget.style.span:
@@ -146,12 +166,15 @@ def _unit(widget: Widget, metric: Metric) -> str:
 
 
 def _request(widget: Widget) -> Document:
+    """Return the queries of a widget and the formulas over them."""
     over_time = widget.draw in {Draw.LINE, Draw.BARS, Draw.HEAT_MAP}
     metrics = dict.fromkeys((*widget.metrics, *widget.share_of))
     names = {metric: f"query{number}" for number, metric in enumerate(metrics, start=1)}
     queries = []
     for metric, name in names.items():
         query = {"data_source": "metrics", "name": name, "query": _widget_query(metric, widget)}
+        # A single number over the time of the dashboard: a count adds up, of a gauge the current value is
+        # shown.
         if not over_time:
             query["aggregator"] = "sum" if metric.kind is Kind.COUNT else "last"
         queries.append(query)
@@ -173,7 +196,10 @@ def _request(widget: Widget) -> Document:
 
 
 def _formulas(widget: Widget, names: Mapping[Metric, str]) -> Iterator[Document]:
-    """Yield a formula per metric, or one for a share; in a share and a value a missing count is 0."""
+    """Yield a formula per metric, or one for a share; in a share and a value a missing count is 0.
+
+    A count without points is no data in Datadog, which would make a share or a number empty.
+    """
     terms = {m: f"default_zero({name})" if m.kind is Kind.COUNT else name for m, name in names.items()}
     if widget.share_of:
         part = " + ".join(terms[metric] for metric in widget.metrics)
@@ -196,6 +222,7 @@ def _number_format(unit: str) -> Document:
 
 
 def _widget_query(metric: Metric, widget: Widget) -> str:
+    """Return the query of a metric in a widget: its scope, its groups and its rollup."""
     variables = [f"${name}" for name in ("env", "service", *VARIABLES)]
     scope = [name for name in variables if name in {"$env", "$service"} or _has(metric, name[1:])]
     series = _series(metric, [*scope, *widget.where], widget.by)
@@ -209,6 +236,10 @@ def _widget_query(metric: Metric, widget: Widget) -> str:
 
 
 def _series(metric: Metric, scope: Iterable[str], by: Iterable[str]) -> str:
+    """Return the part of a query that selects series and combines them over tags.
+
+    `as_count` has Datadog add up the points of a count in each interval, without interpolation.
+    """
     aggregator = _AGGREGATORS.get(metric.combines, metric.combines.value)
     grouped = ",".join(by)
     series = f"{aggregator}:{metric.name}{{{','.join(scope)}}}" + (f" by {{{grouped}}}" if grouped else "")
@@ -216,10 +247,14 @@ def _series(metric: Metric, scope: Iterable[str], by: Iterable[str]) -> str:
 
 
 def monitor_document(monitor: Monitor, target: DocumentTarget) -> Document:
-    """Return what Datadog's API and its import take for a monitor."""
+    """Return what Datadog's API and its import accept for a monitor.
+
+    A monitor of priority 5 notifies no recipients.
+    """
     thresholds = {"critical": monitor.condition.threshold}
     if monitor.condition.warning is not None:
         thresholds["warning"] = monitor.condition.warning
+    # `require_full_window` must be off for sparse data: a point every 15 minutes never fills a window.
     options: Document = {
         "thresholds": thresholds,
         "require_full_window": False,
@@ -251,7 +286,10 @@ def monitor_document(monitor: Monitor, target: DocumentTarget) -> Document:
 
 
 def monitor_query(monitor: Monitor, service: str) -> str:
-    """Return the query of a monitor; it is always grouped by `env`, so that one never hides another."""
+    """Return the query of a monitor; it is always grouped by `env`, so that one never hides another.
+
+    The threshold in it must be equal to that of the options, or Datadog refuses the monitor.
+    """
     condition = monitor.condition
     scope = [normalise_tag(f"service:{service}"), *condition.where]
     series = [_series(metric, scope, ("env", *condition.by)) for metric in condition.metrics]
@@ -259,12 +297,16 @@ def monitor_query(monitor: Monitor, service: str) -> str:
     if condition.change:
         function, ago = condition.change.split()
         reduced = f"{function}({reduced},last_{ago})"
-    threshold = f"{Decimal(repr(condition.threshold)):f}".removesuffix(".0")  # without an exponent
+    # Without an exponent, as numbers in a query are written.
+    threshold = f"{Decimal(repr(condition.threshold)):f}".removesuffix(".0")
     return f"{reduced}:{condition.formula.format(*series)} {condition.compare} {threshold}"
 
 
 def metadata_document(metric: Metric) -> Document:
-    """Return unit, description and short name of a metric, as Datadog shows them."""
+    """Return unit, description and short name of a metric, as Datadog shows them.
+
+    A description that is too long is cut; the unit is left out where there is none.
+    """
     text = metric.help
     if len(text) > MAX_DESCRIPTION:
         text = text[: MAX_DESCRIPTION - 3].rstrip() + "..."

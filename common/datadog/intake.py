@@ -1,4 +1,8 @@
-"""Delivery of series to Datadog's intake: checked, packed into payloads, sent, and counted."""
+"""Delivery of series to Datadog's intake: checked, packed into payloads, sent, and counted.
+
+The checks are in `series.py`, the limits in `payloads.py`, the requests in `client.py`. The sink of a dry
+run, with the same interface, is `common/show/points.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from common.errors import ConfigurationError, DeliveryError, RefusedError
 from common.metric import Series
 from common.window import MAX_AGE, MAX_AHEAD
 
-TOLERATED_SKEW = 60.0  # seconds
+# Seconds. `Date` has a resolution of a second, and a slow response adds its own delay.
+TOLERATED_SKEW = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +28,9 @@ class DatadogSink:
     `since` is the beginning of a backfill: points from then on are sent whatever their age, for metrics that
     have historical ingestion enabled. Without it points outside the intake's window are dropped. With
     `exact_clock` a delivery fails where our clock and the intake's differ.
+
+    `points_sent` counts accepted points; `dropped`, `examples` and `beyond_cap` are those of the table, and
+    grow as series are added.
     """
 
     def __init__(
@@ -43,6 +51,7 @@ class DatadogSink:
         oldest = now - MAX_AGE if since is None else since
         tags = (f"env:{core.env}", f"service:{core.service}")
         self._table = SeriesTable(tags, self._cap, oldest, now + MAX_AHEAD, many_ticks=since is not None)
+        # The same objects, so that what the table drops later is visible here.
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.beyond_cap = self._table.beyond_cap
 
@@ -52,19 +61,22 @@ class DatadogSink:
         return self._client.clock_skew
 
     def add(self, series: Series) -> None:
-        """Take a series, to be sent with the next `flush`."""
+        """Add a series, to be sent with the next `flush`; points that cannot be stored are dropped now."""
         self._table.add(series)
 
     def flush(self, within: float | None = None) -> None:
-        """Deliver the series added, perhaps within so many seconds.
+        """Deliver the series added since the last call, perhaps within so many seconds.
 
-        Raises DeliveryError, ConfigurationError or DeadlineExceededError unless all were accepted. In a
-        backfill, series beyond the cap are an error: each part of it would lack other ones.
+        Raises DeliveryError, ConfigurationError or DeadlineExceededError unless all were accepted; payloads
+        that were accepted before remain so, and are counted. In a backfill, series beyond the cap are an
+        error: each part of it would lack other ones.
         """
         deadline = self._client.deadline
         if within is not None:
             self._client.deadline = deadline.within(within)
         try:
+            # `drain` is a generator: the cap is applied when the first payload is taken, so that it can only
+            # be checked inside of the loop.
             for payload in payloads(self._table.drain(), self._table.common_tags):
                 if self._since is not None and self.dropped["series_cap"]:
                     raise ConfigurationError(
@@ -76,12 +88,16 @@ class DatadogSink:
             self._client.deadline = deadline
 
     def _deliver(self, payload: Payload) -> None:
-        """Send a payload, in halves where it is too large for the intake."""
+        """Send a payload, in halves where it is too large for the intake.
+
+        Raises RefusedError where a single point is too large.
+        """
         body = payload.body(self._client.encoding)
         if body is not None:
             try:
                 self._client.submit(body)
             except RefusedError as refused:
+                # A proxy on the way may have a lower limit than the intake.
                 if refused.status != 413:
                     raise
             else:
@@ -96,15 +112,22 @@ class DatadogSink:
             self._deliver(half)
 
     def _check_clock(self, payload: Payload) -> None:
-        """Raise where the intake's own clock makes it drop points of a payload that it accepted."""
+        """Raise DeliveryError where the intake drops points of an accepted payload, by its own clock.
+
+        The 202 does not report such drops. A smaller skew is an error with `exact_clock`, otherwise a
+        warning, once.
+        """
         skew = self.clock_skew
         if skew is None or abs(skew) <= TOLERATED_SKEW:
             return
         problem = f"this machine's clock is {skew:+.0f} s off the intake's"
+        # Evaluate the intake's window by its own clock.
         server_time = self._client.clock() - skew
         oldest = server_time - MAX_AGE if self._since is None else self._since
         if payload.exceeds(oldest, server_time + MAX_AHEAD):
             raise DeliveryError(f"{problem}, which silently dropped points; correct the clock")
+        # Sums are sent once per bucket. A clock that is ahead closes a bucket before its records are written,
+        # and no later run corrects the sum.
         if self._exact_clock:
             raise DeliveryError(f"{problem}: points would be sent for the wrong time; correct the clock")
         if not self._skew_logged:

@@ -1,4 +1,7 @@
-"""Request bodies for `POST /api/v2/series`: series packed to the intake's limits, encoded and compressed."""
+"""Request bodies for `POST /api/v2/series`: series packed to the intake's limits, encoded and compressed.
+
+Pure: `intake.py` sends them, and halves those that are too large.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,13 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+# Limits of the intake: bytes compressed and uncompressed. The number of points per payload is that of the
+# Datadog Agent. Plain JSON through orjson: building the official client's models costs many times the CPU.
 WIRE_LIMIT = 512_000
 RAW_LIMIT = 5_242_880
 POINT_LIMIT = 10_000
 
+# The numbers of the v2 API.
 _TYPES = {Kind.COUNT: 1, Kind.GAUGE: 3}
 _GZIP = zlib.MAX_WBITS | 16
 _GZIP_LEVEL = 5  # level 6 takes half as long again for bodies that are 2 % smaller
@@ -28,7 +34,7 @@ _ZSTD_LEVEL = 1  # level 3 takes a quarter longer for bodies that are 2 % larger
 
 
 class Encoding(StrEnum):
-    """A content encoding, by the name Datadog knows it under."""
+    """A content encoding, by the name Datadog knows it under; HTTP's own name of zstd is another."""
 
     GZIP = "gzip"
     ZSTD = "zstd1"
@@ -42,7 +48,10 @@ class Encoding(StrEnum):
 
 
 def payloads(every: Iterable[Series], common_tags: tuple[str, ...] = ()) -> Iterator[Payload]:
-    """Pack series into payloads of at most POINT_LIMIT points, but for a single series that has more."""
+    """Yield series packed into payloads of at most POINT_LIMIT points, in order.
+
+    A single series that has more is a payload of its own, which `Payload.body` refuses and `halves` splits.
+    """
     packed: list[Series] = []
     points = 0
     for series in every:
@@ -57,14 +66,17 @@ def payloads(every: Iterable[Series], common_tags: tuple[str, ...] = ()) -> Iter
 
 
 class Payload(NamedTuple):
-    """The series of one request; `common_tags` are those of all series."""
+    """The series of one request, the number of their points, and the tags that all series have."""
 
     series: Sequence[Series]
     points: int
     common_tags: tuple[str, ...]
 
     def body(self, encoding: Encoding) -> bytes | None:
-        """Return the compressed JSON; None where it exceeds a limit of the intake, and must be halved."""
+        """Return the compressed JSON; None where it exceeds a limit of the intake, and must be halved.
+
+        The compressed size is only known by compressing: about the series themselves nothing is assumed.
+        """
         if self.points > POINT_LIMIT:
             return None
         documents = []
@@ -91,7 +103,7 @@ class Payload(NamedTuple):
         return body if len(body) <= WIRE_LIMIT else None
 
     def exceeds(self, oldest: float, newest: float) -> bool:
-        """Return whether a point is older or newer than that."""
+        """Return whether a point is older or newer than that; the points of a series are in order."""
         return any(series.times[0] < oldest or series.times[-1] > newest for series in self.series)
 
     def halves(self) -> list[Payload]:

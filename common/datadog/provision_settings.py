@@ -1,4 +1,8 @@
-"""What of dashboards and monitors can be changed in the table [provision] of the configuration file."""
+"""Settings of `scripts/provision.py`: the table [provision] of the configuration file.
+
+It changes monitors of the declarations, and adds recipients and links. `common/config/sources.py` reads it,
+`documents.py` makes the documents, `provisioning.py` writes them.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +19,22 @@ from common.registry import nearest
 
 
 class ProvisioningKeys(DatadogSettings):
-    """Settings of Datadog with both keys, so that the second is looked for wherever the first is."""
+    """Settings of Datadog with both keys, so that the second is looked for wherever the first is.
+
+    In DatadogSettings the application key is optional: the CronJob never needs it.
+    """
 
     app_key: Secret = Field(validation_alias="DD_APP_KEY")
 
 
 class MonitorChange(BaseModel):
-    """What differs from a monitor's declaration."""
+    """What differs from a monitor's declaration; None leaves a field as it is declared."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     threshold: FiniteFloat | None = None
     warning: FiniteFloat | None = None
+    # A mistyped window is refused here, and not by Datadog after other documents were written.
     window: Literal["30m", "1h", "2h", "4h", "1d"] | None = None
     enabled: bool = True
 
@@ -43,7 +51,10 @@ class ProvisionSettings(Settings):
     )
 
     def changed(self, monitors: Iterable[Monitor]) -> Iterator[Monitor]:
-        """The monitors as they are to be; raises ConfigurationError for a change of one that is not there."""
+        """Yield the monitors as they are to be, without those that are disabled.
+
+        Raises ConfigurationError for a change of a monitor that is not declared, before any is yielded.
+        """
         declared = {monitor.key: monitor for monitor in monitors}
         changes = self.monitors or {}
         for key in changes:

@@ -5,6 +5,9 @@ Each document carries a key, a dashboard as the last line of its description and
 ours if it was created no later than a minute after that second (a clone is created later), and edited if it
 was modified more than a minute after it. A process may be killed at any request: the next run reads what is
 there and continues.
+
+`documents.py` makes the documents, `diff.py` compares them, `scripts/provision.py` shows the plan and applies
+it.
 """
 
 from __future__ import annotations
@@ -24,10 +27,14 @@ from common.names import normalise_tag
 from common.net.retry import TransientError
 
 DATE_TOLERANCE = 60  # seconds from the second in a key to the dates that Datadog gives the write
-PAGE = 100  # documents per page of a listing
-MANAGED = "managed_by:fleetgauge"  # tag of every monitor, by which they are listed
+# Documents per page of a listing; the server may return fewer.
+PAGE = 100
+# Tag of every monitor, by which they are listed. Dashboards have no such tag: Datadog allows only `team:`
+# tags on them, so that their key is in the description.
+MANAGED = "managed_by:fleetgauge"
 MAX_INSTANCE = 100  # characters
 METADATA_PATH = "/api/v1/metrics"
+# By the part of the path after `/api/v1/`: what the application key needs for reading and for writing.
 PERMISSIONS = {
     "dashboard": ("dashboards_read", "dashboards_write"),
     "monitor": ("monitors_read", "monitors_write"),
@@ -35,11 +42,12 @@ PERMISSIONS = {
 }
 
 _KEY = re.compile(r"fleetgauge:([^\s:]+):(\S+):(\d+)")
+# A description that we wrote ends with its own digest: without it, or with another one, a person edited it.
 _DESCRIBED = re.compile(r"(.*) \[fleetgauge:([0-9a-f]{8})\]", re.DOTALL)
 
 
 class Resource(NamedTuple):
-    """A kind of document: its path, and the fields with its title and its dates."""
+    """A kind of document: its path in the API, and the fields with its title and its dates."""
 
     name: str
     path: str
@@ -53,7 +61,7 @@ MONITOR = Resource("monitor", "/api/v1/monitor", "name", "created", "modified")
 
 
 class Owned(NamedTuple):
-    """A document of this instance, as Datadog shows it."""
+    """A document of this instance, as Datadog shows it; dates are seconds since the epoch."""
 
     document: str
     id: str
@@ -64,7 +72,11 @@ class Owned(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to do with one document: create, update, remove, or nothing (unchanged, edited)."""
+    """What to do with one document: create, update, remove, or nothing (unchanged, edited).
+
+    `declared` is None where it is to be removed, `owned` is None where it is to be created. `changes` are the
+    differing fields, `reason` is why it is removed.
+    """
 
     resource: Resource
     document: str
@@ -81,18 +93,26 @@ class Step(NamedTuple):
 
 
 def instance_name(service: str, instance: str) -> str:
-    """Return the part of a key that identifies an installation, spelled as Datadog stores tags."""
+    """Return the part of a key that identifies an installation, spelled as Datadog stores tags.
+
+    Raises ConfigurationError where it is too long for a tag with the other parts of a key.
+    """
     joined = f"{service}/{instance}" if instance else service
     if len(joined) > MAX_INSTANCE:
         raise ConfigurationError(
             f"DD_SERVICE and FLEETGAUGE_INSTANCE have {len(joined)} characters together; "
             f"the key of a dashboard has room for {MAX_INSTANCE}"
         )
+    # Tags are normalised from their first letter on: the prefix preserves a name that begins with a digit.
     return normalise_tag(f"i:{joined}").removeprefix("i:")
 
 
 class Provisioner:
-    """Plans and applies the documents of one instance."""
+    """Plans and applies the documents of one instance.
+
+    Its state is the time of Datadog's last response: the second in a key must be on Datadog's clock, because
+    it is compared with the dates that Datadog gives a document.
+    """
 
     def __init__(self, client: DatadogClient, instance: str) -> None:
         self._client = client
@@ -102,9 +122,12 @@ class Provisioner:
     def plan(self, resource: Resource, declared: Mapping[str, Document]) -> Iterator[Step]:
         """Yield a step for each declared document, then for what this instance has besides them.
 
-        Of several copies of a document the oldest is used; younger ones are to be removed if unedited.
+        `declared` maps the name of a document to its content. Nothing is written. Of several copies of a
+        document the oldest is used; younger ones are to be removed if unedited. Raises DeliveryError,
+        RefusedError, ConfigurationError and DeadlineExceededError, as all methods do.
         """
         found = self._owned(resource)
+        # Oldest first, reversed: of copies the oldest one is written last, and used.
         used = {owned.document: owned for owned in reversed(found)}
         for document, content in declared.items():
             owned = used.get(document)
@@ -125,9 +148,10 @@ class Provisioner:
             yield Step(resource, owned.document, action, None, owned, reason=reason)
 
     def apply(self, step: Step, *, overwrite: bool = False) -> bool:
-        """Do a step; False where the document was edited or removed since it was planned.
+        """Do a step; return False where the document was edited or removed since it was planned.
 
-        With `overwrite` an edited document is updated, unless it was modified since it was planned.
+        With `overwrite` an edited document is updated, unless it was modified since it was planned: what a
+        person confirmed is the edit that the plan showed.
         """
         planned = step.owned
         if planned is None:
@@ -135,13 +159,14 @@ class Provisioner:
         return self._client.retry(lambda: self._write(step, planned, overwrite=overwrite))
 
     def validate(self, monitor: Document) -> None:
-        """Let Datadog validate a monitor; RefusedError where it is not valid."""
+        """Let Datadog validate a monitor without storing it; RefusedError where it is not valid."""
         self._client.retry(lambda: self._request("POST", f"{MONITOR.path}/validate", monitor, dict))
 
     def metadata(self, metric: str, declared: Document) -> Document | None:
         """Return the fields of a metric's metadata to write; None where Datadog has no such metric.
 
-        Empty fields are filled in, and of fields with a value only a description that we wrote is replaced.
+        Empty fields are filled in, and of fields with a value only a description that we wrote is replaced:
+        people edit metadata in Datadog as well.
         """
         try:
             found = self._client.retry(lambda: self._request("GET", f"{METADATA_PATH}/{metric}", read=dict))
@@ -156,7 +181,10 @@ class Provisioner:
         return fields
 
     def write_metadata(self, metric: str, fields: Document) -> None:
-        """Write fields of a metric's metadata, a description with its digest."""
+        """Write fields of a metric's metadata, a description with its digest.
+
+        The metric must exist, which it does once a point of it was sent.
+        """
         text = fields.get("description")
         body = {**fields, "description": f"{text} [fleetgauge:{_digest(text)}]"} if text else fields
         self._client.retry(lambda: self._request("PUT", f"{METADATA_PATH}/{metric}", body, dict))
@@ -164,7 +192,11 @@ class Provisioner:
     def _request(
         self, method: str, path: str, body: object = None, read: Callable[[Any], Any] | None = None
     ) -> Any:
-        """Send a request once and return what `read` makes of its JSON; TypeError for another document."""
+        """Send a request once and return what `read` makes of its JSON, by default a document with an id.
+
+        Raises TypeError or KeyError for another document, which `DatadogClient.retry` treats as transient,
+        and otherwise as `DatadogClient.request`, with the permission that a refused key lacks.
+        """
         try:
             response = self._client.request(method, path, body)
         except RefusedError as refused:
@@ -175,12 +207,16 @@ class Provisioner:
         return (read or _read_document)(response.document)
 
     def _owned(self, resource: Resource) -> list[Owned]:
-        """Return the documents of this instance, oldest first, each read by its id."""
+        """Return the documents of this instance, oldest first, each read by its id.
+
+        The rows of a listing lack the content of dashboards.
+        """
         found = []
         for identifier in self._client.retry(lambda: self._listed(resource)):
             path = f"{resource.path}/{identifier}"
             try:
                 shown = self._client.retry(lambda path=path: self._request("GET", path))  # type: ignore[misc]
+            # A person may have removed it since it was listed.
             except RefusedError as refused:
                 if _is_absent(refused):
                     continue
@@ -200,12 +236,17 @@ class Provisioner:
             owned = (read_owned(resource, row, self._instance) for row in rows)
             found |= {row.id: row.document for row in owned if row is not None}
             start += len(rows)
+            # Only an empty page is the end: a server may return fewer rows than requested on any page.
             if not rows:
                 break
         return found
 
     def _create(self, step: Step) -> bool:
-        """Create a document; where the response is lost, list once more and never create it again."""
+        """Create a document; where the response is lost, list once more and never create it again.
+
+        A POST is not idempotent: a second one would create a second dashboard. Returns True; raises
+        DeliveryError where it is not known whether the document exists.
+        """
         sent = False
 
         def attempt() -> None:
@@ -227,7 +268,11 @@ class Provisioner:
         return True
 
     def _write(self, step: Step, planned: Owned, *, overwrite: bool) -> bool:
-        """Read the document, and update or remove it if it is still as it was planned."""
+        """Update or remove a document if it is still as it was planned; return whether that was done.
+
+        Datadog has no conditional writes. Reading just before leaves only moments in which an edit can be
+        lost.
+        """
         path = f"{step.resource.path}/{planned.id}"
         try:
             owned = read_owned(step.resource, self._request("GET", path), self._instance)
@@ -241,14 +286,20 @@ class Provisioner:
                 self._request("PUT", path, self._stamped(step))
         except RefusedError as refused:
             if _is_absent(refused):
+                # Absent: a removal is done, perhaps by an attempt whose response was lost; an update is not.
                 return step.action == "remove"
             raise
         return True
 
     def _stamped(self, step: Step) -> Document:
-        """Return the document with its key, whose second is taken anew for each attempt."""
+        """Return the document with its key, whose second is taken anew for each attempt.
+
+        Raises DeliveryError where Datadog's time is not known.
+        """
         if self._server_time is None or step.declared is None:
             raise DeliveryError("Datadog's responses have no Date header; check HTTPS_PROXY")
+        # Datadog's clock now: its last Date plus what has passed since on the monotonic clock of the
+        # deadline.
         date, at = self._server_time
         second = int(date + self._client.deadline.elapsed() - at)
         key = normalise_tag(f"fleetgauge:{step.document}:{self._instance}:{second}")
@@ -258,7 +309,10 @@ class Provisioner:
 
 
 def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> Owned | None:
-    """Return a document of Datadog's as this instance's; None where it is not."""
+    """Return a document of Datadog's as this instance's; None where it is not, or is a clone by a person.
+
+    Raises LookupError, TypeError or ValueError for a document without an id or dates.
+    """
     texts = shown.get("tags") if resource is MONITOR else str(shown.get("description") or "").split()
     keys = [key for text in texts or () if (key := _KEY.fullmatch(str(text)))]
     if not keys or keys[-1][2] != instance:
@@ -266,13 +320,14 @@ def read_owned(resource: Resource, shown: Mapping[str, Any], instance: str) -> O
     created = _time(shown[resource.created])
     modified = _time(shown.get(resource.modified) or shown[resource.created])
     latest = int(keys[-1][3]) + DATE_TOLERANCE
+    # A clone copies the description and the tags, and with them the key, but is created later.
     if created > latest:
         return None
     return Owned(keys[-1][1], str(shown["id"]), created, modified, modified > latest, shown)
 
 
 def _without_key(content: Mapping[str, Any]) -> Document:
-    """Return the content as it was before its key was added."""
+    """Return the content as it was before its key was added, to compare it with a declaration."""
     tags = [tag for tag in content.get("tags") or () if tag != MANAGED and not _KEY.fullmatch(tag)]
     return {**content, "tags": tags, "description": _KEY.sub("", str(content.get("description"))).strip()}
 

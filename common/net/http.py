@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
     from urllib3.exceptions import HTTPError, ProxyError
 
+# Seconds per attempt; both are cut to what is left of the deadline.
 HTTP_CONNECT_TIMEOUT = 10.0
 HTTP_READ_TIMEOUT = 45.0
+# Of the decompressed body: a small gzip body can expand a thousand times.
 MAX_RESPONSE_BYTES = 16 * 2**20
 CHUNK = 2**18
 
@@ -42,21 +44,28 @@ log = logging.getLogger(__name__)
 
 
 class RequestCounter(Protocol):
-    """Counts requests, failed ones included."""
+    """Counts requests, failed ones included; `collector.requests` is made of it."""
 
     requests: int
 
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy's address without credentials, and the header that carries them."""
+    """A proxy's address without credentials, and the header that carries them.
+
+    urllib3 expects the credentials of a proxy as a header, and not in its address.
+    """
 
     url: str
     headers: dict[str, str] = field(repr=False)
 
 
 def proxy_for(url: str, core: CoreSettings | None) -> Proxy | None:
-    """Return the proxy for a URL; None for a direct connection, always so to loopback."""
+    """Return the proxy for a URL; None for a direct connection, always so to loopback.
+
+    urllib3 reads no environment variables, and the settings may be from a file: HTTPS_PROXY and NO_PROXY are
+    those of `core`.
+    """
     host = urlsplit(url).hostname or ""
     if core is None or core.proxy is None or is_loopback(host):
         return None
@@ -66,12 +75,13 @@ def proxy_for(url: str, core: CoreSettings | None) -> Proxy | None:
     address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     if parts.username is None:
         return Proxy(address, {})
+    # In a URL they are percent-encoded, in the header they are not.
     credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return Proxy(address, {"proxy-authorization": "Basic " + b64encode(credentials.encode()).decode()})
 
 
 class UnavailableError(TransientError):
-    """A status that may change: 408, 429 or any 5xx."""
+    """A status that may change: 408, 429 or any 5xx; `status` is its number."""
 
     def __init__(self, url: str, status: int, body: bytes, wait: float | None) -> None:
         super().__init__(_statement(url, status, body), wait)
@@ -83,7 +93,10 @@ class TimedOutError(TransientError):
 
 
 class RejectedError(SourceError):
-    """A final status that is not 2xx; the caller decides whether it is an error."""
+    """A final status that is not 2xx; the caller decides whether it is an error.
+
+    `status` is its number and `body` the response, decompressed.
+    """
 
     def __init__(self, url: str, status: int, body: bytes) -> None:
         super().__init__(_statement(url, status, body))
@@ -104,7 +117,7 @@ class Reply(NamedTuple):
 
     @property
     def document(self) -> object:
-        """The body as JSON; None where it is not JSON."""
+        """The body as JSON; None where it is not JSON, or is nested too deep to be parsed."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -114,8 +127,9 @@ class Reply(NamedTuple):
 class Http:
     """A pool of connections to one service; threads may share it.
 
-    `setting` is the variable that holds the service's address, for messages. `counter` counts the requests.
-    Redirects are not followed: they would carry the key to another host.
+    `setting` is the variable that holds the service's address, for messages. `counter` counts the requests,
+    under a lock. Redirects are not followed: they would carry the key to another host. `connections` is how
+    many connections are reused; `clock` is the wall clock, for dates in headers.
     """
 
     def __init__(
@@ -145,7 +159,7 @@ class Http:
         deadline: Deadline,
         largest: int = MAX_RESPONSE_BYTES,
     ) -> Reply:
-        """Send one POST request and return its 2xx response; otherwise UnavailableError or RejectedError."""
+        """Send one POST request and return its 2xx response; otherwise as `request`."""
         return self.request("POST", url, body, headers, deadline, largest)
 
     def request(
@@ -157,7 +171,10 @@ class Http:
         deadline: Deadline,
         largest: int = MAX_RESPONSE_BYTES,
     ) -> Reply:
-        """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError."""
+        """Send one request and return its 2xx response; otherwise UnavailableError or RejectedError.
+
+        A response of more than `largest` bytes is a TooLargeError. Without a response it raises as `send`.
+        """
         reply = self.send(method, url, body, headers, deadline, largest=largest)
         if reply.status in RETRIED_STATUSES:
             wait = requested_wait(reply.headers, self._clock())
@@ -186,8 +203,10 @@ class Http:
         from urllib3.exceptions import HTTPError
 
         awaited = f"an answer from {url}"
+        # Raises before anything is sent where the deadline has passed.
         connect = deadline.timeout(HTTP_CONNECT_TIMEOUT, awaited)
         limits = Timeout(connect=connect, read=deadline.timeout(read_timeout, awaited))
+        # `+=` on an attribute is not atomic, and threads share the counter.
         with self._counting:
             self._counter.requests += 1
         started = time.monotonic()
@@ -200,6 +219,8 @@ class Http:
                 body=body,
                 headers={"Accept-Encoding": "gzip", "User-Agent": "fleetgauge", **headers},
                 timeout=limits,
+                # Retries are the caller's, under one deadline. urllib3's own would add to it, and hide the
+                # attempts.
                 retries=False,
                 redirect=False,
                 preload_content=False,
@@ -210,6 +231,8 @@ class Http:
                     content += chunk
                     if len(content) > largest:
                         raise TooLargeError(f"{url} sent more than {largest:,} bytes")
+                    # A read timeout of urllib3 restarts with each chunk: a server that sends a byte now and
+                    # then would never reach it.
                     deadline.timeout(read_timeout, awaited)
                 response.release_conn()
             finally:
@@ -220,7 +243,8 @@ class Http:
         except HTTPError as error:
             raise connection_error(error, url, self._setting) from None
         finally:
-            content.clear()  # the traceback of an error would keep it
+            # The traceback of an error refers to this frame, and would keep the memory in use.
+            content.clear()
 
 
 class HttpClient:
@@ -246,6 +270,7 @@ class HttpClient:
     def _request(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], setting: str
     ) -> Reply:
+        """Send a request until it succeeds; a pool per host is created at its first request."""
         host, deadline = urlsplit(url).netloc, self._deadline
         if host not in self._connections:
             self._connections[host] = self._connect(url, setting)
@@ -262,7 +287,9 @@ def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErro
     """Return the error for a request without a response: `cannot reach HOST (REASON); check SETTING`.
 
     ConfigurationError where the name does not exist, the certificate is for another host or the proxy
-    refuses; SourceError for a certificate that is not trusted; TransientError for everything else.
+    refuses; SourceError for a certificate that is not trusted; TimedOutError where the server did not respond
+    in time; TransientError for everything else. `setting` becomes HTTPS_PROXY where the proxy is what cannot
+    be reached.
     """
     from urllib3.exceptions import NameResolutionError, ProxyError, ReadTimeoutError, SSLError
 
@@ -276,11 +303,13 @@ def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErro
     reason = _reason(cause)
     if isinstance(cause, NameResolutionError):
         resolution = cause.__cause__
+        # EAI_AGAIN and others are failures of the resolver, which may be over at the next attempt.
         if isinstance(resolution, socket.gaierror) and resolution.errno == socket.EAI_NONAME:
             kind, reason = ConfigurationError, "no such host"
         reason = f"DNS: {reason}"
     elif isinstance(cause, SSLError) and isinstance(cause.args[0], ssl.SSLCertVerificationError):
         failed = cause.args[0]
+        # An untrusted or expired certificate may be repaired by the service; a wrong host name is ours.
         kind = ConfigurationError if failed.verify_code in _OTHER_HOST else SourceError
         reason = f"TLS: {excerpt(failed.verify_message, 300)}"
     elif isinstance(cause, ReadTimeoutError):
@@ -289,7 +318,8 @@ def connection_error(error: HTTPError, url: str, setting: str) -> FleetgaugeErro
 
 
 def _proxy_refusal(error: ProxyError, url: str) -> ConfigurationError | None:
-    """Return the error for a proxy that answered CONNECT with a final 4xx."""
+    """Return the error for a proxy that answered CONNECT with a final 4xx; None for any other failure."""
+    # http.client reports the status of CONNECT only in the text of its OSError.
     found = re.fullmatch(r"Tunnel connection failed: (4\d\d)\b\s*(.*)", str(error.original_error))
     if found is None or int(found[1]) in RETRIED_STATUSES:
         return None
@@ -316,6 +346,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _pool(proxy: Proxy | None, connections: int) -> PoolManager:
+    """Return the pool of connections, through a proxy if there is one; certificates are verified."""
     from urllib3 import PoolManager, ProxyManager
 
     options: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "maxsize": connections}

@@ -1,6 +1,7 @@
 """One deadline per run, and retries with backoff within it.
 
-The caller marks what may succeed at another attempt by raising `TransientError`.
+The caller marks what may succeed at another attempt by raising `TransientError`. `http.py` raises it for
+requests. Clocks and sleeping are passed in.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 RETRIED_STATUSES = frozenset({408, 429}) | frozenset(range(500, 600))
+# Bounds of a wait that a server requests (it may be hours), of the attempts, and of a delay of ours.
 MAX_WAIT = 60.0
 MAX_ATTEMPTS = 12
 MAX_BACKOFF = 15.0
 
 
 class TransientError(Exception):
-    """A failure that may not happen again; `wait` is the delay the server requested, in seconds."""
+    """A failure that may not happen again; `wait` is the delay the server requested, in seconds.
+
+    It is no FleetgaugeError: callers of `persist` turn the last one into one of these.
+    """
 
     def __init__(self, message: str, wait: float | None = None) -> None:
         super().__init__(message)
@@ -37,7 +42,10 @@ class TransientError(Exception):
 
 
 class Deadline:
-    """The instant by which a run must be over, on a monotonic clock."""
+    """The instant by which a run must be over, on a monotonic clock.
+
+    It does not change: a part of a run gets a shorter one by `within`. `sleep` is what retries wait with.
+    """
 
     def __init__(
         self,
@@ -51,7 +59,7 @@ class Deadline:
         self._end = clock() + seconds
 
     def elapsed(self) -> float:
-        """Return the seconds since it was set."""
+        """Return the seconds since the deadline was set."""
         return self.seconds - self.remaining()
 
     def remaining(self) -> float:
@@ -77,7 +85,8 @@ class Deadline:
 def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
     """Return the delay requested by `Retry-After` or `X-RateLimit-Reset`, up to MAX_WAIT; None without one.
 
-    Seconds may be fractional; `Retry-After` may be a date. An unreadable header is ignored.
+    Seconds may be fractional; `Retry-After` may be a date, which is compared with `now`. An unreadable header
+    is ignored.
     """
     lowered = {key.lower(): value for key, value in headers.items()}
     for header in ("retry-after", "x-ratelimit-reset", "ratelimit-reset"):
@@ -95,7 +104,7 @@ def requested_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def requests_left(headers: Mapping[str, str]) -> int | None:
-    """Return how many requests a rate limit still allows; None where no header has it."""
+    """Return how many requests a rate limit still allows; None where no header has a number."""
     lowered = {key.lower(): value for key, value in headers.items()}
     for header in ("ratelimit-remaining", "x-ratelimit-remaining"):
         with suppress(ValueError):
@@ -104,14 +113,18 @@ def requests_left(headers: Mapping[str, str]) -> int | None:
 
 
 def backoff(failures: int) -> float:
-    """Return a random delay after so many failures in a row; its bound doubles each time."""
+    """Return a random delay after so many failures in a row; its bound doubles each time.
+
+    From 0 on ("full jitter"), so that clients that failed at the same time spread out.
+    """
     return random.uniform(0, min(MAX_BACKOFF, 0.5 * 2 ** min(failures - 1, 10)))  # noqa: S311
 
 
 def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float], None] = time.sleep) -> T:
     """Return what `attempt` returns, retrying it after TransientError until the deadline or 12 attempts.
 
-    The last TransientError is raised again with the number of attempts; any other error at once.
+    The last TransientError is raised again with the number of attempts; any other error at once. There is no
+    retry whose delay would end after the deadline: its result would be too late.
     """
     from tenacity import Retrying, before_sleep_log, retry_if_exception_type
 
@@ -119,7 +132,8 @@ def persist(attempt: Callable[[], T], deadline: Deadline, sleep: Callable[[float
         error = state.outcome.exception() if state.outcome else None
         if not isinstance(error, TransientError) or error.wait is None:
             return backoff(state.attempt_number)
-        return error.wait + random.uniform(0, 0.5)  # noqa: S311  # so that a fleet does not return at once
+        # The server sends the same delay to a fleet, whose requests would return at the same instant.
+        return error.wait + random.uniform(0, 0.5)  # noqa: S311
 
     def stop(state: RetryCallState) -> bool:
         return state.attempt_number >= MAX_ATTEMPTS or state.upcoming_sleep >= deadline.remaining()

@@ -2,6 +2,10 @@
 
 It has no state: one that was cut off prints the command that continues it. It sends no self-metrics: those
 are about live runs.
+
+Points older than an hour are stored only for metrics with Historical Metrics Ingestion
+(`common/datadog/historical.py`); that is checked before old points of a metric are sent. The live counterpart
+is `common/run/live.py`.
 """
 
 from __future__ import annotations
@@ -22,15 +26,24 @@ from common.window import MAX_AGE, Window
 if TYPE_CHECKING:
     from common.datadog.intake import DatadogSink
 
+# Every tick is computed: a mistyped --step or --since is refused before the source is read.
 MAX_TICKS = 500_000
-MAX_BATCH_POINTS = 500_000  # points that are collected before some are sent
-SECONDS_TO_AGREE = 120  # that a person may need, until sending begins
+# Bounds the memory of a backfill: points that are collected before some are sent.
+MAX_BATCH_POINTS = 500_000
+# Time that a person may need at the prompt. Points that become older than an hour in it count as old already:
+# the intake would drop them silently by the time they are sent.
+SECONDS_TO_AGREE = 120
 
 log = logging.getLogger(__name__)
 
 
 def backfill(session: Session, options: Backfill, agree: Callable[[str], bool]) -> None:
-    """Send, or show, the points of a span; a person confirms it by `agree` before sending."""
+    """Send the points of a span, or add them to the sink of a dry run.
+
+    `agree` shows a text to a person and returns whether to send; it is called at most once, before the first
+    request that writes. Raises NoBackfillError for a collector without history, ConfigurationError for a bad
+    span or metrics without historical ingestion, DeclinedError where the person declined, and DeliveryError.
+    """
     check_history(session.collector)
     span = _span(session, options)
     if session.options.mode is Mode.PUSH:
@@ -38,6 +51,7 @@ def backfill(session: Session, options: Backfill, agree: Callable[[str], bool]) 
         return
     if session.sink is None:
         raise ValueError("a dry run has a sink")
+    # The state of live runs is neither read nor changed: it is about the present.
     memory: dict[str, object] = {}  # of this backfill only
     for window in _windows(session, span):
         for batch in _batches(session, window, memory):
@@ -48,9 +62,14 @@ def backfill(session: Session, options: Backfill, agree: Callable[[str], bool]) 
 
 
 def _span(session: Session, options: Backfill) -> Window:
-    """Return the span to answer for; ConfigurationError where it has no tick, or too many."""
+    """Return the part of the span that this process sends.
+
+    Raises ConfigurationError where the requested span has no tick, or this part of it more than MAX_TICKS.
+    """
     step = session.step
     span = Window(options.since, options.until, step)
+    # Checked before slicing: a slice without a tick is normal where there are more slices than ticks.
+    # Collectors that add up records send seconds, and need no tick.
     if not span.ticks and not session.collector.adds_up:
         raise ConfigurationError(
             f"no tick is in {span}, which is shorter than the step of {duration(step)}: "
@@ -73,11 +92,19 @@ def check_history(collector: Collector[Any]) -> None:
 
 
 def _windows(session: Session, span: Window) -> list[Window]:
+    """Return the windows that are collected one by one, oldest first.
+
+    Sums over records are computed per window, and an hour bounds the records in memory and what is repeated
+    after an interruption. A collector that evaluates ticks gets the complete span at once.
+    """
     return [*span.split(HOUR)] if session.collector.adds_up else [span]
 
 
 def _batches(session: Session, window: Window, memory: dict[str, object]) -> Iterator[list[Series]]:
-    """Yield series to send at once: those of a window, or as many of them as are to wait."""
+    """Yield the series of a window in batches of about MAX_BATCH_POINTS points; the last one may be empty.
+
+    Metrics that are only known live are left out: a value of now is not true for the past.
+    """
     live_only = {metric.name for metric in session.collector.live_only}
     batch: list[Series] = []
     points = 0
@@ -92,7 +119,10 @@ def _batches(session: Session, window: Window, memory: dict[str, object]) -> Ite
 
 
 class _Sending:
-    """A backfill that is sent: what was agreed to, and which metrics Datadog takes old points of."""
+    """A backfill that is sent: whether it was confirmed, and which metrics accept old points.
+
+    The sets of metric names only grow: each name is queried, and turned on or left out, once per backfill.
+    """
 
     def __init__(
         self, session: Session, options: Backfill, span: Window, agree: Callable[[str], bool]
@@ -106,6 +136,7 @@ class _Sending:
     def send_all(self) -> None:
         """Send all batches; where that fails, log the command that continues."""
         session, span = self._session, self._span
+        # Fail on a missing application key now, and not after the source was read.
         if span.since < session.clock() - MAX_AGE:
             session.historical_ingestion()  # raises without its key, before everything is read for nothing
         session.sink = sink = session.intake(since=span.since)
@@ -115,6 +146,7 @@ class _Sending:
                 self._advise(window)
                 for batch in _batches(session, window, memory):
                     self._send(sink, window, batch)
+        # On SIGTERM `common.signals` prints the advice; on an error it is logged here.
         except Exception:
             if signals.advice:
                 log.warning("%s", signals.advice)
@@ -125,34 +157,48 @@ class _Sending:
             raise ConfigurationError("Historical Metrics Ingestion is off for all metrics: nothing was sent")
 
     def _send(self, sink: DatadogSink, window: Window, batch: list[Series]) -> None:
-        """Send some series, once Datadog is known to take them and a person agreed."""
+        """Send some series, once Datadog is known to accept them and a person agreed.
+
+        Raises ConfigurationError for metrics whose old points would be dropped, DeclinedError, and
+        DeliveryError also where recent points became too old while the person was deciding.
+        """
         session = self._session
         batch = [series for series in batch if series.metric.name not in self._left_out]
         if not batch:
             return
         oldest = min(series.times[0] for series in batch)
+        # Which metrics accept old points, one request per new name. Recent points need no permission, so that
+        # a backfill of less than an hour works without an application key.
         is_old = oldest < session.clock() - MAX_AGE + SECONDS_TO_AGREE
         names = {series.metric.name for series in batch} - self._checked if is_old else set()
         off = self._names_off(names) if names else []
+        # The order matters: confirm before turning anything on, because historical ingestion may change how a
+        # metric is billed.
         if not self._is_confirmed:
             self._confirm(window, batch, off)
             self._is_confirmed = True
         refused = self._turn_on(off) if off and self._options.enable else frozenset(off)
         self._checked |= names
         self._left_out |= refused
+        # Recent points must arrive before they are an hour old: retries may not take longer than that.
         left = oldest + MAX_AGE - AGE_MARGIN - session.clock()
         if not is_old and left <= 0:
             raise DeliveryError("points became older than an hour before they were sent: run it again")
         for series in batch:
             if series.metric.name not in refused:
                 sink.add(series)
+        # From here a failure leaves points in Datadog, so that the advice must already name this window.
         self._sent_any = True
         self._advise(window)
         session.report.progress(f"sending {window}", sink.points_sent, None)
         sink.flush(None if is_old else left)
 
     def _names_off(self, names: set[str]) -> list[str]:
-        """Return the metrics of which Datadog silently drops old points; raises unless that is dealt with."""
+        """Return which of these metrics have no historical ingestion, sorted: Datadog drops their old points.
+
+        Raises ConfigurationError with the command that turns it on, unless an option states what to do with
+        them.
+        """
         from common.datadog.historical import refusal
 
         session, options = self._session, self._options
@@ -165,11 +211,15 @@ class _Sending:
         return off
 
     def _confirm(self, window: Window, batch: list[Series], off: list[str]) -> None:
-        """Show what will be sent and, where a person is there, wait for a yes. The number is an estimate."""
+        """Show what will be sent and, where a person is there, wait for a yes; DeclinedError otherwise.
+
+        The number of points is an estimate: the first batch, extrapolated to the span.
+        """
         from common.datadog.historical import visibility_delay
 
         session, span, options = self._session, self._span, self._options
         sent = [series for series in batch if options.enable or series.metric.name not in off]
+        # A batch that was cut off covers its window only up to its newest point.
         cut_off = sum(len(series.times) for series in batch) >= MAX_BATCH_POINTS
         until = max(series.times[-1] for series in batch) if cut_off else window.until
         share = (until - span.since) / span.seconds
@@ -190,7 +240,10 @@ class _Sending:
             raise DeclinedError("nothing was sent: it was not agreed to")
 
     def _turn_on(self, off: list[str]) -> frozenset[str]:
-        """Turn Historical Metrics Ingestion on; return the metrics for which Datadog refused."""
+        """Turn Historical Metrics Ingestion on; return the metrics for which Datadog refused.
+
+        Raises ConfigurationError for refused ones, unless --only-enabled leaves these out.
+        """
         ingestion = self._session.historical_ingestion()
         refused: dict[str, str] = {}
         for name in off:
@@ -209,9 +262,10 @@ class _Sending:
         return frozenset(refused)
 
     def _advise(self, window: Window) -> None:
-        """Have the end of this process, whatever ends it, name the command that sends what remains.
+        """Have the end of this process, whatever ends it, print the command that sends what remains.
 
-        It has no --slice: the span is that part already.
+        It continues at the beginning of this window: sending points again changes nothing. It has no --slice:
+        the span is that part already. Before anything was sent there is no advice.
         """
         if not self._sent_any:
             return

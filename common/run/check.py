@@ -1,4 +1,8 @@
-"""Check settings, secrets and access, and show the settings in force. Nothing is collected or sent."""
+"""Check settings, secrets and access, and show the settings in force. Nothing is collected or sent.
+
+These are the modes `--check` and `--print-config`; the others are in `live.py`, `backfill.py` and
+`explain.py`. Findings and tables are left in the report of the session, and `common/show/` prints them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,10 @@ WITHOUT_STATE = (
 
 
 def print_settings(session: Session) -> None:
-    """Show the settings of a collector; of DATADOG, what all collectors share, also without a key."""
+    """Add a table of settings to the report: those of a collector, or for DATADOG those that all share.
+
+    Works without an API key, which is reported as a finding. Raises ConfigurationError for a bad value.
+    """
     if session.name != DATADOG:
         session.open_collector()
         session.report.tables["settings"] = in_force(session.settings)
@@ -32,13 +39,15 @@ def print_settings(session: Session) -> None:
 
 
 def _check_datadog(session: Session) -> None:
-    """Check the API key, and the application key where a backfill needs it."""
+    """Check the API key, and the application key where a backfill needs it; raises where one is refused."""
     findings = session.report.findings
     findings.append(session.client(session.deadline).validate())
     if session.options.backfill:
         from common.datadog.historical import READING
 
         history = session.historical_ingestion()
+        # Validating a key does not show its permissions; reading the configuration of any metric does.
+        # Whether ingestion is on for that metric does not matter.
         history.enabled([health.UP.name])
         findings.append(f"the application key has the permission {READING} at {history.client.address}")
 
@@ -46,7 +55,8 @@ def _check_datadog(session: Session) -> None:
 def check(session: Session) -> None:
     """Check everything that a push needs of one collector, or of DATADOG.
 
-    Raises one error with all that is wrong.
+    What is good becomes a finding of the report. Raises one error with all that is wrong, so that a person
+    corrects it in one round; NotConfiguredError at once for a collector that was not named, which is skipped.
     """
     if session.name == DATADOG:
         _check_datadog(session)
@@ -65,7 +75,8 @@ def check(session: Session) -> None:
                 wrong.append(found)
             session.report.progress("checking", len(findings) + len(wrong), None)
     except NotConfiguredError as error:
-        if not session.options.named:  # skipped, whatever else is wrong
+        # Under `all` a collector without its settings is skipped, whatever else is wrong.
+        if not session.options.named:
             raise
         wrong.append(error)
     except FleetgaugeError as error:
@@ -84,7 +95,10 @@ def check(session: Session) -> None:
 
 
 def _findings(session: Session) -> Iterator[str | FleetgaugeError]:
-    """Yield what the collector's own check finds; without one, collect once and say what was found."""
+    """Yield what the collector's own check finds: a line for what is good, an error for what is not.
+
+    Without a check of its own it is collected once, and the line has the number of points.
+    """
     window = session.due(None)
     if session.collector.check is not None:
         yield from session.collector.check(session.context(window, {}))

@@ -1,4 +1,7 @@
-"""List what one value is made of: `--explain METRIC [tag=value …]`. Nothing is sent or stored."""
+"""List what one value is made of: `--explain METRIC [tag=value …]`. Nothing is sent or stored.
+
+The rows are computed by the collector (`Collector.explain`) from the same window as a live run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from common.times import iso
 
 
 def explain(session: Session, state: SavedState) -> None:
-    """List the parts of the value that a push would send at this tick, as a table."""
+    """Add a table to the report: the parts of the value that a push would send at this tick.
+
+    Raises ConfigurationError where the collector cannot list parts, for an unknown metric, and for a tag that
+    the metric does not declare.
+    """
     name, *pairs = session.options.explain
     tags = dict(pair.split("=", 1) for pair in pairs)
     declared = {metric.name: metric for metric in session.collector.metrics}
@@ -25,6 +32,8 @@ def explain(session: Session, state: SavedState) -> None:
         known = ", ".join(metric.tags)
         raise ConfigurationError(f"--explain: {name} has no tag {unknown[0]!r}; it has: {known}")
     window = session.due(None)
+    # The memory of earlier runs changes values (idle W&B runs), so a push at this tick would use it as well.
+    # The copy is discarded.
     memory = state.document.copy_memory()
     rows = session.collector.explain(session.context(window, memory), metric, tags)
     session.report.tables["runs"] = rows

@@ -1,4 +1,7 @@
-"""What every run reports about itself, for every collector that was not skipped."""
+"""The self-metrics: what every live push reports about itself, for every collector that was not skipped.
+
+`run.py` sends them after the run, also after a failed one. `health_dashboard.py` shows them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from common.shards import ALONE, SHARDED, Shard
 
 _TAGS = ("collector", "shard")
 
+# MIN over series: one collector, node or shard that is down is visible in a number over all of them.
 UP = gauge(
     "collector.up",
     "",
@@ -50,7 +54,9 @@ UNITS_LOST = count(
     "shard",
 )
 REQUESTS = count("collector.requests", "request", "Requests that the collector made to its source.", *_TAGS)
-SKEW = gauge(  # ahead or behind: neither the highest nor the mean is the error of the clocks
+# The skew is signed: over several series neither the highest nor the mean is the error of the clocks, so they
+# do not combine.
+SKEW = gauge(
     "collector.clock_skew_seconds",
     "second",
     "How far this machine's clock is ahead of the intake's, to about a second.",
@@ -93,10 +99,16 @@ def self_metrics(
 ) -> Iterator[Series]:
     """Yield the self-metrics of one run; what is not known has none.
 
+    Times are seconds since the epoch: `tick` is the instant the run answers for, `began` and `ended` are when
+    it ran, `last_success` is when a run last was complete. `gap` is in seconds. `host` and `shard` identify
+    the series of runs that exist several times.
+
     `collector.up` is stamped with the tick, so that a run and a parent that reports for it send one point.
     Counts are stamped with the second the run began: two runs of one tick are two runs.
     """
     tags = {"collector": outcome.collector} | ({"shard": str(shard.index)} if shard.count > 1 else {})
+    # Datadog stores the last value of a series and second. A parent that reports a dead child overwrites its
+    # `up = 1` of the same tick, and no second point remains beside it.
     at_tick = {UP: int(outcome.status is not Status.FAILED)}
     if outcome.collector == SHARDED:
         at_tick[SHARDS] = shard.count

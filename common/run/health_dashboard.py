@@ -1,4 +1,8 @@
-"""The dashboard and the monitors of fleetgauge itself."""
+"""The dashboard and the monitors of fleetgauge itself, over the self-metrics of `health.py`.
+
+`common/dashboard.py` has the types, `common/datadog/documents.py` makes Datadog's JSON of them, and
+`scripts/provision.py` writes it. The dashboards of collectors are in `collectors/<name>/dashboard.py`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from common.metric import Combine
 from common.run import health as h
 
 _BY = ("collector",)
+# `collector.up` combines by MIN. For the number of shards that are up its series are added instead.
 _SHARDS_UP = replace(h.UP, combines=Combine.SUM)
 _PAGE = "docs/troubleshooting.md"
 _LOG = (
@@ -72,6 +77,8 @@ ITSELF = Dashboard(
 
 MONITORS = (
     Monitor(
+        # W&B and host have monitors of their own: a silent shard or node has no series, and in one group the
+        # others would hide it.
         "collector-down",
         "Collector {{collector.name}} is down or silent",
         Condition((h.UP,), *("max", "1h", "<", 1.0), by=_BY, where=("!collector:wandb", "!collector:host")),
@@ -86,6 +93,7 @@ MONITORS = (
     Monitor(
         "collector-down-node",
         "Collector {{collector.name}} on {{host.name}} is down or silent",
+        # A group per host: a node that becomes silent has no data, and only its own group can report that.
         Condition((h.UP,), *("max", "1h", "<", 1.0), by=(*_BY, "host"), where=("host:*",)),
         "four failed ticks in a row are no temporary failure; a silent node is down, or its pod is",
         "No run of the collector {{collector.name}} on {{host.name}} succeeded in the last hour, or none "
@@ -100,6 +108,8 @@ MONITORS = (
     Monitor(
         "collector-down-wandb",
         "The W&B collector is down or silent, in part or completely",
+        # A shard that never ran has no series to group by. So the sum of `up` is compared with the number
+        # of shards that each running shard reports.
         Condition(
             (_SHARDS_UP, h.SHARDS), *("max", "1h", "<", 0.0), where=("collector:wandb",), formula="{} - {}"
         ),
@@ -136,6 +146,8 @@ MONITORS = (
         _PAGE,
     ),
     Monitor(
+        # Without a state document `collector.gap_seconds` is not sent, so this monitor does not alert on no
+        # data.
         "gap",
         "{{collector.name}} left a gap",
         Condition((h.GAP,), *("max", "1h", ">", 0.0), by=_BY, formula="{} / 3600"),
@@ -152,7 +164,8 @@ MONITORS = (
             (replace(h.SKEW, combines=Combine.MAX), replace(h.SKEW, combines=Combine.MIN)),
             *("min", "1h", ">", 120.0),
             by=_BY,
-            formula="({0} - {1} + abs({0} + {1})) / 2",  # the largest skew of all runs, ahead or behind
+            # (max - min + |max + min|) / 2 = max(max, -min): the largest skew of all runs, ahead or behind.
+            formula="({0} - {1} + abs({0} + {1})) / 2",
         ),
         "the intake takes what is up to ten minutes ahead; two minutes are no delay of the network",
         "The clock of the machine that runs {{collector.name}} differs from Datadog's by {{value}} s.",

@@ -1,4 +1,9 @@
-"""Run one collector once; every way that it can end is an outcome."""
+"""Run one collector once; every way that it can end is an outcome.
+
+`session.py` has what a run works with; the modes are in `live.py`, `backfill.py`, `check.py` and
+`explain.py`. `common/cli/` calls `run` for a person, or in the child of a live push, and its parent calls
+`report_failure`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +29,11 @@ from common.times import tick
 if TYPE_CHECKING:
     from common.show.points import Points
 
-MAX_LISTED_UNITS = 20  # lost units that an outcome names; the log names them all
-HEALTH_TIMEOUT = 2.0  # seconds for the self-metrics of a run whose time is over
+# Lost units that an outcome names; the log names them all. The parent of a child reads at most a megabyte.
+MAX_LISTED_UNITS = 20
+# Seconds for the self-metrics of a run whose deadline has passed. They must fit into the grace in which its
+# parent waits (`common/cli/supervise.py`).
+HEALTH_TIMEOUT = 2.0
 REPORT_TIMEOUT = 10.0  # seconds for the self-metrics of a child that could not send them
 
 log = logging.getLogger(__name__)
@@ -46,8 +54,12 @@ def run(
 ) -> Outcome:
     """Run a collector in the mode of the options; return its outcome, whatever it raises.
 
-    A dry run leaves its points in `points`, under the name of the collector. `agree` requests confirmation
-    of a backfill by a person. `cache` is for a process that runs the collector again.
+    `environ` is what settings are read from. A dry run leaves its points in `points`, under the name of the
+    collector. `agree` requests confirmation of a backfill by a person. `progress` is called with what is
+    done, how much of it and of how much. `cache` is for a process that runs the collector again.
+
+    The outcome is skipped where the collector is not configured and was not named, or a person declined.
+    After a live push the self-metrics are sent too.
     """
     started = time.monotonic()
     report = Report(progress=progress)
@@ -63,14 +75,18 @@ def run(
         failure, skipped = _failure(error), not options.named or isinstance(error, DeclinedError)
     except FleetgaugeError as error:
         failure = _failure(error)
+    # Libraries are imported where they are used, so a Python without them fails only here.
     except ModuleNotFoundError as error:
         why = f"this Python ({sys.executable}) lacks {error.name}: run {registry.ROOT}/scripts/setup once"
         failure = ErrorSummary("ConfigurationError", why, configuration=True)
-    except (Exception, SystemExit) as error:  # a collector does not end the process
+    # A defect of a collector or a library, also one that calls sys.exit, does not end the process: it becomes
+    # a failed outcome. SIGINT never arrives as KeyboardInterrupt: `common.signals` handles it.
+    except (Exception, SystemExit) as error:
         log.exception("%s: unexpected error", name)
         failure = _failure(error)
     outcome = _outcome(name, session, report, failure, skipped=skipped)
     outcome = replace(outcome, seconds=round(time.monotonic() - started, 3), as_of=as_of)
+    # Self-metrics are about live pushes. Without a session there are no settings to send them with.
     if session is None or options.mode is not Mode.PUSH or options.backfill is not None or skipped:
         return outcome
     if state is not None:
@@ -81,7 +97,10 @@ def run(
 def _work(
     session: Session, state: SavedState, points: dict[str, Points], agree: Callable[[str], bool]
 ) -> int | None:
-    """Run the mode of the options, with only the imports it needs; return the newest second of a dry run."""
+    """Run the mode of the options; return the newest second of a dry run, None for other modes.
+
+    Each mode imports its own modules: start-up time counts for a process that runs every few minutes.
+    """
     mode = session.options.mode
     if mode in {Mode.CHECK, Mode.PRINT_CONFIG}:
         from common.run.check import check, print_settings
@@ -110,7 +129,13 @@ def _work(
 def _outcome(
     name: str, session: Session | None, report: Report, failure: ErrorSummary | None, *, skipped: bool
 ) -> Outcome:
+    """Return the outcome of a run from its report, its sink and its error, without secrets.
+
+    An error makes it failed, or skipped; otherwise a lost unit makes it partial, and a run that found nothing
+    is empty, which is not a failure: a quiet weekend is no outage.
+    """
     sink = session.sink if session else None
+    # Records are dropped by the collector, points by the sink: both are reported together.
     dropped = report.dropped.copy()
     dropped.update(sink.dropped if sink else {})
     examples = {**report.examples, **(sink.examples if sink else {})}
@@ -146,6 +171,11 @@ def _outcome(
 
 
 def _failure(error: BaseException) -> ErrorSummary:
+    """Return an error as an outcome contains it: class, redacted message, details.
+
+    `configuration` decides the exit code. `status` is set only for a response of Datadog itself, which has an
+    error document; that of a proxy does not count as a refused key.
+    """
     configuration = isinstance(error, FleetgaugeError) and error.configuration
     status = getattr(error, "status", None) if getattr(error, "problems", ()) else None  # Datadog's own
     details = list(getattr(error, "details", ()))
@@ -155,11 +185,17 @@ def _failure(error: BaseException) -> ErrorSummary:
 def _send_health(
     outcome: Outcome, session: Session, state: SavedState | None, timeout: float = 0.0
 ) -> Outcome:
-    """Send the self-metrics; failing to is itself a failure of the run."""
+    """Send the self-metrics of an outcome; return it, as failed where that was not possible.
+
+    An error that the run had already takes precedence. `timeout` replaces what is left of the deadline.
+    """
     from common.datadog.intake import DatadogSink
 
+    # A run that used up its deadline is the one whose failure must be reported, so it gets a little more.
     deadline = Deadline(timeout or max(HEALTH_TIMEOUT, session.deadline.remaining()))
     try:
+        # A sink of its own: that of the run may contain series that were not accepted, or have reached the
+        # cap.
         sink = DatadogSink(session.client(deadline), session.core)
         for series in health.self_metrics(
             outcome,
@@ -188,7 +224,11 @@ def report_failure(
     environ: Mapping[str, str],
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Send the self-metrics of a child that died or hung without an outcome of its own."""
+    """Send the self-metrics of a child that died or hung without an outcome of its own.
+
+    It runs in the parent, with its environment and the current time. It raises nothing expected: a failure is
+    logged.
+    """
     try:
         session = Session(outcome.collector, options, environ, Report(), Cache(), clock)
         state = session.open_state()

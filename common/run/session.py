@@ -1,4 +1,7 @@
-"""What one run of one collector works with: its configuration, clock, deadline, report and sink."""
+"""What one run of one collector works with: its configuration, clock, deadline, report and sink.
+
+`run.py` makes a session; `live.py`, `backfill.py`, `check.py` and `explain.py` use it.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,20 @@ if TYPE_CHECKING:
 
     Sink = DatadogSink | Points  # where series go
 
-AGE_MARGIN = 30  # seconds by which our clock and the intake's may differ for an old point
-RESERVE = 10.0  # seconds of a run that are for delivery
+# The intake compares a point's age with its own clock. Seconds by which that may be ahead of ours.
+AGE_MARGIN = 30
+# Seconds at the end of a run that a collector may not use, so that what it found can still be delivered.
+RESERVE = 10.0
 PROGRESS_EVERY = 256  # series
 
 
 @dataclass
 class Cache:
-    """What a process that stays keeps from one run to the next."""
+    """What a process that stays (`--every`) has from one run to the next.
+
+    Settings and client are reused until a person may have changed something. `document` is the state where
+    there is no store, or where it could not be written.
+    """
 
     configuration: Configuration | None = None
     settings: CollectorSettings | None = None
@@ -49,9 +58,12 @@ class Cache:
 
 
 class Session:
-    """One run of one collector. ConfigurationError where the configuration itself cannot be read.
+    """One run of one collector: the objects that all of its modes share.
 
-    `collector` and `settings` are there once `open_collector` has returned. `sink` is set by the run.
+    `collector` and `settings` are there once `open_collector` has returned. `sink` is set by the run. `now`
+    is read once, so that window, state and self-metrics agree on the time; `clock` is for what happens later.
+
+    Raises ConfigurationError where the configuration itself cannot be read.
     """
 
     collector: Collector[Any]  # Any: only the collector itself uses its settings
@@ -71,6 +83,7 @@ class Session:
         self.deadline = Deadline(options.timeout)
         self.sink: Sink | None = None
         self.cache = cache
+        # Variables of other collectors are removed: here they would be refused as unknown ones.
         if cache.configuration is None:
             cache.configuration = Configuration(registry.without_others(name, environ), options.config)
         core = self.core
@@ -79,6 +92,7 @@ class Session:
 
     @property
     def configuration(self) -> Configuration:
+        """The configuration, which the constructor has read."""
         if self.cache.configuration is None:
             raise RuntimeError("a session has a configuration")
         return self.cache.configuration
@@ -90,32 +104,40 @@ class Session:
 
     @property
     def step(self) -> int:
-        """Seconds from one tick to the next."""
+        """Seconds from one tick to the next: of the command line, or the configured step."""
         return self.options.step or self.core.step
 
     @property
     def host(self) -> str | None:
-        """The host of all points, where the collector measures a node or reads its disks."""
+        """The host of all points, where the collector measures a node or reads its disks; None elsewhere."""
         if registry.declaration(self.name).per_node or self.core.node_local:
             return self.core.node_name or socket.gethostname()
         return None
 
     @property
     def state_key(self) -> str:
-        """The name of the collector's state document."""
+        """The name of the collector's state document. Nodes and shards each have their own."""
         shard = self.options.shard
         more = [self.host] if self.host else []
         more += [f"shard-{shard.index}-of-{shard.count}"] if shard.count > 1 else []
         return state_key(self.name, self.core, self.configuration.address, *more)
 
     def open_state(self) -> SavedState:
-        """Return the state of earlier runs, for those that have one; ConfigurationError for a bad setting."""
+        """Return the state of earlier runs; without a store for modes that have none.
+
+        A backfill, --check and --print-config neither read nor write it. ConfigurationError for a bad
+        setting.
+        """
         is_live = self.options.backfill is None and self.options.mode not in {Mode.CHECK, Mode.PRINT_CONFIG}
         store = open_store(self.core) if is_live else None
         return SavedState(store, self.state_key, self.now, self.cache.document, self.report)
 
     def open_collector(self) -> None:
-        """Import the collector and read its settings; ConfigurationError where that cannot be done."""
+        """Import the collector and read its settings, which may be in AWS Secrets Manager.
+
+        Raises ConfigurationError where that cannot be done, NotConfiguredError where required settings are
+        missing, and SourceError where AWS does not respond.
+        """
         self.collector = load_collector(self.name)
         if self.cache.settings is None:
             model = self.collector.settings
@@ -125,8 +147,9 @@ class Session:
             self._check_node_local()
 
     def _check_node_local(self) -> None:
-        """Refuse a source that every node would read and send."""
-        paths = ",".join(getattr(self.settings, "paths", ("s3://",)))  # without paths it reads a service
+        """Raise ConfigurationError for a source that is not on a node: every node would send all of it."""
+        # A collector without `paths` reads a service, which is not local either.
+        paths = ",".join(getattr(self.settings, "paths", ("s3://",)))
         if not registry.declaration(self.name).per_node and "s3://" in paths:
             raise ConfigurationError(
                 f"FLEETGAUGE_NODE_LOCAL: what {self.name} reads is not on a node's own disk, and "
@@ -134,12 +157,17 @@ class Session:
             )
 
     def due(self, sent_until: int | None) -> Window:
-        """Return the window of a live run. Nothing in it is older than an hour at the deadline."""
+        """Return the window of a live run, from the second up to which points were sent; None for unknown.
+
+        No point in it is older than an hour when the deadline passes, so that the intake accepts also what is
+        delivered last.
+        """
         earliest = self.now + math.ceil(self.options.timeout) + AGE_MARGIN - MAX_AGE
         return self.collector.due(self.settings, self.now, self.step, sent_until, earliest)
 
     def context(self, window: Window, memory: dict[str, object]) -> Context[Any]:
-        """Return what the collector is given for a window."""
+        """Return what the collector is given for a window; it may change `memory`."""
+        # A short --timeout leaves most of its time to the collector.
         reserve = min(RESERVE, self.options.timeout / 5)
         return Context(
             settings=self.settings,
@@ -156,7 +184,11 @@ class Session:
     def series(
         self, window: Window, memory: dict[str, object], without: Collection[str] = ()
     ) -> Iterator[Series]:
-        """Yield the series of a window, but for some metrics; with the host where it is of a node."""
+        """Yield the series of a window as they are collected, except those of the metrics in `without`.
+
+        Sets the host of a node's points and counts them in the report. Raises what the collector raises,
+        ValueError for an undeclared metric (a defect), and DeadlineExceededError.
+        """
         declared = {metric.name for metric in self.collector.metrics}
         report, host = self.report, self.host
         for number, series in enumerate(self.collector.collect(self.context(window, memory))):
@@ -166,6 +198,8 @@ class Session:
             if name in without:
                 continue
             report.samples += len(series.times)
+            # A collector that only computes makes no request that would check the deadline, so it is checked
+            # here.
             if number % PROGRESS_EVERY == 0:
                 report.progress("collecting points", report.samples, None)
                 if self.deadline.remaining() <= 0:
@@ -176,7 +210,7 @@ class Session:
             yield series._replace(host=host) if host is not None and series.host is None else series
 
     def points(self) -> Points:
-        """Return the sink of a dry run; what it drops is what the intake would."""
+        """Return the sink of a dry run; it drops what the intake would drop."""
         from common.show.points import Points
 
         past = self.options.backfill
@@ -190,16 +224,23 @@ class Session:
         )
 
     def intake(self, *, since: int | None = None) -> DatadogSink:
-        """Return the sink of a push; `since` is the beginning of a backfill."""
+        """Return the sink of a push; `since` is the beginning of a backfill.
+
+        Raises ConfigurationError where the API key or DD_ENV is missing.
+        """
         from common.datadog.intake import DatadogSink
 
         client = self.client(self.deadline)
         return DatadogSink(client, self.core, since=since, exact_clock=self.collector.adds_up)
 
     def client(self, deadline: Deadline) -> DatadogClient:
-        """Return the client that submits; one for all runs of a process."""
+        """Return the client that submits, with this deadline; there is one for all runs of a process.
+
+        Raises ConfigurationError where the API key or DD_ENV is missing.
+        """
         from common.datadog.client import DatadogClient
 
+        # Reused so that a process that stays also reuses the connection.
         if self.cache.client is None:
             settings = self.configuration.datadog()
             self.cache.client = DatadogClient(settings, self.core, deadline, clock=self.clock)
@@ -207,17 +248,21 @@ class Session:
         return self.cache.client
 
     def historical_ingestion(self) -> HistoricalIngestion:
-        """Return what requests and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
+        """Return what reads and enables historical ingestion; ConfigurationError without DD_APP_KEY."""
         from common.datadog.client import DatadogClient
         from common.datadog.historical import PURPOSE, HistoricalIngestion
 
+        # A client of its own: the one that submits never sends the application key.
         settings, deadline = self.configuration.datadog(), self.deadline
         client = DatadogClient(settings, self.core, deadline, clock=self.clock, purpose=PURPOSE)
         return HistoricalIngestion(client)
 
 
 def lose_beyond_cap(sink: Sink, report: Report) -> None:
-    """Report the series beyond the cap as lost, with the metrics they are of."""
+    """Report the series beyond the cap as one lost unit, with their number per metric.
+
+    A dropped point changes no outcome, but series that are missing in every run do: the run becomes partial.
+    """
     if sink.beyond_cap:
         number = sum(map(len, sink.beyond_cap.values()))
         names = ", ".join(f"{name} ({len(series):,})" for name, series in sorted(sink.beyond_cap.items()))

@@ -2,6 +2,9 @@
 
 Losing it costs repeated points or a gap, never a wrong number, so that nothing is locked or flushed. Of two
 runs at once that of the later start is stored.
+
+`Document` is the content, `SavedState` the document of one run, `DirectoryStore` and `S3Store` store the
+bytes. `live.py` decides what is saved, and when.
 """
 
 from __future__ import annotations
@@ -29,16 +32,19 @@ if TYPE_CHECKING:
     from common.collector import Report
 
 MAX_STATE_BYTES = 2**26  # of a document that is read
-MAX_CLOCK_AHEAD = DAY  # seconds that the clock of an earlier run may have been ahead of ours
+# Seconds that the clock of an earlier run may have been ahead of ours. Its document counts as later than
+# ours, so that this is also the longest time for which it prevents saving.
+MAX_CLOCK_AHEAD = DAY
 MAX_PART = 24  # characters of each readable part of a key
 
 log = logging.getLogger(__name__)
 
 
 class Document(BaseModel):
-    """The state of one collector: up to when points were sent, and what it observed and cannot ask again.
+    """The state of one collector: up to when points were sent, and what it observed and cannot query again.
 
-    `now` is when the run began that saved it; `sent_until` and `last_success` are None where not known.
+    `now` is when the run began that saved it; `sent_until` and `last_success` are None where not known. All
+    are seconds since the epoch. `memory` is JSON, which only the collector interprets.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -50,19 +56,24 @@ class Document(BaseModel):
     memory: dict[str, Any] = {}  # Any: JSON
 
     def copy_memory(self) -> dict[str, Any]:
-        """Return a copy of the memory, which a collector may change."""
+        """Return a deep copy of the memory, which a collector may change; TypeError where it is not JSON."""
         memory: dict[str, Any] = json.loads(json.dumps(self.memory))
         return memory
 
     def encode(self) -> bytes:
-        """Return the JSON to write."""
+        """Return the JSON to write, in UTF-8."""
         return json.dumps(self.model_dump()).encode()
 
     @classmethod
     def decode(cls, content: bytes, now: int) -> Document:
-        """Read a document, without times in the future; ValueError for one that no run of ours has saved."""
+        """Return the document of some bytes; ValueError for one that no run of ours has saved.
+
+        `now` is the current time. `sent_until` and `last_success` that are later than it become None: of
+        another machine's clock they would make this run skip time.
+        """
         try:
             found = cls.model_validate(json.loads(content))
+        # json raises it for content that is nested too deep. The bytes are untrusted: a bucket may be shared.
         except RecursionError:
             raise ValueError("nested too deep") from None
         except ValidationError as error:
@@ -77,17 +88,23 @@ class Document(BaseModel):
 
 
 class StateStore(Protocol):
-    """Where documents are stored, by name. Both raise StateError."""
+    """A store of documents by name. Both methods raise StateError.
+
+    S3 also raises ConfigurationError, where no client can be made (no region).
+    """
 
     def read(self, name: str) -> bytes | None:
-        """Return a document; None where there is none."""
+        """Return the bytes of a document; None where it does not exist."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace a document."""
+        """Replace a document, completely or not at all."""
 
 
 def open_store(core: CoreSettings) -> StateStore | None:
-    """Return the store that FLEETGAUGE_STATE names; None where none is configured."""
+    """Return the store that FLEETGAUGE_STATE names; None where none is configured.
+
+    Nothing is read yet. ConfigurationError for an S3 URL without a bucket.
+    """
     if core.state is None:
         return None
     if not core.state.startswith("s3://"):
@@ -101,8 +118,9 @@ def open_store(core: CoreSettings) -> StateStore | None:
 def state_key(collector: str, core: CoreSettings, address: str, *more: str) -> str:
     """Return the name of a collector's document; `more` may be a node, or a shard.
 
-    Readable parts and a hash. Only what identifies an installation is in it, so that a run with
-    another path or project continues with the document that is there.
+    Readable parts for a person, and a hash of the exact ones, because readable parts are cut and respelt.
+    Only what identifies an installation is in it, so that a run with another path or project continues with
+    the document that is there.
     """
     parts = [collector, core.env, core.service, address, core.instance, *more]
     texts = [part.removeprefix("https://") for part in parts if part]
@@ -112,21 +130,28 @@ def state_key(collector: str, core: CoreSettings, address: str, *more: str) -> s
 
 
 def check(store: StateStore, key: str) -> None:
-    """Raise StateError where a run could not read its document or write one."""
+    """Raise StateError where a run could not read its document or write one.
+
+    It writes a document beside it, so that a check changes no state.
+    """
     store.read(key)
     store.write(f"{key}.check", b"{}")
 
 
 class SavedState:
-    """The state document of one collector in one run.
+    """The state document of one collector in one run: what was read, and what is to be saved.
 
     Without a store, or once it could not be used, the document is in memory only: a process that stays has it
-    for its next run. Failures of the store are reported, and the run continues.
+    for its next run. Failures of the store make the run partial, and it continues.
     """
 
     def __init__(
         self, store: StateStore | None, key: str, now: int, document: Document, report: Report
     ) -> None:
+        """Read the document from the store; `document` is that of the last run of this process, if any.
+
+        An unusable document is counted as `bad_state` and ignored.
+        """
         self.document = document
         self.gap: Window | None = None  # what was missed before this run, where that is known
         self._store, self._key, self._report = store, key, report
@@ -143,23 +168,28 @@ class SavedState:
             log.warning("the state document %s cannot be used (%s)", key, error)
             report.drop("bad_state", example=f"{key}: {error}")
             return
-        if stored.now >= document.now:  # or a process that stays could not save its last one
+        # The document in memory is newer where a process that stays could not save its last one.
+        if stored.now >= document.now:
             self.document = stored
 
     def save(self, document: Document) -> None:
-        """Save a document, unless a run that began later has saved one. An unreadable one is copied first.
+        """Save a document, unless a run that began later has saved one. Raises nothing expected.
 
-        Where that fails, report it and continue in memory.
+        An unreadable document is copied to `<key>.bad` first. Where the store fails, that is reported, and
+        the document is in memory only.
         """
         self.document = document
         if self._store is None:
             return
         try:
+            # Read again: another run may have saved since this one began. Between this and the write there is
+            # no lock; the worst case is a document that is a run older.
             content = self._store.read(self._key)
             try:
                 if content is not None and Document.decode(content, document.now).now > document.now:
                     log.info("a run that began later has saved the state document: it is left alone")
                     return
+            # Stored by a newer version, or damaged: a person may want to look at it.
             except ValueError:
                 self._store.write(f"{self._key}.bad", content or b"")
                 log.warning("the state document %s was copied to %s.bad", self._key, self._key)
@@ -168,17 +198,22 @@ class SavedState:
             self._lose(error)
 
     def _lose(self, error: StateError) -> None:
+        """Continue without the store: each further request to it would take its timeouts again."""
         self._store = None
         self._report.lose("the state of earlier runs", error, "state")
 
 
 class DirectoryStore:
-    """Documents as files, each complete at any instant: written beside and renamed."""
+    """Documents as files of a directory, each complete at any instant: written beside and renamed.
+
+    The directory is not created: a mistyped path or an unmounted volume would look like a first run.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def read(self, name: str) -> bytes | None:
+        # Otherwise a missing directory would be the same as a missing document.
         if not self._directory.is_dir():
             raise StateError(f"FLEETGAUGE_STATE: there is no directory {self._directory}; create it")
         try:
@@ -192,6 +227,7 @@ class DirectoryStore:
     def write(self, name: str, content: bytes) -> None:
         beside: Path | None = None
         try:
+            # In the same directory, because a rename is atomic only within a file system.
             with tempfile.NamedTemporaryFile(
                 prefix=f"{name}.", suffix=".new", dir=self._directory, delete=False
             ) as file:
@@ -208,7 +244,10 @@ class DirectoryStore:
 
 
 class S3Store:
-    """Documents as objects under one prefix of one bucket."""
+    """Documents as objects under one prefix of one bucket. S3 replaces an object atomically.
+
+    The client is made at the first request: importing botocore and reading its models is slow.
+    """
 
     def __init__(self, bucket: str, prefix: str, core: CoreSettings) -> None:
         self._bucket = bucket
@@ -237,6 +276,10 @@ class S3Store:
             raise self._error("write", key, error) from None
 
     def _error(self, doing: str, key: str, error: Exception) -> StateError:
+        """Return the error of a request, with the permissions to check where AWS refused.
+
+        S3 reports a missing object as AccessDenied, and not as NoSuchKey, to a role without s3:ListBucket.
+        """
         from botocore.exceptions import ClientError
 
         why = str(error)

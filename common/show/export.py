@@ -1,4 +1,8 @@
-"""A run for a program: `--json` on standard output, `--csv` as a file. Values are exact."""
+"""A run for a program: `--json` on standard output, `--csv` as a file. Values are exact.
+
+`table.py` and `page.py` are for people. Documents are written series by series, so that the output is never
+in memory as a complete text.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +24,27 @@ from fleetgauge.pages.atomic_file import atomic_file
 
 COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
 
+# The status of the document is the worst of its collectors.
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
 
 
 def write_json(
     outcomes: list[Outcome], points: Mapping[str, Iterable[Series]] | None, stream: TextIO
 ) -> None:
-    """Write the run as one JSON document, a sample per line; `points` is None where they were pushed."""
+    """Write the run as one JSON document, a sample per line; `points` is None where they were pushed.
+
+    `points` are the series of each collector. OSError where the stream cannot be written.
+    """
     status = min((outcome.status for outcome in outcomes), key=_WORST_FIRST.index, default=Status.EMPTY)
     stream.write(f'{{"status": {json.dumps(status)}, "collectors": [')
     for number, outcome in enumerate(outcomes):
         stream.write(",\n" if number else "\n")
         entry = json.dumps(_entry(outcome, pushed=points is None))
+        # A check has findings instead of samples.
         if points is None or outcome.findings:
             stream.write(entry)
             continue
+        # Samples are appended to the object as text: one JSON value with all of them could be gigabytes.
         stream.write(entry.removesuffix("}") + ', "samples": [')
         separator = "\n"
         for series in points.get(outcome.collector, ()):
@@ -47,6 +57,7 @@ def write_json(
 
 
 def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
+    """Return what the document has of one collector, besides its samples."""
     entry: dict[str, object] = {
         "collector": outcome.collector,
         "status": outcome.status,
@@ -68,7 +79,10 @@ def _entry(outcome: Outcome, *, pushed: bool) -> dict[str, object]:
 
 
 def _samples(series: Series) -> Iterator[str]:
-    """Yield each sample as a JSON object; what the samples of a series share is encoded once."""
+    """Yield each sample as a JSON object; what the samples of a series share is encoded once.
+
+    `repr` of a finite number is valid JSON, and exact. Values that are not finite were dropped by the sink.
+    """
     metric, tags, host, times, values = series
     shared = {"metric": metric.name, "type": metric.kind, "unit": metric.unit, "host": host, "tags": tags}
     start = json.dumps(shared).removesuffix("}")
@@ -77,7 +91,7 @@ def _samples(series: Series) -> Iterator[str]:
 
 
 def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[Series]]) -> None:
-    """Write every sample as a row; ConfigurationError where the file cannot be written."""
+    """Write every sample as a row, under a head; ConfigurationError where the file cannot be written."""
     with output_file(path, "--csv") as file:
         file.write(",".join(COLUMNS) + "\n")
         for outcome in outcomes:
@@ -93,6 +107,7 @@ def _rows(series: Series) -> Iterator[str]:
     csv.writer(quoted).writerow(map(_no_formula, shared))
     text = quoted.getvalue().removesuffix("\r\n")
     for second, value in zip(times, values, strict=True):
+        # Formatting a date costs more than the line: days and times of day repeat, and are cached separately.
         day, time = divmod(second, DAY)
         yield f"{_date(day)}{_clock(time)},{second},{text},{value!r}\n"
 
@@ -108,28 +123,41 @@ def _clock(second: int) -> str:
 
 
 def _no_formula(text: str) -> str:
-    """Return a text that no spreadsheet evaluates."""
+    """Return a text that no spreadsheet evaluates.
+
+    A tag can be any text: `=HYPERLINK(...)` as the name of a W&B project would run in the reader's
+    spreadsheet.
+    """
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 @contextmanager
 def output_file(path: Path, option: str) -> Iterator[TextIO]:
-    """Yield the file that an option names, in place once it is complete; raises ConfigurationError."""
+    """Yield the file that an option names; it appears once it is complete.
+
+    ConfigurationError where it cannot be written. An existing file remains where writing fails.
+    """
     with _explained(path, option), atomic_file(path) as file:
         yield file
 
 
 def check_output(path: Path, option: str) -> None:
-    """Raise ConfigurationError before any work is done where its result could not be written."""
+    """Raise ConfigurationError before any work is done where its result could not be written.
+
+    `option` is --csv or --html; of these only a page may be written into a directory, which names it.
+    """
     with _explained(path, option):
         if path.is_dir() and option != "--html":  # a page has a title to be named by
             raise IsADirectoryError(0, "it is a directory")
+        # A file beside it is what will be renamed, so the directory must be writable. Devices and pipes are
+        # written directly.
         if path.is_dir() or path.is_file() or not path.exists():
             tempfile.TemporaryFile(dir=path.resolve() if path.is_dir() else path.resolve().parent).close()
 
 
 @contextmanager
 def _explained(path: Path, option: str) -> Iterator[None]:
+    """Turn an OSError into a ConfigurationError that names the option and the file."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,8 @@
-"""Series along a span, cut into intervals of equal width: the lines of charts."""
+"""Series along a span, cut into intervals of equal width: the lines of charts.
+
+Pure functions. `page.py` draws the lines; `common/dashboard.py` declares the widgets, and
+`common/datadog/documents.py` makes the same combinations as queries of Datadog.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,12 @@ from common.metric import Combine, Kind, Metric, Series
 from common.show.points import labels
 from common.window import Window
 
-MAX_INTERVALS = 673  # every quarter of an hour of a week, also of one that begins between two ticks
+# Every quarter of an hour of a week, and one more for a week that begins between two ticks.
+MAX_INTERVALS = 673
 
 
 class Summary(NamedTuple):
-    """The statistics of a series, or of a line that is drawn."""
+    """The statistics of a series, or of a line that is drawn. All values are finite."""
 
     points: int
     first: float
@@ -26,7 +31,10 @@ class Summary(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Intervals of equal width. Each ends with its last second, as a span ends with its last tick."""
+    """Intervals of equal width, in seconds from `start`.
+
+    Each ends with its last second, as a span ends with its last tick.
+    """
 
     start: int
     width: int
@@ -34,12 +42,13 @@ class Grid(NamedTuple):
 
     @classmethod
     def over(cls, span: Window, series: Iterable[Series]) -> Grid:
-        """Return intervals, none so narrow that a series without a gap leaves one empty.
+        """Return intervals over a span, none so narrow that a series without a gap leaves one empty.
 
         There are at most MAX_INTERVALS. Points are on the ticks of the span or, read from records, closer
         together.
         """
         spacing = min(map(_spacing, series), default=math.inf)
+        # Twice the mean spacing, because points of records are not exactly equidistant.
         grain = max(1, math.ceil(min(span.step, 2 * spacing)))
         start = span.since // grain * grain
         grains = max(1, -(-(span.until - start) // grain))
@@ -47,12 +56,14 @@ class Grid(NamedTuple):
         return cls(start, each * grain, -(-grains // each))
 
     def end(self, number: int) -> int:
-        """Return the last second of an interval, which it is drawn at."""
+        """Return the last second of an interval, at which it is drawn."""
         return self.start + (number + 1) * self.width
 
     def values(self, series: Series) -> list[list[float]]:
-        """Return the values of a series by interval; none where it has no point, which is not zero."""
+        """Return the values of a series by interval; empty where it has no point, which is not zero."""
         found: list[list[float]] = [[] for _ in range(self.size)]
+        # An interval excludes its first second and includes its last: a point on a tick belongs to the
+        # interval that ends there. A point at the start of the span is in the first one.
         start, width, last = self.start + 1, self.width, self.size - 1
         for second, value in zip(series.times, series.values, strict=True):
             found[min(max(0, second - start) // width, last)].append(value)
@@ -80,7 +91,8 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, which is finite and in the range of the values."""
+    """Return the mean of at least one value, finite and in the range of the values."""
+    # Divided first, because a sum of large values could overflow; rounding may then exceed the range.
     found = math.fsum(value / len(values) for value in values)
     return min(max(values), max(min(values), found))
 
@@ -94,7 +106,10 @@ def _spacing(series: Series) -> float:
 def chart_lines(
     widget: Widget, by_metric: Mapping[str, Sequence[Series]], span: Window, most: int
 ) -> tuple[Grid, list[ChartLine], int]:
-    """Return the lines of a widget that reach highest, at most so many, and how many there are."""
+    """Return the grid of a widget, its lines that reach highest, at most `most`, and how many there are.
+
+    `by_metric` are all series by the name of their metric. Lines are in the order of `by_metric`.
+    """
     split = {metric: _split(widget, by_metric, metric) for metric in (*widget.metrics, *widget.share_of)}
     groups: list[tuple[tuple[str, ...], _Parts]] = []
     if widget.share_of:
@@ -106,6 +121,7 @@ def chart_lines(
         for metric in widget.metrics:
             named = (short_name(metric),) if len(widget.metrics) > 1 else ()
             groups += [((*named, *line), {metric: found}) for line, found in split[metric].items()]
+    # Chosen before intervals are computed: a widget may have thousands of series.
     highest = sorted(groups, key=lambda group: _height(group[1]), reverse=True)[:most]
     drawn = [group for group in groups if group in highest]
     grid = Grid.over(span, (entry for _, parts in drawn for found in parts.values() for entry in found))
@@ -116,8 +132,12 @@ def chart_lines(
 def _split(
     widget: Widget, by_metric: Mapping[str, Sequence[Series]], metric: Metric
 ) -> dict[tuple[str, ...], list[Series]]:
-    """Return the series of a metric by the labels of the line they belong to."""
+    """Return the series of a metric by the labels of the line they belong to.
+
+    Series that do not match `widget.where` are left out.
+    """
     groups: dict[tuple[str, ...], list[Series]] = {}
+    # Rates and percentages cannot be added: each of their series is a line of its own.
     separate = any(entry.combines is Combine.NONE for entry in widget.metrics)
     for series in by_metric.get(metric.name, ()):
         own = labels(series)
@@ -135,11 +155,15 @@ def _height(parts: _Parts) -> float:
 
 
 def _line(widget: Widget, line: tuple[str, ...], parts: _Parts, grid: Grid) -> ChartLine | None:
-    """Return one line; None where a share is known nowhere."""
+    """Return one line; None where a share is known nowhere.
+
+    `parts` are its series by metric: one metric, or for a share all of its terms.
+    """
     if widget.share_of:
         combined = [*_shares(widget, parts, grid)]
     else:
         [(metric, found)] = parts.items()
+        # Only a single gauge has a range in an interval; the points of a count add up to one number.
         if len(found) == 1 and metric.kind is Kind.GAUGE:
             intervals = [
                 (min(some), mean(some), max(some)) if some else None for some in grid.values(found[0])
@@ -168,9 +192,9 @@ def _combined(metric: Metric, found: Iterable[Series], grid: Grid) -> list[float
 
 
 def _shares(widget: Widget, parts: _Parts, grid: Grid) -> Iterator[float | None]:
-    """Yield 100 times the sum of the metrics by that of `share_of`; None where one of them is not known.
+    """Yield 100 times the sum of the metrics by that of `share_of`, per interval; None where it is not known.
 
-    A count that is absent is zero.
+    A count that is absent is zero, as in the formula of a dashboard. An absent gauge makes the share unknown.
     """
     known: dict[Metric, list[float]] = {}
     for metric, found in parts.items():

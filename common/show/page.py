@@ -2,7 +2,9 @@
 
 It leads with the numbers of the dashboards' overviews. Nothing is loaded and everything is escaped. It stays
 small for any number of points and series: lines are drawn from intervals, and of many series some are drawn,
-which the page says; the table in the terminal and `--csv` have them all.
+which the page states; the table in the terminal and `--csv` have them all.
+
+`grid.py` computes the lines, `fleetgauge/pages/` draws charts and renders documents.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from fleetgauge.pages.hover import HINT
 from fleetgauge.pages.page import file_of, render_cards, render_document, render_table
 from fleetgauge.pages.style import MAX_SERIES, SERIES_DARK, SERIES_LIGHT, SERIES_RULES, page_style
 
+# More numbers than this at the top are no summary.
 MAX_CARDS = 12
 _RULES = f"""
 {SERIES_RULES}main section{{background:none;border:0;padding:0;margin-top:2rem}}
@@ -60,7 +63,7 @@ _HOW_TO_READ = (
 
 
 class Chart(NamedTuple):
-    """A widget with the lines that are drawn, of how many; `why_empty` is why there would be none."""
+    """A widget with the lines that are drawn, of `total`; `why_empty` is why there would be none."""
 
     widget: Widget
     grid: Grid
@@ -86,13 +89,16 @@ def write_page(
 ) -> Path:
     """Write the page and return its file: in a directory its title names it.
 
-    `dashboards` are those of each collector. ConfigurationError where the page cannot be written.
+    `points` are the series of each collector, `dashboards` its dashboards; `span` is what the axis shows.
+    ConfigurationError where the page cannot be written.
     """
+    # Sorted, so that two runs over the same data make the same page.
     found = {
         name: sorted(some, key=lambda series: (series.metric.name, labels(series)))
         for name, some in points.items()
     }
     shared = {name: shared_labels(every) for name, every in found.items() if every}
+    # A collector without points has no dashboards on the page: its section has the reason.
     boards = {
         name: [*_draw(dashboards.get(name, ()), found[name], points[name].live_only, shared[name], span)]
         for name in shared
@@ -123,7 +129,10 @@ def _draw(
     shared: Sequence[str],
     span: Window,
 ) -> Iterator[_Board]:
-    """Yield dashboards with the charts of each section; labels that all series share are left out."""
+    """Yield dashboards with the charts of each section; labels that all series share are left out.
+
+    `live_only` are the metrics that a backfill does not have, for the reason of an empty chart.
+    """
     by_metric: dict[str, list[Series]] = {}
     for series in found:
         by_metric.setdefault(series.metric.name, []).append(series)
@@ -141,6 +150,8 @@ def _draw(
 
 
 def _why_empty(widget: Widget, by_metric: Mapping[str, object], live_only: frozenset[str]) -> str:
+    """Return why a chart of this widget would have no line, most specific reason first."""
+    # `live_only` is empty where the page has the present as well (`Points.add_present`).
     if live_only.issuperset(metric.name for metric in widget.metrics):
         return "only measured live, not for the past"
     names = dict.fromkeys(metric.name for metric in (*widget.metrics, *widget.share_of))
@@ -150,7 +161,10 @@ def _why_empty(widget: Widget, by_metric: Mapping[str, object], live_only: froze
 
 
 def _cards(boards: Iterable[_Board]) -> Iterator[tuple[str, str, str]]:
-    """Yield what the dashboards show as single numbers: the last value, and from what to what it went."""
+    """Yield title, number and detail of what the dashboards show as single numbers, escaped.
+
+    The number is the last value, the detail the range of values.
+    """
     for board, sections in boards:
         for chart in (chart for _, charts in sections for chart in charts):
             if chart.widget.draw is Draw.VALUE and chart.lines:
@@ -161,6 +175,7 @@ def _cards(boards: Iterable[_Board]) -> Iterator[tuple[str, str, str]]:
 
 
 def _totals(every: Sequence[Series], span: Window) -> str:
+    """Return a sentence with the numbers of points, series and metrics."""
     metrics = len({series.metric.name for series in every})
     points = sum(len(series.values) for series in every)
     return (
@@ -170,7 +185,7 @@ def _totals(every: Sequence[Series], span: Window) -> str:
 
 
 def _notes(outcomes: Iterable[Outcome]) -> str:
-    """Return what failed, was lost and was dropped."""
+    """Return what failed, was lost and was dropped, by collector; empty where nothing was."""
     notes = []
     for outcome in outcomes:
         notes += [f"{outcome.collector}: {outcome.error.message}"] if outcome.error else []
@@ -185,6 +200,7 @@ def _notes(outcomes: Iterable[Outcome]) -> str:
 
 
 def _contents(boards: Mapping[str, Sequence[_Board]]) -> str:
+    """Return links to the dashboards; none where there are fewer than two."""
     links = [
         f'<a href="#{escape(board.key)}">{escape(board.title)}</a>'
         for some in boards.values()
@@ -194,6 +210,10 @@ def _contents(boards: Mapping[str, Sequence[_Board]]) -> str:
 
 
 def _collector(outcome: Outcome, shared: Sequence[str], boards: Sequence[_Board] | None, span: Window) -> str:
+    """Return the section of one collector: its status, the labels of all series, its dashboards.
+
+    `boards` is None where it found no point.
+    """
     badge = f'<span class="status {outcome.status}">{outcome.status}</span>'
     parts = [f'<div class="head"><h2>{escape(outcome.collector)}</h2>{badge}</div>']
     if shared:
@@ -209,7 +229,10 @@ def _collector(outcome: Outcome, shared: Sequence[str], boards: Sequence[_Board]
 
 
 def _section(section: Section, charts: Sequence[Chart], span: Window) -> str:
-    """Return the charts of a section; those that are empty are named, with the reason."""
+    """Return the charts of a section; those that are empty are named, with the reason.
+
+    Empty charts with the same reason share a line: a collector without GPUs has many of them.
+    """
     drawn = "".join(_article(chart, span) for chart in charts if chart.lines)
     notes = [f"<p>{escape(chart.widget.text)}</p>" for chart in charts if chart.widget.text]
     empty: dict[str, list[str]] = {}
@@ -226,6 +249,7 @@ def _section(section: Section, charts: Sequence[Chart], span: Window) -> str:
 def _article(chart: Chart, span: Window) -> str:
     """Return a chart under its title, with the statistics of its lines and what they mean."""
     widget, unit = chart.widget, chart.unit
+    # A single line without labels needs no column with its name.
     is_alone = chart.total == 1 and not chart.lines[0].labels
     rows = []
     for number, line in enumerate(chart.lines, start=1):
@@ -250,8 +274,9 @@ def _article(chart: Chart, span: Window) -> str:
 
 
 def _about(widget: Widget) -> str:
-    """Return the metrics of a chart and what they mean, folded."""
+    """Return the metrics of a chart and what they mean, folded; of a share also its formula."""
     texts = [
+        # A long metric name may be broken at its dots, but is copied without a space.
         f"<p>{escape(metric.name).replace('.', '.<wbr>')}: {escape(metric.help)}</p>"
         for metric in dict.fromkeys((*widget.metrics, *widget.share_of))
     ]
@@ -263,6 +288,7 @@ def _about(widget: Widget) -> str:
 
 
 def _figure(chart: Chart, span: Window) -> str:
+    """Return the chart itself: a line of means per series, and a band from lowest to highest value."""
     grid, unit = chart.grid, chart.unit
     low = min(line.summary.low for line in chart.lines)
     high = max(line.summary.high for line in chart.lines)
@@ -272,6 +298,7 @@ def _figure(chart: Chart, span: Window) -> str:
         drawn = [(grid.end(at), interval) for at, interval in enumerate(line.intervals)]
         means = [(end, interval and interval[1]) for end, interval in drawn]
         lines.append(Line(" ".join(line.labels), kind, means, dots=True))
+        # With one point per interval the band would have no height.
         if any(interval and interval[0] < interval[2] for interval in line.intervals):
             bands.append(
                 Band(kind, [(end, interval and (interval[0], interval[2])) for end, interval in drawn])
@@ -280,6 +307,7 @@ def _figure(chart: Chart, span: Window) -> str:
         f"from {_value(low, unit)} to {_value(high, unit)} {'' if unit == 'byte' else unit}".rstrip()
     )
     is_bytes = unit == "byte"
+    # The axis of bytes begins at zero.
     y = byte_axis(high) if is_bytes and low >= 0 else number_axis(low, high)
     reading = Reading("clock", "byte" if is_bytes else "number", grid.width / 2)
     x = clock_axis(span.since, span.until)
@@ -287,4 +315,5 @@ def _figure(chart: Chart, span: Window) -> str:
 
 
 def _value(value: float, unit: str) -> str:
+    """Return a value for a person: bytes in a suitable unit, other values rounded."""
     return format_bytes(value) if unit == "byte" else rounded(value)

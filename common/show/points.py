@@ -1,4 +1,7 @@
-"""The points of a dry run, in memory: what a push would send, by series."""
+"""The points of a dry run, in memory: what a push would send, by series.
+
+It has the interface of `common/datadog/intake.py`; `table.py`, `export.py` and `page.py` show it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from common.datadog.series import SeriesTable
 from common.errors import ConfigurationError
 from common.metric import Metric, Series
 
-MAX_POINTS = 20_000_000  # 16 bytes each
+# 16 bytes each: 320 MB.
+MAX_POINTS = 20_000_000
 
 
 class Points:
-    """A sink that keeps what a delivery would send, without the common tags.
+    """A sink that stores what a delivery would send, without the common tags.
 
     Points before `oldest` or after `newest` are dropped, as the intake would. `live_only` are the names of
-    metrics that a backfill does not have.
+    metrics that a backfill does not have. `metrics` are all that the collector declares, `cap` is the number
+    of series above which new ones are dropped; `many_ticks` is for a backfill. `points_sent` counts what is
+    stored.
     """
 
     def __init__(
@@ -37,14 +43,18 @@ class Points:
         self.dropped, self.examples = self._table.dropped, self._table.examples
         self.beyond_cap = self._table.beyond_cap
         # Any: integers, or floats
+        # Arrays, because lists of Python numbers would take several times the memory.
         self._series: dict[tuple[Metric, tuple[str, ...], str | None], tuple[array[int], array[Any]]] = {}
 
     def add(self, series: Series) -> None:
-        """Take a series, to be kept with the next `flush`."""
+        """Add a series, to be stored with the next `flush`; points that cannot be sent are dropped."""
         self._table.add(series)
 
     def flush(self, within: float | None = None) -> None:  # noqa: ARG002  # memory takes no time
-        """Keep what was added; ConfigurationError where it is too much to show."""
+        """Store what was added; ConfigurationError where it is too much to show.
+
+        `within` is for a delivery, and ignored here.
+        """
         for metric, tags, host, times, values in self._table.drain():
             self.points_sent += len(times)
             if self.points_sent > MAX_POINTS:
@@ -58,7 +68,10 @@ class Points:
             self._series[key] = seconds, _extended(known, values)
 
     def add_present(self, present: Points) -> None:
-        """Take the series of a live run that a backfill does not have."""
+        """Add the series of a live run that a backfill does not have; `present` is the sink of that run.
+
+        Afterwards nothing is missing because it is `live_only`.
+        """
         for key, found in present._series.items():
             if key[0].name in self.live_only:
                 self._series[key] = found
@@ -77,7 +90,10 @@ def labels(series: Series) -> tuple[str, ...]:
 
 
 def _extended(packed: array[Any], values: Sequence[float]) -> array[Any]:  # Any: of integers, or of floats
-    """Add values to an array: of integers while all are, so that they are shown as they are sent."""
+    """Return an array with values added: of integers while all are, so that they are shown as they are sent.
+
+    The given array is extended, or replaced by one of floats at the first float.
+    """
     try:
         packed.extend(array(packed.typecode, values))
     except TypeError:  # a float

@@ -1,7 +1,9 @@
 """What a run found, for a person at a terminal (`rich`), or as plain lines in a pipe or a file.
 
-On a terminal values are rounded alike in a column, in the unit of their metric, with a second column for
-people (3 h 12 min). In a pipe every line is complete: exact values, the declared unit, all tags.
+On a terminal values are rounded in the same way in a column, in the unit of their metric, with a second
+column for people (3 h 12 min). In a pipe every line is complete: exact values, the declared unit, all tags.
+
+`export.py` writes JSON and CSV, `page.py` a page; both use the descriptions of spans of this module.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
 _Found = Mapping[Metric, Sequence[Series]]
 
 _STYLES = {"ok": "green", "partial": "yellow", "failed": "red", "empty": "dim", "skipped": "dim"}
-MAX_FOLDED_ROWS = 1000  # of a table; rich takes about a millisecond for each
+# Rows of a table that rich formats: it takes about a millisecond for each. Larger tables are plain.
+MAX_FOLDED_ROWS = 1000
 _WIDE = 120  # columns of a terminal from which a table has all statistics
 
 
 class Output:
-    """Where a run is shown: a stream, with a `rich` console where it is a terminal."""
+    """The destination of a run's result: a stream, with a `rich` console where it is a terminal.
+
+    `console` is None for a pipe or a file. A test may pass its own.
+    """
 
     def __init__(self, stream: TextIO, console: Console | None = None) -> None:
         self._stream = stream
@@ -40,10 +46,14 @@ class Output:
         if console is None and stream.isatty():
             from rich.console import Console
 
+            # Names may contain brackets or colons, which rich would interpret as markup and emoji.
             self.console = Console(file=stream, highlight=False, markup=False, emoji=False)
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
-        """Print one line; a terminal wraps it between words, below where it began."""
+        """Print one line; a terminal wraps it at spaces, with the same indent.
+
+        `style` is one of rich's and has no effect in a pipe. The text must be safe to print (`visible`).
+        """
         if self.console is None or not text:
             self._stream.write(f"{' ' * indent}{text}".rstrip() + "\n")
             return
@@ -55,11 +65,13 @@ class Output:
     def table(self, rows: Sequence[Sequence[str]], right: Collection[int], indent: int) -> None:
         """Print rows in columns, the first of them heads; a terminal folds texts it has no room for.
 
-        A link that has no room is printed below its row, in one piece.
+        All rows have the same length. `right` are the numbers of the columns that are aligned to the right. A
+        link that has no room is printed below its row, in one piece.
         """
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         is_narrow = self.console is not None and indent + sum(widths) + 2 * len(widths) > self.console.width
         links_below = is_narrow and rows[0][-1] == "url"
+        # Plain text, as wide as its longest cell.
         if self.console is None or len(rows) > MAX_FOLDED_ROWS or links_below:
             sides = [">" if at in right else "<" for at in range(len(widths))]
             for row in rows:
@@ -86,7 +98,10 @@ class Output:
 def show(
     output: Output, outcomes: Iterable[Outcome], points: Mapping[str, Points], span: Window | None = None
 ) -> None:
-    """Show how each collector fared, and what it found."""
+    """Show the status of each collector, and what it found.
+
+    `points` are those of a dry run, by collector; `span` is that of a backfill.
+    """
     if span:
         output.line(describe(span))
     for outcome in outcomes:
@@ -112,6 +127,7 @@ def show(
 
 
 def _headline(output: Output, outcome: Outcome) -> None:
+    """Show status, duration, error and lost units of one collector."""
     took = "" if outcome.error else f" in {outcome.seconds:.1f} s"
     as_of = "" if outcome.error or outcome.as_of is None else f", as of {iso(outcome.as_of)}"
     output.line(f"{outcome.collector}: {outcome.status}{took}{as_of}", _STYLES[outcome.status])
@@ -125,7 +141,10 @@ def _headline(output: Output, outcome: Outcome) -> None:
 
 
 def show_totals(output: Output, outcomes: Sequence[Outcome], *, pushed: bool) -> None:
-    """Show the run in one line: statuses, points, seconds and drops; then an example of each drop."""
+    """Show the run in one line: statuses, points, seconds and drops; then an example of each drop.
+
+    `pushed` is whether points were sent.
+    """
     found = Counter(outcome.status for outcome in outcomes)
     statuses = ", ".join(f"{found[status]} {status}" for status in Status if found[status])
     points = sum(outcome.counts.points_sent if pushed else outcome.counts.samples for outcome in outcomes)
@@ -141,25 +160,28 @@ def show_totals(output: Output, outcomes: Sequence[Outcome], *, pushed: bool) ->
 
 
 def describe(span: Window) -> str:
-    """Return a span in words."""
+    """Return a span as text: from when to when, and its step."""
     return f"{from_to(span.since, span.until)}, every {format_duration(span.step)}"
 
 
 def from_to(*ends: int) -> str:
-    """Return two moments in words."""
+    """Return two times in UTC as text, the date once where it is the same."""
     return name_span(
         *(f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00") for end in ends)
     )
 
 
 def shared_labels(every: Iterable[Series]) -> tuple[str, ...]:
-    """Return the labels that all series have."""
+    """Return the labels that all series have, in the order of the first; there is at least one series."""
     first, *others = map(labels, every)
     return tuple(label for label in first if all(label in other for other in others))
 
 
 def _in_order(points: Points) -> _Found:
-    """Return the series by metric, as the collector declares them; those of a metric by their labels."""
+    """Return the series by metric, as the collector declares them; those of a metric by their labels.
+
+    Metrics without a series are left out.
+    """
     found: dict[Metric, list[Series]] = {metric: [] for metric in points.metrics}
     for series in sorted(points, key=labels):
         found[series.metric].append(series)
@@ -167,14 +189,19 @@ def _in_order(points: Points) -> _Found:
 
 
 def rounded(value: float) -> str:
-    """Return a value with three decimals, or none where it is whole; a tiny one with three digits."""
+    """Return a value with three decimals, or none if it is an integer; a tiny one with three digits."""
+    # Beyond that an exponent is shorter than the digits. The first test also excludes infinity, for which
+    # int() raises.
     if abs(value) < 1e15 and value == int(value):
         return f"{int(value):,}"
     return f"{value:,.3f}" if 0.001 <= abs(value) < 1e15 else f"{value:.3g}"
 
 
 def for_people(value: float, unit: str) -> str:
-    """Return bytes and durations in a unit of a suitable size; nothing where their own is."""
+    """Return bytes and durations in a unit of a suitable size; nothing where their own is.
+
+    `unit` is the unit of the metric. Other units have no second form.
+    """
     if unit in {"byte", "gibibyte"}:
         size = value * (2**30 if unit == "gibibyte" else 1)
         text = format_bytes(size)
@@ -184,7 +211,11 @@ def for_people(value: float, unit: str) -> str:
 
 
 def _print_lines(output: Output, found: _Found) -> None:
-    """Print a line for each series that is complete: its value, or the statistics of several."""
+    """Print a line for each series that is complete: its value, or the statistics of several.
+
+    For programs such as grep and awk: exact values, no folding, no omitted tags.
+    """
+    # A live run has one value per series: statistics would repeat it six times.
     is_single = all(len(series.values) == 1 for every in found.values() for series in every)
     heads = ["value"] if is_single else ["points", "first", "last", "min", "mean", "max"]
     rows = [["metric", *heads, "unit", "tags"]]
@@ -192,13 +223,17 @@ def _print_lines(output: Output, found: _Found) -> None:
         for series in every:
             points, first, last, low, average, high = summarize(series.values)
             values = [last] if is_single else [points, first, last, low, float(f"{average:.6g}"), high]
-            unit = metric.unit.replace(" ", "_") or "-"  # one word, so that a program finds the tags
+            # Without spaces, so that a program finds the tags by counting columns.
+            unit = metric.unit.replace(" ", "_") or "-"
             rows.append([metric.name, *map(str, values), unit, visible(" ".join(labels(series)))])
     output.table(rows, range(1, 1 + len(heads)), indent=2)
 
 
 def _print_series(output: Output, found: _Found, *, is_wide: bool) -> None:
-    """Print a row for each series: its value, or the last of several with their statistics."""
+    """Print a row for each series: its value, or the last of several with their statistics.
+
+    Labels that all series share are printed once, above. `is_wide` is whether there is room for statistics.
+    """
     every = [series for some in found.values() for series in some]
     shared = shared_labels(every)
     if shared:
@@ -221,6 +256,7 @@ def _print_series(output: Output, found: _Found, *, is_wide: bool) -> None:
             columns["mean"] = [rounded(summary.mean) for summary in summaries]
             columns["max"] = [rounded(summary.high) for summary in summaries]
             columns["points"] = [f"{summary.points:,}" for summary in summaries]
+    # Computed before the unit is added: numbers are aligned to the right, the unit is not.
     right = range(1, 1 + len(columns))
     columns["unit"] = units
     cells = iter(zip(*columns.values(), strict=True))
@@ -236,6 +272,7 @@ def _print_series(output: Output, found: _Found, *, is_wide: bool) -> None:
 
 
 def _cell(value: object, *, is_exact: bool) -> str:
+    """Return a value of a table as text; `is_exact` is for a pipe."""
     if isinstance(value, float) and not is_exact:
         return rounded(value)
     return "" if value is None else visible(str(value))
