@@ -95,8 +95,8 @@ class Recording:
         except ManifestError as error:
             self.notes.append(f"{error}; its segments were read without it")
         numbered = segments(directory)
-        # An event without a session gets that of its segment; without a manifest, all of a sink are one
-        # session.
+        # An event without a session gets that of its segment; without a manifest, such events of a sink are
+        # one session.
         for _, path in numbered:
             self._add_part(path, session_of.get(path.name, f"legacy-{directory.name}"))
         # Numbers are never used twice, so that those missing were pruned.
