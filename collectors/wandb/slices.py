@@ -303,8 +303,8 @@ class Slices(Generic[T]):
         piece.failures += 1
         crowd = piece.crowd
         tries = TRIES_OF_HALF if piece.is_half and not self._retries_help else TRIES
-        # The verdict on a single row is final for this run, so that it takes more attempts; one that failed
-        # in an earlier run too needs none.
+        # The verdict on a single row is final for this run, so that it takes more attempts; a row that failed
+        # in an earlier run as well gets one.
         if crowd is not None and request.rows == 1:
             tries = 1 if crowd.offset in crowd.suspects else TRIES_OF_ROW
         if piece.failures < tries:

@@ -103,7 +103,7 @@ def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
             return _added(_columns(leaf, n_rows, unmeasured).values())
         size = getattr(leaf, "nbytes", 0)
         return _fitted(size, n_rows) if isinstance(size, int) else 0
-    # one leaf that cannot be measured costs only itself
+    # One leaf that cannot be measured costs only itself.
     except Exception as error:
         unmeasured.append(error)
         return 0

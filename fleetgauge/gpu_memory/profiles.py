@@ -26,7 +26,7 @@ MAX_RANKS = 128
 MAX_ALERTS = 50
 MAX_CONTEXT = 500
 MIN_PEAK_BYTES = 2**20  # a tracker of a process reports every page that it grows by as a new peak
-# Shorter than the period of any tracker: at first every sample has a bin of its own.
+# Shorter than the usual period of a tracker: at first every sample has a bin of its own.
 _MIN_BIN_SECONDS = 0.001
 _START = ""  # the key in a bin for the time of its first event
 # A peak is no alert in the tracker's own count.

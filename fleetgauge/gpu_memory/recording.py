@@ -348,7 +348,7 @@ def load_recording(path: str | Path, *, timelines: bool = False) -> LoadedRecord
         LoadedSession(profile, _summary(name, profile), recording, tuple(parts.get(name, ())), by_name[name])
         for name, profile in profiles.items()
     ]
-    # By name as well, so that the order of sessions of one moment is always the same.
+    # By name as well, so that the order of sessions with the same start is always the same.
     sessions.sort(key=lambda session: (session.summary.started_at_ns or 0, session.summary.session_id))
     return LoadedRecording(
         recording.path, tuple(sessions), losses, tuple(recording.oom_dumps), tuple(recording.notes)

@@ -182,7 +182,7 @@ def export_tracking_run_to_wandb(
             )
             _update_summary(run, fields)
         if config.log_artifacts:
-            # A bundle may be part of a dump: it is uploaded once.
+            # The bundle may be the dump itself, which is uploaded once.
             same = bundle is not None and oom_dump is not None and bundle.samefile(oom_dump)
             artifacts = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
             for kind, path in (artifacts | {"attribution-bundle": None if same else bundle}).items():
@@ -404,7 +404,7 @@ def _tensor_rows(directory: Path) -> list[TensorRow]:
     return sorted(rows, key=lambda row: row[3], reverse=True)
 
 
-# W&B is typed as Any here and in wandb_export: it is imported only when a run is exported.
+# W&B is typed as Any in this module: it is imported only when a run is exported.
 def _log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts: bool) -> dict[str, object]:
     """Log a bundle to a run; return what belongs into the run's summary.
 
