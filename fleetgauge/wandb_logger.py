@@ -1,7 +1,8 @@
 """A W&B run around a stage of a job, with what the stage runs on in its configuration.
 
 Knows W&B and where its settings come from. W&B is a guest in the job: where it is missing, switched off or
-out of order the job goes on without it, after one warning.
+out of order the job continues without it, after one warning. `fleetgauge.compute` collects the metadata,
+`wandb_package` imports W&B.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _log = logging.getLogger("fleetgauge.wandb")
 _PATIENCE = {"init_timeout": 30.0, "login_timeout": 30.0, "finish_timeout": 300.0}
 _SETTINGS = ("project", "entity", "mode", "dir", "group", "name")
 _SAMPLING = ("table_sample_rows", "table_sample_seed")
+# Names that older releases of W&B had for its modes.
 _MODES = {"dryrun": "offline", "run": "online"}
 # What is collected of the machine, and is another one's where a run is resumed elsewhere.
 _OF_MACHINE = ("compute", "slurm", "system")
@@ -37,11 +39,14 @@ _STARTED = {"online": "ONLINE - real-time syncing", "offline": "OFFLINE - sync l
 class WandbLogger:
     """The run of one stage, as a context manager.
 
-    The run starts on entry, with `collect_compute_metadata` in its configuration, and finishes on leaving:
-    as failed where an exception leaves with it. Project, entity, mode, dir, group, tags and name come from
-    `cfg.wandb`, the first five else from W&B's own variables; `cfg.wandb.enabled` set to false switches
-    W&B off. `run_id` ends the run's name; `id` is W&B's own, and continues that very run where it exists,
-    or as `resume` says. `run_config` is the user's own configuration, and wins over what was collected.
+    The run starts on entry, with `collect_compute_metadata` in its configuration, and finishes on leaving: as
+    failed where an exception leaves with it. Project, entity, mode, dir, group, tags and name come from
+    `cfg.wandb`, the first five else from W&B's own variables; `cfg.wandb.enabled` set to false switches W&B
+    off. `run_id` ends the run's name; `id` is W&B's own, and continues that very run where it exists, or as
+    `resume` states. `run_config` is the user's own configuration, and wins over what was collected.
+
+    After construction nothing raises: what W&B cannot do is logged, once as a warning. Without a run, the
+    methods do nothing.
     """
 
     def __init__(
@@ -57,6 +62,10 @@ class WandbLogger:
         env: Mapping[str, str] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """Read the settings; nothing is imported or started. Raises ValueError without a stage.
+
+        `cfg` is a mapping, an object or OmegaConf. `env` and `now` replace the environment and the clock.
+        """
         if not stage:
             raise ValueError("a W&B run needs the name of its stage, such as 'classify'")
         self.stage = stage
@@ -77,7 +86,7 @@ class WandbLogger:
 
     @property
     def enabled(self) -> bool:
-        """Whether W&B is switched on and installed."""
+        """Return whether W&B is switched on and installed."""
         return self._settings["mode"] != "disabled" and wandb_package.is_installed()
 
     def __enter__(self) -> Self:
@@ -90,10 +99,14 @@ class WandbLogger:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Finish the run, as failed where an exception leaves; the exception propagates."""
         self.finish(_exit_code(error))
 
     def start(self) -> None:
-        """Start the run, unless it runs already or W&B is switched off."""
+        """Start the run, unless it runs already or W&B is switched off.
+
+        Where W&B cannot be imported or started, it warns and the job continues.
+        """
         if self.run is not None:
             return
         mode = self._settings["mode"]
@@ -105,6 +118,7 @@ class WandbLogger:
             name = f"{name}-{self.run_id}"
         _print(f"[wandb] Starting run: {name} (mode={mode}, dir={self._settings.get('dir', os.curdir)})")
         try:
+            # Without it W&B would write into a temporary directory.
             if "dir" in self._settings:
                 Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)
             self._wandb = wandb_package.load()
@@ -116,7 +130,8 @@ class WandbLogger:
         _print(f"[wandb] ✓ Run started: {name} ({_STARTED.get(mode, mode)})")
 
     def finish(self, exit_code: int = 0) -> None:
-        """Finish the run; W&B calls it failed where the exit code is not 0."""
+        """Finish the run; W&B marks it as failed where the exit code is not 0."""
+        # Forgotten first: a second call, or one after a failure, does nothing.
         run, self.run = self.run, None
         if run is None:
             return
@@ -128,7 +143,10 @@ class WandbLogger:
     def log_metrics(
         self, metrics: Mapping[str, Any], step: int | None = None, commit: bool | None = None
     ) -> None:
-        """Log one row of values; with `commit=False` the next call adds to it."""
+        """Log one row of values; with `commit=False` the next call adds to it.
+
+        Without a `step`, W&B counts. A step that has passed is dropped by W&B.
+        """
         options: dict[str, Any] = {} if commit is None else {"commit": commit}
         self._attempt("metrics", lambda: self.run.log(dict(metrics), step=step, **options))
 
@@ -145,9 +163,9 @@ class WandbLogger:
         """Log a table: a DataFrame, a list of mappings, or a list of lists with its `columns`.
 
         Of a DataFrame or of mappings only `prefer_cols` are logged, where it has any of them. Of more than
-        `max_rows` rows (else `cfg.wandb.table_sample_rows`, else 1,000; W&B takes 10,000) a random sample
-        is logged; `<key>/rows` and `<key>/total_rows` say how many there are. `panel_group` is the panel
-        that W&B shows it in.
+        `max_rows` rows (else `cfg.wandb.table_sample_rows`, else 1,000; W&B takes 10,000) a random sample is
+        logged; `<key>/rows` and `<key>/total_rows` are how many there are. `panel_group` is the panel that
+        W&B shows it in.
         """
 
         def log() -> None:
@@ -181,7 +199,7 @@ class WandbLogger:
         name: str,
         type: str = "dataset",  # noqa: A002  # W&B's own name
     ) -> None:
-        """Log a file or a directory as an artifact."""
+        """Log a file or a directory as an artifact; W&B uploads it in the background."""
         self._attempt(
             f"artifact {name}", lambda: self.run.log_artifact(os.fspath(artifact_path), name=name, type=type)
         )
@@ -203,6 +221,8 @@ class WandbLogger:
         self._attempt("configuration", update)
 
     def _init(self, name: str, mode: str) -> Any:
+        """Return a new run of W&B. Raises what W&B raises."""
+        # Releases of W&B differ in their settings, and an unknown one raises.
         known = getattr(self._wandb.Settings, "model_fields", {})
         patience = {
             setting: seconds
@@ -226,9 +246,11 @@ class WandbLogger:
         )
 
     def _log_compute_metadata(self) -> None:
+        """Merge what is collected of the machine into the configuration of the run."""
         metadata = collect_compute_metadata(self._cfg, env=self._env)
 
         def update() -> None:
+            # Nested: W&B's filters do not match keys with dots.
             nested = nest(metadata)
             present = self._present((*nested, *_OF_MACHINE))
             if getattr(self.run, "resumed", False):
@@ -243,11 +265,15 @@ class WandbLogger:
         self._attempt("compute metadata", update)
 
     def _present(self, keys: Iterable[str]) -> dict[str, Any]:
-        """What the run's configuration holds under these keys: W&B does not merge them."""
+        """Return what the run's configuration has under these keys.
+
+        `config.update` replaces a nested mapping, so that it has to be merged before.
+        """
         config = self.run.config.as_dict()
         return {key: config[key] for key in keys if key in config}
 
     def _attempt(self, what: str, action: Callable[[], object]) -> None:
+        """Run an action on the run, if there is one; what it raises is logged and not raised."""
         if self.run is None:
             return
         try:
@@ -256,8 +282,9 @@ class WandbLogger:
             self._warn_lost(f"{what} could not be logged to W&B", error)
 
     def _warn_lost(self, what: str, error: Exception | None) -> None:
-        """Warn once; what else is lost after that is the same story."""
+        """Log what is lost: the first time as a warning, later ones at debug level, without the API key."""
         reason = f": {type(error).__name__}: {error}" if error is not None else ""
+        # An error of W&B may quote its settings.
         if key := self._env.get("WANDB_API_KEY"):
             reason = reason.replace(key, "[api key]")
         _log.log(
@@ -267,7 +294,7 @@ class WandbLogger:
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys with dots as mappings: W&B's filters do not find `compute.gpu_count` written as one key."""
+    """Return keys with dots as mappings: W&B's filters do not find `compute.gpu_count` written as one key."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
@@ -279,7 +306,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both as one, key by key at every depth; where they differ, `over` wins."""
+    """Return both as one, key by key at every depth; where they differ, `over` wins."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
@@ -291,7 +318,10 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of `cfg.wandb`, else of W&B's own variables."""
+    """Return the settings of `cfg.wandb`, else of W&B's own variables.
+
+    `project` and `mode` are always among them.
+    """
     section = fields(field(cfg, "wandb"), ("enabled", "tags", *_SETTINGS, *_SAMPLING))
     settings: dict[str, Any] = {key: str(section[key]) for key in _SETTINGS if section.get(key, "") != ""}
     for key in ("project", "entity", "mode", "dir", "group"):
@@ -302,6 +332,7 @@ def _settings(cfg: object, env: Mapping[str, str]) -> dict[str, Any]:
     settings["mode"] = _MODES.get(mode, mode)
     if not section.get("enabled", True) or env.get("WANDB_DISABLED", "").lower() in ("1", "true", "yes"):
         settings["mode"] = "disabled"
+    # What is not a number is ignored: a table is then sampled as by default.
     settings |= {key: int(section[key]) for key in _SAMPLING if str(section.get(key, "")).isdecimal()}
     if tags := section.get("tags"):
         settings["tags"] = [tags] if isinstance(tags, str) else tags
@@ -338,9 +369,11 @@ def _sampled_table(
 ) -> tuple[Any, int, int]:
     """Return a table of at most so many rows, selected at random, in order; its rows, and those there were.
 
-    Knows DataFrames by what they can do, without importing pandas.
+    Knows DataFrames by what they can do, without importing pandas. `preferred` are columns to log where any
+    of them exists; `seed` makes the sample repeatable. Raises what W&B raises.
     """
     if hasattr(rows, "iloc"):
+        # Two columns of one name could not be selected by name: the first is logged.
         frame = rows.loc[:, ~rows.columns.duplicated()]
         selected = _choose(list(frame.columns), preferred or columns)
         indices = _indices(len(frame), max_rows, seed)
@@ -356,11 +389,12 @@ def _sampled_table(
 
 
 def _choose(present: list[str], preferred: Sequence[str] | None) -> list[str]:
-    """Those of the preferred columns that are there, all where none is."""
+    """Return those of the preferred columns that exist, all columns where none does."""
     return [name for name in preferred or () if name in present] or present
 
 
 def _indices(count: int, most: int, seed: int) -> list[int]:
+    """Return the positions of the rows to log, in order: all, or a random sample."""
     if count <= most:
         return list(range(count))
     return sorted(random.Random(seed).sample(range(count), most))  # noqa: S311  # nothing secret

@@ -1,6 +1,7 @@
 """Import the package of W&B, which is optional.
 
-W&B makes a directory `wandb` where a job runs. Python imports that where the package is missing.
+W&B makes a directory `wandb` where a job runs. Python imports that where the package is missing: as a
+namespace package, without any of W&B's functions. `wandb_logger` and the probes import W&B through here.
 """
 
 from __future__ import annotations

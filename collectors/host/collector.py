@@ -1,7 +1,8 @@
 """Measures the node through psutil and NVML, which see all of it from inside a container too.
 
-`Node` is the state that a process keeps between ticks: CPU times and GPU energy at the last tick, and the
-counts of the last hour.
+`Node` is the state that a process has between ticks: CPU times and GPU energy at the last tick, and the
+counts of the last hour. `machine` reads CPUs, memory and disks, `gpus` and `jobs` the GPUs, `xids` their
+errors; `fleetgauge.compute.nvml` calls the driver.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from common.metric import Metric, Series
 from fleetgauge.compute.nvml import NOT_READ, error_code, read_gpus
 
 NVML_TIMEOUT_SECONDS = 10.0
+# NVML_ERROR_DRIVER_NOT_LOADED: no GPU is not an error.
 _DRIVER_NOT_LOADED = 9  # the library is installed on a machine without GPUs
 
 
@@ -45,9 +47,14 @@ class HostSettings(CollectorSettings):
 
 
 class Node:
-    """The node, and what this process has observed of it at earlier ticks."""
+    """The node, and what this process has observed of it at earlier ticks.
+
+    One thread calls `collect`, once per tick. A process that runs for a single tick has no earlier state: CPU
+    utilisation is then measured over half a second, and energy and XID errors are not counted.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Begin without observations. `clock` returns epoch seconds."""
         self._clock = clock  # the time of an XID error, which occurs between ticks
         self._cpu: machine.CpuTimes | None = None
         self._known: dict[int, GpuReading] = {}  # by index, the last reading with a name
@@ -58,10 +65,12 @@ class Node:
     def collect(self, context: Context[HostSettings]) -> Iterator[Series]:
         """Yield the samples of CPUs, memory, file systems and GPUs at `context.now`.
 
-        Report a file system or GPU that cannot be read as lost. Raises ConfigurationError for a wrong root.
+        Report a file system or GPU that cannot be read as lost. Raises ConfigurationError for a wrong root,
+        DeadlineExceededError where no time is left for the driver.
         """
         root = _root(context.settings)
         before, self._cpu = self._cpu or machine.first_cpu_times(), machine.cpu_times()
+        # None where a counter did not advance: absent, not 0.
         utilization = machine.utilization(before, self._cpu)
         samples = [] if utilization is None else [(metrics.CPU_UTILIZATION, utilization)]
         samples.extend(machine.samples(root))
@@ -76,7 +85,10 @@ class Node:
         yield from self._gpus(context, root)
 
     def _gpus(self, context: Context[HostSettings], root: Path | None) -> Iterator[Series]:
+        """Yield the samples of all GPUs; without a driver, only `host.info`."""
         at = context.now
+        # XID errors are events that NVML delivers only to a process that waits: a single run cannot count
+        # them.
         if context.stays and (self._xids is None or self._xids.is_done()):
             self._xids = XidListener(self._clock)
         reading = read_gpus(
@@ -88,11 +100,14 @@ class Node:
         found = [self._describe(gpu) for gpu in reading.gpus or ()]
         tags = machine.description(root, os.environ, next((gpu.name for gpu in found if gpu.name), None))
         yield metrics.INFO(1, at, **tags)
+        # The library is present in many images, and the driver not loaded on nodes without GPUs: only a
+        # driver that should work and does not is a loss.
         if reading.gpus is None:
             if reading.library_loads and reading.error and error_code(reading.error) != _DRIVER_NOT_LOADED:
                 context.report.lose("the GPU driver", str(reading.error))
             return
         yield metrics.GPU_COUNT_LISTED(len(found), at)
+        # With one GPU unknown, a number of GPUs that respond would be a guess.
         if None not in (lost := [gpu.lost for gpu in found]):
             yield metrics.GPU_COUNT(lost.count(False), at)
         for gpu in found:
@@ -102,14 +117,20 @@ class Node:
         yield from self._count_series(found, context)
 
     def _describe(self, gpu: GpuReading) -> GpuReading:
-        """Return the reading with its last known name and UUID: a lost GPU reports neither."""
+        """Return the reading with its last known name and UUID: a lost GPU reports neither.
+
+        With other tags, its points would be another series, and a monitor could not compare them.
+        """
         if gpu.name is not None:
             self._known[gpu.index] = gpu
         known = self._known.get(gpu.index, gpu)
         return replace(gpu, name=known.name, uuid=gpu.uuid or known.uuid)
 
     def _host_proc(self, context: Context[HostSettings], root: Path | None) -> Path | None:
-        """Return the host's proc file system; None where it is unavailable or not needed."""
+        """Return the host's proc file system; None where it is unavailable or not needed.
+
+        Where it is needed and unavailable, memory by job is reported as lost, with what to change.
+        """
         proc = (root or Path("/")) / "proc"
         if not context.settings.gpu_processes:
             return None
@@ -128,12 +149,14 @@ class Node:
             before = self._energy.get(gpu.index)
             if gpu.energy_mj is not None:
                 self._energy[gpu.index] = gpu.energy_mj
+                # A single reading is no difference: the first tick of a process counts nothing.
                 if before is not None and before <= gpu.energy_mj:  # the counter restarts with the driver
                     joules = (gpu.energy_mj - before) / 1000
                     self._count(metrics.GPU_ENERGY, joules, context.now, _tags(gpu, context))
         for second, index, xid, count in self._xids.take(before=context.now) if self._xids else ():
             tags = _tags(self._known.get(index, GpuReading(index)), context)
             self._count(metrics.GPU_XID_ERRORS, count, second, {"xid": str(xid), **tags})
+        # Points older than the intake accepts need not be sent again.
         earliest = context.window.earliest or context.now
         for (metric, tag_items), points in list(self._counts.items()):
             for second in [second for second in points if second < earliest]:
@@ -145,6 +168,10 @@ class Node:
                 del self._counts[metric, tag_items]
 
     def _count(self, metric: Metric, value: float, second: int, tags: Mapping[str, str]) -> None:
+        """Add to a count of one second.
+
+        Two errors of a second are one point: of two points of a series and second, Datadog stores the last.
+        """
         points = self._counts.setdefault((metric, frozenset(tags.items())), {})
         points[second] = points.get(second, 0) + value
 
@@ -159,25 +186,32 @@ def _root(settings: HostSettings) -> Path | None:
         raise ConfigurationError(
             f"FLEETGAUGE_HOST_ROOT is {root}, which has no proc/stat: mount the host's / there or unset it"
         )
+    # A global of psutil: every later call of this process reads the host's proc.
     psutil.PROCFS_PATH = str((root or Path("/")) / "proc")
     return root
 
 
 def _tags(gpu: GpuReading, context: Context[HostSettings]) -> dict[str, str]:
+    """Return the tags of a GPU, without unknown ones; its UUID only on request."""
     uuid = gpu.uuid if context.settings.gpu_uuid else None
     described = {"gpu": str(gpu.index), "gpu_type": gpu.name, "gpu_uuid": uuid}
     return {key: value for key, value in described.items() if value}
 
 
 def _samples(gpu: GpuReading, context: Context[HostSettings]) -> Iterator[Series]:
-    """Yield the series of one reading; an unknown value has none."""
+    """Yield the series of one reading; an unknown value has none.
+
+    Tags of a sample override those of its GPU.
+    """
     tags = _tags(gpu, context)
     lost = [] if gpu.lost is None else [Sample(metrics.GPU_LOST, int(gpu.lost), {})]
     for metric, value, sample_tags in (*lost, *gpu.samples):
+        # A MIG instance has a UUID of its own among its tags.
         if not context.settings.gpu_uuid:
             sample_tags.pop("gpu_uuid", None)
         yield metric(value, context.now, **(tags | sample_tags))
 
 
+# One per process: with --every, ticks share it.
 NODE = Node()
 COLLECTOR = Collector(name="host", settings=HostSettings, metrics=metrics.METRICS, collect=NODE.collect)

@@ -1,4 +1,7 @@
-"""The dashboard and the monitors of nodes and their GPUs."""
+"""The dashboard and the monitors of nodes and their GPUs.
+
+Declarations only: `common.dashboard` has the vocabulary, and the JSON in docs/datadog is generated from here.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Samples of one GPU through NVML: a table of queries, and the readings that need more than one call.
 
-A query that fails leaves out its own sample only.
+A query that fails leaves out its own sample only: what a GPU does not support is absent, and not 0.
+`fleetgauge.compute.nvml` has the calls and their cache.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collectors.host.jobs import memory_by_job
 from common.metric import Metric
 from fleetgauge.compute.nvml import LOST, NOT_SUPPORTED, Device, error_code
 
+# Codes of NVML by number: the module is imported where pynvml is not installed.
 _INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _UNKNOWN = 2, 13, 999
 _BYTES_TO_GIB = 2.0**-30
 _MEMORY_V2 = 0x02000028  # nvmlMemory_v2_t, which separates reserved memory from used
@@ -30,7 +32,11 @@ _PROFILE = re.compile(
 
 
 class Query(NamedTuple):
-    """How one metric is read: an NVML call, the field of its result, and the factor to the metric's unit."""
+    """How one metric is read: an NVML call, the field of its result, and the factor to the metric's unit.
+
+    `kind` is the value of a tag of that name. Calls with equal arguments are cached, so that several queries
+    may share one.
+    """
 
     metric: Metric
     function: str
@@ -95,7 +101,10 @@ SLOWDOWN_BITS = sum(REASON_BITS[reason] for reason in ("hw_slowdown", "thermal",
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """The samples of one GPU. `lost` is None where it is unknown; `error` is why the GPU was not read."""
+    """The samples of one GPU. `lost` is None where it is unknown; `error` is why the GPU was not read.
+
+    `energy_mj` is the driver's counter since it was loaded, in millijoules.
+    """
 
     index: int
     name: str | None = None
@@ -118,7 +127,8 @@ def load_pynvml() -> Any:
 def read(nvml: Any, index: int, video: bool, proc: Path | None) -> GpuReading:
     """Run all queries on the GPU at `index`. Never raises: an exception is the error of the reading.
 
-    `video` adds the video engines, `proc`, the host's proc file system, memory by job.
+    `nvml` is pynvml, or the probe's own binding with fewer functions. `video` adds the video engines, `proc`,
+    the host's proc file system, memory by job.
     """
     device = Device(nvml, None)
     try:
@@ -130,20 +140,26 @@ def read(nvml: Any, index: int, video: bool, proc: Path | None) -> GpuReading:
         return GpuReading(
             index, lost=True if error_code(error) in (*LOST, _UNKNOWN) else None, error=str(error)
         )
+    # A GPU that has fallen off the bus may answer NVML_ERROR_UNKNOWN to everything instead of GPU_IS_LOST.
     empty = not (name or uuid or samples or energy is not None)
     lost = device.lost or ("every query failed" if empty and _UNKNOWN in device.codes.values() else None)
     return GpuReading(index, name, uuid, samples, energy, lost=lost is not None, error=lost)
 
 
 def _samples(device: Device, index: int, video: bool, proc: Path | None) -> Iterator[Sample]:
+    """Yield all samples of a GPU. Memory is that of its MIG instances where there are any."""
     yield from _query(device, BASE_QUERIES)
     mig_mode = device.get_number("nvmlDeviceGetMigMode", field=0)
+    # With MIG enabled NVML has no utilisation, neither of the GPU nor of its instances. A GPU without MIG
+    # fails the query as not supported.
     if mig_mode == 0 or device.codes.get("nvmlDeviceGetMigMode") in (NOT_SUPPORTED, _FUNCTION_NOT_FOUND):
         yield from _query(device, UTILIZATION_QUERIES)
         yield from _query(device, VIDEO_QUERIES if video else ())
     instances = list(_instances(device, index))
     for instance, tags in instances or [(device, {})]:
+        # Version 2 of the structure separates reserved memory; a driver without it has total and free only.
         yield from list(_query(instance, MEMORY_QUERIES, tags)) or _query(instance, MEMORY_QUERIES_V1, tags)
+        # NVML lists the processes of an instance by its own handle.
         if proc is not None:
             for job, used in memory_by_job(instance, proc).items():
                 yield Sample(metrics.GPU_JOB_MEMORY, used * _BYTES_TO_GIB, {**tags, **dict([job])})
@@ -155,7 +171,7 @@ def _samples(device: Device, index: int, video: bool, proc: Path | None) -> Iter
 def _query(
     device: Device, queries: tuple[Query, ...], tags: dict[str, str] | None = None
 ) -> Iterator[Sample]:
-    """Yield the sample of each query that succeeds."""
+    """Yield the sample of each query that succeeds; `tags` are added to each."""
     for query in queries:
         number = device.get_number(query.function, *query.arguments, field=query.field)
         if number is not None:
@@ -164,7 +180,11 @@ def _query(
 
 
 def _instances(device: Device, index: int) -> Iterator[tuple[Device, dict[str, str]]]:
-    """Yield the MIG instances of a GPU and their tags; of compute instances that share memory, the first."""
+    """Yield the MIG instances of a GPU and their tags; of compute instances that share memory, the first.
+
+    The tag `gpu` is index, profile and number, such as `0:1g.10gb:7`. An instance without a profile in its
+    name is left out.
+    """
     seen = set()
     for instance in device.instances():
         name, number = (
@@ -179,14 +199,22 @@ def _instances(device: Device, index: int) -> Iterator[tuple[Device, dict[str, s
 
 
 def _memory_temperature(device: Device) -> Iterator[Sample]:
+    """Yield the temperature of the memory, which NVML has as a field value only.
+
+    Nothing where the GPU does not support it.
+    """
     values = device.get("nvmlDeviceGetFieldValues", (_MEMORY_TEMPERATURE,))
     if values is not None and not values[0].nvmlReturn and values[0].valueType < len(_VALUE_FIELDS):
+        # A field value is a union: its type selects the member.
         degrees = getattr(values[0].value, _VALUE_FIELDS[values[0].valueType])
         yield Sample(metrics.GPU_MEMORY_TEMPERATURE, degrees, {})
 
 
 def _clock_reasons(device: Device) -> Iterator[Sample]:
-    """Yield which reasons lower the clocks. NVML renamed the function; older drivers have the old name."""
+    """Yield which reasons lower the clocks. NVML renamed the function; older drivers have the old name.
+
+    One sample of 0 or 1 per reason, and one for those that are not normal on a busy GPU.
+    """
     bits = device.get_number("nvmlDeviceGetCurrentClocksEventReasons")
     if bits is None:
         bits = device.get_number("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -197,10 +225,15 @@ def _clock_reasons(device: Device) -> Iterator[Sample]:
 
 
 def _nvlinks(device: Device) -> Iterator[Sample]:
-    """Yield the number of active NVLinks and their errors; nothing where the state of a link is unknown."""
+    """Yield the number of active NVLinks and their errors; nothing where the state of a link is unknown.
+
+    NVML has no number of links: they are queried until one is invalid.
+    """
     active, supported = [], False
+    # More than any GPU has: the loop ends at the first invalid link.
     for link in range(_MAX_LINKS):
         state = device.get_number("nvmlDeviceGetNvLinkState", link)
+        # Removed, so that the code is that of this link and not of an earlier one.
         code = device.codes.pop("nvmlDeviceGetNvLinkState", None)
         if code == _INVALID_ARGUMENT:  # beyond the last
             break
@@ -214,5 +247,6 @@ def _nvlinks(device: Device) -> Iterator[Sample]:
     for counter, kind in enumerate(_LINK_ERRORS):
         errors = [device.get_number("nvmlDeviceGetNvLinkErrorCounter", link, counter) for link in active]
         known = [count for count in errors if count is not None]
+        # The sum over some links would fall whenever one cannot be read.
         if active and len(known) == len(active):
             yield Sample(metrics.GPU_NVLINK_ERRORS, sum(known), {"kind": kind})

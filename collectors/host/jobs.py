@@ -1,4 +1,7 @@
-"""GPU memory by Slurm job or Kubernetes pod, from the cgroups of the processes on a GPU."""
+"""GPU memory by Slurm job or Kubernetes pod, from the cgroups of the processes on a GPU.
+
+NVML reports pids of the host, so that it needs the host's pid namespace or its mounted proc.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from fleetgauge.compute.nvml import Device
 
 _MAX_CGROUP_BYTES = 65536
+# `job_<id>` is a level of the path in Slurm's hierarchies of cgroup v1 and v2 alike.
 _SLURM = re.compile(r"slurm\S*/job_(\d+)(?:/|$)", re.MULTILINE)
 # `kubepods` is optional: in a cgroup namespace the path of another pod starts with `/../`.
 _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})[/.]")
@@ -23,7 +27,10 @@ def is_host_proc(proc: Path) -> bool:
 
 
 def parse_job(cgroup: str) -> tuple[str, str] | None:
-    """Return the tag key and value of the job that a `/proc/<pid>/cgroup` names; None outside a job."""
+    """Return the tag key and value of the job that a `/proc/<pid>/cgroup` names; None outside a job.
+
+    Slurm is tried before Kubernetes.
+    """
     if slurm := _SLURM.search(cgroup):
         return "slurm_job", slurm[1]
     if pod := _POD.search(cgroup):
@@ -32,7 +39,10 @@ def parse_job(cgroup: str) -> tuple[str, str] | None:
 
 
 def memory_by_job(device: Device, proc: Path) -> dict[tuple[str, str], int]:
-    """Return the bytes of a device that each job uses, without jobs with a process of unknown usage."""
+    """Return the bytes of a device that each job uses, without jobs with a process of unknown usage.
+
+    Keys are pairs of tag key and value, as `parse_job` returns them. `proc` is the host's proc file system.
+    """
     used: dict[tuple[str, str], int] = defaultdict(int)
     unknown = set()
     for process in device.get("nvmlDeviceGetComputeRunningProcesses") or ():
@@ -41,6 +51,7 @@ def memory_by_job(device: Device, proc: Path) -> dict[tuple[str, str], int]:
                 job = parse_job(file.read(_MAX_CGROUP_BYTES).decode("utf-8", "replace"))
         except OSError:  # the process has ended
             continue
+        # NVML has no usage for some processes; a sum without them would be too small, and is left out.
         if job and process.usedGpuMemory is not None:
             used[job] += process.usedGpuMemory
         elif job:

@@ -1,6 +1,7 @@
 """CPUs, memory, file systems and OS of the node, through psutil and the mounted root of the host.
 
-In a container `/proc` shows all of the machine, but `/` and `/etc/os-release` are those of the image.
+In a container `/proc` shows all of the machine, but `/` and `/etc/os-release` are those of the image. GPUs
+are in `gpus`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,20 @@ class CpuTimes(NamedTuple):
 
 
 def cpu_times() -> CpuTimes:
-    """Return the CPU times so far. User time includes guest time; iowait counts as idle."""
+    """Return the CPU times so far. User time includes guest time; iowait counts as idle.
+
+    Guest time is therefore subtracted from the sum of all fields, where it would count twice.
+    """
     times = psutil.cpu_times()
     total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
     return CpuTimes(total - times.idle - getattr(times, "iowait", 0), total)
 
 
 def utilization(before: CpuTimes, after: CpuTimes) -> float | None:
-    """Return the percentage of CPU time in use between two readings; None where a counter did not advance."""
+    """Return the percentage of CPU time in use between two readings; None where a counter did not advance.
+
+    iowait may even decrease on Linux, so that a difference is not trusted to be positive.
+    """
     total, busy = after.total - before.total, after.busy - before.busy
     return round(min(100.0, 100 * busy / total), 1) if total > 0 and busy >= 0 else None
 
@@ -51,8 +58,12 @@ def first_cpu_times() -> CpuTimes:
 
 
 def samples(root: Path | None) -> Iterator[MachineSample]:
-    """Yield CPU count, load and memory. psutil reads the proc file system of `root` already."""
+    """Yield CPU count, load and memory. psutil reads the proc file system of `root` already.
+
+    Raises OSError or ValueError where the load of `root` cannot be read.
+    """
     yield metrics.CPU_COUNT, len(psutil.cpu_times(percpu=True))
+    # `getloadavg` cannot be pointed at another proc, which psutil's calls can.
     load = os.getloadavg()[0] if root is None else float((root / "proc/loadavg").read_text().split()[0])
     yield metrics.LOAD_1M, round(load, 2)
     memory = psutil.virtual_memory()
@@ -62,14 +73,20 @@ def samples(root: Path | None) -> Iterator[MachineSample]:
 
 
 def disk(path: str, root: Path | None) -> Iterator[MachineSample]:
-    """Yield free and used space of the file system of `path`; raises OSError where it cannot be read."""
+    """Yield free and used space of the file system of `path`; raises OSError where it cannot be read.
+
+    `path` is one of the host; with a `root`, it is measured below that.
+    """
     usage = psutil.disk_usage(path if root is None else str(resolve(root, path)))
     yield metrics.DISK_FREE, gib(usage.free)
     yield metrics.DISK_USED, usage.percent
 
 
 def description(root: Path | None, environ: Mapping[str, str], gpu_type: str | None) -> dict[str, str]:
-    """Return the tags of `host.info`, without unknown ones. A container has the kernel of its node."""
+    """Return the tags of `host.info`, without unknown ones. A container has the kernel of its node.
+
+    The OS is only known with a `root`: without one, `/etc/os-release` may be that of an image.
+    """
     tags = {
         "kernel": platform.release(),
         "os": "" if root is None else os_name(root),
@@ -81,7 +98,10 @@ def description(root: Path | None, environ: Mapping[str, str], gpu_type: str | N
 
 
 def os_name(root: Path) -> str:
-    """Return PRETTY_NAME of the os-release file below `root`, empty where there is none."""
+    """Return PRETTY_NAME of the os-release file below `root`, empty where there is none.
+
+    `etc/os-release` is a symbolic link on most distributions, relative or absolute.
+    """
     for path in ("etc/os-release", "usr/lib/os-release"):
         try:
             with resolve(root, path).open("rb") as file:
@@ -95,6 +115,8 @@ def os_name(root: Path) -> str:
 
 def resolve(root: Path, path: str) -> Path:
     """Return a path of the host below `root`; raises OSError for a symbolic link out of it."""
+    # An absolute link of the host would lead into the container's own root: measuring that would be silently
+    # wrong.
     resolved = (root / path.lstrip("/")).resolve()
     if not resolved.is_relative_to(root.resolve()):
         raise OSError(f"a symbolic link leads out of {root}")

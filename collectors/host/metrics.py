@@ -1,4 +1,8 @@
-"""Metrics of the host collector. Their host is the node, not the pod that measures."""
+"""Metrics of the host collector. Their host is the node, not the pod that measures.
+
+docs/metrics.md and metadata.csv are generated from these declarations; `machine`, `gpus` and `collector` emit
+them.
+"""
 
 from __future__ import annotations
 

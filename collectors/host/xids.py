@@ -1,4 +1,7 @@
-"""XID errors, which NVML reports as events only: with --every a thread waits for them."""
+"""XID errors, which NVML reports as events only: with --every a thread waits for them.
+
+The kernel log has them as well, but reading it needs privileges that the pod does not request.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class XidListener:
-    """Counts XID errors by second, GPU index and XID from its construction on."""
+    """Counts XID errors by second, GPU index and XID from its construction on.
+
+    The lock protects the counts, which the listening thread adds to and `take` removes.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -36,13 +42,19 @@ class XidListener:
         return not self._thread.is_alive() and not self._counts
 
     def take(self, before: int) -> list[tuple[int, int, int, int]]:
-        """Remove and return (second, GPU index, XID, count) of the seconds before `before`."""
+        """Remove and return (second, GPU index, XID, count) of the seconds before `before`.
+
+        The current second stays until it is over: sent in two parts, the second would overwrite the first.
+        """
         with self._lock:
             complete = [key for key in self._counts if key[0] < before]
             return [(*key, self._counts.pop(key)) for key in complete]
 
     def _listen(self) -> None:
-        """Count events until the driver is shut down. Ticks benefit: NVML stays initialised as long."""
+        """Count events until the driver is shut down. Ticks benefit: NVML stays initialised as long.
+
+        A failure to begin ends the thread; `is_done` then lets the collector try again.
+        """
         try:
             nvml = load_pynvml()
             nvml.nvmlInit()
@@ -55,6 +67,7 @@ class XidListener:
         except Exception as error:  # no driver, or none with events
             log.debug("cannot listen for XID errors: %s", error)
             return
+        # The timeout bounds each wait, as a thread inside the driver cannot be interrupted.
         while handles:
             try:
                 event = nvml.nvmlEventSetWait(events, WAIT_MILLISECONDS)
@@ -72,7 +85,10 @@ class XidListener:
 
 # Any: the binding has no types.
 def _register(nvml: Any, events: Any, index: int) -> tuple[int | None, int] | None:
-    """Register a GPU for XID events and return the address of its handle with its index; None on failure."""
+    """Register a GPU for XID events and return the address of its handle with its index; None on failure.
+
+    A GPU that cannot be registered, such as a lost one, does not prevent listening to the others.
+    """
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         nvml.nvmlDeviceRegisterEvents(handle, _XID_EVENT, events)
@@ -83,4 +99,5 @@ def _register(nvml: Any, events: Any, index: int) -> tuple[int | None, int] | No
 
 
 def _address(handle: Any) -> int | None:
+    """Return the address that a handle points to: events carry a new handle object for the same GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value

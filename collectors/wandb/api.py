@@ -60,7 +60,10 @@ class RefusedKeyError(ConfigurationError):
 
 
 class FailedRequestError(TransientError):
-    """A request that may succeed at another attempt."""
+    """A request that may succeed at another attempt.
+
+    `failure` is what it means for the rows requested; `wait` is the delay that the server requests, or None.
+    """
 
     def __init__(
         self, message: str, failure: Failure = Failure.ANSWERLESS, wait: float | None = None
@@ -78,9 +81,10 @@ class UnknownFieldsError(Exception):  # resolved by requesting less
 
 
 class Api:
-    """The API with one key."""
+    """The API with one key. Immutable, so that threads may share it."""
 
     def __init__(self, settings: WandbSettings, http: Http) -> None:
+        """Prepare the headers: W&B takes the key as the password of a user `api` (Basic authentication)."""
         self.url = f"{settings.base_url}/graphql"
         token = base64.b64encode(f"api:{settings.api_key.get_secret_value()}".encode()).decode()
         remember_secret(token)  # which is as secret as the key
@@ -90,10 +94,14 @@ class Api:
     def post(
         self, query: str, variables: Mapping[str, Json], deadline: Deadline, largest: int = MAX_RESPONSE_BYTES
     ) -> Reply:
-        """Send a query; return the answer, which `read` takes. Raises one of the errors above."""
+        """Send a query; return the answer, which `read` takes. Raises one of the errors above.
+
+        `largest` is how many bytes an answer may have. DeadlineExceededError once the deadline has passed.
+        """
         body = orjson.dumps({"query": query, "variables": variables})
         try:
             return self._http.post(self.url, body, self._headers, deadline, largest)
+        # Both are cured by fewer rows.
         except (TimedOutError, TooLargeError) as error:
             raise FailedRequestError(str(error), Failure.HEAVY) from None
         except UnavailableError as error:
@@ -105,13 +113,17 @@ class Api:
             raise _rejection(error) from error
 
     def read(self, reply: Reply) -> tuple[Data, str]:
-        """Return the data of an answer, and the errors beside it. Raises one of the errors above."""
+        """Return the data of an answer, and the errors beside it. Raises one of the errors above.
+
+        GraphQL reports errors with HTTP 200, so that the status says nothing about them.
+        """
         try:
             document: Json = orjson.loads(reply.body)
         except orjson.JSONDecodeError as error:
             raise FailedRequestError(f"sent an answer that is not JSON: {error.msg}") from None
         if not isinstance(document, dict):
             raise FailedRequestError(f"sent an answer that is not GraphQL: a JSON {type(document).__name__}")
+        # Unknown fields are searched in the complete text, before it is shortened for messages.
         errors, data = _errors(document), document.get("data")
         fields, errors = _unknown_fields(errors), errors[:500]
         if fields:
@@ -121,6 +133,8 @@ class Api:
         if not isinstance(data, dict):
             reason = errors or "and without an error"
             raise FailedRequestError(f"{self.url} answered without data: {reason}", Failure.QUICK)
+        # A bad key can get HTTP 200, `viewer: null` and no error: every query selects the viewer for this
+        # test.
         if data.get("viewer") is None and not errors:
             raise RefusedKeyError(
                 f"{self.url} does not accept the key; check WANDB_API_KEY and WANDB_BASE_URL"
@@ -133,6 +147,7 @@ class Api:
             self.read(self.post(VIEWER, {}, deadline))
         except RefusedProjectError as error:
             cause = error.__cause__
+            # 401 and 403 concern the key; anything else on a query that names no project is a wrong address.
             is_key = isinstance(cause, RejectedError) and cause.status in {401, 403}
             settings = "WANDB_API_KEY and WANDB_BASE_URL" if is_key else "WANDB_BASE_URL"
             raise RefusedKeyError(f"{cause or error}; check {settings}") from None
@@ -146,7 +161,10 @@ class Api:
 
 
 def _rejection(error: RejectedError) -> Exception:
-    """Return what a refused request means. Whether the key is refused for anything, `check_key` finds out."""
+    """Return what a refused request means. Whether the key is refused for anything, `check_key` finds out.
+
+    W&B refuses a single project with 403 or 404, so that neither condemns the key or the address.
+    """
     if error.status in {401, 403}:
         return RefusedProjectError(f"{error}; check that WANDB_API_KEY may read the project")
     if error.status == 404:
@@ -155,6 +173,7 @@ def _rejection(error: RejectedError) -> Exception:
         return FailedRequestError(str(error), Failure.HEAVY)
     if error.status < 400 or error.status == 405:
         return RefusedProjectError(str(error))
+    # The body is a JSON document whose quotes are escaped; the pattern expects the message itself.
     text = error.body.decode(errors="replace").replace('\\"', '"')
     if fields := _unknown_fields(text):
         return UnknownFieldsError(str(error), fields)
@@ -172,4 +191,5 @@ def _errors(document: Data) -> str:
 
 
 def _unknown_fields(text: str) -> set[str]:
+    """Return the fields that an error text rejects, by themselves or for an argument of theirs."""
     return {field or argument for field, argument in _UNKNOWN_FIELD.findall(text)}

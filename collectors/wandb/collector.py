@@ -1,4 +1,8 @@
-"""Read the runs of each project, and yield its metrics at one tick or at many."""
+"""Read the runs of each project, and yield its metrics at one tick or at many.
+
+The entry points of `--check`, `--explain` and a run. Reading is in `reader`, computing in `ledger` and
+`utilization`.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +51,18 @@ class _ReadProject(NamedTuple):
 
 
 def collect(context: Context[WandbSettings]) -> Iterator[Series]:
-    """Yield the metrics of every project at each tick of the window, oldest first."""
+    """Yield the metrics of every project at each tick of the window, oldest first.
+
+    A project that cannot be read or computed is reported as lost. Raises FleetgaugeError where none can be
+    read.
+    """
     window = context.window
     if not window.ticks:
         why = f"that of {iso(window.until)} was sent already" if window.is_live else "none is in the window"
         log.info("there is no tick to send: %s", why)
         return
     projects = _read(context)
+    # Day by day over all projects, as the series are to be yielded oldest first.
     for stretches in zip_longest(*(_stretches(project, context) for project in projects), fillvalue=()):
         for series in stretches:
             yield from series
@@ -63,6 +72,7 @@ def collect(context: Context[WandbSettings]) -> Iterator[Series]:
 
 def _stretches(project: _ReadProject, context: Context[WandbSettings]) -> Iterator[list[Series]]:
     """Yield the series of each stretch of a project. One that cannot be computed is lost, and no other."""
+    # The ledger sees whatever users put into W&B: a fault in one project must not cost the others.
     try:
         yield from project.ledger.stretches()
     except Exception as error:
@@ -93,9 +103,13 @@ def _present(projects: list[_ReadProject], context: Context[WandbSettings]) -> I
 def explain(
     context: Context[WandbSettings], metric: Metric, tags: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """Return the runs behind one number at the last tick of the window."""
+    """Return the runs behind one number at the last tick of the window.
+
+    `tags` select the series. Raises FleetgaugeError where nothing can be read.
+    """
     rows: list[Row] = []
     for _, runs, ledger, observation in _read(context):
+        # The limit on groups is only known once the last tick is computed.
         for _ in ledger.stretches():
             pass
         rows += explain_project(metric, tags, ledger, runs, observation, context.settings)
@@ -103,10 +117,14 @@ def explain(
 
 
 def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
-    """Read every project, and store in the memory what was observed of active runs."""
+    """Read every project, and store in the memory what was observed of active runs.
+
+    Stored before anything is sent: what was observed remains true where Datadog refuses the points.
+    """
     settings, window = context.settings, context.window
     ticks, at, max_gap = window.ticks, window.ticks[-1], 2 * window.step
     reader = Reader(context)
+    # A backfill ends in the past: runs created after its last tick cannot count in it.
     created_before = None if window.is_live else ticks[-1] + 1
     listings = reader.listings(reader.select(touched_since(ticks[0] - settings.window, created_before)))
     if unmatched := _unmatched_prices(listings, settings):
@@ -129,8 +147,13 @@ def _read(context: Context[WandbSettings]) -> list[_ReadProject]:
 def _read_active(
     reader: Reader, listings: list[Listing], context: Context[WandbSettings]
 ) -> dict[Project, list[Run]]:
-    """Return the running runs of each project with their system metrics; a project that fails is lost."""
+    """Return the running runs of each project with their system metrics; a project that fails is lost.
+
+    System metrics are heavy, so that they are a second listing, of active runs only. Empty where the server
+    does not know them.
+    """
     settings, at = context.settings, context.window.ticks[-1]
+    # A project without an active run needs no request: nothing of it can be observed.
     found: dict[Project, list[Run]] = {
         listing.project: [] for listing in listings if not active_runs(listing.runs, at, settings)
     }
@@ -146,7 +169,7 @@ def _read_active(
 
 
 def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> str | None:
-    """Return what to say of prices that match no GPU type of any run; None where there are none."""
+    """Return the warning for prices that match no GPU type of any run; None where there are none."""
     types = {run.owner.gpu_type for listing in listings for run in listing.runs if run.gpus}
     unmatched = unmatched_prices(settings.prices, types) if types else []
     if not unmatched:
@@ -158,7 +181,10 @@ def _unmatched_prices(listings: Iterable[Listing], settings: WandbSettings) -> s
 
 
 def check(context: Context[WandbSettings]) -> Iterator[str | FleetgaugeError]:
-    """Read one run of each project that is named, and of one of each entity, with the complete query."""
+    """Read one run of each project that is named, and of one of each entity, with the complete query.
+
+    Yields a line for each thing that is good, and an error for each that is not. Raises RefusedKeyError.
+    """
     settings, reader = context.settings, Reader(context)
     filters = touched_since(context.now - settings.window)
     projects = reader.select(filters)

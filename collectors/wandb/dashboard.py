@@ -1,4 +1,7 @@
-"""The dashboards and monitors of the W&B collector: the fleet, push-to-main and sweeps."""
+"""The dashboards and monitors of the W&B collector: the fleet, push-to-main and sweeps.
+
+Declarations only: `common.dashboard` has the vocabulary, and the JSON in docs/datadog is generated from here.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ _PROJECT_LINK = ("Open the project in W&B", "https://wandb.ai/{{entity.value}}/{
 
 
 def _success_rate(completed: Metric, failed: Metric) -> Widget:
+    """Return the share of completed runs among those that completed or failed."""
     share = (completed, failed)
     return value("Success rate, last 24 h", completed, share_of=share, colours=bad_below(80, 95))
 

@@ -1,7 +1,7 @@
 """List the runs behind one number: `run_collector.py wandb --explain METRIC [tag=value …]`.
 
-What a run adds is the value that the metric has for a project with that run alone, from the
-code that computes what is sent, so that both agree.
+What a run adds is the value that the metric has for a project with that run alone, from the code that
+computes what is sent, so that both agree: `ledger` and `utilization`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def explain_project(
     the runs that have it, a throughput the run it is of, and any other value all runs it is computed from. No
     run can be listed for `wandb.runs.unseen`.
     """
+    # Compared as Datadog stores them: a person copies a tag from a dashboard.
     selected = {normalise_tag(f"{key}:{value}") for key, value in tags.items()}
     if metric.name in {each.name for each in m.OBSERVED}:
         parts = [*_observed_parts(metric, selected, ledger, observation, settings)] if observation else []
@@ -90,7 +91,7 @@ def explain_project(
 
 
 def as_table(metric: Metric, rows: list[Row]) -> list[dict[str, object]]:
-    """Return rows for a person; where there are too many, the last one stands for all that remain."""
+    """Return rows for a person; where there are too many, the last one represents all that remain."""
     rows = sorted(rows, key=lambda row: -row.adds)
     table: list[dict[str, object]] = [row._asdict() for row in rows[:MAX_ROWS]]
     if others := rows[MAX_ROWS:]:
@@ -109,6 +110,7 @@ def _ledger_parts(
             placed = ledger.group_tags(ledger.counted_group(run.owner.group))
             if not _has_tags((f"{key}:{value}" for key, value in placed.items()), selected):
                 continue
+        # One tick of one run is cheap, and needs no second implementation of the metrics.
         alone = Ledger(ledger.project, [run], ledger.last_tick, settings, live=True)
         for series in (each for stretch in alone.stretches() for each in stretch):
             if series.metric is metric and (metric.open_tags or _has_tags(series.tags, selected)):

@@ -5,6 +5,8 @@ A group is formed by tag values as Datadog stores them, so that `Ann` and `ann` 
 The type of a GPU is the name that its driver reports, in lower case; without the vendor and series, the form
 factor and the kind of memory; with the memory size only for models that are sold with several. The result
 must be a model (`h100`, `mi300x`) or a family and a model (`rtx-a6000`); any other name stays as it is.
+
+`runs` calls this for every run; `ledger` sums by group.
 """
 
 from __future__ import annotations
@@ -56,7 +58,12 @@ NO_OWNER = Owner()
 
 
 class Owners:
-    """Reads the owners of runs: the same object for all runs of an owner."""
+    """Reads the owners of runs: the same object for all runs of an owner.
+
+    `group_by` is as in the settings; with a `hash_key`, users are sent as keyed hashes. The cache is what a
+    backfill of hundreds of thousands of runs needs: normalising tags is slow. Raises ValueError as
+    `tag_keys`.
+    """
 
     def __init__(
         self,
@@ -65,6 +72,7 @@ class Owners:
         hash_key: str | None = None,
     ) -> None:
         self.tags = tag_keys(group_by)
+        # User, GPU type and kind are read anyway; the others need a source each.
         fields = [(tag, by) for tag, by in zip(self.tags, group_by, strict=True) if by not in _GIVEN]
         self._sources = [_source(by) for _, by in fields]
         self._keys = (*_GIVEN, *(tag for tag, _ in fields))
@@ -89,9 +97,12 @@ class Owners:
         return owner
 
     def _value(self, tag: str, raw: str | None) -> str:
+        """Return the value of a tag as Datadog stores it, with the user hashed where there is a key."""
         value = wire_value(tag, gpu_type(raw or "") if tag == "gpu_type" else raw or "")
         if tag != "user" or value == UNKNOWN or self._hash_key is None:
             return value
+        # Keyed, because a plain hash of a username can be found by trying all names. Hashed after
+        # normalising, so that `Ann` and `ann` stay one user.
         return hmac.new(self._hash_key.encode(), value.encode(), hashlib.sha256).hexdigest()[:12]
 
 
@@ -106,7 +117,10 @@ def other_group(group: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def tag_keys(group_by: Sequence[str]) -> tuple[str, ...]:
-    """Return the tag keys of groups; ValueError for a value that cannot be grouped by."""
+    """Return the tag keys of groups: the names in `FIXED`, or `team` for `tag:team=`.
+
+    Raises ValueError for a value that cannot be grouped by, a reserved key, and two parts with the same key.
+    """
     keys: list[str] = []
     for by in group_by:
         key = by
@@ -136,11 +150,15 @@ def gpu_type(name: str) -> str:
 
 
 def parse_prices(texts: Sequence[str]) -> dict[str, int]:
-    """Return prices by GPU type, in millionths of a dollar, from `h100=2.49`; ValueError for other text."""
+    """Return prices by GPU type, in millionths of a dollar, from `h100=2.49`; ValueError for other text.
+
+    The type may be written as the driver writes it: it is normalised like that of a run.
+    """
     prices: dict[str, int] = {}
     for text in texts:
         name, _, amount = text.rpartition("=")
         try:
+            # Decimal and not float: a price of 1.79 is exact.
             price = Decimal(amount.strip())
         except InvalidOperation:
             price = Decimal("NaN")
@@ -154,7 +172,10 @@ def parse_prices(texts: Sequence[str]) -> dict[str, int]:
 
 
 def price_of(gpu: str, prices: Mapping[str, int]) -> int | None:
-    """Return the price of a GPU type: its own, else that of its model in any size, else the default."""
+    """Return the price of a GPU type: its own, else that of its model in any size, else the default.
+
+    None without any of these.
+    """
     for name in (gpu, _without_size(gpu), DEFAULT):
         if name in prices:
             return prices[name]
@@ -168,6 +189,7 @@ def unmatched_prices(prices: Mapping[str, int], types: Iterable[str]) -> list[st
 
 
 def _without_size(gpu: str) -> str:
+    """Return the model of a type with a memory size: `a100` for `a100-80gb`; any other type as it is."""
     model, _, size = gpu.rpartition("-")
     return model if model in _SOLD_IN_SIZES and _MEMORY.fullmatch(size) else gpu
 

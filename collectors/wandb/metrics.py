@@ -1,7 +1,8 @@
 """The metrics of the W&B collector, each with its formula. All are gauges, true at their tick.
 
 The window is the 24 hours (`FLEETGAUGE_WANDB_WINDOW`) up to the tick, both ends included. The end of a run is
-its last heartbeat, once its state is terminal.
+its last heartbeat, once its state is terminal. docs/metrics.md and metadata.csv are generated from these
+declarations; `ledger` and `utilization` compute them.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ UNSEEN = _gauge(
     "Runs that W&B counts in its listing but does not return: hidden from the key, or not servable.",
 )
 
+# Durations and GPU time.
 AVG_DURATION = _single(
     "training.avg_duration_hours",
     "hour",
@@ -95,6 +97,7 @@ UTILIZATION = _single(
     "100 x usage.gpus_busy / usage.gpus_reporting over the project. Absent when no GPU reports.",
 )
 
+# Push-to-main runs, by the pattern of their names.
 PUSH_COMPLETED = _gauge(
     "push_to_main.runs_completed_24h", "run", "Push-to-main runs that ended in the window as finished."
 )
@@ -141,6 +144,7 @@ PUSH_CONFIG_STEPS = _single(
     "config",
 )
 
+# Sweeps.
 SWEEP_TOTAL = _gauge(
     "sweep.runs_total_24h", "run", "Sweep runs that ended in the window in any state, plus active."
 )
@@ -164,6 +168,7 @@ def _usage(name: str, unit: str, text: str) -> Metric:
     return gauge(f"wandb.{name}", unit, text, *_TAGS, *_GROUP_TAGS, open_tags=True, combines=Combine.SUM)
 
 
+# Usage by group. Sums and never ratios, so that a dashboard can add them over any grouping.
 USAGE_ACTIVE = _usage("usage.runs_active", "run", "The group's part of runs.active.")
 USAGE_GPUS = _usage("usage.gpus_in_use", "", "The group's part of training.gpus_in_use.")
 USAGE_HOURS = _usage("usage.gpu_hours_24h", "hour", "The group's part of training.total_gpu_hours_24h.")
@@ -262,4 +267,5 @@ OBSERVED = (
 # Only the present shows these: a run that was pending or stale may have ended since.
 LIVE_ONLY = frozenset({PENDING, OLDEST_PENDING, STALE, UNSEEN, *OBSERVED})
 
+# In the order of this file, which is that of the generated documents.
 METRICS = tuple(value for value in [*globals().values()] if isinstance(value, Metric))  # in order

@@ -1,7 +1,8 @@
 """The GraphQL queries: what they select and filter, how their answers are read, and which projects there are.
 
 The core of each selection is what the official client itself selects. Every other field and argument is
-optional: where the server rejects it, the query is written again without it.
+optional: where the server rejects it, the query is written again without it. `api` sends the queries, `runs`
+parses a row, `reader` decides what to send.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ Filter = Mapping[str, object]
 
 
 class Extra(Enum):
-    """What a server may lack: how it is selected, and what is lost without it."""
+    """What a server may lack: how it is selected, and what is lost without it.
+
+    A self-hosted server may be older than the client, and newer servers drop fields such as `runInfo`.
+    """
 
     COMPUTE_SECONDS = ("computeSeconds", "the duration of a resumed run includes its pauses")
     RUN_INFO = ("runInfo { gpuCount }", "the GPUs of runs of older clients are assumed")
@@ -64,7 +68,7 @@ class Extra(Enum):
 
     @property
     def fields(self) -> list[str]:
-        """The fields by which a server may reject it."""
+        """Return the fields by which a server may reject it: an error names a field, never the selection."""
         return re.findall(r"\b[a-z]\w+\b(?!:)", self.value[0].partition("(")[0])
 
     def __str__(self) -> str:
@@ -75,6 +79,7 @@ _GROUPS = {"user": Extra.USER, "group": Extra.GROUP, "job_type": Extra.JOB_TYPE}
 _RUN_FIELDS = (Extra.COMPUTE_SECONDS, Extra.RUN_INFO, *_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS)
 _EXTRAS = {name: extra for extra in Extra for name in extra.fields}
 
+# Every query selects `viewer`, which shows whether the key is accepted (`Api.read`).
 _RUNS = """\
 query Runs(
   $entity: String!, $project: String!, $filters: JSONString, $order: String, $first: Int, $after: String
@@ -110,6 +115,7 @@ def touched_since(cutoff: int, created_before: int | None = None) -> Filter:
 
     By creation alone, the long runs that end today would be missed; by heartbeat alone, those that never had
     one. A run that has not ended counts whatever its age. A backfill needs none that was created behind it.
+    Times are seconds since the epoch.
     """
     since = {"$gte": iso(cutoff)}
     unended = [{"state": state.value} for state in State if state not in TERMINAL]
@@ -126,14 +132,20 @@ def active_since(time: int) -> Filter:
 
 
 def unneeded(group_by: Iterable[str], *, system_metrics: bool) -> frozenset[Extra]:
-    """Return the parts of the query for runs that need not be selected."""
+    """Return the parts of the query for runs that need not be selected.
+
+    `group_by` are the parts of a group as in the settings. `systemMetrics` alone is about 10 kB per run.
+    """
     needed = {Extra.TAGS if by.startswith("tag:") else _GROUPS.get(by) for by in group_by}
     needed |= {Extra.USER, Extra.SYSTEM_METRICS} if system_metrics else set()
     return frozenset({*_GROUPS.values(), Extra.TAGS, Extra.SYSTEM_METRICS} - needed)
 
 
 def without(error: UnknownFieldsError, missing: frozenset[Extra], url: str) -> frozenset[Extra]:
-    """Return what a server lacks, after it rejected a query; SourceError where that must be selected."""
+    """Return what a server lacks, after it rejected a query; `missing` is what was known before.
+
+    Raises SourceError where a rejected field must be selected, or was left out already.
+    """
     found = {_EXTRAS.get(name) for name in error.fields}
     unknown = frozenset(extra for extra in found if extra is not None)
     if None in found or unknown <= missing:
@@ -150,7 +162,10 @@ def _selection(extras: Iterable[Extra], missing: Collection[Extra]) -> str:
 def runs_query(
     project: Project, filters: Filter, request: SliceRequest, missing: Collection[Extra], reading: RunReader
 ) -> tuple[str, dict[str, Json]]:
-    """Return the query for the runs of a slice that pass a filter, and its variables."""
+    """Return the query for the runs of a slice that pass a filter, and its variables.
+
+    `missing` are the parts to leave out, `reading` knows the keys of config and summary to select.
+    """
     config, summary = (
         "" if extra in missing else f"(keys: {json.dumps(keys)})"
         for extra, keys in (
@@ -159,8 +174,11 @@ def runs_query(
         )
     )
     total, more = _selection([Extra.TOTAL_COUNT], missing), _selection(_RUN_FIELDS, missing)
+    # Half-open and in whole seconds: neighbouring slices share no run and leave none out.
     limits = {"$gte": request.since, "$lt": request.until}
     created = {key: iso(limit) for key, limit in limits.items() if limit is not None}
+    # W&B's cursor is the offset of the last row in base64, so that any offset can be requested without paging
+    # to it.
     after = f"arrayconnection:{request.offset - 1}".encode()
     return _RUNS % {"total": total, "config": config, "summary": summary, "more": more}, {
         "entity": project.entity,
@@ -181,7 +199,11 @@ class RunPage(NamedTuple):
 
 
 def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> RunPage:
-    """Return the page of runs in an answer, or raise what it means that there is none."""
+    """Return the page of runs in an answer, or raise what it means that there is none.
+
+    A row that cannot be read is None in the page: it was seen, and counts for completeness. Raises
+    UnknownProjectError, RefusedProjectError, FailedRequestError, or SourceError for an unknown shape.
+    """
     data, errors = api.read(reply)
     found = data.get("project")
     if found is None and not errors:
@@ -195,6 +217,7 @@ def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> R
     flaws: dict[str, list[str]] = {}
     with _known_shape(str(project)):
         runs = found["runs"]
+        # By the schema a row that cannot be served makes the complete list null; it also happens under load.
         if runs is None and errors:
             raise FailedRequestError(f"{api.url} could not list runs: {errors}", Failure.QUICK)
         information, total = runs["pageInfo"], runs.get("totalCount")
@@ -211,6 +234,7 @@ def read_runs(api: Api, project: Project, reply: Reply, reading: RunReader) -> R
             rows[key] = run
             if of_run:
                 flaws[key] = of_run
+        # `type` and not `isinstance`: JSON's true is no count.
         count = total if type(total) is int else None
         end = _offset(information.get("endCursor"))
         return RunPage(Page(rows, times, count, bool(information["hasNextPage"]), end), flaws, errors)
@@ -256,7 +280,8 @@ class ProjectInfo(NamedTuple):
 class Projects:
     """The projects to read. `lost` are entities that cannot be listed, and projects with another's tags.
 
-    Those that were `found` in an entity's listing may go at any time: that is not an error.
+    Those that were `found` in an entity's listing may go at any time: that is not an error. `filters` select
+    the runs that are counted per project; `pause` is the wait between two pages, in seconds.
     """
 
     api: Api
@@ -272,7 +297,8 @@ class Projects:
     def select(self, named: list[Project], remembered: Collection[Project] = ()) -> None:
         """List each entity whose name is followed by *, and select every project once.
 
-        Where a listing lacks a `remembered` project, the entity is listed again.
+        A listing is read in pages and may miss a project that exists: where it lacks a `remembered` one, the
+        entity is listed again. An entity that cannot be listed is `lost`, with its error.
         """
         for project in named:
             if project.name != "*":
@@ -297,7 +323,10 @@ class Projects:
         return project in self.found and self.found[project].runs == 0
 
     def is_deleted(self, project: Project) -> bool:
-        """Return whether two more listings of its entity lack a project that an earlier one had."""
+        """Return whether two more listings of its entity lack a project that an earlier one had.
+
+        False where that cannot be found out.
+        """
         try:
             return project in self.found and all(project not in self._list(project.entity) for _ in range(2))
         except FleetgaugeError as error:
@@ -305,7 +334,7 @@ class Projects:
             return False
 
     def _list(self, entity: str) -> dict[Project, ProjectInfo]:
-        """Return the projects of an entity; an error where it cannot be listed."""
+        """Return the projects of an entity. Raises FleetgaugeError where it cannot be listed."""
         listed: dict[Project, ProjectInfo] = {}
         after: str | None = None
         while True:
@@ -317,6 +346,7 @@ class Projects:
                 )
             except TransientError as error:
                 raise SourceError(f"cannot list the projects of {entity}: {error}") from None
+            # A server that repeats a page with a next cursor would be read forever.
             is_new = not page.keys() <= listed.keys()
             listed |= page
             if after is None:
@@ -327,10 +357,11 @@ class Projects:
                 self.deadline.sleep(min(self.pause, max(0.0, self.deadline.remaining())))
 
     def _page(self, entity: str, after: str | None) -> tuple[dict[Project, ProjectInfo], str | None]:
-        """Return a page of projects, and the cursor behind which there are more.
+        """Return a page of projects, and the cursor behind which there are more; None where there are none.
 
         Counting runs may be too much for the server: after a few failures it is not requested.
         """
+        # A count per project saves a request for every project without runs to read.
         counts = Extra.RUN_COUNT not in self.missing
         text = _PROJECTS % {
             "variable": ", $filters: JSONString" if counts else "",
@@ -371,7 +402,8 @@ class Projects:
     def _lose_collisions(self, named: list[Project]) -> None:
         """Of projects that Datadog stores under the same tags, keep the one that was created first.
 
-        Where that is unknown of any of them, it is the one named first, then the first by name.
+        Where that is unknown of any of them, it is the one named first, then the first by name. Sent under
+        the same tags, points of both would overwrite each other.
         """
         groups: dict[tuple[str, str], list[Project]] = defaultdict(list)
         for project in self.selected:

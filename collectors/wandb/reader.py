@@ -2,7 +2,7 @@
 
 Threads only send requests. Everything else is decided in the thread that iterates: what is requested next
 (`slices`), what is retried and when, and how all connections keep to the server's limits. The result does not
-depend on which answer comes first.
+depend on which answer comes first. Parsing also happens in that thread, so that no state needs a lock.
 """
 
 from __future__ import annotations
@@ -77,11 +77,15 @@ class Listing:
         return None if total is None else max(0, total - len(self.slices.rows))
 
     def add(self, request: SliceRequest, read: RunPage) -> None:
-        """Add a page; a run that is shown again replaces itself."""
+        """Add a page; a run that is shown again replaces itself, with its flaws.
+
+        Raises SourceError as `Slices` does.
+        """
         self.trouble = None
         if read.errors:
             self.errors += 1
             log.warning("W&B answered for %s with errors beside the data: %s", self.project, read.errors)
+        # Slices overlap by a second, so that a run may be on two pages: its flaws count once.
         if self.flaws:
             self.flaws = {run: flaws for run, flaws in self.flaws.items() if run not in read.page.rows}
         self.flaws |= read.flaws
@@ -93,7 +97,10 @@ _Sent = tuple[Listing, SliceRequest, float]  # a request, and when it was sent
 
 
 class Reader:
-    """Reads the projects of one run; `missing` are the parts of the query that the server does not know."""
+    """Reads the projects of one run; `missing` are the parts of the query that the server does not know.
+
+    What a server rejects once is left out of every later query, whatever its project.
+    """
 
     def __init__(self, context: Context[WandbSettings]) -> None:
         settings = context.settings
@@ -108,12 +115,14 @@ class Reader:
     def select(self, filters: Filter) -> Projects:
         """Return the projects that the settings name and this shard reads; `filters` are of their runs.
 
-        Collisions are resolved over the projects of all shards.
+        Collisions are resolved before the shard selects its own, as two projects with the same tags may
+        belong to different shards.
         """
         context, named = self.context, self.context.settings.chosen()
         if any(project.name == "*" for project in named):
             context.report.progress("listing projects", 0, None)
         projects = Projects(self._api, context.deadline, filters, context.settings.pause)
+        # The memory is a file that may be damaged: any entry that is not a path is ignored.
         known = context.memory.get(KNOWN)
         paths = [path for path in known if isinstance(path, str)] if isinstance(known, list) else []
         projects.select(named, [Project(*path.split("/", 1)) for path in paths if "/" in path])
@@ -129,7 +138,8 @@ class Reader:
     def listings(self, projects: Projects) -> list[Listing]:
         """Return the listing of each project, in their order; count what was dropped, lose what failed.
 
-        Where nothing could be read, the first error is raised.
+        Where nothing could be read, the first error is raised. A project that was deleted since its entity
+        was listed is neither read nor lost.
         """
         failed = dict[Project, Exception](projects.lost)
         read: dict[Project, Listing] = {}
@@ -140,6 +150,7 @@ class Reader:
                 log.info("%s was deleted before it was read", project)
             else:
                 failed[project] = result
+        # In the order of the projects, not of the answers: the report must not depend on the network.
         failed = {each: failed[each] for each in (*projects.lost, *projects.selected) if each in failed}
         errors = [error for error in failed.values() if not isinstance(error, CollidingProjectError)]
         if errors and not read:
@@ -150,6 +161,8 @@ class Reader:
         listings = [read[project] for project in projects.selected if project in read]
         for listing in listings:
             self.count_dropped(listing)
+        # The next run compares its listing of an entity with these: a listing that lacks one is read again.
+        # Projects without runs are not worth that.
         self.context.memory[KNOWN] = [
             str(project)
             for project in projects.selected
@@ -160,7 +173,10 @@ class Reader:
         return listings
 
     def count_dropped(self, listing: Listing) -> None:
-        """Report what was dropped of single runs, and the seconds that are not complete."""
+        """Report what was dropped of single runs, and the seconds that are not complete.
+
+        Counts are by reason, with one example each.
+        """
         report, project, slices = self.context.report, listing.project, listing.slices
         examples = {
             reason: f"{project}, run {run}" for run, reasons in listing.flaws.items() for reason in reasons
@@ -179,7 +195,10 @@ class Reader:
         log.info("%s: %d runs listed, %s unseen", project, len(slices.rows), listing.unseen)
 
     def probe(self, project: Project, filters: Filter) -> int | None:
-        """Read one run of a project with the complete query; return how many there are, None if unknown."""
+        """Read one run of a project with the complete query; return how many there are, None if unknown.
+
+        Raises RefusedKeyError, RefusedProjectError or SourceError where the project cannot be read.
+        """
         settings, deadline = self.context.settings, self.context.deadline
         unneeded_parts = unneeded(settings.grouping, system_metrics=settings.utilization)
         request = SliceRequest(Slice(None, None, 1), None, None, 1)
@@ -188,6 +207,8 @@ class Reader:
             query = runs_query(project, filters, request, self.missing | unneeded_parts, self.rows)
             return read_runs(self._api, project, self._api.post(*query, deadline), self.rows)
 
+        # Each rejected field shrinks the query, and `without` raises where nothing more can be left out: it
+        # ends.
         while True:
             try:
                 return persist(attempt, deadline, deadline.sleep).page.total
@@ -209,7 +230,8 @@ class Reader:
     ) -> Iterator[Result]:
         """Yield the listing of each project, or why there is none, as they end.
 
-        Those to `skip` are empty without a request. RefusedKeyError ends all of them.
+        Those to `skip` are empty without a request. `system_metrics` selects the latest system metrics too,
+        in smaller pages. RefusedKeyError ends all of them.
         """
         work = _Pass(self, projects, filters, system_metrics=system_metrics)
         for listing in [each for each in work.waiting if skip(each.project)]:
@@ -218,7 +240,10 @@ class Reader:
         yield from work.results()
 
     def check_key(self) -> None:
-        """Check the key, once: a key that is refused is refused for all projects."""
+        """Check the key, once: a key that is refused is refused for all projects. Raises RefusedKeyError.
+
+        Any other failure of the check is only logged: it says nothing about the key.
+        """
         if self._is_key_checked:
             return
         self._is_key_checked = True
@@ -231,7 +256,11 @@ class Reader:
 
 
 class _Pass:
-    """One pass of a reader over projects, with connections of its own."""
+    """One pass of a reader over projects, with connections of its own.
+
+    A listing is `waiting` until its first request, then `started` until it is complete or failed.
+    `_under_way` has the futures of requests that were sent and not yet handled.
+    """
 
     def __init__(
         self, reader: Reader, projects: Iterable[Project], filters: Filter, *, system_metrics: bool
@@ -251,12 +280,15 @@ class _Pass:
         self._opens = 0.0
         self._obstacle: Exception | None = None
         self._refusals = 0  # answers in a row that were refused by the rate limit
+        # Where most runs are expected: it only decides where slices are cut first.
         since = window.since - settings.window
         until = min(context.now, window.until) if window.is_live else window.until
         size = min(SYSTEM_METRICS_PAGE, settings.page_size) if system_metrics else settings.page_size
         key = UNSERVED + ("active" if system_metrics else "runs")
         remembered = _remembered(context.memory.get(key))
         names = {project: str(project) for project in projects}
+        # Stored before anything is read, so that rows remembered of a project survive a run that fails to
+        # read it.
         self._unserved = {name: _as_json(remembered[name]) for name in names.values() if name in remembered}
         context.memory[key] = self._unserved
         self.waiting = deque(  # those that were not requested yet
@@ -267,6 +299,7 @@ class _Pass:
 
     def results(self) -> Iterator[Result]:
         """Yield the listing of each project that waits, or why there is none."""
+        # One thread per connection: more would only wait for a connection.
         executor = ThreadPoolExecutor(self._connections, "wandb")
         try:
             while self.waiting or self._started:
@@ -280,7 +313,7 @@ class _Pass:
             executor.shutdown(cancel_futures=True)
 
     def _send(self, executor: ThreadPoolExecutor) -> None:
-        """Send what may be sent now."""
+        """Send what may be sent now: within the limit on requests, after the pause, before the deadline."""
         now = self._deadline.elapsed()
         while len(self._under_way) < self._allowed and self._opens <= now < self._deadline.seconds:
             found = self._next(now)
@@ -290,12 +323,15 @@ class _Pass:
             self._opens, self._obstacle = now + self._pause, None
             missing = self._reader.missing | self._unneeded
             query = runs_query(listing.project, self._filters, request, missing, self._reader.rows)
+            # The limit on the memory of answers is for all connections in sum.
             largest = MAX_RESPONSE_BYTES // self._connections
             future = executor.submit(self._api.post, *query, self._deadline, largest)
             self._under_way[future] = (listing, request, now)
 
     def _next(self, now: float) -> tuple[Listing, SliceRequest] | None:
         """Return the next request: first of a project that had none, then of each in turn, then of a cut."""
+        # To the front, so that it is requested at once: the first page of every project shows early what it
+        # costs.
         if self.waiting:
             self._started.append(self.waiting.popleft())
             self._started.rotate(1)
@@ -314,9 +350,13 @@ class _Pass:
         return None
 
     def _wait(self) -> None:
-        """Wait for an answer, or until something may be requested, or the time is over."""
+        """Wait for an answer, or until something may be requested, or the time is over.
+
+        Handles at most one answer. Once the time is over, every listing ends with a timeout.
+        """
         now, end = self._deadline.elapsed(), self._deadline.seconds
         later = [due for each in self._started if (due := each.slices.due) is not None and due > now]
+        # While a pause lasts nothing else can start, whatever is due.
         wake = self._opens if self._opens > now else min(later, default=end)
         if now >= end or (not self._under_way and wake >= end):
             for listing in [*self._started, *self.waiting]:
@@ -327,13 +367,17 @@ class _Pass:
             if done := wait(self._under_way, timeout, FIRST_COMPLETED).done:
                 future = done.pop()
                 listing, request, sent = self._under_way.pop(future)
+                # Its project may have failed since: then the answer is of no use.
                 if listing in self._started:
                     self._take(future, listing, request, sent)
         else:
             self._deadline.sleep(wake - now)
 
     def _take(self, future: Future[Reply], listing: Listing, request: SliceRequest, sent: float) -> None:
-        """Add an answer, or note a failure. Whatever is wrong with it costs its project."""
+        """Add an answer, or note a failure. Whatever is wrong with it costs its project.
+
+        Only RefusedKeyError is raised: no other project would fare better.
+        """
         slices, now = listing.slices, self._deadline.elapsed()
         try:
             try:
@@ -346,6 +390,8 @@ class _Pass:
                 self._note_failure(listing, request, error, now - sent)
             else:
                 self._refusals = 0
+                # The rate limit is per user, and W&B announces it: waiting for its reset is cheaper than a
+                # 429.
                 left, reset = requests_left(reply.headers), requested_wait(reply.headers, 0)
                 if left is not None and left <= len(self._under_way) and reset is not None:
                     self._delay(now + reset, SourceError(f"it takes no request for {reset:g} s"))
@@ -358,6 +404,8 @@ class _Pass:
         except DeadlineExceededError:
             self._end(listing, self._timeout(listing, now))
         except Exception as error:
+            # W&B refuses a bad key with the same status as a project: only a query without a project can
+            # distinguish them.
             if isinstance(error, RefusedProjectError):
                 self._reader.check_key()
             if not isinstance(error, FleetgaugeError):
@@ -367,13 +415,20 @@ class _Pass:
     def _note_failure(
         self, listing: Listing, request: SliceRequest, error: FailedRequestError, took: float
     ) -> None:
+        """Decide when a failed request may be sent again, and with how many connections.
+
+        `took` is how long it lasted, in seconds. Raises SourceError where its listing cannot be completed.
+        """
         log.debug("%s failed: %s", listing.project, error)
         now, failure = self._deadline.elapsed(), error.failure
+        # A server that gives up after long work fails like any other; the time is what shows that it was too
+        # much.
         if failure in (Failure.QUICK, Failure.ANSWERLESS) and took >= HEAVY_AFTER:
             failure = Failure.HEAVY
         listing.trouble = FailedRequestError(str(error), failure)
         if failure is Failure.RATE_LIMITED:
             self._refusals += 1
+            # It does not grow again in this pass.
             self._allowed = max(1, self._allowed // 2)
         if error.wait is not None:
             # Jitter, so that a fleet does not come back at one instant.
@@ -394,7 +449,9 @@ class _Pass:
             self._opens, self._obstacle = until, obstacle
 
     def _end(self, listing: Listing, result: Listing | Exception) -> None:
+        """End a listing with its result; remember the rows that could not be served."""
         slices, name = listing.slices, str(listing.project)
+        # Only a complete listing disproves what was remembered.
         if isinstance(result, Listing):
             self._unserved.pop(name, None)
         if slices.unserved:
@@ -405,6 +462,10 @@ class _Pass:
         self._ended.append((listing.project, result))
 
     def _timeout(self, listing: Listing, now: float) -> FleetgaugeError:
+        """Return the error for a listing that was not complete in time.
+
+        It names what the listing waited for, and the setting that helps.
+        """
         reason = self._obstacle if self._opens > now else listing.trouble
         slices = listing.slices
         if isinstance(reason, FailedRequestError) and reason.failure is Failure.HEAVY:

@@ -2,7 +2,8 @@
 
 Handles every form that a field may have; knows no clock and no window. A value that cannot be read is dropped
 and counted: a timestamp costs its run, a summary value itself. Numbers may be written as text. Times are
-integers, in microseconds, so that their sums are exact.
+integers, in microseconds, so that their sums are exact. `query` selects the fields, `groups` reads the owner,
+`ledger` counts the runs.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ MAX_SECONDS = 10**11  # a larger number is not a duration
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _EMPTY: Mapping[str, Any] = {}
+# Compared with `type`, as a bool is an int.
 _NUMBERS = (int, float)
 # Metadata of a client that saw a GPU, and of one that saw other devices. It leaves out what it did not see.
 _GPU_KEYS = ("gpu", "gpu_count", "gpu_nvidia", "gpu_amd", "apple")
@@ -115,7 +117,12 @@ class Run(NamedTuple):
 
 
 class RunReader:
-    """Reads the runs of a project: their kind, GPUs, times and owner."""
+    """Reads the runs of a project: their kind, GPUs, times and owner.
+
+    `push_to_main` is a shell pattern of names. `gpu_count_key` is a key of config or summary that has the
+    number of GPUs; `assumed_gpus` is taken where nothing has it. Without `owners`, runs have no group and no
+    price.
+    """
 
     def __init__(
         self, push_to_main: str, gpu_count_key: str | None, assumed_gpus: int, owners: Owners | None = None
@@ -136,11 +143,14 @@ class RunReader:
 
     @property
     def config_keys(self) -> list[str]:
-        """The config keys to select."""
+        """Return the config keys to select: `_wandb` has the metadata of the clients that wrote the run."""
         return ["_wandb", *_with_parents([self._gpu_count_key] if self._gpu_count_key else [])]
 
     def read(self, node: Mapping[str, Json], flaws: list[str]) -> Run | None:
-        """Return the run of one row, or None; `flaws` gains a reason for each value that was dropped."""
+        """Return the run of one row, or None; `flaws` gains a reason for each value that was dropped.
+
+        None is a run of an unknown state, or without readable times.
+        """
         state = _STATES.get(str(node.get("state")).lower())
         if state is None:
             flaws.append("unknown_state")
@@ -155,6 +165,7 @@ class RunReader:
         kind, target = self._classify(title, node)
         ended = state in TERMINAL
         computed = _duration(node.get("computeSeconds"), "bad_compute_seconds", flaws)
+        # A summary is parsed only where something in it is needed: without `keys` it is the complete one.
         needs_summary = not (ended and computed) or kind is RunKind.PUSH_TO_MAIN or self._gpu_count_key
         summary = _document(node.get("summaryMetrics"), "bad_summary", flaws) if needs_summary else _EMPTY
         if not (ended and computed):
@@ -166,6 +177,8 @@ class RunReader:
         gpus, gpu = self._gpus(node, summary, row, flaws)
         is_assumed = gpus is None
         gpus = self._assumed_gpus if gpus is None else gpus
+        # A resumed run has its first start, and its pauses are not work: the time computed, counted back from
+        # the last heartbeat, is the better begin.
         worked_from, duration = start, computed or seen - start
         if computed or state is State.PENDING:  # one that waits may have a heartbeat, and computes nothing
             worked_from = max(start, seen - computed)
@@ -182,6 +195,7 @@ class RunReader:
         )
 
     def _classify(self, title: str, node: Mapping[str, Json]) -> tuple[RunKind, Target | None]:
+        """Return the kind of a run by its name and its sweep, and what a push-to-main run measures."""
         if self._push_to_main(title):
             parts = self._target(title)
             return RunKind.PUSH_TO_MAIN, parts and Target(parts[1] or "pr", parts[2])
@@ -199,9 +213,11 @@ class RunReader:
         config = _document(node.get("config"), "bad_config", flaws)
         writers = _writers(_unwrapped(config.get("_wandb")))
         writer: Mapping[str, Json] = writers[0] if writers else _EMPTY
+        # Of a resumed run, the client that saw most GPUs: clients of one run share their GPUs.
         if len(writers) > 1:
             writer = max(writers, key=lambda each: number(each.get("gpu_count")) or 0)
         gpu = _gpu_name(writer)
+        # The user's own key first: W&B's metadata counts the GPUs of one node only.
         if self._gpu_count_key is not None:
             config = {key: _unwrapped(value) for key, value in config.items()}
             for value in (find(config, self._gpu_count_key), find(summary, self._gpu_count_key)):
@@ -211,13 +227,18 @@ class RunReader:
         information = node.get("runInfo")
         if known is None and isinstance(information, dict):
             known = _count(information.get("gpuCount"), flaws)
+        # Metadata leaves out what a client did not see. A client that lists CPUs and no GPU ran without one;
+        # a run without any metadata is unknown.
         if known is None and not any(writer.get(key) for writer in writers for key in _GPU_KEYS):
             known = 0 if any(key in writer for writer in writers for key in _OTHER_KEYS) else None
         return gpus_in_row(row) if known == 0 else known, gpu
 
 
 def microseconds(text: Json) -> int:
-    """Return an ISO 8601 time, with any offset (UTC without one) and fraction, since the epoch."""
+    """Return an ISO 8601 time, with any offset (UTC without one) and fraction, since the epoch.
+
+    Raises ValueError for anything else.
+    """
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is not a timestamp")
     time = datetime.fromisoformat(text)
@@ -236,7 +257,10 @@ def number(value: Json) -> int | float | None:
 
 
 def find(values: Mapping[str, Json], key: str) -> Json:
-    """Return the value of a key that is flat (`a/b`), or nested at its slashes or dots; None where absent."""
+    """Return the value of a key that is flat (`a/b`), or nested at its slashes or dots; None where absent.
+
+    A summary or config may have either form.
+    """
     if key in values:
         return values[key]
     for separator in "/.":
@@ -249,11 +273,16 @@ def find(values: Mapping[str, Json], key: str) -> Json:
 
 
 def _with_parents(keys: list[str]) -> list[str]:
+    """Return the keys, and the first part of each: a nested value is selected by its top-level key."""
     return list(dict.fromkeys([*keys, *(re.split("[/.]", key)[0] for key in keys)]))
 
 
 def _document(text: Json, flaw: str, flaws: list[str]) -> Mapping[str, Json]:
-    """Return a JSON object that is written as text; an empty one for no text."""
+    """Return a JSON object that is written as text; an empty one for no text.
+
+    Over GraphQL, summaries and configs are JSON strings that may be null, cut off, or contain NaN. `flaw` is
+    added to `flaws` where it is none.
+    """
     if text is None or text == "":
         return _EMPTY
     document: Json = text
@@ -261,6 +290,7 @@ def _document(text: Json, flaw: str, flaws: list[str]) -> Mapping[str, Json]:
         try:
             document = orjson.loads(text)
         except orjson.JSONDecodeError:
+            # orjson is strict; the standard library is slower and only tried after it.
             with suppress(ValueError, RecursionError):
                 document = json.loads(text)  # accepts NaN and Infinity, which W&B's own client writes
     if isinstance(document, dict):
@@ -289,6 +319,7 @@ def _writers(internal: Json) -> list[dict[str, Json]]:
 
 
 def _count(value: Json, flaws: list[str]) -> int | None:
+    """Return a number of GPUs; None where it is absent, or no integer within bounds."""
     count = _number(value, "bad_gpu_count", flaws)
     if count is None or (0 <= count <= MAX_GPUS and count == int(count)):
         return None if count is None else int(count)
@@ -323,6 +354,7 @@ def _duration(value: Json, flaw: str, flaws: list[str]) -> int:
 
 
 def _throughput(summary: Mapping[str, Json], flaws: list[str]) -> Mapping[str, float]:
+    """Return the throughput values of a summary that are numbers, by key."""
     speeds = {key: _number(find(summary, key), "bad_summary_value", flaws) for key in THROUGHPUT}
     return {key: speed for key, speed in speeds.items() if speed is not None}
 
@@ -337,7 +369,11 @@ _BUSY, _MEMORY = "gpu", "memoryAllocated"
 
 
 def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) -> Reported | None:
-    """Return the figures of the GPUs of a run, which has so many; None where none reports."""
+    """Return the figures of the GPUs of a run, which has so many; None where none reports.
+
+    `row` is the latest row of system metrics. A value that is no percentage is dropped, and counted once per
+    run.
+    """
     figures: defaultdict[tuple[str, bool], dict[_Device, float]] = defaultdict(dict)
     is_bad = False
     for key, value in row.items():
@@ -361,6 +397,8 @@ def read_system_metrics(row: Mapping[str, Json], gpus: int, flaws: list[str]) ->
     found = []
     for measure in (_BUSY, _MEMORY):
         values = figures[measure, False] | figures[measure, True]
+        # A client sees every GPU of its machine, those of other jobs too: without figures of the process, the
+        # first `gpus` indices are the best guess.
         devices = own & values.keys() if own else sorted(each for each in values if each[1] < gpus)[:gpus]
         found.append([values[device] for device in devices])
     busy, filled = found

@@ -1,4 +1,8 @@
-"""The settings of the W&B collector."""
+"""The settings of the W&B collector.
+
+docs/settings.md and the example configuration are generated from the fields. Names that W&B's own client
+reads (`WANDB_…`) are the same here.
+"""
 
 from __future__ import annotations
 
@@ -116,8 +120,10 @@ class WandbSettings(CollectorSettings):
     idle_after: Duration = Field(3600, ge=1, description="How long the GPUs of an idle run have been idle.")
     idle_runs: int = Field(20, ge=0, description="Idle runs of one project that are sent by name.")
 
+    # Of two fields together, which no validator of a single field can check.
     @model_validator(mode="after")
     def _names_a_project(self) -> Self:
+        """Raise where no project is named, or a path is neither entity/project nor entity/*."""
         if not self.projects and not (self.entity and self.project):
             raise PydanticCustomError("missing", "WANDB_PROJECTS (or WANDB_ENTITY and WANDB_PROJECT)")
         for path in self.projects:
@@ -130,17 +136,17 @@ class WandbSettings(CollectorSettings):
 
     @property
     def grouping(self) -> tuple[str, ...]:
-        """The parts of a group; none where neither usage nor utilisation is sent."""
+        """Return the parts of a group; none where neither usage nor utilisation is sent."""
         return self.group_by if self.usage or self.utilization else ()
 
     @property
     def prices(self) -> dict[str, int]:
-        """Prices by GPU type, in millionths of a dollar."""
+        """Return the prices by GPU type, in millionths of a dollar."""
         return parse_prices(self.gpu_prices)
 
     @property
     def owners(self) -> Owners:
-        """The reader of owners."""
+        """Return a reader of owners, with a cache of its own."""
         key = None if self.user_hash_key is None else self.user_hash_key.get_secret_value()
         return Owners(self.grouping, self.prices, key)
 

@@ -2,7 +2,8 @@
 
 Low utilisation at one observation is a checkpoint being written or a restart: a run is idle if it was low at
 every observation for a while. Observations are stored in the collector's memory, whatever becomes of the
-points. Shares are added up exactly: `sum` of floats depends on their order.
+points. Shares are added up exactly: `sum` of floats depends on their order. `runs` parses the system metrics
+of a run; `ledger` decides which group a run is counted in.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Memory(NamedTuple):
     """What is stored of a run whose GPUs were all low at the last observation that counted, in seconds.
 
     `since` is the first of these observations and `counted` the last; `observed` is the last of any kind.
+    `runtime` is how long the run had worked, `timestamp` that of its row of system metrics.
     """
 
     since: int
@@ -61,7 +63,10 @@ class Observation(NamedTuple):
 
 
 def active_runs(runs: Iterable[Run], at: int, settings: WandbSettings) -> list[Run]:
-    """Return the runs that are running at a tick by their heartbeat."""
+    """Return the runs that are running at a tick by their heartbeat.
+
+    W&B leaves some runs in state running for weeks after they died, so that the state alone is not enough.
+    """
     now, stale_after = at * SECOND, settings.stale_after * SECOND
     return [
         run
@@ -81,7 +86,8 @@ def observe(
 ) -> Observation:
     """Return the active runs of a project with their figures, and add to what is stored.
 
-    An observation more than `max_gap` seconds after the last does not continue it.
+    An observation more than `max_gap` seconds after the last does not continue it. `stored` is changed: the
+    project's entry is replaced by that of this tick.
     """
     before_at, before = stored.get(str(project), (None, {}))
     after: dict[str, Memory] = {}
@@ -89,6 +95,7 @@ def observe(
     for run in active_runs(runs, at, settings):
         reported = run.reported
         if reported and reported.timestamp is not None and reported.timestamp <= at - settings.stale_after:
+            # Utilisation that old is no evidence for the present.
             reported = None  # as old as a stale heartbeat
         runtime = (run.seen - run.worked_from) / SECOND
         idle = remember(before.get(run.name), reported, runtime, at, settings.idle_below, max_gap)
@@ -119,7 +126,11 @@ def save_observations(memory: dict[str, object], stored: Stored, at: int, max_ga
 def remember(
     before: Memory | None, reported: Reported | None, runtime: float, at: int, below: float, max_gap: int
 ) -> Memory | None:
-    """Return what to store of a run after an observation; None where it is not low."""
+    """Return what to store of a run after an observation; None where it is not low.
+
+    `runtime` is how long the run has worked, `below` the utilisation in percent under which it is low.
+    Without figures, what was stored stays: unknown is neither busy nor idle.
+    """
     if before is not None and (not 0 <= at - before.observed <= max_gap or runtime < before.runtime):
         before = None  # it was not observed for too long, or restarted
     if reported is None or not reported.gpus:
@@ -128,6 +139,7 @@ def remember(
     if before and before.timestamp is not None and reported.timestamp is not None:
         if is_busy and reported.timestamp < before.timestamp:
             return None  # a clock was set back
+        # Without a new row nothing was learnt: the time between is not counted as idle.
         if reported.timestamp <= before.timestamp:  # the row of an earlier observation
             return before._replace(observed=at, runtime=runtime)
     if is_busy:
@@ -137,7 +149,11 @@ def remember(
 
 
 def observed_series(observation: Observation, ledger: Ledger, settings: WandbSettings) -> Iterator[Series]:
-    """Yield the utilisation of a project and its groups; idle ones only after an earlier observation."""
+    """Yield the utilisation of a project and its groups; idle ones only after an earlier observation.
+
+    Without an earlier one no run can have been low for long, and 0 idle GPUs would be a claim without
+    evidence.
+    """
     at = observation.at
     groups: defaultdict[Group, list[Observed]] = defaultdict(list)
     for each in observation.runs:
@@ -158,6 +174,7 @@ def observed_series(observation: Observation, ledger: Ledger, settings: WandbSet
 def _group_values(
     runs: Sequence[Observed], settings: WandbSettings, *, has_idle: bool
 ) -> Iterator[tuple[Metric, float]]:
+    """Yield the metrics of a group, as sums: a dashboard divides them over any grouping."""
     gpus = sum(each.reported.gpus for each in runs)
     memory_gpus = sum(each.reported.memory_gpus for each in runs)
     yield m.USAGE_REPORTING, gpus
@@ -171,6 +188,7 @@ def _group_values(
         yield m.USAGE_IDLE, sum(each.reported.gpus for each in idle)
         prices = [(each.reported.gpus, each.run.owner.price) for each in idle]
         costs = [count * price for count, price in prices if price is not None]
+        # Where all idle GPUs lack a price, their cost is unknown, and not 0.
         if settings.gpu_prices and (costs or not idle):
             yield m.IDLE_COST, sum(costs) / DOLLAR
 
@@ -194,7 +212,7 @@ def idle_runs(observation: Observation, settings: WandbSettings) -> list[Observe
 
 
 def idle_table(observation: Observation, settings: WandbSettings) -> list[dict[str, object]]:
-    """Return the idle runs as rows for a person."""
+    """Return the idle runs as rows for a person, with the address of each run."""
     return [
         {
             "run": run.title,
@@ -216,6 +234,6 @@ def usage_table(ledger: Ledger, observation: Observation | None) -> list[dict[st
 
 
 def run_url(project: Project, run: Run, settings: WandbSettings) -> str:
-    """Return the address of a run on the web."""
+    """Return the address of a run on the web. W&B's own service has another host for it than for the API."""
     site = settings.base_url.replace("://api.wandb.ai", "://wandb.ai")
     return "/".join([site, *map(quote, project), "runs", quote(run.name)])

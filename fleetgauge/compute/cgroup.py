@@ -1,6 +1,7 @@
 """The CPU quota and memory limit of this process, from its cgroups.
 
-Reads cgroup v1, v2 and hybrid machines, below a root directory that tests replace.
+Reads cgroup v1, v2 and hybrid machines, below a root directory that tests replace. `metadata` compares the
+limits with those of Slurm and the machine.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class Mount(NamedTuple):
 
 
 def read_limits(root: Path) -> Limits:
-    """Read the limits of this process from `proc` and `sys` below `root`."""
+    """Read the limits of this process from `proc` and `sys` below `root`. Never raises.
+
+    The lowest of all ancestors counts: Slurm limits the job and the step, while the innermost cgroup has
+    `max`.
+    """
     memberships = parse_memberships(_read(root / "proc/self/cgroup"))
     mounts = parse_mounts(_read(root / "proc/self/mountinfo"))
     memory = [
@@ -68,13 +73,19 @@ def parse_mounts(text: str) -> list[Mount]:
         mount, kind = fields.split(" "), file_system.split(" ")
         if len(mount) >= 6 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
             version = 2 if kind[0] == "cgroup2" else 1
+            # In v1 the controllers of a mount are among its options; v2 has one hierarchy, whose name is
+            # empty.
             controllers = frozenset(kind[2].split(",")) if version == 1 else frozenset({""})
             mounts.append(Mount(_unescape(mount[3]), _unescape(mount[4]), version, controllers))
     return mounts
 
 
 def levels(mount: Mount, path: str) -> list[str]:
-    """Return the directories of the cgroup `path` and of its ancestors in a mount, deepest first."""
+    """Return the directories of the cgroup `path` and of its ancestors in a mount, deepest first.
+
+    Empty where the mount does not contain the cgroup. A container mounts only its part of the hierarchy, so
+    that the root of the mount is stripped from the path.
+    """
     stem = mount.root.rstrip("/")
     if path == stem or path.startswith(f"{stem}/"):
         below = path.removeprefix(stem)
@@ -83,6 +94,7 @@ def levels(mount: Mount, path: str) -> list[str]:
         below = "/"
     else:
         return []
+    # The names from the mount point to our cgroup.
     names = [name for name in below.split("/") if name]
     # A path with ".." is outside our namespace, hence outside the mount.
     if ".." in names or len(path) > _MAX_PATH:
@@ -91,7 +103,10 @@ def levels(mount: Mount, path: str) -> list[str]:
 
 
 def parse_memory(text: str) -> int | None:
-    """Return a memory limit in bytes, None where there is none."""
+    """Return a memory limit in bytes, None where there is none.
+
+    That is `max` in v2, and a number near 2**63 in v1.
+    """
     match = _NUMBER.fullmatch(text.strip())
     limit = int(match[0]) if match else 0
     return limit if 0 < limit < _UNLIMITED else None

@@ -1,7 +1,8 @@
 """Which GPUs of a machine a process sees, by CUDA_VISIBLE_DEVICES and its relatives, parsed as PyTorch does.
 
 An inventory lists the physical GPUs in the driver's order, each followed by its MIG instances, which have the
-index of their GPU and a UUID that begins with `MIG-`.
+index of their GPU and a UUID that begins with `MIG-`. `nvml` reads the inventory, `metadata` decides whether
+it, a variable or Slurm counts.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def devices(inventory: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 
 def parse_visible_devices(value: str) -> tuple[int, ...] | tuple[str, ...]:
-    """Return the entries up to the first invalid one, all indices or all UUIDs; none if one is repeated."""
+    """Return the entries up to the first invalid one, all indices or all UUIDs; none if one is repeated.
+
+    The first entry decides which of both: CUDA does not mix them.
+    """
     for prefix in _UUIDS:
         if value.startswith(prefix):
             return _distinct(entry if entry.startswith(prefix) else None for entry in value.split(","))
@@ -70,6 +74,10 @@ def _index(entry: str) -> int | None:
 
 
 def _distinct(entries: Iterable[Entry | None]) -> tuple[Entry, ...]:
+    """Return the entries before the first None.
+
+    None at all where one is repeated: CUDA then sees no device.
+    """
     distinct: list[Entry] = []
     for entry in entries:
         if entry is None:
@@ -83,7 +91,8 @@ def _distinct(entries: Iterable[Entry | None]) -> tuple[Entry, ...]:
 def visible_by_environment(env: Mapping[str, str], inventory: tuple[Gpu, ...] | None) -> VisibleGpus | None:
     """Return the devices that the first set variable of CUDA or ROCm leaves visible; None where none is set.
 
-    A variable that is set to the empty string hides all devices.
+    A variable that is set to the empty string hides all devices. Without an inventory, which devices they are
+    is unknown, and every entry is counted.
     """
     names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     source = next((name for name in names if name in env), None)
@@ -97,6 +106,7 @@ def allocated(
     if inventory is None:
         return VisibleGpus(count, source, None)
     usable = devices(inventory)
+    # A scheduler cannot allocate more than there is; a container may show less than was allocated.
     if count >= len(usable):
         return VisibleGpus(len(usable), source, usable)
     if len(listed) == count and all(index < len(usable) for index in listed):
@@ -107,6 +117,7 @@ def allocated(
 
 
 def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> VisibleGpus:
+    """Return the devices of the inventory that the value of a variable selects."""
     entries = parse_visible_devices(value)
     if inventory is None:
         return VisibleGpus(len(entries), source, None)
@@ -116,6 +127,7 @@ def _select(source: str, value: str, inventory: tuple[Gpu, ...] | None) -> Visib
         return VisibleGpus(min(len(entries), 7 * len(inventory)), source, None)
     selected: list[int] = []
     for entry in entries:
+        # An index beyond the inventory ends the list, as it does for CUDA.
         position = _position(entry, inventory)
         if position is None:
             break

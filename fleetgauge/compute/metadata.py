@@ -62,6 +62,7 @@ def collect_compute_metadata(
     cannot be read is left out, and logged once at debug level. `compute.gpu_source` is always there; where it
     is `unknown` there is no `compute.gpu_count`.
     """
+    # What several parts need is read once, so that all of them agree.
     environment = os.environ if env is None else env
     machine = read_host(root=root) if host is None else host
     limits = _attempt("cgroup", lambda: read_limits(Path(root)), Limits(None, None))
@@ -77,6 +78,7 @@ def collect_compute_metadata(
         "model": lambda: _section("model", model_section(cfg)),
         "runtime": lambda: _section("runtime", runtime_section(cfg)),
     }
+    # Each part by itself: one that fails costs only its own keys.
     for name, collect in parts.items():
         metadata |= _attempt(name, collect, dict[str, Any]())
     ready: dict[str, Any] = wandb_ready(metadata)
@@ -84,8 +86,12 @@ def collect_compute_metadata(
 
 
 def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
-    """Return the CPUs this process may use: Slurm's number, else the least of affinity, quota and total."""
+    """Return the CPUs this process may use: Slurm's number, else the least of affinity, quota and total.
+
+    At least 1: a quota of half a CPU is rounded up.
+    """
     if slurm_value := slurm.cpus_for_task(env):
+        # A variable may be inherited from another machine's shell: no process has more CPUs than its machine.
         return Detected(min(slurm_value.value, host.os_cpus), slurm_value.source)
     candidates = [Detected(host.os_cpus, "system")]
     if host.affinity is not None:
@@ -97,7 +103,10 @@ def count_cpus(env: Mapping[str, str], limits: Limits, host: Host) -> Detected:
 
 
 def measure_memory(env: Mapping[str, str], limits: Limits, host: Host, gpus: int) -> Detected | None:
-    """Return the bytes this process may use: the cgroup's limit, else Slurm's, else the total."""
+    """Return the bytes this process may use: the cgroup's limit, else Slurm's, else the total.
+
+    None where none is known. Slurm's 0 is all memory of the node.
+    """
     total = host.memory_bytes if host.memory_bytes > 0 else None
     # Ignore a limit above the memory of the machine.
     if limits.memory_bytes is not None and (total is None or limits.memory_bytes <= total):
@@ -133,6 +142,7 @@ def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str
     """Read the totals of this machine, with a timeout of `deadline` seconds for the driver."""
     affinity = _attempt("affinity", lambda: len(os.sched_getaffinity(0)), None)
     unread: tuple[tuple[Gpu, ...] | None, bool] = (None, True)
+    # A driver that hangs or a library that cannot be called is unknown, which is not the same as no GPU.
     gpus, library_loads = _attempt("NVML", lambda: read_inventory(deadline), unread)
     return Host(
         os_cpus=os.cpu_count() or affinity or 1,
@@ -140,6 +150,7 @@ def read_host(*, deadline: float = DEADLINE_SECONDS, root: str | os.PathLike[str
         memory_bytes=_attempt("memory total", _total_memory, 0),
         gpus=gpus,
         torch_gpus=_attempt("torch", _torch_gpus, None) if gpus is None else None,
+        # AMD's kernel driver, whose GPUs NVML does not list.
         has_driver=library_loads or Path(root, "dev/kfd").exists(),
     )
 
@@ -148,6 +159,7 @@ _UNKNOWN_GPUS = VisibleGpus(None, "unknown", None)
 
 
 def _cpu_values(env: Mapping[str, str], limits: Limits, host: Host) -> dict[str, Any]:
+    """Return the number of CPUs, its source, and for a job of several nodes their sum."""
     cpus = count_cpus(env, limits, host)
     values: dict[str, Any] = {"compute.cpu_count": cpus.value, "compute.cpu_source": cpus.source}
     if architecture := _attempt("cpu architecture", lambda: os.uname().machine, ""):
@@ -185,6 +197,7 @@ def _gpu_details(visible: VisibleGpus) -> dict[str, Any]:
 
 
 def _detail(gpu: Gpu) -> dict[str, Any]:
+    """Return what is known of one GPU, by the names of `torch.cuda.get_device_properties`."""
     detail = {
         "index": gpu.index,
         "name": text(gpu.name) or None,
@@ -217,12 +230,17 @@ def _platform() -> str:
 
 
 def _user(env: Mapping[str, str]) -> str:
+    """Return the user by the environment, else by the password database. Raises where neither has one."""
     named = next((env[name] for name in _USER_VARIABLES if env.get(name)), None)
     # Raises where a container's uid has no name: KeyError, from Python 3.13 OSError.
     return named or getpass.getuser()
 
 
 def _total_memory() -> int:
+    """Return the memory of the machine in bytes.
+
+    psutil is imported only where the system does not report it.
+    """
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

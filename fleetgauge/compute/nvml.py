@@ -2,7 +2,7 @@
 
 `NvmlLibrary` has the few functions that the inventory needs, by the names of `pynvml`, so that the service
 can pass `pynvml` instead. CUDA is not initialised. A driver that hangs is abandoned at a deadline, and a GPU
-that has fallen off the bus leaves the others readable.
+that has fallen off the bus leaves the others readable. `collectors/host` reads its samples through here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class NvmlError(Exception):
 
 
 class NvmlLibrary:
-    """NVML by ctypes. Raises OSError where it cannot be loaded, AttributeError for a function it lacks."""
+    """NVML by ctypes. Raises OSError where it cannot be loaded, AttributeError for a function it lacks.
+
+    A probe must not depend on a package for this: only the driver's own library is needed.
+    """
 
     def __init__(self) -> None:
         import ctypes  # only machines with GPUs need it
@@ -81,12 +84,17 @@ class NvmlLibrary:
         }
 
     def __getattr__(self, name: str) -> Callable[..., Any]:  # Any: a number, text, structure or handle
+        """Return a function that takes NVML's inputs and returns its outputs.
+
+        Raises AttributeError for a function that is not in `_OUTPUTS`, or that the driver lacks.
+        """
         if name not in _OUTPUTS:
             raise AttributeError(name)
         function = getattr(self._library, f"{name}_v2" if name in _VERSION_2 else name)
         return partial(self._call, function, _OUTPUTS[name])
 
     def _call(self, function: Callable[..., int], outputs: tuple[str, ...], *inputs: Any) -> Any:
+        """Call a function with buffers for its outputs; return one output, or a tuple. Raises NvmlError."""
         buffers = [(self._types.get(name) or getattr(self._ctypes, name))() for name in outputs]
         arguments = [*inputs, *map(self._ctypes.byref, buffers)]
         if outputs == ("text",):
@@ -103,7 +111,8 @@ class NvmlLibrary:
 class DriverReading(Generic[T]):
     """The readings of all GPUs, in the driver's order; None where the driver could not be read.
 
-    One thread fills it in; another may read it before the first has ended.
+    One thread fills it in; another may read it before the first has ended. `library_loads` is False where
+    there is no NVIDIA library at all.
     """
 
     gpus: list[T] | None = None
@@ -151,6 +160,7 @@ def read_gpus(
         abandoned = thread
         timeout = f"no answer within {deadline:g} s"
         debug_once("NVML", timeout)
+        # A copy: the abandoned thread may still write into its own list.
         gpus = None if reading.gpus is None else list(reading.gpus)
         return DriverReading(gpus, reading.library_loads, TimeoutError(timeout))
     return reading
@@ -162,6 +172,7 @@ abandoned: threading.Thread | None = None
 def _read(
     reading: DriverReading[T], read: Callable[[Any, int], T], placeholder: Callable[[int], T], nvml: Any
 ) -> None:
+    """Fill in a reading, from the thread that may be abandoned."""
     try:
         nvml = nvml if nvml is not None else NvmlLibrary()
         nvml.nvmlInit()
@@ -171,6 +182,7 @@ def _read(
         debug_once("NVML", error)
         return
     try:
+        # Placeholders first: after a timeout, GPUs that were not reached are in the list as well.
         reading.gpus = gpus = [placeholder(index) for index in range(nvml.nvmlDeviceGetCount())]
         for index in range(len(gpus)):
             gpus[index] = read(nvml, index)
@@ -189,7 +201,10 @@ def error_code(error: Exception) -> object:
 
 @dataclass
 class Device:
-    """A GPU or MIG instance. The result of each call is cached; a call that fails has the result None."""
+    """A GPU or MIG instance. The result of each call is cached; a call that fails has the result None.
+
+    `codes` has the error code of each function's last failure; a GPU that is lost fails every later call.
+    """
 
     nvml: Any
     handle: Any
@@ -235,10 +250,13 @@ class Device:
 
 
 def _read_gpu(nvml: Any, index: int) -> list[Gpu]:
+    """Return a GPU and its MIG instances; only the index where it cannot be read. Never raises."""
     try:
         device = Device(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
         gpus = [_describe(device, index)]
         for instance in device.instances():
+            # Of a MIG instance the number of multiprocessors is an attribute, and need not be computed from
+            # cores.
             count = instance.get_number("nvmlDeviceGetAttributes", field="multiprocessorCount")
             gpus.append(replace(_describe(instance, index), multi_processor_count=count))
         return gpus
@@ -248,6 +266,7 @@ def _read_gpu(nvml: Any, index: int) -> list[Gpu]:
 
 
 def _describe(device: Device, index: int) -> Gpu:
+    """Return a device as its driver describes it; what it does not report is None."""
     major, minor = device.get("nvmlDeviceGetCudaComputeCapability") or (None, None)
     cores, cores_per_sm = device.get_number("nvmlDeviceGetNumGpuCores"), _CORES_PER_SM.get((major, minor))
     return Gpu(

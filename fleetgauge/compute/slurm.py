@@ -1,6 +1,7 @@
 """The allocation of a Slurm job, parsed from its environment variables.
 
-No function raises: an empty or invalid variable counts as not set.
+No function raises: an empty or invalid variable counts as not set. `metadata` gives the result precedence
+over the machine's totals.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+# Digits are limited in number: a variable may be anything, and a number of a thousand digits is none.
 _REPEATED = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
 _OPTION = re.compile(r"(?:gpu:)?(?:[\w.+-]+:)?([0-9]{1,6})", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
@@ -43,10 +45,10 @@ class Detected(NamedTuple):
 
 
 def job_section(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the white-entries variables unchanged, or nothing outside a job.
+    """Return the allowed variables unchanged, or nothing outside a job.
 
-    Only a job's id says that this is one: `srun` also takes its options from `SLURM_*` variables, so the
-    rest may be exported on a login node.
+    Only a job's id shows that this is one: `srun` also takes its options from `SLURM_*` variables, so that
+    the others may be exported on a login node.
     """
     section: dict[str, str] = {}
     for key, variables in _LOGGED_VARIABLES.items():
@@ -56,7 +58,7 @@ def job_section(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def cpus_for_task(env: Mapping[str, str]) -> Detected | None:
-    """Return the CPUs of this task, else those of the job on this node."""
+    """Return the CPUs of this task, else those of the job on this node; None where no variable has them."""
     if per_task := _integer(env.get("SLURM_CPUS_PER_TASK", "")):
         return Detected(per_task, "SLURM_CPUS_PER_TASK")
     return _allocated_cpus(env)
@@ -72,7 +74,7 @@ def cpus_on_node(env: Mapping[str, str]) -> int | None:
 
 
 def cpus_of_job(env: Mapping[str, str]) -> int | None:
-    """Return the CPUs of the job on all its nodes, where a variable lists the nodes."""
+    """Return the CPUs of the job on all its nodes, where a variable lists the nodes; None otherwise."""
     on_node = env.get("SLURM_CPUS_ON_NODE", "")
     # A single integer is the count of this node only.
     entries = _per_node(env.get("SLURM_JOB_CPUS_PER_NODE", "")) or (
@@ -82,7 +84,10 @@ def cpus_of_job(env: Mapping[str, str]) -> int | None:
 
 
 def memory_bytes(env: Mapping[str, str], gpus: int) -> Detected | None:
-    """Return the memory allocated on this node, 0 for all of it. `gpus` is used where Slurm has no count."""
+    """Return the memory allocated on this node, 0 for all of it. `gpus` is used where Slurm has no count.
+
+    None where no variable has it. Slurm sets at most one of per node, per CPU and per GPU.
+    """
     per_node = _bytes(env.get("SLURM_MEM_PER_NODE", ""))
     if per_node is not None:
         return Detected(per_node, "SLURM_MEM_PER_NODE")
@@ -99,7 +104,7 @@ def memory_bytes(env: Mapping[str, str], gpus: int) -> Detected | None:
 
 
 def gpus_on_node(env: Mapping[str, str]) -> Detected | None:
-    """Return the number of GPUs of the job on this node, which may be 0.
+    """Return the number of GPUs of the job on this node, which may be 0; None where no variable has it.
 
     `SLURM_GPUS` is not used: it counts those of all nodes.
     """
@@ -121,6 +126,7 @@ def gpu_indices(env: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def _allocated_cpus(env: Mapping[str, str]) -> Detected | None:
+    """Return the CPUs of the job on this node, by the allocation; None where no variable has them."""
     for name in ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"):
         if cpus := _entry_of_node(env, name):
             return Detected(cpus, name)
@@ -164,8 +170,9 @@ def _bytes(value: str) -> int | None:
 
 
 def _gpus_in_option(value: str) -> int | None:
-    """Parse the total of an option such as `gpu:a100:4(S:0-1)` or `volta:3,kepler:1`."""
+    """Parse the total of an option such as `gpu:a100:4(S:0-1)` or `volta:3,kepler:1`; None for other text."""
     total = 0
+    # The parentheses have the sockets, whose list may contain a comma.
     for entry in re.sub(r"\([^)]*\)", "", value).split(","):
         match = _OPTION.fullmatch(entry.strip())
         if match is None:

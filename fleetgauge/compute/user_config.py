@@ -1,6 +1,7 @@
 """The logged fields of a job's configuration, which may be a mapping, an object or OmegaConf.
 
-A field that is missing, empty or unreadable is left out.
+A field that is missing, empty or unreadable is left out. OmegaConf raises on reading a missing value or a
+broken interpolation, so that every field is read by itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from fleetgauge.records.background import json_ready
 
+# Lists of fields and not all: a configuration may contain secrets.
 _MODEL = ("model_source", "batch_size", "concurrency")
 _ENGINE = (
     "max_model_len",
@@ -66,7 +68,7 @@ def runtime_section(cfg: object) -> dict[str, Any]:
 
 
 def fields(section: object, names: Iterable[object], depth: int = 0) -> dict[str, Any]:
-    """Return the named fields that have a value, each in types of JSON."""
+    """Return the named fields that have a value, each in types of JSON. Never raises."""
     values: dict[str, Any] = {}
     for name in names:
         try:

@@ -1,4 +1,8 @@
-"""A wrapper around NeMo-RL's data-plane client that reports every call and the bytes outstanding."""
+"""Wrap NeMo-RL's data-plane client: report every call, and the bytes that are outstanding.
+
+`client` is the wrapper, `stats` and `ledger` count, `row_bytes` measures a batch, `sinks` sends events to W&B
+or to record files. The records are described in docs/data-plane.md and read by `collectors/data_plane`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A wrapper around NeMo-RL's data-plane client that reports every call and the bytes outstanding.
 
 It needs neither NeMo-RL nor torch, and never changes what an operation returns or raises: whatever fails in
-here is counted, not raised.
+here is counted, not raised. Counting is in `stats`, events and callbacks are in `events` and `sinks`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ Anything = Any
 
 
 class Call(Operation):
-    """One call as a context: whatever ends it, an interrupt or a cancellation too, has its event."""
+    """One call as a context: whatever ends it, an interrupt or a cancellation too, has its event.
+
+    It captures the statistics of the process in which the call began, so that a fork during the call cannot
+    enter it twice.
+    """
 
     def __init__(self, client: MetricsDataPlaneClient, op: str, partition_id: str) -> None:
         self.op = op
@@ -33,7 +37,10 @@ class Call(Operation):
         self.stats = client._stats.get()
 
     def run(self, function: Callable[..., Anything], *arguments: Anything, **options: Anything) -> Anything:
-        """Call the inner client and take the time."""
+        """Call the inner client and measure the time; return what it returns, raise what it raises.
+
+        The time excludes measuring the batch, and is recorded for a failed call too.
+        """
         clock = self._client._clock
         began = clock()
         try:
@@ -45,6 +52,10 @@ class Call(Operation):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Enter the call in the statistics and emit its event.
+
+        Returns None, so that an exception always propagates.
+        """
         stats = self.stats
         if self._client._stats.get() is not stats:  # in a child forked since: its parent reports this call
             return
@@ -87,6 +98,11 @@ class MetricsDataPlaneClient:
         sole_writer: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """Wrap `inner`, and attach the client to a callback that is a sink.
+
+        Raises TypeError for a callback that cannot be called, ValueError for `max_keys` below 1. `clock`
+        returns seconds and is only used for durations.
+        """
         if on_event is not None and not callable(on_event):
             raise TypeError(f"on_event is {on_event!r}: it must be callable, or None")
         if max_keys < 1:
@@ -94,7 +110,9 @@ class MetricsDataPlaneClient:
         self._inner = inner
         self.on_event = ignore_event if on_event is None else on_event
         self._clock = clock
+        # A pid and not a flag: a forked child inherits the attribute, and is a second writer.
         self._sole_writer_pid = os.getpid() if sole_writer else None
+        # `partial` and not a lambda: a client must survive plain pickle.
         self._stats = PerProcess(partial(ClientStats, max_keys))
         self._attach()
 
@@ -112,6 +130,7 @@ class MetricsDataPlaneClient:
         grpo_group_size: int | None = None,
         enums: dict[str, list[str]] | None = None,
     ) -> Anything:
+        """Register a partition. Registering one again clears the bytes that were outstanding in it."""
         with Call(self, "register", partition_id) as call:
             call.stats.guarded(None, call.stats.begin_register, call, num_samples)
             return call.run(
@@ -134,6 +153,7 @@ class MetricsDataPlaneClient:
         blocking: bool = True,
         timeout_s: float = 60.0,
     ) -> Anything:
+        """Claim metadata; the event counts the keys of the result, 0 where that cannot be read."""
         with Call(self, "claim_meta", partition_id) as call:
             meta = call.run(
                 self._inner.claim_meta,
@@ -149,6 +169,8 @@ class MetricsDataPlaneClient:
             return meta
 
     def get_data(self, meta: Anything, select_fields: list[str] | None = None) -> Anything:
+        """Read a batch; keys are those of `meta`, bytes those of the returned batch."""
+        # Metadata may be any object: without a readable partition the event has an empty partition.
         partition_id = self._stats.get().guarded("", getattr, meta, "partition_id", "")
         with Call(self, "get_data", partition_id) as call:
             call.n_keys = call.stats.guarded(0, _n_keys_of, meta)
@@ -167,12 +189,18 @@ class MetricsDataPlaneClient:
         fields: Anything = None,
         tags: list[dict[str, Anything]] | None = None,
     ) -> Anything:
+        """Store a batch. Its bytes are outstanding from success until its keys are cleared.
+
+        Bytes are measured before the call, as an event of a failed put reports them too. An iterator of ids
+        is read once, and passed on as a list.
+        """
         with Call(self, "put", partition_id) as call:
             sample_ids = _reusable(sample_ids)
             call.stats.guarded(None, call.stats.begin_put, call, sample_ids, fields)
             return call.run(self._inner.put_samples, sample_ids, partition_id, fields=fields, tags=tags)
 
     def get_samples(self, sample_ids: Iterable[str], partition_id: str, select_fields: list[str]) -> Anything:
+        """Read fields of samples. A repeated id counts as one key."""
         with Call(self, "get", partition_id) as call:
             sample_ids = _reusable(sample_ids)
             call.n_keys = len(call.stats.guarded(set(), set, sample_ids))
@@ -181,12 +209,14 @@ class MetricsDataPlaneClient:
             return batch
 
     def clear_samples(self, sample_ids: Iterable[str] | None, partition_id: str) -> Anything:
+        """Clear samples, or all of the partition where `sample_ids` is None."""
         with Call(self, "clear", partition_id) as call:
             sample_ids = None if sample_ids is None else _reusable(sample_ids)
             call.stats.guarded(None, call.stats.begin_clear, call, sample_ids)
             return call.run(self._inner.clear_samples, sample_ids, partition_id)
 
     def close(self) -> Anything:
+        """Close the inner client. On success, everything outstanding in this client is cleared."""
         with Call(self, "close", "") as call:
             return call.run(self._inner.close)
 
@@ -195,10 +225,12 @@ class MetricsDataPlaneClient:
         return asdict(self._stats.get().snapshot())
 
     def bytes_outstanding_by_partition(self) -> dict[str, int]:
+        """Return the outstanding bytes of every partition that has any outstanding key."""
         return self._stats.get().bytes_by_partition()
 
     def _attach(self) -> None:
         if isinstance(self.on_event, EventSink):
+            # A sink is the user's object: one that fails must not prevent the construction of the client.
             try:
                 self.on_event.attach(self)
             except Exception as error:
@@ -211,9 +243,11 @@ class MetricsDataPlaneClient:
         return getattr(self._inner, name)
 
     def __getstate__(self) -> dict[str, Anything]:
+        """Return the attributes, without the declaration of a sole writer: a copy is a second writer."""
         return self.__dict__ | {"_sole_writer_pid": None}
 
     def __setstate__(self, state: dict[str, Anything]) -> None:
+        """Restore a copy, and attach it to its own sink: counts start at zero (`PerProcess`)."""
         self.__dict__.update(state)
         self._attach()
 
@@ -226,6 +260,10 @@ class MetricsDataPlaneClient:
 
 
 def _join_nemo_rl() -> None:
+    """Register the wrapper as a virtual subclass of NeMo-RL's client, where NeMo-RL has been imported.
+
+    Both modules that export the class are tried. A failure leaves `isinstance` as it is.
+    """
     for module in ("nemo_rl.data_plane.interfaces", "nemo_rl.data_plane"):
         with suppress(Exception):
             sys.modules[module].DataPlaneClient.register(MetricsDataPlaneClient)
@@ -233,6 +271,8 @@ def _join_nemo_rl() -> None:
 
 def _reusable(sample_ids: Iterable[str]) -> Iterable[str]:
     """Return the ids as they are where they can be read more than once, otherwise as a list."""
+    # The exact type first: `isinstance` with an abstract class is slow, and a list is the usual argument.
+    # What is not iterable passes unchanged, so that the inner client raises its own error.
     if type(sample_ids) is list or isinstance(sample_ids, Sized) or not isinstance(sample_ids, Iterable):
         return sample_ids
     return list(sample_ids)

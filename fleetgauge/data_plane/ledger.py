@@ -1,6 +1,7 @@
 """The ledger of outstanding bytes: what was put and not cleared, per partition, key and field.
 
-Sizes are measured elsewhere; callers hold a lock.
+Pure accounting: sizes are measured in `row_bytes`, and callers hold a lock (`stats`). A key is written field
+by field by several workers, so that bytes are counted per key and field: writing a field again replaces it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class OutstandingTotals:
 
 
 class Operation:
-    """One call, from its begin to its end: the fields of its event, and for a put or clear its keys."""
+    """One call, from its begin to its end: the fields of its event, and for a put or clear its keys.
+
+    The defaults are class attributes, so that a call which needs none of them costs no assignments.
+    """
 
     n_keys = 0
     n_bytes = 0
@@ -54,13 +58,16 @@ Row = tuple[int, int, Columns, int]
 
 
 def overwrite(old: Row, new: Row) -> Row:
-    """Return a row with the fields of a later put, or of one that overlapped."""
+    """Return a row with the fields of a later put, or of one that overlapped.
+
+    A field of both has the size in `new`; the number is the higher of both.
+    """
     sizes = sizes_at(*old[2:]) | sizes_at(*new[2:])
     return sum(sizes.values()), max(old[1], new[1]), sizes, 0
 
 
 class Partition:
-    """The outstanding rows of a partition by key, oldest first."""
+    """The outstanding rows of a partition by key, oldest first; `n_bytes` is always their sum."""
 
     __slots__ = ("n_bytes", "rows")
 
@@ -69,8 +76,12 @@ class Partition:
         self.n_bytes = 0
 
     def enter(self, new: dict[Hashable, Row], cleared: Collection[Hashable]) -> None:
-        """Enter keys, except those that were cleared."""
+        """Enter keys, except those in `cleared`.
+
+        A key that is outstanding already gets the fields of the new row.
+        """
         rows = self.rows
+        # The usual case, all keys new: no loop in Python.
         if not cleared and rows.keys().isdisjoint(new):
             rows.update(new)
             self.n_bytes += sum([row[0] for row in new.values()])
@@ -82,8 +93,9 @@ class Partition:
                 self.n_bytes += rows[key][0] - (0 if old is None else old[0])
 
     def remove(self, keys: Keys) -> Collection[Hashable]:
-        """Remove keys. Returns those that were not outstanding."""
+        """Remove keys and their bytes. Returns those that were not outstanding."""
         n_before = len(self.rows)
+        # One pass in C; None marks a key that was not there, or that `keys` repeats.
         removed = list(map(self.rows.pop, keys, repeat(None)))
         self.n_bytes -= sum([row[0] for row in removed if row])
         if n_before - len(self.rows) == len(keys):
@@ -110,12 +122,17 @@ class Ledger:
         self._newest_put = 0  # the highest number of a put that was entered
 
     def put(self, put: Operation, keys: Keys, columns: Columns) -> int:
-        """Enter the rows of a put that succeeded. Returns how many keys they are."""
+        """Enter the rows of a put that succeeded. Returns how many distinct keys it has.
+
+        Keys that a later clear removed while the put was in flight are not entered. Past `max_keys`, the
+        oldest keys are given up.
+        """
         self.pending_puts.pop(put.number, None)
         if not keys:
             return 0
         totals = self.totals
         n_bytes = bytes_by_row(columns)
+        # No row can exceed the complete batch: most puts skip the search.
         if put.n_bytes > totals.max_bytes_per_key_seen:
             largest = n_bytes if isinstance(n_bytes, int) else max(n_bytes)
             totals.max_bytes_per_key_seen = max(totals.max_bytes_per_key_seen, largest)
@@ -136,7 +153,11 @@ class Ledger:
         return len(new)
 
     def clear(self, clear: Operation) -> int:
-        """Remove the keys of a clear that succeeded, or its partition. Returns how many it was about."""
+        """Remove the keys of a clear that succeeded, or its partition.
+
+        Returns the number of distinct keys of the clear; for a complete partition, of the keys removed. A
+        registration is also entered here, as it empties its partition.
+        """
         partition = self._partitions.get(clear.partition_id) or Partition()
         keys = tuple(partition.rows) if clear.keys is None else clear.keys
         pending = self._withdraw(clear) if self.pending_puts else set()
@@ -153,18 +174,24 @@ class Ledger:
         return len(set(clear.keys))
 
     def clear_all(self) -> None:
+        """Remove everything: the client was closed."""
         for partition_id, partition in list(self._partitions.items()):
             self._remove(partition_id, partition, tuple(partition.rows))
 
     def n_keys_of(self, partition_id: str) -> int:
+        """Return the number of outstanding keys of a partition, 0 for an unknown one."""
         partition = self._partitions.get(partition_id)
         return len(partition.rows) if partition else 0
 
     def bytes_by_partition(self) -> dict[str, int]:
+        """Return the outstanding bytes of every partition that has outstanding keys."""
         return {partition_id: partition.n_bytes for partition_id, partition in self._partitions.items()}
 
     def recount(self) -> None:
-        """Compute all sums anew, after an operation was interrupted half-way."""
+        """Compute all sums anew, after an operation was interrupted half-way.
+
+        The rows are the truth: each changes in one step, while the sums follow in separate statements.
+        """
         for partition_id, partition in list(self._partitions.items()):
             partition.n_bytes = sum(row[0] for row in partition.rows.values())
             if not partition.rows:
@@ -175,6 +202,7 @@ class Ledger:
     def _withdraw(self, clear: Operation) -> set[Hashable]:
         """Note the cleared keys in puts that began earlier and have not ended. Returns those they have."""
         pending: set[Hashable] = set()
+        # A copy: `begin_put` adds entries from other threads without the lock.
         for put in list(self.pending_puts.values()):
             if put.number < clear.number and put.partition_id == clear.partition_id:
                 common = set(clear.keys or ()).intersection(put.keys or ())
@@ -183,13 +211,17 @@ class Ledger:
         return pending
 
     def _remove(self, partition_id: str, partition: Partition, keys: Keys) -> Collection[Hashable]:
+        """Remove keys of a partition and update the totals. Returns the keys that were not outstanding."""
         before = len(partition.rows), partition.n_bytes
         missing = partition.remove(keys)
         self._count(partition_id, partition, *before)
         return missing
 
     def _count(self, partition_id: str, partition: Partition, n_keys: int, n_bytes: int) -> None:
-        """Add to the totals what changed in a partition; drop it if it is empty."""
+        """Add to the totals what changed since the partition had `n_keys` and `n_bytes`.
+
+        Drop it if it is empty.
+        """
         self.totals.n_keys_outstanding += len(partition.rows) - n_keys
         self.totals.bytes_outstanding += partition.n_bytes - n_bytes
         if not partition.rows:
@@ -198,7 +230,8 @@ class Ledger:
     def _give_up_oldest(self) -> None:
         """Give up the oldest keys of the oldest partitions: others have likely cleared them.
 
-        A sixteenth more than necessary, so that it is rare.
+        In NeMo-RL workers put and the driver clears, so that a worker's table only grows. A sixteenth more
+        than necessary is given up, so that it is rare.
         """
         totals, n_bytes = self.totals, self.totals.bytes_outstanding
         while self._partitions:

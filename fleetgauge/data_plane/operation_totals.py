@@ -1,6 +1,7 @@
 """Aggregates of operations: counts, keys, bytes and a histogram of their times.
 
-The buckets of the histogram are fixed, so that those of any two records can be added.
+The buckets of the histogram are fixed, so that those of any two records can be added. `sinks` fills them in
+the job; `collectors/data_plane` adds those of all ranks and computes percentiles.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _EDGES = (0.0, *BUCKET_ENDS_MS, math.inf)
 
 @dataclass(slots=True)
 class OperationTotals:
-    """Operations of one kind. `buckets` counts them by the index of the bucket of their time."""
+    """Operations of one kind. `buckets` counts them by the index of the bucket of their time.
+
+    An index is a position in `BUCKET_ENDS_MS`; `len(BUCKET_ENDS_MS)` is the bucket without an end.
+    """
 
     count: int = 0
     keys: int = 0
@@ -30,6 +34,8 @@ class OperationTotals:
 
     def add(self, keys: int, n_bytes: int, wall_ms: float) -> None:
         """Add one operation. Raises TypeError or ValueError, and adds nothing, for what is no number."""
+        # One test for three values: a sum with NaN or infinity is not finite, and any other type raises
+        # TypeError.
         if not math.isfinite(keys + n_bytes + wall_ms):
             raise ValueError(f"wall_ms is {wall_ms!r}")
         index = bisect_left(BUCKET_ENDS_MS, wall_ms)
@@ -43,6 +49,7 @@ class OperationTotals:
 
     @property
     def wall_ms_avg(self) -> float:
+        """Return the mean time. Raises ZeroDivisionError without an operation."""
         return self.wall_ms_sum / self.count
 
     def wall_ms_percentile(self, percent: float) -> float:
@@ -55,11 +62,16 @@ class OperationTotals:
 def percentiles(
     percents: Iterable[float], count: int, low: float, high: float, buckets: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Return the times of ascending percents; `buckets` are sorted by their index."""
+    """Return the times of ascending percents; `buckets` are sorted by their index, and not empty.
+
+    `low` and `high` are the extremes that were measured: they narrow the first and last bucket. Inside a
+    bucket the times are taken as evenly spread.
+    """
     times: list[float] = []
     position = reached = 0
     for percent in percents:
         rank = max(1, math.ceil(count * percent / 100))
+        # Percents ascend, so that one pass over the buckets serves all of them.
         while reached + buckets[position][1] < rank and position + 1 < len(buckets):
             reached += buckets[position][1]
             position += 1

@@ -1,8 +1,8 @@
 """How many bytes each row of a batch carries, field by field.
 
 Knows tensors by what they can do and reads only their shapes, element sizes and offsets, never their
-contents: no tensor library is imported, and a batch that lies on a device or in a lazy stack is not copied
-to be measured. Knows nothing of keys or partitions.
+contents: no tensor library is imported, and a batch that lies on a device or in a lazy stack is not copied to
+be measured. Knows nothing of keys or partitions: `ledger` accounts for these.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def measure(fields: Leaf, n_rows: int) -> BatchBytes:
 
 
 def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
+    """Return the bytes of each field; a batch that is a single leaf has the one field ""."""
+    # The usual batch, by its exact type: the cheapest test first.
     if type(batch) is dict:
         return {name: _rows(leaf, n_rows, unmeasured) for name, leaf in batch.items()}
     members = getattr(batch, "tensordicts", None)
@@ -78,6 +80,7 @@ def _columns(batch: Leaf, n_rows: int, unmeasured: list[Exception]) -> Columns:
 
 
 def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
+    """Return the columns of a lazy stack whose members are its rows. A member without a field has 0 there."""
     stacked: dict[Hashable, list[int]] = {}
     for row, member in enumerate(members):
         for name, column in _columns(member, 1, unmeasured).items():
@@ -86,6 +89,7 @@ def _stacked_by_row(members: Sequence[Leaf], n_rows: int, unmeasured: list[Excep
 
 
 def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[Exception]) -> Columns:
+    """Return the columns of a stack along another dimension: every member has a part of each row."""
     columns: Columns = {}
     for member in members:
         for name, sizes in _columns(member, n_rows, unmeasured).items():
@@ -94,6 +98,7 @@ def _stacked_across_rows(members: Iterable[Leaf], n_rows: int, unmeasured: list[
 
 
 def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
+    """Return the bytes of one leaf in each row. A leaf that is not understood counts as 0 bytes."""
     try:
         if getattr(leaf, "is_nested", False) is True:
             return _fitted(_nested_rows(leaf), n_rows)
@@ -102,6 +107,8 @@ def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
             if n_rows == 1 and type(size) is int:
                 return size
             return _fitted(size, n_rows) if isinstance(size, int) else 0
+        # tensordict's wrapper of a Python object: a non-tensor leaf, and not the mapping it could be taken
+        # for.
         if getattr(type(leaf), "_is_non_tensor", False):
             return 0
         if isinstance(leaf, (list, tuple)):
@@ -110,7 +117,8 @@ def _rows(leaf: Leaf, n_rows: int, unmeasured: list[Exception]) -> Column:
             return _added(_columns(leaf, n_rows, unmeasured).values())
         size = getattr(leaf, "nbytes", 0)
         return _fitted(size, n_rows) if isinstance(size, int) else 0
-    except Exception as error:  # one leaf that cannot be measured costs only itself
+    # One leaf that cannot be measured costs only itself.
+    except Exception as error:
         unmeasured.append(error)
         return 0
 
@@ -126,6 +134,8 @@ def _listed_rows(rows: list[Leaf] | tuple[Leaf, ...], unmeasured: list[Exception
 
 
 def _nested_rows(nested: Leaf) -> Column:
+    """Return the bytes of each row of a nested tensor, of strided or jagged layout."""
+    # Only the jagged layout has offsets; of the strided one every row is a view.
     if not callable(getattr(nested, "offsets", None)):
         return [row.numel() * row.element_size() for row in nested.unbind()]
     # The ragged dimension, wherever it is, is the one whose size is not a plain number.
@@ -138,6 +148,7 @@ def _nested_rows(nested: Leaf) -> Column:
 
 
 def _on_host(numbers: Leaf) -> Leaf:
+    """Return the numbers in host memory: offsets may be on the GPU, and are small."""
     return numbers.cpu() if hasattr(numbers, "cpu") else numbers
 
 
@@ -150,6 +161,10 @@ def _is_mapping(leaf: Leaf) -> bool:
 
 
 def _fitted(own: Column, n_rows: int) -> Column:
+    """Return the bytes for `n_rows` rows: as they are if they match, else the total divided evenly.
+
+    The first rows get one byte more each where the total is not divisible, so that the sum is exact.
+    """
     if not isinstance(own, int):
         if len(own) == n_rows > 1:
             return own
@@ -159,6 +174,7 @@ def _fitted(own: Column, n_rows: int) -> Column:
 
 
 def _added(columns: Iterable[Column]) -> Column:
+    """Return the sum of columns, row by row; an int where all rows are equal."""
     equal = 0
     uneven: list[Any] = []
     for column in columns:

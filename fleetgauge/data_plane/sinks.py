@@ -1,6 +1,7 @@
 """Callbacks for `MetricsDataPlaneClient(on_event=…)`: several in a chain, aggregates for W&B, and records.
 
-The records are explained in docs/data-plane.md.
+A callback runs on the thread of the operation, so that the sinks here only queue the event; aggregating, the
+network and the disk belong to the thread of a `Worker`. The records are explained in docs/data-plane.md.
 """
 
 from __future__ import annotations
@@ -42,23 +43,29 @@ _COUNTERS = ("keys_overflowed", "foreign_clears")  # written as the increase sin
 
 
 class _Chain(EventSink):
+    """A callback that calls several; `errors` counts what they raised in this process."""
+
     def __init__(self, callbacks: tuple[OnEvent, ...]) -> None:
         self.callbacks = callbacks
         self._losses = PerProcess(partial(LoggedLosses, "a chained callback raised"))
 
     @property
     def errors(self) -> int:
+        """Return how many calls of a chained callback raised."""
         return self._losses.get().count
 
     def __call__(self, event: DataPlaneEvent) -> None:
+        """Pass the event to each callback. Each gets a copy, as one may change its event."""
         for callback in self.callbacks:
             self._guarded(callback, event.copy())
 
     def attach(self, client: HasSnapshot) -> None:
+        """Attach a client to those callbacks that are sinks."""
         for sink in self._sinks():
             self._guarded(sink.attach, client)
 
     def close(self) -> None:
+        """Close those callbacks that are sinks; one that fails does not prevent the next."""
         for sink in self._sinks():
             self._guarded(sink.close)
 
@@ -73,7 +80,10 @@ class _Chain(EventSink):
 
 
 def chain(*callbacks: OnEvent) -> _Chain:
-    """Return a callback that calls several, each with a copy of its own and whatever the others raise."""
+    """Return a callback that calls several, each with a copy of its own and whatever the others raise.
+
+    Raises TypeError for an argument that cannot be called.
+    """
     for callback in callbacks:
         if not callable(callback):
             raise TypeError(f"chain() takes callbacks, and {callback!r} cannot be called")
@@ -103,12 +113,20 @@ class WandbEvents(EventSink):
     def __init__(
         self, run: WandbRun, interval_s: float = 10.0, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        """Log to `run`, at most every `interval_s` seconds.
+
+        Raises TypeError for an object without `log`, ValueError for an interval that is negative or not
+        finite.
+        """
         if not callable(getattr(run, "log", None)):
             raise TypeError(f"WandbEvents needs a W&B run, and {run!r} has no log()")
         if not (math.isfinite(interval_s) and interval_s >= 0):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, 0 or more")
         self._interval_s = interval_s
+        # Weak: a sink must not prolong the lifetime of a client that the job has dropped.
         self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        # W&B's run writes from the process that began it: used in a fork, two processes would share its
+        # connection.
         built_in = os.getpid()
 
         def new_logger() -> _WandbLogger:
@@ -123,9 +141,11 @@ class WandbEvents(EventSink):
         return self._logger.get().worker.lost
 
     def attach(self, client: HasSnapshot) -> None:
+        """Add a client to those whose snapshots are logged."""
         self._clients.add(client)
 
     def __call__(self, event: DataPlaneEvent) -> None:
+        """Queue an event. Never blocks; an event beyond the queue's limit is counted in `errors`."""
         self._logger.get().put(event)
 
     def close(self) -> None:
@@ -133,11 +153,12 @@ class WandbEvents(EventSink):
         self._logger.get().worker.close()
 
     def __reduce__(self) -> tuple[type[WandbEvents], tuple[_NoRun, float]]:
+        """Pickle without the run, which is of this process: the copy logs nothing."""
         return WandbEvents, (_NoRun(), self._interval_s)
 
 
 class _WandbLogger:
-    """The totals of one process."""
+    """The totals of one process, and the worker that alone changes them."""
 
     def __init__(
         self,
@@ -162,6 +183,9 @@ class _WandbLogger:
     # From here on everything runs on the worker's thread.
 
     def _add(self, at: float, event: DataPlaneEvent) -> None:
+        """Add an event; log if the interval is over, or the client was closed."""
+        # Stored only after `add`: an event that raises leaves no entry without operations, whose mean would
+        # fail.
         totals = self._totals.get((event["op"], event["status"]), OperationTotals())
         totals.add(event["n_keys"], event["n_bytes"], event["wall_ms"])
         self._totals[event["op"], event["status"]] = totals
@@ -170,22 +194,28 @@ class _WandbLogger:
             self._log()
 
     def _log(self) -> None:
+        # Without a commit the values wait for the next step of the host: ours must not advance its step
+        # counter.
         if self._totals:
             self._run.log(self._metrics(), commit=False)  # after a failure the next one has everything
 
     def _metrics(self) -> dict[str, float]:
+        """Return the totals by key of W&B, and the sums over all attached clients."""
         metrics: dict[str, float] = {}
         for op in sorted({op for op, _ in self._totals}):
             metrics |= _flattened(op, {status: t for (name, status), t in self._totals.items() if name == op})
         clients = list(self._clients)
         snapshots = [client.snapshot() for client in clients]
         gauges = ["foreign_clears", "keys_overflowed"] * bool(clients)
+        # One client's outstanding bytes are not the job's where others put or clear too: then none are
+        # better.
         if clients and all(getattr(client, "sole_writer", False) for client in clients):
             gauges += ["bytes_outstanding", "peak_bytes_outstanding", "n_keys_outstanding"]
         return metrics | {f"data_plane/{name}": sum(each[name] for each in snapshots) for name in gauges}
 
 
 def _flattened(op: str, by_status: dict[EventStatus, OperationTotals]) -> dict[str, float]:
+    """Return the keys of one operation; times only where an operation succeeded."""
     failed = {
         f"data_plane/{op}/{name}": by_status[status].count if status in by_status else 0
         for status, name in (("error", "errors"), ("timeout", "timeouts"))
@@ -227,6 +257,10 @@ class JsonlEvents(EventSink):
         rotate_after: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """Write to `path`. Raises ValueError for a path or an interval that can never work.
+
+        `clock` returns epoch seconds: it dates the records.
+        """
         if not (math.isfinite(interval_s) and interval_s > 0):
             raise ValueError(f"interval_s is {interval_s!r}: it must be a number of seconds, more than 0")
         resolve_path(path, kind=KIND, run_id="any")  # raises for what can never work
@@ -234,6 +268,8 @@ class JsonlEvents(EventSink):
             raise ValueError(f"rotate_after is {rotate_after!r}: it must be a number of seconds, more than 0")
         self._copy = partial(type(self), path, interval_s, job=job, rotate_after=rotate_after, clock=clock)
         self._clients: weakref.WeakSet[HasSnapshot] = weakref.WeakSet()
+        # The sink is sent to every worker with the rank of the process that built it: elsewhere the
+        # environment counts.
         built_in = os.getpid()
 
         def new_recorder() -> _Recorder:
@@ -249,9 +285,11 @@ class JsonlEvents(EventSink):
         return self._recorder.get().dropped()
 
     def attach(self, client: HasSnapshot) -> None:
+        """Add a client to those whose outstanding bytes are written."""
         self._clients.add(client)
 
     def __call__(self, event: DataPlaneEvent) -> None:
+        """Queue an event. Never blocks; an event beyond the queue's limit is counted in `dropped`."""
         self._recorder.get().put(event)
 
     def flush(self) -> bool:
@@ -263,11 +301,16 @@ class JsonlEvents(EventSink):
         self._recorder.get().worker.close()
 
     def __reduce__(self) -> tuple[Callable[[], JsonlEvents], tuple[()]]:
+        """Pickle the arguments without the rank: the copy writes records of its own."""
         return self._copy, ()
 
 
 class _Recorder:
-    """The aggregates and the file of one process."""
+    """The aggregates and the file of one process.
+
+    Only the worker's thread changes them. The file is opened by the first event, so that a copy that is never
+    used costs neither a file nor a thread.
+    """
 
     def __init__(
         self,
@@ -292,6 +335,7 @@ class _Recorder:
         self._groups: dict[tuple[str, str, str], OperationTotals] = {}
 
     def dropped(self) -> int:
+        """Return the events and records lost in this process."""
         return self.worker.lost + (self._writer.dropped if self._writer else 0)
 
     def put(self, event: DataPlaneEvent) -> None:
@@ -302,6 +346,7 @@ class _Recorder:
     # From here on everything runs on the worker's thread.
 
     def _open(self, at: float) -> RecordWriter:
+        """Open the file, begin an interval and write the start record."""
         writer = self._writer = self._new_writer(queue_size=MAX_QUEUED)
         atexit.unregister(self.worker.close)  # what is registered last runs first: before the writer's
         atexit.register(self.worker.close)
@@ -310,22 +355,28 @@ class _Recorder:
         return writer
 
     def _tick(self) -> None:
+        """End the interval although no event arrives."""
         now = self._clock()
         if self._writer is not None and self._is_over(now):
             self._write_interval(self._writer, now)
 
     def _finish(self) -> None:
+        """Write what is left as the end record, and close the file."""
         if self._writer is not None:
             self._write_interval(self._writer, self._clock(), Event.END)
             self._writer.close()
 
     def _add(self, at: float, event: DataPlaneEvent) -> None:
+        """Add an event to its group, after writing the interval before it where that is over."""
         group = (str(event["op"]), str(event["partition_id"]), str(event["status"]))
         writer = self._writer or self._open(at)
         if self._is_over(at):
             self._write_interval(writer, at)
+        # Partition names may be unbounded: past the limit, memory and records stay bounded and the sums stay
+        # right.
         if group not in self._groups and len(self._groups) >= MAX_GROUPS:
             group = (group[0], OTHER_PARTITIONS, group[2])
+        # Stored only after `add`, as an event that raises must not leave an empty group.
         totals = self._groups.get(group, OperationTotals())
         totals.add(event["n_keys"], event["n_bytes"], event["wall_ms"])
         self._groups[group] = totals
@@ -338,6 +389,10 @@ class _Recorder:
         return not self._end - 2 * self._interval_s <= now < self._end
 
     def _end_after(self, now: float) -> float:
+        """Return the next multiple of the interval.
+
+        It is the same on every rank, so that records of a job add up.
+        """
         end = (now // self._interval_s + 1) * self._interval_s
         return end if end > now else now + self._interval_s  # fractions of a second are not exact
 
@@ -349,15 +404,22 @@ class _Recorder:
             named = {"op": op, "partition_id": partition_id, "status": status}
             writer.write(Event.STATS, named | operations_body(totals), ended)
         body = self._outstanding({partition_id for _, partition_id, _ in groups})
+        # The end record completes the run of this writer, so that it is written even without clients.
         if event is Event.END or "bytes_outstanding" in body:
             writer.write(event, body, self._clock())
 
     def _outstanding(self, partitions: set[str]) -> Json:
-        """Return what all clients have outstanding; 0 for a partition that was used and has nothing."""
+        """Return what all clients have outstanding; 0 for a partition that was used and has nothing.
+
+        Only the interval where no client is attached or a snapshot fails. `partitions` are those of the
+        interval.
+        """
         body: Json = {"interval_s": self._interval_s}
         by_partition = dict.fromkeys(partitions - {"", OTHER_PARTITIONS}, 0)
         clients = list(self._clients)
         sums = dict.fromkeys((*_GAUGES, *_COUNTERS), 0)
+        # A client may be any object with a `snapshot`. One that fails costs this record; the operations are
+        # written.
         try:
             for client in clients:
                 snapshot, counted = client.snapshot(), self._counted.setdefault(client, {})
@@ -378,7 +440,10 @@ class _Recorder:
 
 
 def operations_body(totals: OperationTotals) -> Json:
-    """Return the body of a record of operations."""
+    """Return the body of a record of operations.
+
+    Buckets without operations are left out; keys of JSON objects are text.
+    """
     return {
         "count": totals.count,
         "keys": totals.keys,
@@ -393,7 +458,10 @@ def operations_body(totals: OperationTotals) -> Json:
 
 
 def largest(by_partition: Mapping[str, int]) -> dict[str, int]:
-    """Return the partitions with the most bytes, and the sum of the others under `_other`."""
+    """Return the partitions with the most bytes, and the sum of the others under `_other`.
+
+    At most `MAX_PARTITIONS` entries; ties are ordered by name, so that the choice is deterministic.
+    """
     if len(by_partition) <= MAX_PARTITIONS:
         return dict(by_partition)
     ranked = sorted(by_partition.items(), key=lambda item: (-item[1], item[0]))

@@ -1,6 +1,7 @@
 """Statistics of a data-plane client: totals of its calls, and the ledger of its outstanding bytes.
 
-Every call is entered under one lock, so that all figures of a snapshot are of the same instant.
+Every call is entered under one lock, so that all figures of a snapshot are of the same instant. The lock is
+not taken while the inner client runs. `client` calls this, `ledger` does the accounting.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class OpCounts:
 
 @dataclass(slots=True)
 class DataPlaneStats(OutstandingTotals):
-    """What a client has seen. Totals are of the operations that succeeded, all kinds mixed."""
+    """What a client has seen. Totals are of the operations that succeeded, all kinds mixed.
+
+    `callback_errors` are exceptions of `on_event`, `measure_errors` those of counting.
+    """
 
     total_bytes: int = 0
     total_keys: int = 0
@@ -46,7 +50,10 @@ class DataPlaneStats(OutstandingTotals):
 
 
 class ClientStats:
-    """Prepares a call before it is made, and enters it when it has ended. Neither raises an Exception."""
+    """Prepares a call before it is made, and enters it when it has ended. Neither raises an Exception.
+
+    The lock protects the counts and the ledger; the counters of losses need none.
+    """
 
     def __init__(self, max_keys: int) -> None:
         self._by_op = {op: OpCounts() for op in OPS}
@@ -65,18 +72,23 @@ class ClientStats:
         self._entering = False
 
     def begin_register(self, call: Operation, num_samples: int) -> None:
+        """Number a registration and set its keys."""
         call.number = next(self._numbers)
         call.n_keys = int(num_samples)
 
     def begin_put(self, call: Operation, sample_ids: Iterable[Hashable], fields: object) -> None:
+        """Copy the keys, measure the batch and number the put, which is pending from here on."""
         # A copy: the inner client may change the list it is given.
         iterable = type(sample_ids) is list or isinstance(sample_ids, Iterable)  # quick for a list
         call.keys = tuple(sample_ids) if iterable else ()
         call.columns, call.n_bytes, _ = self.measured(fields, len(call.keys))
+        # Last, so that a put whose keys could not be read has no number and is not pending. The order of
+        # these numbers decides between a put and a clear that overlap.
         call.number = next(self._numbers)
         self._ledger.pending_puts[call.number] = call
 
     def begin_clear(self, call: Operation, sample_ids: Iterable[Hashable] | None) -> None:
+        """Copy the keys, None for all of the partition, and number the clear."""
         call.keys = None if sample_ids is None else tuple(sample_ids)
         call.number = next(self._numbers)
 
@@ -96,15 +108,17 @@ class ClientStats:
             return default
 
     def end(self, call: Operation, status: EventStatus) -> None:
-        """Enter a call that has ended."""
+        """Enter a call that has ended, and log what could not be counted."""
         failures: list[Exception] = []
         with self._lock:
+            # Never entered from within another entry: a re-entrant call would see half-changed sums.
             self._ended.append((call, status))
             if not self._entering:
                 self._entering = True
                 try:
                     while self._ended:
                         self._enter(*self._ended.popleft(), failures)
+                # An interrupt half-way: the rows are right, the sums may not be.
                 except BaseException:
                     self._ledger.recount()
                     raise
@@ -134,15 +148,21 @@ class ClientStats:
         )
 
     def bytes_by_partition(self) -> dict[str, int]:
+        """Return the outstanding bytes by partition."""
         with self._lock:
             return self._ledger.bytes_by_partition()
 
     def _enter(self, call: Operation, status: EventStatus, failures: list[Exception]) -> None:
+        """Add one call to the ledger and to the counts; what fails is appended to `failures`.
+
+        Also sets the call's final number of keys, which its event reports.
+        """
         counts, ledger = self._by_op[call.op], self._ledger
         try:
             if status != "ok":
                 ledger.pending_puts.pop(call.number, None)
                 if call.keys is not None:
+                    # A failed call changes nothing; its event has the keys it was given.
                     call.n_keys = len(set(call.keys))
                 elif call.op == "clear":
                     call.n_keys = ledger.n_keys_of(call.partition_id)
@@ -150,6 +170,7 @@ class ClientStats:
                 call.n_keys = ledger.put(call, call.keys, call.columns)
                 if call.n_keys:
                     self._last_put_bytes_per_key = call.n_bytes // call.n_keys
+            # A clear, or a registration: both have a number and no columns.
             elif call.number:
                 n_keys = ledger.clear(call)
                 if call.op == "clear":

@@ -1,6 +1,8 @@
 """GPU memory sessions, read as they are on disk: events, statistics, a page, and an export to W&B.
 
-Standard library only; W&B is imported when an export is enabled, and nothing is ever unpickled.
+Standard library only; W&B is imported when an export is enabled, and nothing is ever unpickled. `events`
+parses one event, `sessions` and `oom` the documents beside them, `recording` finds and reads the files,
+`profiles` and `timeline` reduce events to bounded memory, `page` and `wandb_export` show the result.
 """
 
 from __future__ import annotations
@@ -29,4 +31,5 @@ from .wandb_export import session_slug as session_slug
 from .wandb_export import tracking_metrics as tracking_metrics
 from .wandb_export import tracking_summary_fields as tracking_summary_fields
 
+# The public name; linters want the class itself to end in Error.
 BadEvent = BadEventError

@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; 0 is success, 2 a recording or an option that cannot be used."""
     options = _parser().parse_args(arguments)
     try:
+        # Only an export needs the columns of every event; a page is drawn from the profiles.
         loaded = load_recording(options.sink, timelines=options.command == "export")
         for note in loaded.notes:
             _print(f"note: {note}")
@@ -46,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
             _print(f"note: {count:,} left out: {reason.replace('_', ' ')}")
         if options.command == "report":
             output = file_of(options.output, recording_title(loaded))
+            # A page that is open in a browser, or served from a directory, is never half written.
             with atomic_file(output) as file:
                 file.write(render_recording(loaded, script=True))
             _print(f"{output}: {_counted(loaded)}")
@@ -58,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
+    """Log each session to W&B as a run of its own. Raises ImportError without W&B, and what W&B raises."""
     config = WandbExportConfig(
         enabled=True,
         project=options.project,
@@ -68,6 +71,7 @@ def _export(options: argparse.Namespace, loaded: LoadedRecording) -> None:
     )
     # The latest dump of each session.
     dumps = {dump.session.session_id: dump.path for dump in loaded.oom_dumps if dump.session is not None}
+    # The session's events were read already: `ReadEvents` avoids a second pass over the files.
     for session in loaded.sessions:
         export_tracking_run_to_wandb(
             config,
@@ -89,6 +93,7 @@ def _counted(loaded: LoadedRecording) -> str:
 
 
 def _print(text: str) -> None:
+    """Write a line to stderr, which leaves stdout to the caller."""
     sys.stderr.write(text + "\n")
 
 

@@ -1,7 +1,8 @@
 """One event of a GPU memory session, whatever wrote it.
 
 Trackers describe the same measurement in two shapes (in memory and on disk) and four schema versions. This
-module turns any of them, as a mapping or as an object, into one typed value. It knows nothing of files.
+module turns any of them, as a mapping or as an object, into one typed value. It knows nothing of files:
+`recording` reads these, and `collectors/gpu_memory` reads measurements from the same format.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import NamedTuple, TypeVar
 
 # Most severe first. A peak is worth a mark although nothing is wrong.
 ALERT_TYPES = ("critical", "error", "warning", "peak")
+# A record without a version is legacy; an unknown version is refused, as its fields may mean anything.
 _SCHEMA_VERSIONS = (2, 3, 4)
+# Numbers beyond 64 bits do not fit into the arrays of `timeline`, and none is a size or a time.
 _MAX_NUMBER = 2**63
 _NO_METADATA: Mapping[str, object] = MappingProxyType({})
+# Any of these makes a JSON object an event; a manifest or a list of settings has none.
 _EVENT_FIELDS = ("type", "timestamp", "timestamp_ns", "memory_allocated", "allocator_allocated_bytes")
 _BATCH = 512
 
@@ -67,7 +71,10 @@ class MemoryEvent(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """The fields of an event that the service reads: what was measured, and whose it is."""
+    """The fields of an event that the service reads: what was measured, and whose it is.
+
+    A smaller tuple than `MemoryEvent`: the service reads millions of events and needs no others.
+    """
 
     event_type: str
     timestamp: float | None
@@ -82,7 +89,10 @@ class Measurement(NamedTuple):
 
 
 def used_memory(used: int | None, allocated: int | None, reserved: int | None) -> int | None:
-    """Return the used memory of a device, or what its allocator has where it is not reported."""
+    """Return the used memory of a device, or what its allocator has where it is not reported.
+
+    That is the larger of allocated and reserved bytes; None where none is known.
+    """
     if used is not None:
         return used
     if allocated is None or reserved is None:
@@ -96,18 +106,25 @@ def utilization(used: int | None, total: int | None) -> float | None:
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Split a stream into lists."""
+    """Yield a stream as lists of a fixed size: column by column is faster than event by event."""
     stream = iter(items)
     while batch := list(islice(stream, _BATCH)):
         yield batch
 
 
 def read_event(event: object) -> MemoryEvent:
-    """Read an event given by a caller. Never raises: what cannot be understood is unknown."""
+    """Read an event given by a caller. Never raises: what cannot be understood is unknown.
+
+    `event` is a mapping or an object, with the names of either shape.
+    """
     return event if isinstance(event, MemoryEvent) else _read(_reader(event))
 
 
 def _read(get: Callable[[str], object]) -> MemoryEvent:
+    """Return the event whose fields `get` returns by name.
+
+    Names in memory take precedence over those on disk.
+    """
     metadata = get("metadata")
     return MemoryEvent(  # in the order of its fields: by name takes three times as long
         str(get("event_type") or get("type") or "sample"),
@@ -139,7 +156,10 @@ def parse_event(record: object, default_session_id: str | None = None) -> Memory
 
 
 def parse_measurement(record: object) -> Measurement:
-    """Read what `parse_event` reads of one record, but only the fields of a measurement."""
+    """Read what `parse_event` reads of one record, but only the fields of a measurement.
+
+    Raises `BadEventError` as it does.
+    """
     get = _checked(record).get
     return Measurement(
         str(get("event_type") or get("type") or "sample"),
@@ -170,12 +190,12 @@ def _checked(record: object) -> Mapping[str, object]:
 
 
 def event_value(event: object, name: str) -> object:
-    """One field of an event, a mapping or an object; None where it has none."""
+    """Return one field of an event, a mapping or an object; None where it has none."""
     return _reader(event)(name)
 
 
 def event_int_value(event: object, *names: str) -> int | None:
-    """Return the first of these fields that is an integer."""
+    """Return the first of these fields that is an integer within bounds; None where none is."""
     get = _reader(event)
     return next((found for name in names if (found := _integer(get(name))) is not None), None)
 
@@ -187,12 +207,15 @@ def event_timestamp_seconds(event: object) -> float | None:
 
 
 def _reader(event: object) -> Callable[[str], object]:
+    """Return the function that reads a field of an event by name, and returns None where it is absent."""
     if type(event) is dict or isinstance(event, Mapping):  # far cheaper for a dict
         return event.get
     return lambda name: getattr(event, name, None)
 
 
 def _seconds(seconds: object, nanoseconds: object) -> float | None:
+    """Return a time in seconds: `seconds` where it is a number, else `nanoseconds`; None without either."""
+    # A bool is an int in Python, and never a time.
     if seconds is not None and isinstance(seconds, int | float) and not isinstance(seconds, bool):
         return float(seconds) if abs(seconds) < _MAX_NUMBER else None  # neither infinite nor not a number
     integer = _integer(nanoseconds)
@@ -200,7 +223,7 @@ def _seconds(seconds: object, nanoseconds: object) -> float | None:
 
 
 def _integer(found: object, other: object = None) -> int | None:
-    """The first of two that is an integer within bounds."""
+    """Return the first of two that is an integer within bounds, None where neither is; a bool is none."""
     number = other if found is None else found
     if number is None or (type(number) is int and -_MAX_NUMBER < number < _MAX_NUMBER):
         return number  # nearly every one
@@ -215,7 +238,11 @@ def _text(found: object) -> str | None:
 
 
 def _upgrade_legacy(record: Mapping[str, object]) -> Mapping[str, object]:
-    """A record from before schema versions, with the names of today beside its own."""
+    """Return a record from before schema versions, with the names of today beside its own.
+
+    Legacy trackers write megabytes, flatten metadata into `metadata_…` keys, and put the session into
+    metadata.
+    """
     metadata = dict(given) if isinstance(given := record.get("metadata"), Mapping) else {}
     metadata |= {key.removeprefix("metadata_"): record[key] for key in record if key.startswith("metadata_")}
     modern = {**record, "metadata": metadata}
@@ -226,6 +253,7 @@ def _upgrade_legacy(record: Mapping[str, object]) -> Mapping[str, object]:
         modern["context"] = record.get("message")
     megabytes = record.get("memory_mb")
     if record.get("memory_allocated") is None and isinstance(megabytes, int | float):
+        # The comparison is false for NaN and infinity, which `int` would raise for.
         modern["memory_allocated"] = int(megabytes * 2**20) if abs(megabytes) < _MAX_NUMBER else None
     for name in ("total_memory", "total_bytes"):
         if modern.get("device_total") is None and modern.get("device_total_bytes") is None:

@@ -1,7 +1,8 @@
-"""What a tracker leaves behind when a job runs out of memory: a directory per dump.
+"""What a tracker writes when a job runs out of memory: a directory per dump.
 
 The dump's manifest is written last, so that a directory without one is a dump that was cut short. Its
-allocator snapshot, where there is one, is a pickle: it is never opened here.
+allocator snapshot, where there is one, is a pickle: it is never opened here. `recording` finds the dumps,
+`sessions` reads their documents.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NAME = re.compile(r"oom_dump_(\d{8}T\d{6}Z)_")
 
 @dataclass(frozen=True)
 class OomDump:
-    """One dump: when, why, and whose."""
+    """One dump: when, why, and whose. None is unknown; `complete` is whether it has its manifest."""
 
     path: Path
     created_at: datetime | None
@@ -33,14 +34,14 @@ class OomDump:
 
 
 def is_oom_dump(directory: Path) -> bool:
-    """Whether a directory is one dump, by its name or by what it holds."""
+    """Return whether a directory is one dump, by its name or by what it contains."""
     if directory.name.startswith(_PREFIX):
         return directory.is_dir()
     return (directory / EVENTS_NAME).is_file() and (directory / "metadata.json").is_file()
 
 
 def find_oom_dumps(directory: Path) -> Iterator[Path]:
-    """The dumps of a directory, oldest first as their names sort, itself if it is one."""
+    """Yield the dumps of a directory, oldest first as their names sort, itself if it is one."""
     if is_oom_dump(directory):
         yield directory
     elif directory.is_dir():
@@ -63,8 +64,10 @@ def read_oom_dump(directory: Path) -> OomDump:
 
 
 def dump_created_at(name: str, manifest: Mapping[str, object]) -> datetime | None:
-    """When a dump was written, by its manifest or else by its name."""
+    """Return when a dump was written, by its manifest or else by its name; None where neither has it."""
     named = _NAME.match(name)
+    # The manifest is more reliable than a directory that may have been renamed, and absent in a dump cut
+    # short.
     created = _parse_time(manifest.get("created_at_utc"), "%Y-%m-%dT%H:%M:%SZ")
     return created or (_parse_time(named.group(1), "%Y%m%dT%H%M%SZ") if named else None)
 

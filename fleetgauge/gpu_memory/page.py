@@ -1,8 +1,8 @@
 """One self-contained page about GPU memory sessions: nothing loaded, everything escaped.
 
-It is a function of profiles; reading and writing files happens elsewhere. A script is in it only where it is
-asked for: in a file to open, not in what is logged to W&B. It stays readable for hundreds of sessions by
-drawing only so many and listing the rest.
+It is a function of profiles; `recording` reads the files, and the caller writes the page. A script is in it
+only on request: in a file to open, not in what is logged to W&B. It stays readable for hundreds of sessions
+by drawing only `MAX_DRAWN` of them and listing the others. `fleetgauge.pages` has the elements.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .oom import OomDump
 from .profiles import MIN_PEAK_BYTES, SERIES, RankProfile, SessionProfile
 from .recording import LoadedRecording
 
+# Charts are most of a page's size, so that only so many are drawn.
 MAX_DRAWN = 32
 MAX_LISTED = 256
 _CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
@@ -44,6 +45,8 @@ class PageSession(NamedTuple):
 
 
 class _Section(NamedTuple):
+    """One rank of a session, as the page shows it; `number` is its anchor."""
+
     number: int
     rank: RankProfile
     summary: Any  # as in PageSession
@@ -60,7 +63,7 @@ def recording_title(loaded: LoadedRecording) -> str:
 
 
 def render_recording(loaded: LoadedRecording, *, script: bool = False) -> str:
-    """Return the page of a recording."""
+    """Return the page of a recording: its sessions, its notes and what was left out. See `render_page`."""
     notes = list(loaded.notes)
     if loaded.losses:
         lost = sorted(loaded.losses.items())
@@ -78,10 +81,14 @@ def render_page(
     *,
     script: bool = False,
 ) -> str:
-    """Return the page of some sessions, each of their ranks with its own cards, chart and alerts."""
+    """Return the page of some sessions, each of their ranks with its own cards, chart and alerts.
+
+    `notes` are sentences without a full stop. With `script`, charts and tables are interactive.
+    """
     sections: list[_Section] = []
     for profile, summary in sessions:
         ranks = sorted(profile.ranks.values(), key=lambda rank: (rank.rank is None, rank.rank or 0))
+        # A session without events has a section too: its status is worth knowing.
         for rank in ranks or [RankProfile(None)]:
             sections.append(_Section(len(sections) + 1, rank, summary))
     events = sum(section.rank.totals.events for section in sections)
@@ -99,6 +106,7 @@ def render_page(
 
 
 def _overview(sections: Sequence[_Section]) -> str:
+    """Return the table of all sections, with links to those that are drawn."""
     rows = [_overview_row(section) for section in sections[:MAX_LISTED]]
     hidden = len(sections) - MAX_DRAWN
     more = f"<p>The first {MAX_DRAWN} are drawn below, {hidden:,} are not.</p>" if hidden > 0 else ""
@@ -121,6 +129,7 @@ def _overview_row(section: _Section) -> Row:
 
 
 def _section(section: _Section, script: bool) -> str:
+    """Return one section: heading, facts, cards, chart and alerts."""
     rank, summary = section.rank, section.summary
     status = str(getattr(summary, "status", ""))
     badge = (
@@ -140,6 +149,7 @@ def _section(section: _Section, script: bool) -> str:
 
 
 def _cards(rank: RankProfile) -> str:
+    """Return the figures of a rank; what no event states is shown as unknown."""
     totals, peaks = rank.totals, rank.totals.peaks
     used = f"{format_bytes(peaks.get('used'))} used"
     kinds = [f"{totals.counts[kind]:,} {kind}" for kind in ALERT_TYPES if totals.counts[kind]]
@@ -157,6 +167,7 @@ def _cards(rank: RankProfile) -> str:
 
 
 def _chart(rank: RankProfile, script: bool) -> str:
+    """Return the chart of a rank, or a sentence where no event has both a time and a size."""
     start, duration, peaks = rank.totals.first_at, rank.totals.duration, rank.totals.peaks
     if start is None or "used" not in peaks:
         return "<p>There is nothing to draw: no event has both a time and a size.</p>"
@@ -175,10 +186,12 @@ def _chart(rank: RankProfile, script: bool) -> str:
         )
         for kind, (when, size) in rank.bins.alerts()
     ]
+    # The highest line that an allocation can reach; drawn where the device reports it.
     capacity = peaks.get("capacity")
     limits = [Limit(capacity, f"capacity {format_bytes(capacity)}")] if capacity else []
     names = zip(("allocated", "reserved", "used"), SERIES, strict=True)
     most = ", ".join(f"{format_bytes(peaks.get(name))} {series}" for name, series in names)
+    # The text is what a screen reader gets instead of the drawing.
     text = f"Memory over {format_duration(duration)}: at most {most}; {rank.totals.alerts:,} alerts"
     # The least severe marks are painted first, so that none hides a worse one.
     highest = max(peaks.get(name, 0) for name in ("allocated", "reserved", "used", "capacity"))
@@ -188,6 +201,7 @@ def _chart(rank: RankProfile, script: bool) -> str:
 
 
 def _alert_table(rank: RankProfile) -> str:
+    """Return the latest alerts, and how many are not listed."""
     shown = rank.latest_alerts()
     rows = [_alert_row(event, rank.totals.first_at) for event in shown]
     missing = rank.totals.alerts - len(shown)
@@ -211,6 +225,7 @@ def _alert_row(event: MemoryEvent, start: float | None) -> Row:
 
 
 def _oom_table(dumps: Sequence[OomDump]) -> str:
+    """Return the table of the latest dumps; messages are shortened."""
     rows = [
         (
             ("Dump", html.escape(dump.path.name), "wide"),
@@ -232,12 +247,14 @@ def _name(summary: Any) -> str:
 
 
 def _rank(section: _Section) -> str:
+    """Return the rank of a section, its session's where events have none, and the world size if known."""
     rank = section.rank.rank if section.rank.rank is not None else getattr(section.summary, "rank", None)
     size = getattr(section.summary, "world_size", None)
     return "unknown" if rank is None else f"{rank} of {size}" if size else f"{rank}"
 
 
 def _status(section: _Section) -> str:
+    """Return the status of a section, with what it means where no end was recorded."""
     status = str(getattr(section.summary, "status", "unknown"))
     text = f"{status}: no end was recorded" if status in ("running", "incomplete") else status
     last = _clock(section.rank.totals.last_at)
@@ -250,6 +267,7 @@ def _percent(value: float | None) -> str:
 
 
 def _clock(seconds: float | None) -> str:
+    """Return a time in UTC with milliseconds; empty where it is unknown or beyond the calendar."""
     if seconds is None:
         return ""
     try:

@@ -4,6 +4,8 @@ A recording is a telemetry sink (segments, perhaps pruned at the start, torn at 
 track file, an OOM dump, or a directory of these. Segments are read in blocks; a bad line costs itself and is
 counted by reason. Track files and the events of a dump, which a tracker writes in one piece from its memory,
 are decoded in one piece. Events are not stored, so that memory stays bounded; a session reads its own again.
+
+`load_recording` is the entry point. `events` parses a record, `profiles` sums a session.
 """
 
 from __future__ import annotations
@@ -34,14 +36,16 @@ MAX_LINE_BYTES = 4 * 2**20
 _BLOCK_BYTES = 2**17
 _SEGMENT = re.compile(r"segment-(\d+)\.jsonl")
 _EVENT_ARRAYS = ("events", "telemetry_events")
+# Limits on what a wrong path, such as a home directory, can cost.
 _MAX_DEPTH = 3
 _MAX_SINKS = 1024
+# Trackers write dumps into the sink itself or into a directory of their own below it.
 _DUMP_DIRECTORIES = ("", "oom_dumps")
 MAX_SESSIONS = 1000
 
 
 class RecordingError(ValueError):
-    """A path without a recording."""
+    """A path without a recording, or with one that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,10 @@ class Part:
 
 @dataclass
 class Recording:
-    """What there is to read, found without reading the events of segments."""
+    """What there is to read, found without reading the events of segments.
+
+    `sessions` are those that a document states, by id; `notes` are sentences for the user.
+    """
 
     path: Path
     parts: list[Part] = field(default_factory=list)
@@ -70,11 +77,14 @@ class Recording:
 
     @property
     def size(self) -> int:
-        """How many bytes there are to read."""
+        """Return how many bytes there are to read."""
         return sum(part.size for part in self.parts)
 
     def add_sink(self, directory: Path) -> None:
-        """Add a sink: its segments, with or without its manifest, and the OOM dumps beside them."""
+        """Add a sink: its segments, with or without its manifest, and the OOM dumps beside them.
+
+        Raises OSError where the directory cannot be listed.
+        """
         session_of: Mapping[str, str] = {}
         try:
             if manifest := read_manifest(directory):
@@ -85,6 +95,8 @@ class Recording:
         except ManifestError as error:
             self.notes.append(f"{error}; its segments were read without it")
         numbered = segments(directory)
+        # An event without a session gets that of its segment; without a manifest, such events of a sink are
+        # one session.
         for _, path in numbered:
             self._add_part(path, session_of.get(path.name, f"legacy-{directory.name}"))
         # Numbers are never used twice, so that those missing were pruned.
@@ -97,7 +109,11 @@ class Recording:
             self.oom_dumps += map(read_oom_dump, find_oom_dumps(directory / name))
 
     def add_file(self, path: Path) -> None:
-        """Add a track file. One that is an object may name its session."""
+        """Add a track file. One that is an object may name its session.
+
+        A file that does not end in .json is read line by line. Raises `RecordingError` where one that does is
+        not JSON, OSError where it cannot be read.
+        """
         if path.suffix.lower() != ".json":
             self._add_part(path, f"legacy-{path.stem}")
             return
@@ -110,7 +126,7 @@ class Recording:
         self._add_part(path, session.session_id if session else f"legacy-{path.stem}", records)
 
     def add_dump(self, directory: Path) -> None:
-        """Add an OOM dump and its events."""
+        """Add an OOM dump and its events. One that was cut short or is not JSON becomes a note."""
         dump = read_oom_dump(directory)
         self.oom_dumps.append(dump)
         session_id = dump.session.session_id if dump.session else f"legacy-{directory.name}"
@@ -132,7 +148,8 @@ class Recording:
 def open_recording(path: Path) -> Recording:
     """Find the files of a recording. Raises `RecordingError` where there are none.
 
-    Those are the directory itself where it holds events, else the sinks below it, else its OOM dumps.
+    Those are the directory itself where it has events, else the sinks below it, else its OOM dumps. `path`
+    may also be a sink's manifest.
     """
     if path.name == MANIFEST_NAME:
         path = path.parent
@@ -147,6 +164,7 @@ def open_recording(path: Path) -> Recording:
         recording.add_dump(path)
     else:
         recording.add_sink(path)
+    # Only where the directory itself has no events: dumps and exports below a sink are not sinks.
     if not recording.parts:
         for directory in _sinks_below(path):
             recording.add_sink(directory)
@@ -162,7 +180,7 @@ def open_recording(path: Path) -> Recording:
 
 
 def segments(directory: Path) -> list[tuple[int, Path]]:
-    """The segments of a sink as they were written: by number, as names stop sorting at a million."""
+    """Return the segments of a sink as they were written: by number, as names stop sorting at a million."""
     found = ((_SEGMENT.fullmatch(path.name), path) for path in directory.iterdir())
     return sorted((int(match.group(1)), path) for match, path in found if match and path.is_file())
 
@@ -182,6 +200,7 @@ def read_part(part: Part, losses: Counter[str]) -> Iterator[list[MemoryEvent]]:
 
 
 def _parse(records: Iterable[object], session_id: str, losses: Counter[str]) -> list[MemoryEvent]:
+    """Return the events of some records; a record that is no event is counted in `losses` by its reason."""
     events = []
     for record in records:
         try:
@@ -192,12 +211,14 @@ def _parse(records: Iterable[object], session_id: str, losses: Counter[str]) -> 
 
 
 def _blocks(file: IO[bytes], losses: Counter[str]) -> Iterator[Iterable[object]]:
+    """Yield the decoded lines of a file, block by block, in bounded memory however long a line is."""
     tail, skipping = b"", False
     while block := file.read(_BLOCK_BYTES):
         *lines, tail = (tail + block).split(b"\n")
         if skipping and lines:  # here a line ends that is too long
             del lines[0]
             skipping = False
+        # A line that is too long is counted once, and its remainder is dropped as it is read.
         if skipping or len(tail) > MAX_LINE_BYTES:
             losses["line_too_long"] += not skipping
             tail, skipping = b"", True
@@ -207,6 +228,10 @@ def _blocks(file: IO[bytes], losses: Counter[str]) -> Iterator[Iterable[object]]
 
 
 def _decode(lines: Iterable[bytes], losses: Counter[str], reason: str) -> Iterator[object]:
+    """Yield the JSON values of lines.
+
+    A line that is none is counted under `reason`; a blank one is skipped.
+    """
     for line in lines:
         if len(line) > MAX_LINE_BYTES:
             losses["line_too_long"] += 1
@@ -218,7 +243,10 @@ def _decode(lines: Iterable[bytes], losses: Counter[str], reason: str) -> Iterat
 
 
 def _read_records(path: Path) -> tuple[Sequence[object], SessionSummary | None]:
-    """Return the records of a JSON document, an array, an object with one or one event, and its session."""
+    """Return the records of a JSON document, an array, an object with one or one event, and its session.
+
+    Raises ValueError where it is not JSON, OSError where it cannot be read.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except RecursionError as error:
@@ -231,7 +259,7 @@ def _read_records(path: Path) -> tuple[Sequence[object], SessionSummary | None]:
 
 
 def _sinks_below(directory: Path) -> list[Path]:
-    """Directories below that hold a sink: one per rank is how distributed jobs write them."""
+    """Return the directories below that contain a sink: one per rank is how distributed jobs write them."""
     found: list[Path] = []
     for depth in range(1, _MAX_DEPTH + 1):
         below = sorted(directory.glob("/".join("*" * depth)))
@@ -241,7 +269,10 @@ def _sinks_below(directory: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class LoadedSession:
-    """One session of a recording, and the files that its events are in; `timeline` only if asked for."""
+    """One session of a recording, and the files that its events are in.
+
+    `timeline` is empty unless it was requested.
+    """
 
     profile: SessionProfile
     summary: SessionSummary
@@ -251,7 +282,7 @@ class LoadedSession:
 
     @property
     def stats(self) -> dict[str, object]:
-        """Its statistics by the tracker's names, and what the recording takes on disk."""
+        """Return its statistics by the tracker's names, and what the recording takes on disk."""
         stats = self.profile.totals.as_stats() | {
             "session_id": self.summary.session_id,
             "session_status": self.summary.status,
@@ -263,7 +294,7 @@ class LoadedSession:
         return stats
 
     def events(self) -> Iterator[MemoryEvent]:
-        """Read its events again, from its files."""
+        """Yield its events, read again from its files; what is lost was counted by the first pass."""
         for part in self.parts:
             for batch in read_part(part, Counter()):
                 yield from (event for event in batch if event.session_id == self.summary.session_id)
@@ -271,7 +302,10 @@ class LoadedSession:
 
 @dataclass(frozen=True)
 class LoadedRecording:
-    """A recording: its sessions in the order they began, and everything that was lost or is unusual."""
+    """A recording: its sessions in the order they began, and everything that was lost or is unusual.
+
+    `losses` counts lines and events by the reason why they were left out.
+    """
 
     path: Path
     sessions: tuple[LoadedSession, ...]
@@ -288,6 +322,7 @@ def load_recording(path: str | Path, *, timelines: bool = False) -> LoadedRecord
     """
     recording = open_recording(Path(path))
     losses: Counter[str] = Counter()
+    # Sessions of a manifest are shown even if all of their segments were pruned.
     profiles = {name: SessionProfile(summary) for name, summary in recording.sessions.items()}
     parts: dict[str, list[Part]] = {}
     by_name: defaultdict[str, Timeline] = defaultdict(Timeline)
@@ -297,6 +332,7 @@ def load_recording(path: str | Path, *, timelines: bool = False) -> LoadedRecord
             for event in batch:
                 by_session.setdefault(event.session_id or part.session_id, []).append(event)
             for name, events in by_session.items():
+                # A damaged file may name a new session in every event: profiles are bounded, too.
                 if name not in profiles and len(profiles) >= MAX_SESSIONS:
                     losses["too_many_sessions"] += len(events)
                     continue
@@ -312,6 +348,7 @@ def load_recording(path: str | Path, *, timelines: bool = False) -> LoadedRecord
         LoadedSession(profile, _summary(name, profile), recording, tuple(parts.get(name, ())), by_name[name])
         for name, profile in profiles.items()
     ]
+    # By name as well, so that the order of sessions with the same start is always the same.
     sessions.sort(key=lambda session: (session.summary.started_at_ns or 0, session.summary.session_id))
     return LoadedRecording(
         recording.path, tuple(sessions), losses, tuple(recording.oom_dumps), tuple(recording.notes)

@@ -1,7 +1,8 @@
 """Who recorded: the sessions of a telemetry sink, and the manifest that lists them.
 
 The manifest is a convenience of the writer. It may be missing, stale or broken, so that the segments on disk
-stay the truth and a manifest that cannot be read is an error of its own. Small JSON documents are read here.
+stay the truth and a manifest that cannot be read is an error of its own. Small JSON documents are read here;
+`recording` reads the events.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .events import MemoryEvent
 
 MANIFEST_NAME = "manifest.json"
 STATUSES = ("running", "completed", "interrupted", "incomplete")
+# A document is decoded in one piece: a larger file is not one that a tracker writes.
 MAX_DOCUMENT_BYTES = 64 * 2**20
 
 
@@ -24,7 +26,10 @@ class ManifestError(ValueError):
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """One session: one process that tracked from start to stop."""
+    """One session: one process that tracked from start to stop.
+
+    `status` is one of `STATUSES`; times are in nanoseconds since the epoch, None where unknown.
+    """
 
     session_id: str
     status: str
@@ -41,7 +46,10 @@ class SessionSummary:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the writer of a sink states about it."""
+    """What the writer of a sink states about it: its sessions, and the session of each segment by file name.
+
+    `bad_entries` is how many entries could not be understood.
+    """
 
     sessions: tuple[SessionSummary, ...]
     session_of_segment: Mapping[str, str]
@@ -49,9 +57,10 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """The manifest of a sink directory, None where it has none. Raises `ManifestError` for a broken one.
+    """Return the manifest of a sink directory, None where it has none.
 
-    An entry that makes no sense costs itself and is counted.
+    Raises `ManifestError` for one that cannot be read. An entry that makes no sense costs itself and is
+    counted.
     """
     path = directory / MANIFEST_NAME
     try:
@@ -80,7 +89,7 @@ def parse_manifest(document: object, path: object) -> Manifest:
 
 
 def parse_session(entry: object) -> SessionSummary | None:
-    """A session as a manifest, a track file or an OOM dump describes it; None where that is not one."""
+    """Return a session as a manifest, a track file or an OOM dump describes it; None for any other entry."""
     if not isinstance(entry, Mapping):
         return None
     session_id, status = entry.get("session_id"), entry.get("status")
@@ -101,6 +110,7 @@ def infer_session(
 
 
 def _summary(entry: Mapping[str, object], *, session_id: str, status: str) -> SessionSummary:
+    """Return the session of an entry; a field of the wrong type has its default."""
     return SessionSummary(
         session_id=session_id,
         status=status,
@@ -121,23 +131,28 @@ def _nanoseconds(seconds: float | None) -> int | None:
 
 
 def _segment(entry: object) -> tuple[str, str | None] | None:
+    """Return the file name and the session of a segment's entry; None where the entry has no name."""
     if not isinstance(entry, Mapping) or not isinstance(name := entry.get("filename"), str):
         return None
     return name, text_or_none(entry.get("session_id"))
 
 
 def read_document(path: Path) -> object:
-    """One small JSON document. Raises OSError where it cannot be read, ValueError where it is not one."""
+    """Return one small JSON document.
+
+    Raises OSError where it cannot be read, ValueError where it is not one.
+    """
     if (size := path.stat().st_size) > MAX_DOCUMENT_BYTES:
         raise ValueError(f"{size:,} bytes are more than the {MAX_DOCUMENT_BYTES:,} this reads")
     try:
         return json.loads(path.read_bytes().decode())
+    # Python's parser raises this, and not ValueError, for a document nested too deeply.
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
 def read_object(path: Path) -> dict[str, object]:
-    """The members of a document that is an object; none where it is not, or cannot be read."""
+    """Return the members of a document that is an object; none where it is not, or cannot be read."""
     try:
         document = read_document(path)
     except (OSError, ValueError):
@@ -146,7 +161,7 @@ def read_object(path: Path) -> dict[str, object]:
 
 
 def integer(found: object) -> int | None:
-    """The value, if it is an integer."""
+    """Return the value, if it is an integer and not a bool; else None."""
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 

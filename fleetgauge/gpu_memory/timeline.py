@@ -3,6 +3,8 @@
 Rows are in time order from the first to the last event: all alerts, the last row, and every n-th of the
 others. Where alerts alone would fill the rows, that exporter loses the start of the session; here severe
 alerts come first, the others are spread over the complete span, and some rows stay for ordinary samples.
+
+`wandb_export` logs the rows; `profiles` draws lines that are not limited to them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ class TimelineRow(TypedDict):
 
 
 class Timeline:
-    """The events of a session as columns, a few dozen bytes an event: enough to choose and make the rows."""
+    """The events of a session as columns, a few dozen bytes an event: enough to choose and make the rows.
+
+    Which rows are logged is only known once all events are read, and complete events might not fit in memory.
+    """
 
     def __init__(self) -> None:
         self._times = array("d")  # NaN without a time
@@ -56,22 +61,29 @@ class Timeline:
         for name, column in self._numbers.items():
             values = map(attrgetter(name), events)
             column.extend([_UNKNOWN if value is None else value for value in values])
+        # Interned: event types are few and repeat for millions of events.
         self._types.extend([sys.intern(event.event_type) for event in events])
         self._contexts.extend([event.context for event in events])
+        # Without metadata, which may be large and is not logged.
         self.alerts.extend(event._replace(metadata={}) for event in events if event.is_alert)
 
     def rows(self) -> list[TimelineRow]:
-        """Return the rows, in time order."""
+        """Return the rows, in time order; events without a time are left out."""
         times = self._times
         order: Sequence[int] = range(len(times))
         if any(map(math.isnan, times)):
             order = [at for at in order if not math.isnan(times[at])]
+        # Sorted only where necessary: a single writer appends in order, merged ranks may not.
         if any(times[after] < times[before] for before, after in pairwise(order)):
             order = sorted(order, key=times.__getitem__)
         alerts = {index: kind for index, at in enumerate(order) if (kind := self._types[at]) in ALERT_TYPES}
         return [self._row(index, order[index], times[order[0]]) for index in _choose(len(order), alerts)]
 
     def _row(self, index: int, at: int, start: float) -> TimelineRow:
+        """Return the row of the event at position `at`.
+
+        `index` counts events in time order, `start` is the time of the first.
+        """
         numbers = {name: column[at] for name, column in self._numbers.items()}
         known = {name: None if number == _UNKNOWN else number for name, number in numbers.items()}
         used = used_memory(known["device_used"], known["memory_allocated"], known["memory_reserved"])
@@ -104,7 +116,10 @@ def sample_timeline_rows(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
 
 
 def _choose(count: int, alerts: Mapping[int, str]) -> Sequence[int]:
-    """Return which of `count` rows to log, in order; `alerts` are the kinds of those that are alerts."""
+    """Return which of `count` rows to log, in order; `alerts` are the kinds of those that are alerts.
+
+    At most `MAX_ROWS`; the first and the last row are always among them.
+    """
     if count <= MAX_ROWS:
         return range(count)
     last = count - 1
@@ -112,6 +127,7 @@ def _choose(count: int, alerts: Mapping[int, str]) -> Sequence[int]:
     if len(pinned) >= MAX_ROWS:
         pinned = {0, last} | _most_severe(alerts, MAX_ROWS - _MIN_OTHER_ROWS - 2)
     others = [at for at in range(count) if at not in pinned and at not in alerts]
+    # Rounded up, so that a stride never selects more rows than there is room for.
     stride = max(1, math.ceil(len(others) / (MAX_ROWS - len(pinned))))
     selected = pinned | set(others[::stride])
     # Where ordinary rows are few, more alerts take their room.

@@ -4,9 +4,9 @@ Nothing is imported and nothing happens unless the export is enabled. A run that
 the job: it is used and left open. Any other run is ours, and finished whatever happens. Keys are those of the
 tracker's own exporter.
 
-An attribution bundle says which tensors used the memory. It may hold a pickle of the allocator's state.
+An attribution bundle lists which tensors used the memory. It may contain a pickle of the allocator's state.
 Loading a pickle runs whatever its author wrote, so that nothing here opens it: tables and page are made of
-the JSON beside it.
+the JSON beside it. `timeline` selects the rows, `page` draws the dashboard.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .profiles import SessionProfile
 from .sessions import integer, read_object
 from .timeline import MAX_ROWS, Timeline, TimelineRow
 
+# The names of the tracker's own exporter, of which its users have charts.
 _STATISTICS = (
     *("peak_memory", "total_events", "alert_count", "current_memory_allocated", "current_memory_reserved"),
     *("memory_utilization_percent", "total_allocations", "total_deallocations", "total_allocation_bytes"),
@@ -47,8 +48,10 @@ _RENAMED = {
     "final_retained_files": "sink_retained_files",
     "final_retained_bytes": "sink_retained_bytes",
 }
+# W&B limits artifact names to 128 characters, of which the type takes up to 28.
 _MAX_SLUG = 100
 _MODES = (None, "online", "offline")
+# Columns of the table, each with the field of `MemoryEvent` it shows.
 _ALERT_COLUMNS = {
     "timestamp_s": "timestamp",
     "event_type": "event_type",
@@ -70,6 +73,7 @@ _DASHBOARD_NAME = "stormlog_tracking_dashboard.html"
 _ANNOTATED_NAME = "cuda_allocator_state_history_annotated.html"
 _TENSORS_NAME = "cuda_tensor_attribution.json"
 _METADATA_NAME = "cuda_native_debug_metadata.json"
+# Every file of a bundle but the pickle: a user of the artifact might load that.
 _FILES = (
     _ANNOTATED_NAME,
     "cuda_allocator_state_history.html",
@@ -85,7 +89,11 @@ TensorRow = tuple[str, str, int, int, str, str]
 
 @dataclass(frozen=True)
 class WandbExportConfig:
-    """Whether and where to export. Disabled by default."""
+    """Whether and where to export. Disabled by default.
+
+    `mode` is "online", "offline" or None for W&B's own default; anything else raises ValueError. A `run_id`
+    resumes that run. Artifacts and attribution are uploaded only on request.
+    """
 
     enabled: bool = False
     project: str | None = None
@@ -112,7 +120,7 @@ class ReadEvents(NamedTuple):
 
 
 def read_events(events: Iterable[object]) -> ReadEvents:
-    """Read events, mappings or objects, in either shape."""
+    """Read events, mappings or objects, in either shape. Never raises for an event."""
     found = ReadEvents(SessionProfile(), Timeline())
     for batch in batches(map(read_event, events)):
         found.profile.add(batch)
@@ -135,10 +143,13 @@ def export_tracking_run_to_wandb(
 ) -> None:
     """Export one session to W&B; its events are mappings or objects, in either shape, or read already.
 
-    Raises ImportError without W&B, and what W&B raises.
+    `stats` are statistics by the tracker's names, `command_name` is part of the run's name. Paths that do not
+    exist are ignored. Raises ImportError without W&B, and what W&B raises; a run of ours is finished then,
+    too.
     """
     if not config.enabled:
         return
+    # Before W&B is started: an error in the events must not leave a run behind.
     profile, timeline = events if isinstance(events, ReadEvents) else read_events(events)
     rows = timeline.rows()
     wandb = wandb_package.load()
@@ -157,6 +168,7 @@ def export_tracking_run_to_wandb(
         log_tracking_time_series(run, rows)
         if config.log_tables:
             log_alerts_table(wandb, run, timeline.alerts)
+            # A sink is read by its tracker, which does not expect a page in it.
             beside = None if output is None or _inside(output, sink) else output.parent
             fields = log_tracking_visualizations(
                 wandb,
@@ -170,18 +182,20 @@ def export_tracking_run_to_wandb(
             )
             _update_summary(run, fields)
         if config.log_artifacts:
+            # The bundle may be the dump itself, which is uploaded once.
             same = bundle is not None and oom_dump is not None and bundle.samefile(oom_dump)
             artifacts = {"track-output": output, "telemetry-sink": sink, "oom-dump": oom_dump}
             for kind, path in (artifacts | {"attribution-bundle": None if same else bundle}).items():
                 if path is not None:
                     _log_artifact(wandb, run, f"stormlog-{kind}", slug, path)
+        # A dump contains the same files where attribution was recorded.
         attribution = bundle or oom_dump
         if config.log_attribution and attribution is not None:
             _update_summary(run, _log_attribution(wandb, run, attribution, slug, config.log_artifacts))
 
 
 def tracking_metrics(stats: Mapping[str, Any]) -> dict[str, int | float]:
-    """The twenty statistics as summary fields: numbers only, and only finite ones."""
+    """Return the twenty statistics as summary fields: numbers only, and only finite ones."""
     found = {_RENAMED.get(name, name): stats.get(name) for name in _STATISTICS}
     return {
         f"stormlog_{name}": value
@@ -199,17 +213,19 @@ def tracking_summary_fields(stats: Mapping[str, Any], *, output_path: str | Path
 
 
 def session_slug(session_summary: Any) -> str:
-    """A session's part of an artifact name: at most 100 characters, different for different sessions."""
+    """Return a session's part of an artifact name: at most 100 characters, and another for each session."""
     session_id = "session" if session_summary is None else str(session_summary.session_id)
     slug = re.sub(r"[^a-zA-Z0-9._-]+", "-", session_id) or "session"
     if len(slug) <= _MAX_SLUG:
         return slug
+    # Cut names may be equal at their start: a hash of the complete id distinguishes them.
     digest = hashlib.sha256(session_id.encode(errors="replace")).hexdigest()[:8]
     return f"{slug[: _MAX_SLUG - 9]}-{digest}"
 
 
 @contextmanager
 def _run(wandb: Any, config: WandbExportConfig, command: str, session: Any) -> Iterator[Any]:
+    """Yield the active run, or one of ours that is finished on leaving, with an error as well."""
     active = getattr(wandb, "run", None)
     if active is not None:
         yield active
@@ -225,6 +241,7 @@ def _run(wandb: Any, config: WandbExportConfig, command: str, session: Any) -> I
         "id": config.run_id,
         "resume": None if config.run_id is None else "allow",
     }
+    # Only what is set is passed: W&B's own defaults and variables apply to the others.
     run = wandb.init(**{key: value for key, value in options.items() if value is not None})
     try:
         yield run
@@ -238,6 +255,7 @@ def _update_summary(run: Any, fields: Mapping[str, object]) -> None:
 
 
 def _session_fields(session: Any) -> dict[str, object]:
+    """Return the fields of a session for the summary; none without a session."""
     if session is None:
         return {}
     fields = {
@@ -252,16 +270,17 @@ def _session_fields(session: Any) -> dict[str, object]:
 
 
 def _existing(given: str | Path | None, exists: Any) -> Path | None:
+    """Return the path if it is given and `exists` is true of it, else None."""
     return Path(given) if given is not None and exists(Path(given)) else None
 
 
 def _inside(path: Path, directory: Path | None) -> bool:
-    """Whether a file lies in the sink, whose reader would wonder at one that the tracker never wrote."""
+    """Return whether a file lies in a directory; False without a directory."""
     return directory is not None and path.resolve().is_relative_to(directory.resolve())
 
 
 def log_tracking_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
-    """One row of the run for each row of the timeline."""
+    """Log one row of the run for each row of the timeline; unknown values are left out."""
     # Without a step of their own the rows would be drawn over the steps of the job whose run this is.
     define = getattr(run, "define_metric", None)
     if rows and callable(define):
@@ -276,7 +295,7 @@ def log_tracking_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
 
 
 def log_alerts_table(wandb: Any, run: Any, events: Iterable[object]) -> None:
-    """The alerts among some events, in either shape: the latest ones; no table where there is none."""
+    """Log the alerts among some events, in either shape: the latest ones; no table where there is none."""
     alerts = deque((event for event in map(read_event, events) if event.is_alert), maxlen=MAX_ROWS)
     data = [[getattr(event, field) for field in _ALERT_COLUMNS.values()] for event in alerts]
     if data:
@@ -296,13 +315,14 @@ def log_tracking_visualizations(
 ) -> dict[str, object]:
     """Log the table, the plots and a page of a timeline; return what belongs into the summary.
 
-    The page is that of the profile, or else of the rows. As an artifact it is left in
-    `dashboard_root`, or else in a directory that is removed again: W&B keeps a copy of what it is given.
+    The page is that of the profile, or else of the rows. As an artifact it is left in `dashboard_root`, or
+    else in a directory that is removed again: W&B copies what it is given.
     """
     from .page import PageSession, render_page  # large, and needed here only
 
     if not rows:
         return {}
+    # The fields of a row are in the order of the columns.
     table = wandb.Table(columns=list(_TIMELINE_COLUMNS), data=[list(row.values()) for row in rows])
     run.log({"stormlog_memory_timeline_table": table})
     _log_plots(wandb, run, rows)
@@ -329,6 +349,7 @@ def _log_artifact(wandb: Any, run: Any, kind: str, slug: str, *paths: Path) -> N
 
 
 def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
+    """Return a profile of rows, for a caller that has no events: elapsed seconds are its times."""
     fields = {
         "event_type": "event_type",
         "timestamp": "elapsed_seconds",
@@ -345,7 +366,9 @@ def _profile(rows: Sequence[TimelineRow]) -> SessionProfile:
 
 
 def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
+    """Log line plots of the series that have a value; a gap is NaN."""
     line_series = getattr(getattr(wandb, "plot", None), "line_series", None)
+    # The module may be a stub, or a release, without plots.
     if not callable(line_series):
         return
     elapsed = [row["elapsed_seconds"] for row in rows]
@@ -368,12 +391,12 @@ def _log_plots(wandb: Any, run: Any, rows: Sequence[TimelineRow]) -> None:
 
 
 def attribution_files(directory: Path) -> list[Path]:
-    """The files of a bundle that are worth uploading, those that exist."""
+    """Return the files of a bundle that are worth uploading, those that exist."""
     return [directory / name for name in _FILES if (directory / name).is_file()]
 
 
 def _tensor_rows(directory: Path) -> list[TensorRow]:
-    """Every storage with its tensors, the largest first; empty where the bundle has none."""
+    """Return every storage with its tensors, the largest first; empty where the bundle has none."""
     entries = read_object(directory / _TENSORS_NAME).get("attributed_storage_pointers")
     if not isinstance(entries, list):
         return []
@@ -381,9 +404,13 @@ def _tensor_rows(directory: Path) -> list[TensorRow]:
     return sorted(rows, key=lambda row: row[3], reverse=True)
 
 
-# W&B is typed as Any here and in wandb_export: it is imported only when a run is exported.
+# W&B is typed as Any in this module: it is imported only when a run is exported.
 def _log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts: bool) -> dict[str, object]:
-    """Log a bundle to a run; returns what belongs into the run's summary."""
+    """Log a bundle to a run; return what belongs into the run's summary.
+
+    With `artifacts`, its files are uploaded as well. The table has the largest storages, the summary the full
+    count.
+    """
     summary: dict[str, object] = {}
     files = attribution_files(directory)
     if artifacts:
@@ -403,7 +430,10 @@ def _log_attribution(wandb: Any, run: Any, directory: Path, slug: str, artifacts
 
 
 def attribution_page(rows: list[TensorRow], recorded: object) -> str:
-    """The largest storages as a page without scripts; the annotated history itself is in the artifact."""
+    """Return the largest storages as a page without scripts.
+
+    The annotated history itself is in the artifact.
+    """
     from fleetgauge.pages.page import render_document, render_table  # large, and needed here only
 
     from .page import STYLE
@@ -427,6 +457,7 @@ def attribution_page(rows: list[TensorRow], recorded: object) -> str:
 
 
 def _tensor_row(entry: Mapping[str, object]) -> TensorRow:
+    """Return the row of one storage: its names, the sum of its tensors, and shape and type of the first."""
     given = entry.get("tensors")
     tensors = given if isinstance(given, list) else []
     first = tensors[0] if tensors and isinstance(tensors[0], Mapping) else {}

@@ -1,4 +1,7 @@
-"""Axes with round labels, and values as a person reads them: bytes, durations, plain numbers, the clock."""
+"""Axes with round labels, and values as a person reads them: bytes, durations, plain numbers, the clock.
+
+Pure functions; `charts` draws the axes.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from datetime import UTC, datetime
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NUMBER_UNITS = ("", "k", "M", "G", "T", "P", "E")
 _TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
+# Not `strftime`, whose names depend on the locale.
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
 _CLOCK_STEPS = (
@@ -25,20 +29,21 @@ _MAX_MAGNITUDE = 1e300  # beyond this, differences overflow
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values and the labels along it."""
+    """A range of values and the labels along it, each with its value."""
 
     low: float
     high: float
     labels: tuple[tuple[float, str], ...]
 
     def share(self, value: float) -> float:
-        """Where a value lies between the ends, 0 to 1; values outside lie at an end."""
+        """Return where a value lies between the ends, 0 to 1; values outside lie at an end."""
         span = self.high - self.low
         return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 0.0
 
 
 def byte_axis(high: float) -> Axis:
-    """From zero to a little above a number of bytes, with round labels in one unit."""
+    """Return an axis from zero to a little above a number of bytes, with round labels in one unit."""
+    # Room above the highest line, so that it does not touch the frame.
     high = max(high, 1.0) * 1.06
     unit = _byte_unit(high)
     size = 1024.0**unit
@@ -47,7 +52,10 @@ def byte_axis(high: float) -> Axis:
 
 
 def time_axis(seconds: float) -> Axis:
-    """From zero to a number of seconds, with round labels in one unit and room for a mark at either end."""
+    """Return an axis from zero to a number of seconds, with round labels in one unit.
+
+    There is room for a mark at either end.
+    """
     high = seconds if seconds > 0 else 1.0
     size, unit = next(((size, unit) for size, unit in _TIME_UNITS if high >= 2 * size), _TIME_UNITS[-1])
     steps = _round_steps(0.0, high / size, _MAX_LABELS - 1)
@@ -56,8 +64,9 @@ def time_axis(seconds: float) -> Axis:
 
 
 def number_axis(low: float, high: float) -> Axis:
-    """From zero to a little beyond these values, on either side of it, with round labels."""
+    """Return an axis from zero to a little beyond these values, on either side of it, with round labels."""
     low, high = max(min(low, 0.0), -_MAX_MAGNITUDE), min(max(high, 0.0), _MAX_MAGNITUDE)
+    # All values are 0, or too small to divide by.
     if high - low < 1 / _MAX_MAGNITUDE:
         high = 1.0
     low, high = low * 1.06, high * 1.06
@@ -67,18 +76,23 @@ def number_axis(low: float, high: float) -> Axis:
 
 
 def clock_axis(since: float, until: float) -> Axis:
-    """Real time in UTC, with labels at round hours, days or months and room for a mark at either end."""
+    """Return an axis of real time in UTC, with labels at round hours, days or months.
+
+    `since` and `until` are epoch seconds; there is room for a mark at either end.
+    """
     span = max(until - since, 1.0)
     labels = tuple(_clock_labels(since, since + span))
     return Axis(since - span * 0.015, since + span * 1.015, labels)
 
 
 def _clock_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
+    """Yield the labels at multiples of the smallest step that needs few enough of them."""
     most = {step: _MAX_LABELS if step >= _MINUTE else _MAX_LONG_LABELS for step in _CLOCK_STEPS}
     step = next((step for step in _CLOCK_STEPS if until - since <= most[step] * step), None)
     if step is None:
         yield from _month_labels(since, until)
         return
+    # The epoch began on a Thursday: weeks are counted from a Monday.
     origin = _MONDAY if step >= _WEEK else 0
     first = math.ceil((since - origin) / step) * step + origin
     for second in range(first, math.floor(until) + 1, step):
@@ -90,9 +104,11 @@ def _clock_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
 
 
 def _month_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
+    """Yield the labels at the first day of months; January has the year instead of its name."""
     begin, end = (datetime.fromtimestamp(second, UTC) for second in (since, until))
     first, last = (moment.year * 12 + moment.month - 1 for moment in (begin, end))
     step = next((step for step in _MONTH_STEPS if last - first <= _MAX_LABELS * step), _MONTH_STEPS[-1])
+    # Months counted from the year 0, so that steps of a quarter or a year begin where the calendar does.
     for month in range(-(-first // step) * step, last + 1, step):
         second = datetime(month // 12, month % 12 + 1, 1, tzinfo=UTC).timestamp()
         if second >= since:
@@ -100,7 +116,7 @@ def _month_labels(since: float, until: float) -> Iterator[tuple[float, str]]:
 
 
 def format_bytes(value: float | None) -> str:
-    """Bytes for a person, in binary units."""
+    """Return bytes for a person, in binary units; `unknown` for None."""
     if value is None:
         return "unknown"
     unit = _byte_unit(abs(value))
@@ -108,7 +124,7 @@ def format_bytes(value: float | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """A duration for a person: two units at most."""
+    """Return a duration for a person: two units at most; `unknown` for None."""
     if seconds is None:
         return "unknown"
     if seconds < 60:
@@ -122,15 +138,16 @@ def format_duration(seconds: float | None) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """A number of things."""
+    """Return a number of things, such as `3 runs`."""
     return f"{count:,} {word}{'' if count == 1 or word == 'series' else 's'}"
 
 
 def _round_steps(low: float, high: float, count: int) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten, about `count` of them, from `low` to `high`."""
+    """Return multiples of 1, 2 or 5 times a power of ten, about `count` of them, from `low` to `high`."""
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    # A tolerance, because a bound that is itself a multiple may be off by a rounding error.
     numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     return [float(f"{step * number:.12g}") for number in numbers]
 
@@ -140,13 +157,13 @@ def _byte_unit(value: float) -> int:
 
 
 def _number_unit(value: float) -> tuple[float, str]:
-    """A power of a thousand and its sign, once plain numbers would be long."""
+    """Return a power of a thousand and its sign, once plain numbers would be long."""
     power = _power(value, 1000.0, 10_000.0)
     return 1000.0**power, f" {_NUMBER_UNITS[power]}" if power else ""
 
 
 def _power(value: float, base: float, first: float) -> int:
-    """Which power of the base a value is written in; the first one only from `first` on."""
+    """Return which power of the base a value is written in; the first one only from `first` on."""
     power = 0
     while value >= (base if power else first) and power < len(_BYTE_UNITS) - 1:
         value /= base

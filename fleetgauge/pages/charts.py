@@ -2,6 +2,7 @@
 
 The plot stretches with the page while its labels are HTML beside it, so that on a phone text keeps its size
 and lines their width. The page gives colours as custom properties and styles each kind of line and mark.
+`axes` computes the labels, `hover` has the script that reads the values.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from fleetgauge.pages.axes import Axis
 
+# The plot has its own coordinates, 0 to this in both directions; the browser stretches them.
 _EXTENT = 1000
 
 Value = TypeVar("Value")
@@ -60,9 +62,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a script needs to tell what is pointed at: x is `clock` or `elapsed`, y `number` or `byte`.
+    """What a script needs to show the values under the pointer.
 
-    A line has a value at a moment where one of its points is `within` so many seconds of it.
+    `x` is `clock` or `elapsed`, `y` is `number` or `byte`. A line has a value at a time where one of its
+    points is `within` so many seconds of it.
     """
 
     x: str
@@ -81,11 +84,13 @@ def draw_chart(
     legend: bool = True,
     reading: Reading | None = None,
 ) -> str:
-    """A figure: the plot, its axes and a legend of whatever is in it. `text` tells it to who cannot see.
+    """Return a figure: the plot, its axes and a legend of whatever is in it.
 
-    Without a legend it is for the page to say what the lines are, with `draw_key`.
+    `text` describes it for a screen reader. Without a legend the page explains the lines itself, with
+    `draw_key`. With `reading`, the values are in the page for its script. Lines without a value are left out.
     """
     lines = [line for line in lines if any(value is not None for _, value in line.points)]
+    # SVG paints in order: grid, areas, bands, lines, dots, limits, marks.
     drawn = [_path("grid", f"M0 {_up(y, value)}H{_EXTENT}") for value, _ in y.labels]
     drawn += [_path("grid", f"M{_across(x, value)} 0V{_EXTENT}") for value, _ in x.labels]
     drawn += [_path(f"area fill-{line.kind}", _area(x, y, line.points)) for line in lines if line.filled]
@@ -138,10 +143,14 @@ def _path(kind: str, drawing: str, more: str = "") -> str:
 
 
 def _values(x: Axis, line: Line) -> str:
-    """The points themselves, for a script: seconds since the one before, and the value. Gaps are left out."""
+    """Return the points themselves, for a script: seconds since the one before, and the value.
+
+    Differences are shorter than times. Gaps are left out.
+    """
     before, encoded = 0, []
     for across, up in line.points:
         if up is not None:
+            # Rounded before the difference is taken: errors do not add up along the line.
             at = round((across - x.low) * 1000)
             value = f"{up:.3f}".rstrip("0").rstrip(".") if 0.1 <= abs(up) < 1e15 else format(up, ".6g")
             encoded.append(f"{(at - before) / 1000:.12g} {value}")
@@ -150,7 +159,7 @@ def _values(x: Axis, line: Line) -> str:
 
 
 def _unbroken(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[float, Value]]]:
-    """The stretches between gaps."""
+    """Return the stretches between gaps, none of them empty."""
     stretches: list[list[tuple[float, Value]]] = [[]]
     for across, up in points:
         if up is None:
@@ -161,6 +170,7 @@ def _unbroken(points: Iterable[tuple[float, Value | None]]) -> list[list[tuple[f
 
 
 def _strokes(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
+    """Return the path of a line; a single point is a stroke of length zero, which round caps make visible."""
     strokes = []
     for stretch in _unbroken(points):
         drawing = [f"{_across(x, across)} {_up(y, up)}" for across, up in stretch]
@@ -174,6 +184,7 @@ def _dots(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str
 
 
 def _area(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str:
+    """Return the path of the area below a line."""
     areas = []
     for stretch in _unbroken(points):
         top = "L".join(f"{_across(x, across)} {_up(y, up)}" for across, up in stretch)
@@ -182,6 +193,7 @@ def _area(x: Axis, y: Axis, points: Sequence[tuple[float, float | None]]) -> str
 
 
 def _between(x: Axis, y: Axis, points: Sequence[tuple[float, tuple[float, float] | None]]) -> str:
+    """Return the path of the area between two values: along the upper ones, and back along the lower ones."""
     areas = []
     for stretch in _unbroken(points):
         there = [f"{_across(x, across)} {_up(y, high)}" for across, (_, high) in stretch]
@@ -191,6 +203,7 @@ def _between(x: Axis, y: Axis, points: Sequence[tuple[float, tuple[float, float]
 
 
 def _y_axis(axis: Axis) -> str:
+    # The style reserves the width of the longest label by drawing it invisibly.
     widest = max((label for _, label in axis.labels), key=len, default="")
     labels = [(1 - axis.share(value), label) for value, label in axis.labels]
     return f'<div class="axis axis-y" data-widest="{html.escape(widest)}">{_spans("top", labels)}</div>'

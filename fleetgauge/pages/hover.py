@@ -16,6 +16,7 @@ HINT = (
 HOVER_STYLE = Path(__file__).with_name("script.css").read_text(encoding="utf-8")
 SCRIPT = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
 
+# A browser runs an inline script under this policy only if the hash of its exact text matches.
 _HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 POLICY = (
     f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'; "

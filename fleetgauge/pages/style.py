@@ -1,4 +1,7 @@
-"""The look that our pages share: light, dark and print, from a phone up."""
+"""The look that our pages share: light, dark and print, from a phone up.
+
+The rules are in the `.css` files beside this module, and are read once, at import.
+"""
 
 from __future__ import annotations
 
@@ -18,5 +21,6 @@ def page_style(light: str, dark: str, rules: str) -> str:
 
     The rules precede those for narrow windows and for paper, which have precedence. Paper is light.
     """
+    # Only on screens: what is printed from a dark window is light.
     dark_rule = f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
     return f"{_COMMON}:root{{{light}}}{dark_rule}{rules}{_NARROW}"

@@ -1,4 +1,8 @@
-"""Records on disk: one JSON object per line, the contract between probes and service (docs/records.md)."""
+"""Records on disk: one JSON object per line, the contract between probes and service (docs/records.md).
+
+`writer` writes the records of one run, `background` has its thread and file, `reading` the format and a
+simple reader. The service reads with `common.records`.
+"""
 
 from __future__ import annotations
 

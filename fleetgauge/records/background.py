@@ -1,6 +1,7 @@
 """Work in the background: a bounded queue with a thread, and a file that lines are appended to.
 
-What a line contains is defined in `fleetgauge.records.writer`.
+What a line contains is defined in `fleetgauge.records.writer`. All probes share these classes, so that none
+of them blocks or raises into its host.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ _MAX_DEPTH = 20  # levels of nesting
 
 
 def json_ready(value: Any, depth: int = 0) -> Any:  # Any: whatever a host puts into a record
-    """Return the value as JSON can represent it; None for a number that is not finite and for other types."""
+    """Return the value as JSON can represent it; None for a number that is not finite and for other types.
+
+    Entries of a mapping that become None are left out, unless they were None before. Integers beyond 64 bits
+    become None, as readers in other languages cannot represent them.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
+        # Lone surrogates, such as of undecodable file names, cannot be encoded: they become question marks.
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else None
@@ -52,6 +58,8 @@ class AppendFile:
     A file that is `rotate_after` seconds old or would exceed `rotate_bytes` is renamed before the next line,
     and a new file opened. A failed write may leave half a line: the next line then starts on a new one. A
     file that was renamed or deleted by others is opened again by its path.
+
+    One thread at a time: it has no lock. `rotated_stem` begins the names of renamed files.
     """
 
     def __init__(
@@ -77,6 +85,8 @@ class AppendFile:
         if self._torn:
             line = b"\n" + line
         self._torn = True  # until the write succeeded; at worst a blank line follows
+        # One write on an O_APPEND descriptor: writers of one file do not tear each other's lines on a local
+        # disk.
         written = os.write(descriptor, line)
         if written != len(line):
             raise OSError(f"only {written} of {len(line)} bytes could be written")
@@ -101,11 +111,13 @@ class AppendFile:
                 if os.path.samestat(status, self.path.stat()):
                     return self._descriptor, status.st_size
             self.close()
+        # The directory may be removed while a job runs, too.
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._descriptor = descriptor
         self._first_line_at = None
         size = os.fstat(descriptor).st_size
+        # Another writer, or an earlier run, may have stopped in the middle of a line.
         self._torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         return descriptor, size
 
@@ -116,13 +128,17 @@ class AppendFile:
             target = self.path.with_name(f"{self._rotated_stem}.{self._rotations:06d}{self.path.suffix}")
             if not target.exists():
                 break
+        # Before the rename: a renamed file never changes again, and a reader may take it as complete.
         self.sync()
         self.close()
         self.path.rename(target)
 
 
 class Losses:
-    """Counts losses without a lock, and logs a warning for the first of each reason."""
+    """Counts losses without a lock, and logs a warning for the first of each reason.
+
+    A lock could deadlock: losses are also counted in signal handlers and finalizers.
+    """
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -131,19 +147,22 @@ class Losses:
 
     @property
     def count(self) -> int:
+        """Return the number of losses, over all threads."""
         return sum(list(self._by_thread.values()))
 
     def add(self) -> None:
+        """Count one loss of this thread."""
         thread = threading.get_ident()
         self._by_thread[thread] = self._by_thread.get(thread, 0) + 1
 
     def is_new(self, reason: str) -> bool:
-        """Whether this reason comes for the first time."""
+        """Return whether this is the first loss of its reason, and remember it."""
         new = reason not in self._reasons
         self._reasons.add(reason)
         return new
 
     def log(self, text: str, *arguments: object) -> None:
+        """Log a warning; a handler that fails is ignored."""
         with suppress(Exception):  # a log handler that fails must not fail our host
             self._log.warning(text, *arguments)
 
@@ -174,6 +193,7 @@ class Worker:
         self._losses = Losses(log)
         self._tick, self._period, self._finish = tick, period, finish
         self._pid = os.getpid()
+        # A list, because `pop` is atomic: exactly one thread starts the worker, without a lock.
         self._unstarted = [True]  # emptied by the thread that calls `start` first
         self._closed = False
         # A SimpleQueue may be entered again from a signal handler or a finalizer; a Queue would deadlock.
@@ -185,7 +205,11 @@ class Worker:
         return self._losses.count
 
     def start(self) -> None:
-        """Start the thread unless it was started, and close at exit. Where that fails, every task is lost."""
+        """Start the thread unless it was started, and close at exit. Where that fails, every task is lost.
+
+        A daemon thread, which the interpreter does not join: the handler at exit waits for a few seconds
+        instead.
+        """
         if not self._unstarted:
             return
         try:
@@ -199,7 +223,10 @@ class Worker:
             self.warn("thread", "no records for %s: no thread could be started: %s", self._output, error)
 
     def put(self, task: Callable[[], None], last: bool = False) -> bool:
-        """Queue a task; return False, and count a loss, where the queue is full and it is not the `last`."""
+        """Queue a task; return False, and count a loss, where the queue is full and it is not the `last`.
+
+        Also False after `close`, and in a forked child, which has no thread to run it.
+        """
         if os.getpid() != self._pid:
             self.warn("fork", "a forked process does not write the records for %s", self._output)
         elif self._closed:
@@ -225,6 +252,7 @@ class Worker:
             self._queue.put(self._finish)
         self._closed = True
         self._queue.put(None)
+        # A thread cannot join itself, and one that was never started cannot be joined.
         if self.thread is threading.current_thread() or not self.thread.ident:
             return False
         self.thread.join(max(0.0, timeout))
@@ -238,6 +266,7 @@ class Worker:
         if self._losses.is_new(why):
             cause = "" if error is None else f": {type(error).__name__}: {error}"
             text = "lost a record for %s because %s%s; further losses are only counted"
+            # The thread of the host must not log here: a log handler may block, and may hold locks.
             log = partial(self._losses.log, text, self._output, why, cause)
             if self.thread is threading.current_thread():
                 log()
@@ -250,6 +279,7 @@ class Worker:
             self._losses.log(text, *arguments)
 
     def _run(self) -> None:
+        """Run tasks until `close`; `tick` where none arrives within the period."""
         task: Callable[[], None] | None
         while True:
             try:

@@ -1,4 +1,7 @@
-"""Write the records of one run: the names of files, and a writer that never raises into its host."""
+"""Write the records of one run: the names of files, and a writer that never raises into its host.
+
+The thread and the file are in `background`, the format is in `reading`.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +86,11 @@ class RecordWriter:
         rotate_after: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """Start the thread. The file is opened by the first record.
+
+        `path` is as in `resolve_path`; `queue_size` is how many records may wait. Raises ValueError for
+        arguments that can never work. `clock` returns epoch seconds.
+        """
         if not kind or queue_size < 1 or rotate_bytes < 1:
             raise ValueError("a writer needs a kind, and room for at least one record")
         if not rotate_after > 0:
@@ -97,6 +105,7 @@ class RecordWriter:
         self._clock = clock
         self._numbers = itertools.count()
         stem, name = self.path.stem, file_name(self.run_id)
+        # Several writers may share a path: their renamed files must not.
         rotated_stem = stem if name in stem else f"{stem}.{name}"
         self._file = AppendFile(self.path, rotated_stem, rotate_bytes, rotate_after)
         self._worker = Worker("records", self.path, queue_size, log, finish=self._finish)
@@ -119,6 +128,8 @@ class RecordWriter:
         """
         try:
             at = self._clock() if timestamp is None else timestamp
+            # Numbered here and not on the thread: a record that is dropped from here on is a gap in `seq`.
+            # The body is copied shallowly; serialising it is the thread's work.
             line = partial(self._append, next(self._numbers), at, str(event), dict(body))
             return self._worker.put(line)
         except Exception as error:
@@ -138,13 +149,16 @@ class RecordWriter:
     # From here on everything runs on the worker's thread.
 
     def _append(self, seq: int, timestamp: float, event: str, body: Json) -> None:
+        """Write one record. Raises what cannot be serialised or written; the worker counts it."""
         record = self._envelope | {"event": event, "seq": seq, "timestamp": timestamp}
         record = {key: record[key] for key in ENVELOPE if key in record}
+        # A body cannot replace a field of the envelope.
         record |= {key: value for key, value in json_ready(body).items() if key not in ENVELOPE}
         line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"a record of {len(line)} bytes is longer than readers take ({MAX_LINE_BYTES})")
         self._file.append(line + b"\n", timestamp)
+        # The end is worth a sync: it is what makes a run complete for its reader.
         if event == Event.END:
             self._sync()
 

@@ -1,4 +1,8 @@
-"""Record the statistics of cosmos-xenna pipelines, to W&B and to a JSONL file (docs/probes.md)."""
+"""Record the statistics of cosmos-xenna pipelines, to W&B and to a JSONL file (docs/probes.md).
+
+`hook` is what a recipe uses, `patch` observes pipelines, `recording` queues what they report, `stats`
+computes the metrics, `wandb_log` logs them. `collectors/xenna` reads the records.
+"""
 
 from __future__ import annotations
 

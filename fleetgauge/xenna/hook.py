@@ -1,9 +1,9 @@
 """Record the statistics of a cosmos-xenna pipeline, to W&B and to a JSONL file (docs/probes.md).
 
-    with xenna_stats(cfg.observability, "pretrain", run_hash, run_dir, names):
-        run_pipeline(spec)
+with xenna_stats(cfg.observability, "pretrain", run_hash, run_dir, names): run_pipeline(spec)
 
 A bad configuration is refused when the hook is built. From then on the pipeline runs as it would without.
+`patch` finds the pipelines, `recording` records them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class XennaObservabilityConfig:
     """What to record of a pipeline, and where to.
 
     `pipeline_logging_interval_s` is what the recipe passes to `PipelineConfig(logging_interval_s=…)`: the
-    pipeline alone decides when it looks at itself. The path is as in docs/records.md. `wandb_run` is where
-    W&B gets the statistics: in a run of their "own", beside the job's, or "shared" with the job's metrics.
+    pipeline alone decides when it computes statistics. The path is as in docs/records.md. `wandb_run` is
+    where W&B gets the statistics: in a run of their "own", beside the job's, or "shared" with the job's
+    metrics. Raises ValueError for a value that cannot be used.
     """
 
     wandb_log_pipeline_stats: bool = True
@@ -50,12 +51,16 @@ class XennaObservabilityConfig:
         interval = self.pipeline_logging_interval_s
         if type(interval) is bool or not isinstance(interval, int | float) or not 0 < interval < math.inf:
             raise ValueError(f"pipeline_logging_interval_s is {interval!r}: write seconds above 0")
+        # Placeholders only: it raises for a path that can never work, whatever the run.
         if self.pipeline_stats_jsonl_path is not None:
             resolve_path(self.pipeline_stats_jsonl_path, kind=KIND, run_id="0", run_hash="0")
 
     @classmethod
     def of(cls, observability: object) -> XennaObservabilityConfig:
-        """Return the configuration of a mapping, an OmegaConf node or any object; other keys are ignored."""
+        """Return the configuration of a mapping, an OmegaConf node or any object; other keys are ignored.
+
+        Raises ValueError for a value that cannot be used, TypeError for an object without any of the fields.
+        """
         if isinstance(observability, cls):
             return observability
         get: Callable[[str], Any] = partial(getattr, observability)  # Any: a recipe's own settings
@@ -75,7 +80,10 @@ def make_xenna_wandb_stats_hook(
     run_dir: str | PathLike[str] | None = None,
     dataset_names: Iterable[str] | None = None,
 ) -> XennaWandbStatsHook | None:
-    """Return a hook, or None where neither W&B nor JSONL is configured. Raises ValueError for a bad one."""
+    """Return a hook, or None where neither W&B nor JSONL is configured. Raises ValueError for a bad one.
+
+    `pipeline_kind` names the pipeline in records; a relative path is taken below `run_dir`.
+    """
     if observability is None:
         return None
     config = XennaObservabilityConfig.of(observability)
@@ -102,7 +110,8 @@ def xenna_stats(
 class XennaWandbStatsHook:
     """Records the pipelines that run inside its `with`; each `with` is a run of its own.
 
-    With several hooks open a pipeline belongs to those of its own thread, or else to all of them.
+    With several hooks open a pipeline belongs to those of its own thread, or else to all of them. The same
+    hook may be entered several times, also from several threads.
     """
 
     def __init__(
@@ -115,6 +124,10 @@ class XennaWandbStatsHook:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """Check and store the configuration; nothing is opened or patched before `__enter__`.
+
+        Raises ValueError or TypeError for a configuration that can never work. `clock` returns epoch seconds.
+        """
         config = XennaObservabilityConfig.of(observability)
         directory = None if run_dir is None else fspath(run_dir)
         named = None if run_hash is None else str(run_hash)
@@ -131,6 +144,7 @@ class XennaWandbStatsHook:
             jsonl_path=path,
             wandb_run=config.wandb_run if config.wandb_log_pipeline_stats else None,
             interval_s=config.pipeline_logging_interval_s,
+            # An empty variable is no job.
             job=os.environ.get("SLURM_JOB_ID") or None,
             clock=clock,
         )
@@ -173,13 +187,16 @@ class XennaWandbStatsHook:
 
 
 def _within(directory: str | None, path: str) -> str:
-    """The path, below the run's directory where it is relative; a final slash means something and stays."""
+    """Return the path, below the run's directory where it is relative.
+
+    A final slash marks a directory, and stays: `Path` would drop it.
+    """
     relative = directory is not None and "://" not in path and not Path(path).is_absolute()
     return f"{directory}/{path}" if relative else path
 
 
 def _error_name(kind: type[BaseException] | None, error: BaseException | None) -> str | None:
-    """The class of an exception that ends a run badly."""
+    """Return the class of an exception that ends a run badly; None for none, and for `sys.exit(0)`."""
     if kind is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return None
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

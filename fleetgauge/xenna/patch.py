@@ -1,7 +1,8 @@
 """The patch on `PipelineMonitor._make_stats`, and which open hooks a pipeline belongs to.
 
-A pipeline belongs to the hooks that were opened in its own thread, or else to all that are open. Nothing here
-knows statistics: those of a pipeline are handed to the recordings of its hooks.
+No release of cosmos-xenna has a callback for statistics. A pipeline belongs to the hooks that were opened in
+its own thread, or else to all that are open. Nothing here knows statistics: those of a pipeline are passed to
+the recordings of its hooks.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Patch:
         @functools.wraps(original)
         def make_stats(*args: Any, **kwargs: Any) -> Any:  # Any: they are passed through untouched
             stats = original(*args, **kwargs)
+            # After `restore` the wrapper may remain inside another patch: then it only passes calls on.
             if _patches.get(monitor_class) is self and args and sys._getframe(1).f_code.co_name != "__exit__":
                 with suppress(Exception):
                     _observe(args[0], stats)
@@ -78,7 +80,10 @@ def find_monitor() -> type:
 
 
 def register(recording: Recording, monitor_class: type) -> None:
-    """Give a recording its pipelines from here on; the first one installs the patch."""
+    """Give a recording its pipelines from here on; the first one installs the patch.
+
+    Raises what setting an attribute of the class raises.
+    """
     global _recordings
     with _lock:
         first = monitor_class not in _patches
@@ -113,13 +118,18 @@ def log_safely(level: int, text: str, *arguments: object) -> None:
 
 
 def _observe(monitor: object, stats: object) -> None:
+    """Pass the statistics of a monitor to the recordings it belongs to."""
     recordings = _recordings
     if not recordings:
         _warn_if_forked()
         return
     thread = threading.get_ident()
+    # The totals at the end are worth less than the statistics: a monitor that takes no attribute is recorded
+    # too.
     with suppress(Exception):
         _read_totals_on_close(monitor)
+    # A pipeline in a thread of its own, such as a server's, has no hook in that thread: all open hooks record
+    # it.
     for recording in [found for found in recordings if found.thread == thread] or recordings:
         recording.observe(monitor, stats)
 
@@ -130,6 +140,7 @@ def _read_totals_on_close(monitor: Any) -> None:  # Any: an attribute is set on 
     The object must die when the pipeline drops it, because it keeps Ray's actors alive: no reference to it
     is stored, and the attribute is removed again before the real method runs.
     """
+    # Done already for this monitor, or a release without `close`.
     if "close" in vars(monitor) or not callable(getattr(type(monitor), "close", None)):
         return
     reference = weakref.ref(monitor)
@@ -141,6 +152,7 @@ def _read_totals_on_close(monitor: Any) -> None:  # Any: an attribute is set on 
         with suppress(Exception):
             del monitor.close
         with suppress(Exception):
+            # The last statistics of a pipeline are older than its end: its stages are read once more.
             pools = [pool.make_stats() for pool in monitor._actor_pools] if _recordings else []
             for recording in _recordings:
                 recording.finish(monitor, pools)
@@ -150,6 +162,7 @@ def _read_totals_on_close(monitor: Any) -> None:  # Any: an attribute is set on 
 
 
 def _warn_if_forked() -> None:
+    """Warn, once, that a pipeline runs in a child which was forked inside an open hook."""
     global _forked_inside_hook
     if _forked_inside_hook:
         _forked_inside_hook = False
@@ -158,7 +171,10 @@ def _warn_if_forked() -> None:
 
 
 def _forget_in_child() -> None:
-    """Start a forked child without hooks, and with a lock that no other thread held at the fork."""
+    """Start a forked child without hooks, and with a new lock.
+
+    Another thread may have acquired the old one at the fork, and does not exist in the child.
+    """
     global _lock, _recordings, _forked_inside_hook
     _lock = threading.RLock()
     _forked_inside_hook = bool(_recordings) or _forked_inside_hook

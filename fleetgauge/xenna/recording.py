@@ -1,8 +1,8 @@
-"""One run of a hook: what the pipeline's thread hands over, and the threads that take it from there.
+"""One run of a hook: what the pipeline's thread passes on, and the threads that take it from there.
 
 The pipeline's thread takes the time and an immutable copy. A first thread computes metrics of the copies and
 gives them to the record writer, which has a thread of its own, and to W&B, which has another: each may hang
-or fail, and only its own output is missing.
+or fail, and only its own output is missing. `stats` has the copies and the metrics.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KIND = "xenna"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is, and where it is recorded."""
+    """What a run is, and where it is recorded: no file without `jsonl_path`, no W&B without `wandb_run`."""
 
     pipeline_kind: str
     run_hash: str | None
@@ -48,12 +48,14 @@ class Recording:
         self.thread = threading.get_ident()  # of the hook
         self.worker = Worker("xenna", "the pipeline", MAX_WAITING, log)
         self._options = options
+        # Weak: a monitor has Ray's actors, which must end when the pipeline drops it.
         self._pipelines: weakref.WeakKeyDictionary[object, Pipeline] = weakref.WeakKeyDictionary()
         self._started = 0  # pipelines
         self._now = options.clock()
         self._writer: RecordWriter | None = None
         self._version = ""
         self.wandb = WandbLog(options.wandb_run, MAX_WAITING) if options.wandb_run else None
+        # Queued before the thread starts: whatever follows finds the file open.
         self.worker.put(self._start)
 
     def start(self) -> None:
@@ -68,7 +70,10 @@ class Recording:
             raise
 
     def observe(self, monitor: object, stats: object) -> None:
-        """Have a copy of a pipeline's statistics recorded."""
+        """Have a copy of a pipeline's statistics recorded.
+
+        The copy is made here, as upstream empties the object.
+        """
         snapshot = copy_stats(stats, self._options.clock(), getattr(monitor, "_log_interval_s", None))
         pipeline = self._pipelines.get(monitor)
         if pipeline is None:
@@ -84,7 +89,11 @@ class Recording:
             self.worker.put(partial(self._write_totals, pipeline, self._options.clock(), copies))
 
     def end(self, error: str | None) -> None:
-        """Record the end, and wait for everything that is queued, in sum for a few seconds."""
+        """Record the end, and wait for everything that is queued, in sum for a few seconds.
+
+        `error` is the name of the exception that ended the run, None where it succeeded.
+        """
+        # Not the clock of the records, which may be set or replaced.
         until = time.monotonic() + MAX_END_WAIT_S
         status: dict[str, object] = {"status": "ok"} if error is None else {"status": "error", "error": error}
         try:
@@ -92,6 +101,7 @@ class Recording:
             self.worker.put(end, last=True)
         finally:
             self.worker.close(MAX_END_WAIT_S)
+            # In the order in which data passes: each thread is closed after the one that feeds it.
             if self._writer:
                 self._writer.close(max(0.0, until - time.monotonic()))
             if self.wandb:
@@ -100,6 +110,7 @@ class Recording:
     # From here on everything runs on the worker's thread.
 
     def _start(self) -> None:
+        """Open the file and write the start record."""
         from importlib import metadata  # slow to import, and needed on this thread only
 
         options = self._options
@@ -116,6 +127,10 @@ class Recording:
         self._write(Event.START, self._now, {}, None, run_dir=options.run_dir)
 
     def _write_stats(self, pipeline: Pipeline, snapshot: Snapshot) -> None:
+        """Write the metrics of one snapshot.
+
+        Warns once where the pipeline has another interval than configured, or where its layout is unknown.
+        """
         interval, configured = snapshot.interval, self._options.interval_s
         if isinstance(interval, int | float) and interval != configured:
             text = (
@@ -133,6 +148,7 @@ class Recording:
         self._emit(pipeline, at, pipeline.totals(at, copies))
 
     def _emit(self, pipeline: Pipeline, at: float, metrics: Metrics) -> None:
+        """Pass metrics to the file and to W&B."""
         self._write(Event.STATS, at, metrics, pipeline)
         if self.wandb:
             self.wandb.put(metrics)
@@ -140,8 +156,10 @@ class Recording:
     def _write(
         self, event: Event, at: float, metrics: Metrics, pipeline: Pipeline | None, **more: object
     ) -> None:
+        """Write one record of the time `at`; nothing without a file."""
         if not self._writer:
             return
+        # The writer's clock: a record has the time at which its values were copied.
         self._now = at
         body: dict[str, object] = {
             "pipeline_kind": self._options.pipeline_kind,
@@ -151,6 +169,7 @@ class Recording:
             "dataset_names": self._options.dataset_names,
             "xenna_version": self._version,
         }
+        # Most runs have one pipeline, whose records need no number.
         if pipeline and pipeline.number > 1:
             body["pipeline"] = pipeline.number
         self._writer.write(event, {**body, **more})

@@ -1,7 +1,7 @@
 """The pipeline statistics of cosmos-xenna as flat metrics; docs/probes.md explains each.
 
-Copying values out of the live objects is quick and happens in the pipeline's thread; everything else here
-is arithmetic on copies.
+Copying values out of the live objects is quick and happens in the pipeline's thread; everything else here is
+arithmetic on copies, on the thread of a `Recording`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fleetgauge.records.background import json_ready
 Metrics = dict[str, float]
 Pool = dict[str, float]  # a stage's numbers by key; what is not known is absent
 
+# Not GiB: users know these keys with decimal gigabytes.
 _GIGA = 1e9
 _MAX_NAME = 100
 _NUMBERED = re.compile(r"^\s*Stage\s+\d+\s*-\s*")
@@ -28,6 +29,7 @@ _AFTER_WORD = re.compile(r"([a-z0-9])([A-Z])")
 _OTHER = re.compile(r"\W+")
 _getter = cache(attrgetter)  # of the paths below
 
+# Keys of ours, each with the path of its attribute upstream.
 _OF_PIPELINE = {
     "start_time": "start_time",
     "time": "time",
@@ -80,7 +82,10 @@ class Snapshot(NamedTuple):
 
 
 def copy_stats(stats: object, taken_at: float, interval: object) -> Snapshot:
-    """Copy what is there. What a release has moved or left out is absent, and costs only itself."""
+    """Copy what is there. What a release has moved or left out is absent, and costs only itself.
+
+    `taken_at` is the time of the copy, `interval` what the monitor states as its period.
+    """
     pools: tuple[PoolCopy, ...] = ()
     usage: dict[object, Metrics] = {}
     with suppress(Exception):
@@ -104,6 +109,7 @@ def _numbers(paths: Mapping[str, str], source: object) -> Metrics:
 
 
 def _read(path: str, source: object) -> Any:  # Any: whatever a release of cosmos-xenna holds there
+    """Return the value at a path of attributes as JSON can represent it, None where there is none."""
     try:
         return json_ready(_getter(path)(source))
     except Exception:
@@ -111,7 +117,10 @@ def _read(path: str, source: object) -> Any:  # Any: whatever a release of cosmo
 
 
 class Pipeline:
-    """One pipeline, whose statistics come in one after the other; `number` counts those of a run."""
+    """One pipeline, whose statistics arrive one after the other; `number` counts those of a run.
+
+    It remembers the last statistics, which throughput and the totals at the end need.
+    """
 
     def __init__(self, number: int = 1) -> None:
         self.number = number
@@ -124,7 +133,10 @@ class Pipeline:
         self._to_do: float | None = None  # tasks of the first stage, as estimated last
 
     def metrics(self, snapshot: Snapshot) -> Metrics:
-        """All metrics of a record, by key without a prefix."""
+        """Return all metrics of a record, by key without a prefix.
+
+        Each call advances the state by one record.
+        """
         of_pipeline = snapshot.pipeline
         self._started = of_pipeline.get("start_time")
         pools = self._pools(snapshot.pools)
@@ -132,15 +144,18 @@ class Pipeline:
         metrics = {**_pipeline_metrics(of_pipeline), **_cluster_metrics(of_pipeline)}
         metrics |= self._sums(pools)
         metrics |= {f"stage/{key}/{name}": value for key, pool in pools for name, value in pool.items()}
+        # After `_pools`, which knows the keys of the stages.
         metrics |= self._throughput(of_pipeline.get("time"), pools)
         metrics |= _bottlenecks(pools, of_pipeline.get("num_input_remaining", 0))
         metrics |= self._usage(snapshot)
         return metrics
 
     def totals(self, taken_at: float, copies: Sequence[PoolCopy]) -> Metrics:
-        """What is known once the pipeline has ended: its totals, and no gauge of what is no more."""
+        """Return what is known once the pipeline has ended: its totals, and no gauge of what has ended."""
         pools = self._pools(copies)
         if pools and self._to_do is not None:
+            # The estimate was made while the pipeline ran: by the end the first stage may have been given
+            # more.
             self._to_do = max(self._to_do, _tasks_given(pools[0][1]))
         metrics = self._sums(pools)
         if self._started is not None:
@@ -151,7 +166,9 @@ class Pipeline:
         return metrics
 
     def _pools(self, copies: Sequence[PoolCopy]) -> list[tuple[str, Pool]]:
+        """Return the stages by key, and update the list of stages where their names changed."""
         names = [copy.name for copy in copies]
+        # Names are the same from record to record: keys are computed once.
         if names != self._names:
             self._names, self._keys = names, stage_keys(names)
             named = enumerate(zip(self._keys, names, strict=True))
@@ -160,6 +177,7 @@ class Pipeline:
         return [(key, copy.numbers) for key, copy in keyed if key]
 
     def _sums(self, pools: list[tuple[str, Pool]]) -> Metrics:
+        """Return the figures over all stages; failed tasks only where every stage counts them."""
         metrics: Metrics = {}
         share = None if self._to_do is None else _completed_share([pool for _, pool in pools], self._to_do)
         if share is not None:
@@ -169,7 +187,10 @@ class Pipeline:
         return metrics
 
     def _throughput(self, time: float | None, pools: list[tuple[str, Pool]]) -> Metrics:
-        """Tasks completed per second since the statistics before these."""
+        """Return the tasks completed per second since the statistics before these.
+
+        A count that fell, or a time that did not advance, gives none.
+        """
         completed = {key: pool["tasks_completed"] for key, pool in pools if "tasks_completed" in pool}
         before, earlier = self._completed, self._time
         self._completed, self._time = completed, time
@@ -182,6 +203,10 @@ class Pipeline:
         }
 
     def _usage(self, snapshot: Snapshot) -> Metrics:
+        """Return the resource usage of each stage.
+
+        Upstream has it by name, also for actors of no stage ("").
+        """
         metrics: Metrics = {}
         for name, key in zip(self._names, self._keys, strict=True):
             if key and isinstance(name, str) and name in snapshot.usage:
@@ -193,7 +218,7 @@ class Pipeline:
 
 
 def flatten_stats(stats: object, prefix: str = "xenna/") -> Metrics:
-    """One `PipelineStats` as W&B shows it, for a callback of cosmos-xenna's own, when there is one.
+    """Return one `PipelineStats` as W&B shows it, for a callback of cosmos-xenna's own, when there is one.
 
     Without what takes two of them: throughput. Never raises: what is not there is left out.
     """
@@ -202,6 +227,7 @@ def flatten_stats(stats: object, prefix: str = "xenna/") -> Metrics:
 
 
 def _pipeline_metrics(known: Metrics) -> Metrics:
+    """Return the metrics of the pipeline; rates are 0 while no time has passed."""
     counts = ("num_initial_inputs", "num_input_remaining", "num_outputs")
     same = ("pipeline_duration_s", "main_loop_rate_hz", *counts)
     metrics = {key: known[key] for key in same if key in known}
@@ -225,14 +251,15 @@ def _cluster_metrics(known: Metrics) -> Metrics:
 
 
 def _tasks_given(pool: Pool) -> float:
-    """Tasks that a stage has been given."""
+    """Return the tasks that a stage has been given: completed, queued and in progress."""
     return sum(pool[key] for key in ("tasks_completed", "queue_in", "slots_used") if key in pool)
 
 
 def _first_to_do(known: Metrics, pools: list[tuple[str, Pool]]) -> float | None:
-    """How many tasks the first stage will have had; inputs per task are seen from those it was given.
+    """Return how many tasks the first stage will have had; None if unknown.
 
-    In batch mode it was given all of them, and upstream counts the inputs as remaining for ever.
+    Estimated from the inputs per task of those it was given. In batch mode it was given all of them, and
+    upstream counts the inputs as remaining for ever.
     """
     initial, remaining = known.get("num_initial_inputs", 0), known.get("num_input_remaining")
     if not pools or remaining is None or not 0 <= remaining <= initial or initial <= 0:
@@ -244,9 +271,10 @@ def _first_to_do(known: Metrics, pools: list[tuple[str, Pool]]) -> float | None:
 
 
 def _completed_share(pools: Sequence[Pool], to_do: float) -> float | None:
-    """The mean of the shares that the stages have completed, each of what it will have to do.
+    """Return the mean of the shares that the stages have completed, each of what it will have to do.
 
-    That is estimated from stage to stage: tasks given per task completed by the one before.
+    That is estimated from stage to stage: tasks given per task completed by the one before. Upstream's own
+    progress covers the input queue only.
     """
     shares: list[float] = []
     before: Pool | None = None
@@ -262,7 +290,10 @@ def _completed_share(pools: Sequence[Pool], to_do: float) -> float | None:
 
 
 def _bottlenecks(pools: list[tuple[str, Pool]], inputs: float) -> Metrics:
-    """1 for a stage with more work at hand than slots while its successor, if any, has idle actors."""
+    """Return 1 for a stage with at least as much work as slots while its successor, if any, has idle actors.
+
+    0 for any other; absent where a number is missing. `inputs` wait before the first stage.
+    """
     metrics: Metrics = {}
     waiting = inputs
     for (key, pool), successor in zip_longest(pools, [pool for _, pool in pools[1:]]):
@@ -270,6 +301,7 @@ def _bottlenecks(pools: list[tuple[str, Pool]], inputs: float) -> Metrics:
         if needed <= pool.keys() and (
             successor is None or {"actors_running", "actors_idle"} <= successor.keys()
         ):
+            # Work that waits before the stage counts as well: it is in the output queue of the stage before.
             slots = pool["slots_used"] + pool["slots_empty"]
             full = slots > 0 and waiting + pool["queue_in"] + pool["slots_used"] >= slots
             idle = successor is None or not successor["actors_running"] or successor["actors_idle"] > 0
@@ -279,8 +311,12 @@ def _bottlenecks(pools: list[tuple[str, Pool]], inputs: float) -> Metrics:
 
 
 def stage_keys(names: Sequence[object]) -> list[str | None]:
-    """A key for each stage, in order: snake case, with its index where two would collide; None for ""."""
+    """Return a key for each stage, in order; None for a stage without a name.
+
+    Keys are in snake case, with the index of the stage where two would collide.
+    """
     found = [_snake(str(name)) if name not in ("", None) else None for name in names]
+    # Two stages of one class differ upstream only in the number of their name, which is stripped.
     counts = Counter(found)
     taken = {key for key, count in counts.items() if count == 1}
     keys: list[str | None] = []
@@ -296,6 +332,7 @@ def stage_keys(names: Sequence[object]) -> list[str | None]:
 
 
 def _snake(name: str) -> str:
+    # `HTTPServer` becomes `http_server`: first the end of an acronym, then each capital after a small letter.
     text = _AFTER_ACRONYM.sub(r"\1_\2", _NUMBERED.sub("", name))
     text = _OTHER.sub("_", _AFTER_WORD.sub(r"\1_\2", text)).strip("_").lower()
     return text[:_MAX_NAME] or "stage"

@@ -27,7 +27,10 @@ _SETTINGS = {"console": "off", "x_disable_stats": True, "init_timeout": 30.0, "f
 
 
 class WandbLog:
-    """Logs beside or into whatever W&B run the job has."""
+    """Logs beside or into whatever W&B run the job has.
+
+    Only the worker's thread touches W&B: a log call that hangs must not stop the pipeline.
+    """
 
     def __init__(self, wandb_run: WandbRun, max_waiting: int) -> None:
         self.worker = Worker("wandb", "W&B", max_waiting, log)
@@ -41,17 +44,20 @@ class WandbLog:
         self.worker.put(partial(self._log, {f"{PREFIX}{key}": value for key, value in metrics.items()}))
 
     def close(self, timeout: float) -> None:
-        """Log what waits and finish our own run, if there is one."""
+        """Log what waits and finish our own run, if there is one; for at most `timeout` seconds."""
         self.worker.put(self._finish, last=True)
         self.worker.close(timeout)
 
     def _log(self, row: dict[str, float]) -> None:
+        """Log one row; begin a run of ours where the job has a new one."""
+        # Searched at each row: the job may call `wandb.init` after the start of the pipeline.
         wandb: Any = sys.modules.get("wandb")
         run = getattr(wandb, "run", None)
         if run is None and self._own is None:
             why = "wandb.init() was not called" if wandb_package.is_installed() else wandb_package.MISSING
             self.worker.warn("absent", "pipeline statistics are not logged to W&B: %s", why)
             return
+        # A job may finish its run and begin another: then ours ends with it.
         if run is not None and run is not self._job_run:
             self._finish()
             self._job_run = run
@@ -71,13 +77,15 @@ class WandbLog:
             self.worker.warn("define", "W&B charts pipeline statistics by its own step: %s", error)
 
     def _finish(self) -> None:
+        """Finish our own run; the job's is never finished here."""
         own, self._own, self._target = self._own, None, None
         if own is not None:
             own.finish()
 
 
 def _begin(wandb: Any, run: Any) -> Any:
-    """A run in the group of the job's, which is linked to it and otherwise left alone."""
+    """Return a run in the group of the job's, which is linked to it and otherwise left alone."""
+    # Releases of W&B differ in their settings: an unknown one would raise.
     known = wandb.Settings.model_fields
     own = wandb.init(
         reinit="create_new",
