@@ -75,17 +75,21 @@ class DatadogSink:
         if within is not None:
             self._client.deadline = deadline.within(within)
         try:
-            # `drain` is a generator: the cap is applied when the first payload is taken, so that it can only
-            # be checked inside of the loop.
+            # `drain` is a generator: the cap is applied when the first payload is taken. There is none where
+            # all series are beyond the cap.
             for payload in payloads(self._table.drain(), self._table.common_tags):
-                if self._since is not None and self.dropped["series_cap"]:
-                    raise ConfigurationError(
-                        f"it would send more than {self._cap:,} series (FLEETGAUGE_SERIES_CAP): "
-                        "raise that, or ask for less"
-                    )
+                self._refuse_beyond_cap()
                 self._deliver(payload)
+            self._refuse_beyond_cap()
         finally:
             self._client.deadline = deadline
+
+    def _refuse_beyond_cap(self) -> None:
+        if self._since is not None and self.dropped["series_cap"]:
+            raise ConfigurationError(
+                f"it would send more than {self._cap:,} series (FLEETGAUGE_SERIES_CAP): "
+                "raise that, or ask for less"
+            )
 
     def _deliver(self, payload: Payload) -> None:
         """Send a payload, in halves where it is too large for the intake.

@@ -218,10 +218,13 @@ def test_points_are_sent_from_the_earliest_second_that_was_given(intake: Intake,
     assert (sink.points_sent, sink.dropped) == (3, {"too_old": 1, "in_future": 1})
 
 
-def test_series_beyond_the_cap_are_an_error_and_nothing_is_sent(intake: Intake, make_sink: MakeSink) -> None:
+@pytest.mark.parametrize("projects", ["bc", "cd"], ids=["some", "all"])
+def test_series_beyond_the_cap_are_an_error_and_nothing_is_sent(
+    intake: Intake, make_sink: MakeSink, projects: str
+) -> None:
     intake.historical.add("host.load")
     sink = make_sink(since=NOW - 86_400, FLEETGAUGE_SERIES_CAP="2")
     send(sink, [LOAD(1, NOW - 86_400, project=project) for project in "ab"])
     with pytest.raises(ConfigurationError, match=r"more than 2 series \(FLEETGAUGE_SERIES_CAP\)"):
-        send(sink, [LOAD(1, NOW - 80_000, project=project) for project in "bc"])
+        send(sink, [LOAD(1, NOW - 80_000, project=project) for project in projects])
     assert (len(intake.points), len(intake.requests)) == (2, 1)
