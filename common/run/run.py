@@ -226,11 +226,13 @@ def report_failure(
 ) -> None:
     """Send the self-metrics of a child that died or hung without an outcome of its own.
 
-    It runs in the parent, with its environment and the current time. It raises nothing expected: a failure is
-    logged.
+    It runs in the parent, with its environment. It raises nothing expected: a failure is logged.
     """
     try:
         session = Session(outcome.collector, options, environ, Report(), Cache(), clock)
+        # The tick in which the run began, as the child would have stated it. One that stays had runs before.
+        if options.every is None:
+            session.now -= int(outcome.seconds)
         state = session.open_state()
     except FleetgaugeError as error:
         log.warning("the self-metrics were not delivered: %s", error)

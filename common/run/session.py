@@ -130,7 +130,7 @@ class Session:
         """
         is_live = self.options.backfill is None and self.options.mode not in {Mode.CHECK, Mode.PRINT_CONFIG}
         store = open_store(self.core) if is_live else None
-        return SavedState(store, self.state_key, self.now, self.cache.document, self.report)
+        return SavedState(store, self.state_key, self.now, self.cache.document, self.report, self.clock)
 
     def open_collector(self) -> None:
         """Import the collector and read its settings, which may be in AWS Secrets Manager.

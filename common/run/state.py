@@ -14,6 +14,8 @@ import json
 import logging
 import re
 import tempfile
+import time
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -80,10 +82,10 @@ class Document(BaseModel):
             first = error.errors()[0]
             raise ValueError(": ".join([*map(str, first["loc"]), first["msg"]])) from None
         times = {"now": found.now, "sent_until": found.sent_until, "last_success": found.last_success}
-        for name, time in times.items():
-            if time is not None and not EARLIEST <= time <= now + MAX_CLOCK_AHEAD:
+        for name, at in times.items():
+            if at is not None and not EARLIEST <= at <= now + MAX_CLOCK_AHEAD:
                 raise ValueError(f"{name}: a time that cannot be")
-        ahead = [name for name, time in times.items() if name != "now" and time is not None and time > now]
+        ahead = [name for name, at in times.items() if name != "now" and at is not None and at > now]
         return found.model_copy(update=dict.fromkeys(ahead))
 
 
@@ -146,7 +148,13 @@ class SavedState:
     """
 
     def __init__(
-        self, store: StateStore | None, key: str, now: int, document: Document, report: Report
+        self,
+        store: StateStore | None,
+        key: str,
+        now: int,
+        document: Document,
+        report: Report,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Read the document from the store; `document` is that of the last run of this process, if any.
 
@@ -154,7 +162,7 @@ class SavedState:
         """
         self.document = document
         self.gap: Window | None = None  # what was missed before this run, where that is known
-        self._store, self._key, self._report = store, key, report
+        self._store, self._key, self._report, self._clock = store, key, report, clock
         try:
             content = store.read(key) if store else None
         except StateError as error:
@@ -186,7 +194,9 @@ class SavedState:
             # no lock; the worst case is a document that is a run older.
             content = self._store.read(self._key)
             try:
-                if content is not None and Document.decode(content, document.now).now > document.now:
+                # A start in the future is that of a clock which was ahead: it must not prevent saving.
+                now = int(self._clock())
+                if content is not None and document.now < Document.decode(content, now).now <= now:
                     log.info("a run that began later has saved the state document: it is left alone")
                     return
             # Stored by a newer version, or damaged: a person may want to look at it.

@@ -34,7 +34,7 @@ FULL = Document(
 def opened(store: StateStore, now: int = NOW, name: str = "wandb") -> tuple[SavedState, Report]:
     """The state as a run at this time finds it, and what the run reports of it."""
     report = Report()
-    return SavedState(store, name, now, Document(), report), report
+    return SavedState(store, name, now, Document(), report, lambda: NOW + 60), report
 
 
 def load(store: StateStore, now: int = NOW) -> Document:
@@ -86,6 +86,11 @@ class TestStores:
         save(store, Document(now=NOW, memory={"n": 0}))
         save(store, Document(now=NOW + later, memory={"n": 1}))
         assert load(store, NOW + 1).memory == {"n": stored}
+
+    def test_a_document_of_a_clock_that_was_ahead_is_replaced(self, store: StateStore) -> None:
+        save(store, Document(now=NOW + 3600, memory={"n": 0}))
+        save(store, Document(now=NOW, memory={"n": 1}))
+        assert load(store).memory == {"n": 1}
 
     @pytest.mark.parametrize("content", [b"garbage", b'{"version": 1, "state": {}}', b""])
     def test_a_bad_document_is_reported_copied_and_replaced(self, store: StateStore, content: bytes) -> None:
