@@ -22,7 +22,7 @@ from common.outcome import Outcome, Status
 from common.times import DAY, iso
 from fleetgauge.pages.atomic_file import atomic_file
 
-COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
+CSV_COLUMNS = ("time", "timestamp", "metric", "type", "unit", "host", "tags", "value")
 
 # The status of the document is the worst of its collectors.
 _WORST_FIRST = (Status.FAILED, Status.PARTIAL, Status.OK, Status.EMPTY, Status.SKIPPED)
@@ -93,7 +93,7 @@ def _samples(series: Series) -> Iterator[str]:
 def write_csv(path: Path, outcomes: Iterable[Outcome], points: Mapping[str, Iterable[Series]]) -> None:
     """Write every sample as a row, under a head; ConfigurationError where the file cannot be written."""
     with output_file(path, "--csv") as file:
-        file.write(",".join(COLUMNS) + "\n")
+        file.write(",".join(CSV_COLUMNS) + "\n")
         for outcome in outcomes:
             for series in points.get(outcome.collector, ()):
                 file.writelines(_rows(series))

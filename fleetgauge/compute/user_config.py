@@ -37,7 +37,7 @@ _RUNTIME = (
     "keyword_buffering",
 )
 _RUNTIME_FLAGS = "use_llm_"
-_MAX_DEPTH = 16
+_MAX_CONFIG_DEPTH = 16
 
 _log = logging.getLogger("fleetgauge.compute")
 logged: set[str] = set()  # parts already logged as missing
@@ -100,7 +100,7 @@ def wandb_ready(value: Any, depth: int = 0) -> Any:  # Any: the types of JSON
 
     An entry of a mapping that cannot be converted is left out.
     """
-    if depth > _MAX_DEPTH:
+    if depth > _MAX_CONFIG_DEPTH:
         return None
     if isinstance(value, Enum):
         return wandb_ready(value.value, depth + 1)

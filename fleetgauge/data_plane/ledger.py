@@ -104,7 +104,7 @@ class Partition:
         return set(keys) - outstanding
 
 
-class Ledger:
+class BytesLedger:
     """The bytes that were put and not cleared; a field that is written again replaces its former bytes.
 
     Of a put and a clear of the same key that overlap, the one that began later wins: a consumer may clear a

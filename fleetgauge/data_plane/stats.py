@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 from fleetgauge.data_plane.events import EventStatus, LoggedLosses
-from fleetgauge.data_plane.ledger import Ledger, Operation, OutstandingTotals
+from fleetgauge.data_plane.ledger import BytesLedger, Operation, OutstandingTotals
 from fleetgauge.data_plane.row_bytes import BatchBytes, measure
 
 OPS = ("register", "claim_meta", "get_data", "check_consumption_status", "put", "get", "clear", "close")
@@ -58,7 +58,7 @@ class ClientStats:
     def __init__(self, max_keys: int) -> None:
         self._by_op = {op: OpCounts() for op in OPS}
         self._last_put_bytes_per_key = 0
-        self._ledger = Ledger(max_keys)
+        self._ledger = BytesLedger(max_keys)
         self._numbers = itertools.count(1)
         self.callback_losses = LoggedLosses("on_event raised")
         self._measure_losses = LoggedLosses("bytes or keys of a call could not be counted")

@@ -32,12 +32,12 @@ from .sessions import (
 )
 from .timeline import Timeline
 
-MAX_LINE_BYTES = 4 * 2**20
+MAX_EVENT_BYTES = 4 * 2**20
 _BLOCK_BYTES = 2**17
 _SEGMENT = re.compile(r"segment-(\d+)\.jsonl")
 _EVENT_ARRAYS = ("events", "telemetry_events")
 # Limits on what a wrong path, such as a home directory, can cost.
-_MAX_DEPTH = 3
+_MAX_DIRECTORY_DEPTH = 3
 _MAX_SINKS = 1024
 # Trackers write dumps into the sink itself or into a directory of their own below it.
 _DUMP_DIRECTORIES = ("", "oom_dumps")
@@ -219,7 +219,7 @@ def _blocks(file: IO[bytes], losses: Counter[str]) -> Iterator[Iterable[object]]
             del lines[0]
             skipping = False
         # A line that is too long is counted once, and its remainder is dropped as it is read.
-        if skipping or len(tail) > MAX_LINE_BYTES:
+        if skipping or len(tail) > MAX_EVENT_BYTES:
             losses["line_too_long"] += not skipping
             tail, skipping = b"", True
         yield _decode(lines, losses, "not_json")
@@ -233,7 +233,7 @@ def _decode(lines: Iterable[bytes], losses: Counter[str], reason: str) -> Iterat
     A line that is none is counted under `reason`; a blank one is skipped.
     """
     for line in lines:
-        if len(line) > MAX_LINE_BYTES:
+        if len(line) > MAX_EVENT_BYTES:
             losses["line_too_long"] += 1
         elif line and not line.isspace():
             try:
@@ -261,7 +261,7 @@ def _read_records(path: Path) -> tuple[Sequence[object], SessionSummary | None]:
 def _sinks_below(directory: Path) -> list[Path]:
     """Return the directories below that contain a sink: one per rank is how distributed jobs write them."""
     found: list[Path] = []
-    for depth in range(1, _MAX_DEPTH + 1):
+    for depth in range(1, _MAX_DIRECTORY_DEPTH + 1):
         below = sorted(directory.glob("/".join("*" * depth)))
         found += [path for path in below if path.is_dir() and segments(path)]
     return found[:_MAX_SINKS]

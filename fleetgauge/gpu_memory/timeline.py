@@ -20,7 +20,7 @@ from typing import TypedDict
 
 from .events import ALERT_TYPES, MemoryEvent, batches, read_event, used_memory, utilization
 
-MAX_ROWS = 250
+MAX_TIMELINE_ROWS = 250
 # With more alerts than rows, this many rows stay for what happened between them.
 _MIN_OTHER_ROWS = 100
 _NUMBERS = ("memory_allocated", "memory_reserved", "memory_change", "device_used", "device_total", "rank")
@@ -53,7 +53,9 @@ class Timeline:
         self._numbers = {name: array("q") for name in _NUMBERS}
         self._types: list[str] = []
         self._contexts: list[str | None] = []
-        self.alerts: deque[MemoryEvent] = deque(maxlen=MAX_ROWS)  # the last ones, with or without a time
+        self.alerts: deque[MemoryEvent] = deque(
+            maxlen=MAX_TIMELINE_ROWS
+        )  # the last ones, with or without a time
 
     def add(self, events: Sequence[MemoryEvent]) -> None:
         """Add the next events."""
@@ -118,21 +120,21 @@ def sample_timeline_rows(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
 def _choose(count: int, alerts: Mapping[int, str]) -> Sequence[int]:
     """Return which of `count` rows to log, in order; `alerts` are the kinds of those that are alerts.
 
-    At most `MAX_ROWS`; the first and the last row are always among them.
+    At most `MAX_TIMELINE_ROWS`; the first and the last row are always among them.
     """
-    if count <= MAX_ROWS:
+    if count <= MAX_TIMELINE_ROWS:
         return range(count)
     last = count - 1
     pinned = {*alerts, last}
-    if len(pinned) >= MAX_ROWS:
-        pinned = {0, last} | _most_severe(alerts, MAX_ROWS - _MIN_OTHER_ROWS - 2)
+    if len(pinned) >= MAX_TIMELINE_ROWS:
+        pinned = {0, last} | _most_severe(alerts, MAX_TIMELINE_ROWS - _MIN_OTHER_ROWS - 2)
     others = [at for at in range(count) if at not in pinned and at not in alerts]
     # Rounded up, so that a stride never selects more rows than there is room for.
-    stride = max(1, math.ceil(len(others) / (MAX_ROWS - len(pinned))))
+    stride = max(1, math.ceil(len(others) / (MAX_TIMELINE_ROWS - len(pinned))))
     selected = pinned | set(others[::stride])
     # Where ordinary rows are few, more alerts take their room.
     remaining = {at: kind for at, kind in alerts.items() if at not in selected}
-    return sorted(selected | _most_severe(remaining, MAX_ROWS - len(selected)))
+    return sorted(selected | _most_severe(remaining, MAX_TIMELINE_ROWS - len(selected)))
 
 
 def _most_severe(alerts: Mapping[int, str], room: int) -> set[int]:

@@ -28,7 +28,7 @@ from fleetgauge import wandb_package
 from .events import batches, read_event
 from .profiles import SessionProfile
 from .sessions import integer, read_object
-from .timeline import MAX_ROWS, Timeline, TimelineRow
+from .timeline import MAX_TIMELINE_ROWS, Timeline, TimelineRow
 
 # The names of the tracker's own exporter, of which its users have charts.
 _STATISTICS = (
@@ -296,7 +296,7 @@ def log_tracking_time_series(run: Any, rows: Sequence[TimelineRow]) -> None:
 
 def log_alerts_table(wandb: Any, run: Any, events: Iterable[object]) -> None:
     """Log the alerts among some events, in either shape: the latest ones; no table where there is none."""
-    alerts = deque((event for event in map(read_event, events) if event.is_alert), maxlen=MAX_ROWS)
+    alerts = deque((event for event in map(read_event, events) if event.is_alert), maxlen=MAX_TIMELINE_ROWS)
     data = [[getattr(event, field) for field in _ALERT_COLUMNS.values()] for event in alerts]
     if data:
         run.log({"stormlog_alerts": wandb.Table(columns=list(_ALERT_COLUMNS), data=data)})

@@ -20,7 +20,7 @@ from typing import Any
 
 log = logging.getLogger("fleetgauge.records")
 
-_MAX_DEPTH = 20  # levels of nesting
+_MAX_JSON_DEPTH = 20  # levels of nesting
 
 
 def json_ready(value: Any, depth: int = 0) -> Any:  # Any: whatever a host puts into a record
@@ -38,7 +38,7 @@ def json_ready(value: Any, depth: int = 0) -> Any:  # Any: whatever a host puts 
         return value if -(2**63) <= value < 2**63 else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if depth >= _MAX_DEPTH:
+    if depth >= _MAX_JSON_DEPTH:
         return None
     if isinstance(value, Mapping):
         entries = {json_ready(str(key)): (item, json_ready(item, depth + 1)) for key, item in value.items()}

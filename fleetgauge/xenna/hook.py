@@ -24,7 +24,7 @@ from typing import Any, Self, get_args
 
 from fleetgauge.records import resolve_path
 from fleetgauge.xenna import patch
-from fleetgauge.xenna.recording import KIND, Recording, RunOptions
+from fleetgauge.xenna.recording import KIND, PipelineRecording, RunOptions
 from fleetgauge.xenna.wandb_log import WandbRun
 
 
@@ -148,7 +148,7 @@ class XennaWandbStatsHook:
             job=os.environ.get("SLURM_JOB_ID") or None,
             clock=clock,
         )
-        self._recordings: list[Recording] = []
+        self._recordings: list[PipelineRecording] = []
 
     def __enter__(self) -> Self:
         """Start recording. Where that fails, it warns, leaves nothing behind, and the pipeline runs."""
@@ -159,7 +159,7 @@ class XennaWandbStatsHook:
             patch.log_safely(logging.WARNING, text, type(error).__name__, error, patch.INSTALL)
             return self
         try:
-            recording = Recording(self._options)
+            recording = PipelineRecording(self._options)
             recording.start()
             patch.register(recording, monitor_class)
             self._recordings.append(recording)

@@ -18,7 +18,7 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
-from fleetgauge.xenna.recording import Recording
+from fleetgauge.xenna.recording import PipelineRecording
 from fleetgauge.xenna.wandb_log import log
 
 METHOD = "_make_stats"
@@ -27,7 +27,7 @@ INSTALL = "pip install cosmos-xenna ray tqdm"  # releases up to 0.5.12 import tq
 
 _lock = threading.RLock()
 _patches: dict[type, Patch] = {}
-_recordings: tuple[Recording, ...] = ()  # replaced under the lock, read without it
+_recordings: tuple[PipelineRecording, ...] = ()  # replaced under the lock, read without it
 _forked_inside_hook = False
 
 
@@ -79,7 +79,7 @@ def find_monitor() -> type:
     return monitor_class
 
 
-def register(recording: Recording, monitor_class: type) -> None:
+def register(recording: PipelineRecording, monitor_class: type) -> None:
     """Give a recording its pipelines from here on; the first one installs the patch.
 
     Raises what setting an attribute of the class raises.
@@ -94,7 +94,7 @@ def register(recording: Recording, monitor_class: type) -> None:
         log_safely(logging.INFO, "Installed PipelineMonitor.%s patch", METHOD)
 
 
-def unregister(recording: Recording) -> bool:
+def unregister(recording: PipelineRecording) -> bool:
     """Stop; the last one removes the patch. Return False in a forked child, whose recording it is not."""
     global _recordings
     with _lock:
@@ -106,7 +106,7 @@ def unregister(recording: Recording) -> bool:
     return known
 
 
-def registered() -> tuple[Recording, ...]:
+def registered() -> tuple[PipelineRecording, ...]:
     """Return the recordings of the open hooks."""
     return _recordings
 

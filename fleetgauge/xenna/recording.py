@@ -20,7 +20,7 @@ from fleetgauge.records.background import Worker
 from fleetgauge.xenna.stats import Metrics, Pipeline, PoolCopy, Snapshot, copy_pool, copy_stats
 from fleetgauge.xenna.wandb_log import WandbLog, WandbRun, log
 
-MAX_WAITING = 1000  # items that may wait for a thread
+MAX_WAITING_STATS = 1000  # items that may wait for a thread
 MAX_END_WAIT_S = 5.0  # at the end of a run, for everything that still waits
 
 KIND = "xenna"
@@ -41,12 +41,12 @@ class RunOptions:
     clock: Callable[[], float]
 
 
-class Recording:
+class PipelineRecording:
     """One run. The pipeline's thread calls its public methods: they copy, queue and return."""
 
     def __init__(self, options: RunOptions) -> None:
         self.thread = threading.get_ident()  # of the hook
-        self.worker = Worker("xenna", "the pipeline", MAX_WAITING, log)
+        self.worker = Worker("xenna", "the pipeline", MAX_WAITING_STATS, log)
         self._options = options
         # Weak: a monitor has Ray's actors, which must end when the pipeline drops it.
         self._pipelines: weakref.WeakKeyDictionary[object, Pipeline] = weakref.WeakKeyDictionary()
@@ -54,7 +54,7 @@ class Recording:
         self._now = options.clock()
         self._writer: RecordWriter | None = None
         self._version = ""
-        self.wandb = WandbLog(options.wandb_run, MAX_WAITING) if options.wandb_run else None
+        self.wandb = WandbLog(options.wandb_run, MAX_WAITING_STATS) if options.wandb_run else None
         # Queued before the thread starts: whatever follows finds the file open.
         self.worker.put(self._start)
 

@@ -1,7 +1,7 @@
 """The pipeline statistics of cosmos-xenna as flat metrics; docs/probes.md explains each.
 
 Copying values out of the live objects is quick and happens in the pipeline's thread; everything else here is
-arithmetic on copies, on the thread of a `Recording`.
+arithmetic on copies, on the thread of a `PipelineRecording`.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def test_torn_sink_loses_no_complete_event(samples: Path, tmp_path: Path) -> Non
 def test_a_bad_line_costs_itself_and_is_counted_by_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(recording, "MAX_EVENT_BYTES", 1000)
     bad = [
         "nonsense\n",
         "[1]\n",

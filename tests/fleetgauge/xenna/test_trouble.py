@@ -24,7 +24,7 @@ hook = partial(standin.hook, wandb=True)
 def test_a_queue_that_is_full_loses_records_says_so_once_and_never_the_end(
     monitor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recording, "MAX_WAITING", 3)
+    monkeypatch.setattr(recording, "MAX_WAITING_STATS", 3)
     gate, held = threading.Event(), threading.Event()
     with hook(tmp_path, wandb=False):
         opened: Any = patch.registered()[0]

@@ -160,7 +160,7 @@ def test_hanging_wandb_and_a_full_disk_do_not_reach_the_pipeline(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", write)
-    monkeypatch.setattr(recording, "MAX_WAITING", 4)
+    monkeypatch.setattr(recording, "MAX_WAITING_STATS", 4)
     answers = [one()] * 50
     original = monitor._make_stats
     with hook(tmp_path):
